@@ -1,0 +1,117 @@
+"""The host's processor as a device: one unit, whose work is done when a call returns."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorbus.backend_api import DeviceProperties, DType, MemoryStats
+
+from .memory import DTYPES, from_bytes, from_producer, share, to_bytes
+
+
+class CpuRuntime:
+    """Values are ``numpy.ndarray``; nobody writes to one after it was made."""
+
+    def device_count(self) -> int:
+        """Return 1."""
+        return 1
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Describe the processor and the machine's memory."""
+        return DeviceProperties(
+            name=_model() or platform.processor() or platform.machine(),
+            vendor=platform.system(),
+            driver=f"NumPy {np.__version__}",
+            memory=_physical_memory(),
+            compute_units=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            dtypes=frozenset(DTYPES),
+        )
+
+    def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> Any:
+        """Copy bytes into a new array."""
+        return from_bytes(data, shape, dtype)
+
+    def to_host(self, value: Any, dtype: DType, index: int) -> memoryview:
+        """Return the array's bytes, without a copy where it lies packed."""
+        return to_bytes(value)
+
+    def synchronize(self, index: int) -> None:
+        """Return at once: nothing is pending."""
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return what the process holds: host memory is shared with everything else in it."""
+        resident, peak = _process_memory()
+        return MemoryStats(allocated=resident, peak=peak, total=_physical_memory(), scope="process")
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        """Make the kernel forget the process's peak, where it can (Linux)."""
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            return
+
+    def to_numpy(self, value: Any) -> Any:
+        """Return a read-only view: writing to it would change a tensor behind its back."""
+        view = value.view()
+        view.flags.writeable = False
+        return view
+
+    def from_numpy(self, array: Any, dtype: DType, copy: bool) -> Any:
+        """Return the array in native byte order; over its own memory where ``copy`` is false."""
+        return share(array, dtype, copy)
+
+    def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
+        """Export the array; the consumer shares its memory and must not write to it."""
+        array = value if value.flags.writeable else value.copy()
+        return array.__dlpack__(**options)
+
+    def dlpack_device(self, value: Any, index: int) -> tuple[int, int]:
+        """Return ``kDLCPU`` and 0."""
+        return (1, 0)
+
+    def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[Any, DType]:
+        """Return an array over the producer's memory, or a copy."""
+        return from_producer(producer, copy)
+
+
+def _model() -> str:
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return ""
+
+
+def _lines(path: str) -> Iterator[str]:
+    try:
+        with open(path) as file:
+            yield from file
+    except OSError:
+        return
+
+
+def _physical_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _process_memory() -> tuple[int, int]:
+    """Return the resident bytes of the process and their peak."""
+    sizes = {
+        name: int(rest.split()[0]) * 1024
+        for name, _, rest in (line.partition(":") for line in _lines("/proc/self/status"))
+        if name in ("VmRSS", "VmHWM")
+    }
+    if len(sizes) == 2:
+        return sizes["VmRSS"], sizes["VmHWM"]
+    import resource
+
+    unit = 1 if platform.system() == "Darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak, peak

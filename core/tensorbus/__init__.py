@@ -1,0 +1,214 @@
+"""tensorbus: tensors on any device, whose devices are plugins.
+
+Everything public is named here. Importing this package imports no array library and no backend: a device is
+brought up when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import calls as calls
+from .version import __version__ as __version__
+from .autograd import backward as backward
+from .autograd import enable_grad as enable_grad
+from .autograd import grad as grad
+from .autograd import is_grad_enabled as is_grad_enabled
+from .autograd import no_grad as no_grad
+from .device import Device as Device
+from .device import device as device
+from .device import devices as devices
+from .device import get_default_device as get_default_device
+from .device import set_default_device as set_default_device
+from .dtypes import DType as DType
+from .dtypes import bfloat16 as bfloat16
+from .dtypes import bool_ as bool
+from .dtypes import complex64 as complex64
+from .dtypes import complex128 as complex128
+from .dtypes import float8_e4m3fn as float8_e4m3fn
+from .dtypes import float8_e5m2 as float8_e5m2
+from .dtypes import float16 as float16
+from .dtypes import float32 as float32
+from .dtypes import float64 as float64
+from .dtypes import int8 as int8
+from .dtypes import int16 as int16
+from .dtypes import int32 as int32
+from .dtypes import int64 as int64
+from .dtypes import uint8 as uint8
+from .dtypes import uint16 as uint16
+from .dtypes import uint32 as uint32
+from .dtypes import uint64 as uint64
+from .errors import AutogradError as AutogradError
+from .errors import DeviceError as DeviceError
+from .errors import DeviceUnavailableError as DeviceUnavailableError
+from .errors import DtypeError as DtypeError
+from .errors import IndexingError as IndexingError
+from .errors import OutOfMemoryError as OutOfMemoryError
+from .errors import PluginError as PluginError
+from .errors import ShapeError as ShapeError
+from .errors import TensorbusError as TensorbusError
+from .errors import UnsupportedDtypeError as UnsupportedDtypeError
+from .errors import UnsupportedOpError as UnsupportedOpError
+from .interchange import asarray as asarray
+from .interchange import from_dlpack as from_dlpack
+from .interchange import tensor as tensor
+from .ops.activation import clip as clip
+from .ops.activation import gelu as gelu
+from .ops.activation import logaddexp as logaddexp
+from .ops.activation import relu as relu
+from .ops.activation import sigmoid as sigmoid
+from .ops.activation import silu as silu
+from .ops.activation import softplus as softplus
+from .ops.arithmetic import abs as abs
+from .ops.arithmetic import add as add
+from .ops.arithmetic import ceil as ceil
+from .ops.arithmetic import conj as conj
+from .ops.arithmetic import divide as divide
+from .ops.arithmetic import floor as floor
+from .ops.arithmetic import floor_divide as floor_divide
+from .ops.arithmetic import maximum as maximum
+from .ops.arithmetic import minimum as minimum
+from .ops.arithmetic import multiply as multiply
+from .ops.arithmetic import negative as negative
+from .ops.arithmetic import remainder as remainder
+from .ops.arithmetic import round as round
+from .ops.arithmetic import sign as sign
+from .ops.arithmetic import subtract as subtract
+from .ops.arithmetic import trunc as trunc
+from .ops.comparison import bitwise_and as bitwise_and
+from .ops.comparison import bitwise_invert as bitwise_invert
+from .ops.comparison import bitwise_left_shift as bitwise_left_shift
+from .ops.comparison import bitwise_or as bitwise_or
+from .ops.comparison import bitwise_right_shift as bitwise_right_shift
+from .ops.comparison import bitwise_xor as bitwise_xor
+from .ops.comparison import equal as equal
+from .ops.comparison import greater as greater
+from .ops.comparison import greater_equal as greater_equal
+from .ops.comparison import isfinite as isfinite
+from .ops.comparison import isinf as isinf
+from .ops.comparison import isnan as isnan
+from .ops.comparison import less as less
+from .ops.comparison import less_equal as less_equal
+from .ops.comparison import logical_and as logical_and
+from .ops.comparison import logical_not as logical_not
+from .ops.comparison import logical_or as logical_or
+from .ops.comparison import logical_xor as logical_xor
+from .ops.comparison import not_equal as not_equal
+from .ops.convolution import avg_pool2d as avg_pool2d
+from .ops.convolution import conv1d as conv1d
+from .ops.convolution import conv2d as conv2d
+from .ops.convolution import conv3d as conv3d
+from .ops.convolution import max_pool2d as max_pool2d
+from .ops.creation import arange as arange
+from .ops.creation import empty as empty
+from .ops.creation import empty_like as empty_like
+from .ops.creation import eye as eye
+from .ops.creation import full as full
+from .ops.creation import full_like as full_like
+from .ops.creation import iota as iota
+from .ops.creation import linspace as linspace
+from .ops.creation import ones as ones
+from .ops.creation import ones_like as ones_like
+from .ops.creation import tril as tril
+from .ops.creation import triu as triu
+from .ops.creation import zeros as zeros
+from .ops.creation import zeros_like as zeros_like
+from .ops.elementwise import broadcast_shapes as broadcast_shapes
+from .ops.indexing import gather as gather
+from .ops.indexing import nonzero as nonzero
+from .ops.indexing import scatter as scatter
+from .ops.indexing import take as take
+from .ops.loss import cross_entropy as cross_entropy
+from .ops.loss import mse_loss as mse_loss
+from .ops.loss import nll_loss as nll_loss
+from .ops.matmul import matmul as matmul
+from .ops.matmul import matrix_transpose as matrix_transpose
+from .ops.matmul import tensordot as tensordot
+from .ops.movement import broadcast_to as broadcast_to
+from .ops.movement import concat as concat
+from .ops.movement import expand_dims as expand_dims
+from .ops.movement import flatten as flatten
+from .ops.movement import flip as flip
+from .ops.movement import moveaxis as moveaxis
+from .ops.movement import permute_dims as permute_dims
+from .ops.movement import reshape as reshape
+from .ops.movement import squeeze as squeeze
+from .ops.movement import stack as stack
+from .ops.normalization import layer_norm as layer_norm
+from .ops.random import Generator as Generator
+from .ops.random import bernoulli as bernoulli
+from .ops.random import manual_seed as manual_seed
+from .ops.random import normal as normal
+from .ops.random import rand as rand
+from .ops.random import randint as randint
+from .ops.random import randn as randn
+from .ops.random import random_bits as random_bits
+from .ops.random import uniform as uniform
+from .ops.reduction import all as all
+from .ops.reduction import any as any
+from .ops.reduction import argmax as argmax
+from .ops.reduction import argmin as argmin
+from .ops.reduction import cumulative_sum as cumulative_sum
+from .ops.reduction import max as max
+from .ops.reduction import mean as mean
+from .ops.reduction import min as min
+from .ops.reduction import prod as prod
+from .ops.reduction import std as std
+from .ops.reduction import sum as sum
+from .ops.reduction import var as var
+from .ops.selection import cast as cast
+from .ops.selection import where as where
+from .ops.softmax import log_softmax as log_softmax
+from .ops.softmax import logsumexp as logsumexp
+from .ops.softmax import softmax as softmax
+from .ops.transcendental import acos as acos
+from .ops.transcendental import acosh as acosh
+from .ops.transcendental import asin as asin
+from .ops.transcendental import asinh as asinh
+from .ops.transcendental import atan as atan
+from .ops.transcendental import atan2 as atan2
+from .ops.transcendental import atanh as atanh
+from .ops.transcendental import cos as cos
+from .ops.transcendental import cosh as cosh
+from .ops.transcendental import erf as erf
+from .ops.transcendental import exp as exp
+from .ops.transcendental import expm1 as expm1
+from .ops.transcendental import log as log
+from .ops.transcendental import log10 as log10
+from .ops.transcendental import log1p as log1p
+from .ops.transcendental import log2 as log2
+from .ops.transcendental import power as power
+from .ops.transcendental import reciprocal as reciprocal
+from .ops.transcendental import rsqrt as rsqrt
+from .ops.transcendental import sin as sin
+from .ops.transcendental import sinh as sinh
+from .ops.transcendental import sqrt as sqrt
+from .ops.transcendental import square as square
+from .ops.transcendental import tan as tan
+from .ops.transcendental import tanh as tanh
+from .stream import Event as Event
+from .stream import Stream as Stream
+from .stream import stream as stream
+from .tensor import Tensor as Tensor
+
+e = 2.718281828459045
+pi = 3.141592653589793
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+
+if TYPE_CHECKING:
+    from . import nn as nn
+    from . import optim as optim
+    from .serialization import load as load
+    from .serialization import save as save
+
+
+def __getattr__(name: str) -> Any:
+    """Import the parts that not every program needs when they are first named."""
+    if name in ("nn", "optim"):
+        return importlib.import_module(f".{name}", __name__)
+    if name in ("save", "load"):
+        return getattr(importlib.import_module(".serialization", __name__), name)
+    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}")

@@ -1,0 +1,288 @@
+"""Gradients: the history of values, and walking it backwards.
+
+A node holds what its op's ``vjp`` names and nothing else: values, not cells, so that rebinding a tensor later
+changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_graph`` records history again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from functools import wraps
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from .device import ValueType
+from .dispatch import Plan
+from .errors import AutogradError, ShapeError
+from .ops.creation import full, ones_like
+from .ops.movement import sum_to
+from .ops.selection import cast
+from .tensor import Leaf, Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_recording: ContextVar[bool] = ContextVar("tensorbus_recording", default=True)
+_order = itertools.count(1)
+_FREED: Final = ("freed",)
+
+
+class Node:
+    """One recorded op: its plan, what its derivative needs, and the histories of its operands."""
+
+    __slots__ = ("order", "out", "parents", "plan", "shapes", "values")
+
+    def __init__(
+        self, plan: Plan, shapes: tuple[Any, ...], values: tuple[Any, ...], parents: tuple[Any, ...], out: Any
+    ) -> None:
+        self.plan = plan
+        self.shapes = shapes
+        self.values = values
+        self.parents = parents
+        self.out = out
+        self.order = next(_order)
+
+
+def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
+    """Give ``out`` its history, unless recording is off or the result cannot carry a gradient."""
+    if not plan.differentiable or not _recording.get():
+        return
+    shapes, values, parents = [], [], []
+    for x, keep in zip(operands, plan.keeps, strict=True):
+        if isinstance(x, Tensor):
+            shapes.append(x._value.shape)
+            values.append(x._value if keep else None)
+            parents.append(x._node)
+        else:
+            shapes.append(())
+            values.append(x)
+            parents.append(None)
+    out._node = Node(
+        plan, tuple(shapes), tuple(values), tuple(parents), out._value if plan.keeps_out else None
+    )
+
+
+class _GradMode:
+    """A context manager and decorator that sets whether history is recorded, in this thread or task."""
+
+    def __init__(self, recording: bool) -> None:
+        self._on = recording
+        self._tokens: list[Token[bool]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_recording.set(self._on))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _recording.reset(self._tokens.pop())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        on = self._on
+
+        @wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            with _GradMode(on):
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+class no_grad(_GradMode):  # noqa: N801 - PyTorch's name
+    """Record no history inside: ``with tb.no_grad():`` or as a decorator.
+
+    >>> import tensorbus as tb
+    >>> x = tb.ones((2,)).requires_grad_()
+    >>> with tb.no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
+
+    def __init__(self) -> None:
+        super().__init__(False)
+
+
+class enable_grad(_GradMode):  # noqa: N801 - PyTorch's name
+    """Record history inside, within a ``no_grad`` block."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+
+def is_grad_enabled() -> bool:
+    """Return whether ops on tensors that require gradients record their history here."""
+    return _recording.get()
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add the gradients of ``tensors`` to ``.grad`` of every leaf that they depend on.
+
+    A 0-dimensional (or one-element) tensor needs no ``grad_tensors``. What the history kept is let go on the
+    way unless ``retain_graph``; with ``create_graph`` the gradients have a history of their own.
+    Raises ``AutogradError`` where there is no history, or it has been let go.
+    """
+    outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph)
+    for node, g in grads.items():
+        if isinstance(node, Leaf):
+            with _GradMode(create_graph):
+                node.grad = g if node.grad is None else node.grad + g
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of ``outputs`` with respect to ``inputs``; no ``.grad`` is touched.
+
+    Raises ``AutogradError`` for an input that does not require a gradient, or (unless ``allow_unused``) one
+    that the outputs do not depend on.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([2.0]).requires_grad_()
+    >>> (dx,) = tb.grad((x * x * x).sum(), x, create_graph=True)
+    >>> tb.grad(dx.sum(), x)[0].tolist()
+    [12.0]
+    """
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for place, x in enumerate(wanted):
+        if x._node is None:
+            raise AutogradError(f"grad: input {place} does not require a gradient; call requires_grad_() on it.")
+    keep = {id(x._node) for x in wanted}
+    grads = _walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
+    found = [grads.get(x._node) for x in wanted]
+    if not allow_unused and None in [None if g is None else 0 for g in found]:
+        place = next(k for k, g in enumerate(found) if g is None)
+        raise AutogradError(f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None.")
+    return tuple(found)
+
+
+def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:
+    given = [grads] if isinstance(grads, Tensor) else [None] * count if grads is None else list(grads)
+    if len(given) != count:
+        raise AutogradError(f"{len(given)} gradient(s) were given for {count} output(s); one each is needed.")
+    return given
+
+
+def _seed(out: Tensor, g: Tensor | None) -> Tensor:
+    if g is None:
+        if out.size != 1:
+            raise AutogradError(
+                f"a gradient is created for one-element outputs only, this one has shape {out.shape}; pass the"
+                f" gradient to start from, or reduce it with .sum()."
+            )
+        return ones_like(out)
+    if g.shape != out.shape:
+        raise ShapeError(f"a gradient of shape {g.shape} was given for an output of shape {out.shape}.")
+    return g if g.dtype is out.dtype else cast(g, out.dtype)
+
+
+def _walk(
+    outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
+    keep: set[int] | None = None,
+) -> dict[Any, Tensor]:  # fmt: skip
+    """Walk histories from the outputs back; return the gradients at the leaves and at the nodes in ``keep``."""
+    grads: dict[Any, Tensor] = {}
+    result: dict[Any, Tensor] = {}
+    with _GradMode(create):
+        for place, (out, g) in enumerate(zip(outputs, seeds, strict=True)):
+            if out._node is None:
+                raise AutogradError(
+                    f"output {place} has no history: no tensor it was made from requires a gradient,"
+                    f" or it was made under no_grad()."
+                )
+            _gather(grads, out._node, _seed(out, g))
+        for node in _reached([out._node for out in outputs]):
+            g = grads.pop(node, None)
+            if g is None:
+                continue
+            if isinstance(node, Leaf):
+                result[node] = g
+                continue
+            if keep is not None and id(node) in keep:
+                result[node] = g
+            for parent, back in zip(node.parents, _pull(node, g, create), strict=True):
+                if parent is not None:
+                    _gather(grads, parent, back)
+            if not (create if retain is None else retain):
+                node.values, node.out = _FREED, None
+    return result
+
+
+def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
+    grads[node] = grads[node] + g if node in grads else g
+
+
+def _reached(roots: Sequence[Any]) -> list[Any]:
+    """Return every node behind ``roots``, later ones first: users before what they were made from."""
+    seen: dict[int, Any] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen[id(node)] = node
+        if not isinstance(node, Leaf):
+            stack.extend(node.parents)
+    return sorted(seen.values(), key=lambda node: -node.order)
+
+
+def _pull(node: Node, g: Tensor, create: bool) -> list[Any]:
+    """Return the gradient for each operand of ``node``, in its shape and dtype; None for those without one."""
+    plan, op = node.plan, node.plan.op
+    if node.values is _FREED:
+        raise AutogradError(
+            f"{op.name}: the history was let go by an earlier backward(); pass retain_graph=True to that one."
+        )
+    if op.vjp is None:
+        raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
+    arguments = _arguments(node, g, create)
+    backs = op.vjp(**{name: arguments[name] for name in op.needs})
+    result = []
+    for parent, back, shape, kind in zip(node.parents, backs, node.shapes, plan.operands, strict=True):
+        if parent is None or not isinstance(kind, ValueType):
+            result.append(None)
+            continue
+        if back is None:
+            back = full(shape, 0, dtype=kind.dtype, device=kind.device)
+        if op.broadcasts and back.shape != shape:
+            back = sum_to(back, shape)
+        result.append(back if back.dtype is kind.dtype else cast(back, kind.dtype))
+    return result
+
+
+def _arguments(node: Node, g: Tensor, create: bool) -> dict[str, Any]:
+    """Return what a ``vjp`` may name: ``g``, ``out``, operands, their shapes, and the attributes."""
+    plan = node.plan
+    operands = [
+        Tensor(value, kind, parent if create else None)
+        if isinstance(kind, ValueType) and value is not None
+        else value
+        for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
+    ]
+    arguments: dict[str, Any] = {"g": g, **plan.attrs}
+    if plan.keeps_out:
+        arguments["out"] = Tensor(node.out, plan.out, node if create else None)
+    for place, name in enumerate(plan.op.operands):
+        if name.startswith("*"):
+            arguments[name[1:]] = operands[place:]
+            arguments[f"{name[1:]}_shape"] = node.shapes[place:]
+        else:
+            arguments[name] = operands[place]
+            arguments[f"{name}_shape"] = node.shapes[place]
+    return arguments

@@ -1,0 +1,221 @@
+"""The Python function of each op: operands in, plan looked up, kernel run, history recorded.
+
+This is the hot path. Two plain tensors and a known signature cost two attribute reads, one dictionary look-up,
+the kernel and one new cell; everything else is behind the first miss.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import autograd, operators
+from .device import ValueType
+from .dispatch import Plan, new_cache, plan
+from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
+from .ops.creation import check_scalar
+from .ops.op import Op, Spec, table
+from .tensor import Tensor
+
+_SCALARS = (bool, int, float, complex)
+_MANY = 4096
+
+
+def function(op: Op[...]) -> Callable[..., Any]:
+    """Make the function that users call for ``op``."""
+    if op.family == "elementwise" and len(op.operands) == 1:
+        made = _unary(op)
+    elif op.family == "elementwise" and len(op.operands) == 2:
+        made = _binary(op)
+    else:
+        made = _general(op)
+    functools.update_wrapper(made, op.arguments)
+    made.__name__ = made.__qualname__ = op.name
+    made.__doc__ = op.doc
+    return made
+
+
+def _unary(op: Op[...]) -> Callable[..., Any]:
+    plans = new_cache()
+    run = _runner(op, plans)
+
+    def call(x: Any, /) -> Any:
+        if type(x) is Tensor and x._node is None:
+            found = plans.get(x._vtype)
+            if found is not None:
+                try:
+                    return Tensor(found.run(x._value), found.out)
+                except Exception as error:
+                    raise explain(op, (x,), {}, error) from error
+        return run((x,), {})
+
+    return call
+
+
+def _binary(op: Op[...]) -> Callable[..., Any]:
+    plans = new_cache()
+    run = _runner(op, plans)
+
+    def call(x: Any, y: Any, /) -> Any:
+        if type(x) is Tensor and type(y) is Tensor:
+            found = plans.get((x._vtype, y._vtype))
+            if found is not None:
+                try:
+                    out = Tensor(found.run(x._value, y._value), found.out)
+                except Exception as error:
+                    raise explain(op, (x, y), {}, error) from error
+                if x._node is not None or y._node is not None:
+                    autograd.record(found, (x, y), out)
+                return out
+        return run((x, y), {})
+
+    return call
+
+
+def _general(op: Op[...]) -> Callable[..., Any]:
+    arguments, run = op.arguments, _runner(op, new_cache())
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            operands, attrs = arguments(*args, **kwargs)
+        except AttributeError as error:
+            raise _not_tensors(op, args, error) from error
+        return run(operands, attrs)
+
+    return call
+
+
+def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    """Return the path for any operands: scalars, parameters, attributes, decompositions."""
+    shape_free = op.broadcasts
+    takes_scalars = op.family == "elementwise"
+    single = shape_free and len(op.operands) == 1 and op.family == "elementwise"
+
+    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        kinds: list[Any] = []
+        values: list[Any] = []
+        tracked = False
+        for x in operands:
+            if isinstance(x, Tensor):
+                kinds.append(x._vtype)
+                values.append(x._value)
+                tracked = tracked or x._node is not None
+            elif takes_scalars and type(x) in _SCALARS:
+                kinds.append(type(x))
+                values.append(x)
+            else:
+                return run(_as_operands(op, operands), attrs)
+        if single:
+            key: Any = kinds[0]
+        elif shape_free:
+            key = (*kinds, *attrs.values()) if attrs else tuple(kinds)
+        else:
+            key = (*kinds, *[v.shape for v in values], *attrs.values())
+        try:
+            found = plans.get(key)
+        except TypeError as error:
+            raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
+        if found is None:
+            found = _plan(op, kinds, values, attrs, shape_free)
+            if found.run is None:
+                return _decomposed(found, operands, tracked)
+            if len(plans) >= _MANY:
+                plans.clear()
+            plans[key] = found
+        if takes_scalars and len(values) > 1:
+            _check_scalars(op, found, kinds, values)
+        try:
+            out = Tensor(found.run(*values), found.out)  # type: ignore[misc]
+        except Exception as error:
+            raise explain(op, operands, attrs, error) from error
+        if tracked:
+            autograd.record(found, operands, out)
+        return out
+
+    return run
+
+
+def _plan(op: Op[...], kinds: list[Any], values: list[Any], attrs: dict[str, Any], shape_free: bool) -> Plan:
+    if shape_free and not any(isinstance(k, ValueType) for k in kinds):
+        raise DtypeError(
+            f"{op.name}: at least one operand must be a tensor, got {', '.join(k.__name__ for k in kinds)}."
+            f" Make one with tensorbus.asarray."
+        )
+    return plan(op, kinds, None if shape_free else [v.shape for v in values], attrs)
+
+
+def _check_scalars(op: Op[...], found: Plan, kinds: list[Any], values: list[Any]) -> None:
+    """Weak integers must fit the integer dtype that they take, or they would wrap without a word."""
+    for kind, value in zip(kinds, values, strict=True):
+        if kind is int:
+            common = next(
+                c or k.dtype
+                for k, c in zip(reversed(kinds), reversed(found.casts), strict=True)
+                if isinstance(k, ValueType)
+            )
+            if common.is_integer:
+                check_scalar(op.name, value, common)
+
+
+def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
+    """Turn scalars of ops that need tensors, NumPy scalars and 0-d host arrays into operands."""
+    like = next((x for x in operands if isinstance(x, Tensor)), None)
+    result = []
+    for x in operands:
+        if not isinstance(x, Tensor) and not (op.family == "elementwise" and type(x) in _SCALARS):
+            item = getattr(x, "item", None)
+            if like is not None and item is not None and getattr(x, "shape", None) == ():
+                x = like.beside(x)
+            elif like is not None and type(x) in _SCALARS:
+                x = like.beside(x)
+            else:
+                raise _not_tensors(op, operands, None)
+        result.append(x)
+    return result
+
+
+def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:
+    got = ", ".join(type(x).__name__ for x in args)
+    if error is not None and all(isinstance(x, Tensor) for x in args[: len(op.operands)]):
+        return error
+    return DtypeError(f"{op.name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
+
+
+def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
+    """Run an op by its decomposition; its own derivative, where it has one, stands for the whole."""
+    op, attrs = found.op, dict(found.attrs)
+    cast = table.function("cast")
+    assert op.decompose is not None
+    if op.family == "creation":
+        return op.decompose(device=found.out.device, **attrs)
+    own = tracked and op.vjp is not None
+    given = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
+    given = [x if c is None else cast(x, c) for x, c in zip(given, found.casts, strict=True)]
+    out = op.decompose(*given, **attrs)
+    if own:
+        autograd.record(found, operands, out)
+    return out
+
+
+def explain(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
+    """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
+    if isinstance(error, TensorbusError):
+        return error
+    specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
+    if op.broadcasts and specs:
+        try:
+            op.infer(tuple(specs) if len(specs) == len(op.operands) else tuple(specs * 3)[: len(op.operands)])
+        except ShapeError as wrong:
+            return ShapeError(f"{op.name}: {wrong}")
+        except TypeError:
+            pass
+    device = next((x.device for x in operands if isinstance(x, Tensor)), attrs.get("device"))
+    where = f"{op.name}({', '.join(map(str, specs))}) on {device}"
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(f"{where}: the device has no memory left for the result. {error}")
+    return DeviceError(f"{where}: the kernel failed with {type(error).__name__}: {error}")
+
+
+table.bind(function)
+operators.attach()

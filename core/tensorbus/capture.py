@@ -1,0 +1,71 @@
+"""Capture: running a decomposition on values that record instead of compute.
+
+A captured value is a graph node; its device is the pseudo device ``graph``, whose kernel for every prim makes
+another node. So a decomposition written for tensors becomes a ``Graph`` without knowing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from .autograd import no_grad
+from .device import Device, ValueType
+from .dispatch import add_source
+from .dtypes import DType
+from .graph.graph import Graph, Node
+from .ops.op import Spec, table
+from .runtime import Call, Kernel
+from .tensor import Tensor
+
+GRAPH: Final = "graph"
+
+
+class _Recorder:
+    """The kernels of the pseudo device: one that records, for every prim."""
+
+    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
+        return [("tensorbus", Kernel(name="record", prepare=_recording))] if table[op].is_prim else []
+
+    def dtypes(self, index: int) -> frozenset[DType] | None:
+        return None
+
+
+def _recording(call: Call) -> Any:
+    op = table[call.op]
+
+    def run(*values: Any) -> Node:
+        nodes = tuple(v if isinstance(v, Node) else _constant(v, d) for v, d in zip(values, call.dtypes, strict=True))
+        spec = op.infer(tuple(n.spec for n in nodes), **call.attrs)
+        return Node(op=call.op, inputs=nodes, attrs=dict(call.attrs), spec=spec)
+
+    return run
+
+
+def _constant(value: Any, dtype: DType) -> Node:
+    return Node(op="constant", attrs={"value": value}, spec=Spec((), dtype))
+
+
+add_source(GRAPH, _Recorder())
+
+
+def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
+    """Return the graph of one op: of its decomposition, down to prims; a prim is a graph of itself.
+
+    ``operands`` have the dtypes that the op computes in, ``attrs`` are as kernels see them.
+    """
+    found = table[op]
+    inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(operands))
+    if found.decompose is None:
+        out = Node(op=op, inputs=inputs, attrs=dict(attrs), spec=found.infer(tuple(operands), **attrs))
+        return Graph(inputs=inputs, outputs=(out,))
+    where = Device(GRAPH, 0)
+    cells = [Tensor(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
+    with no_grad():
+        if found.family == "creation":
+            result = found.decompose(device=where, **attrs)
+        else:
+            result = found.decompose(*cells, **attrs)
+    return Graph(inputs=inputs, outputs=(result._value,))
+
+

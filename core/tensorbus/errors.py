@@ -1,0 +1,64 @@
+"""The errors that tensorbus raises on purpose.
+
+Every message says what was asked, what was got, what is needed and what to do. Each class also derives
+from the built-in exception that Python programs would expect, so ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TensorbusError(Exception):
+    """Base of every error that tensorbus raises on purpose."""
+
+
+class ShapeError(TensorbusError, ValueError):
+    """Shapes, axes or sizes do not fit the op: nothing was computed and no tensor was changed."""
+
+
+class DtypeError(TensorbusError, TypeError):
+    """The op is not defined for these dtypes, or they have no common dtype to promote to."""
+
+
+class UnsupportedDtypeError(DtypeError):
+    """The op is defined for this dtype but the device does not have it; nothing is widened silently."""
+
+
+class IndexingError(TensorbusError, IndexError):
+    """An index is out of range, or of a kind that indexes nothing."""
+
+
+class AutogradError(TensorbusError, RuntimeError):
+    """A gradient was asked for that the recorded history cannot give."""
+
+
+class UnsupportedOpError(TensorbusError, NotImplementedError):
+    """No kernel and no decomposition serves the op on this device. Names where it is supported."""
+
+
+class PluginError(TensorbusError, RuntimeError):
+    """A plugin broke its contract: manifest, API range, hook signature, or two claims to one name."""
+
+
+class DeviceError(TensorbusError, RuntimeError):
+    """A device failed while working, or tensors of several devices met in one op."""
+
+
+class DeviceUnavailableError(DeviceError):
+    """A device type cannot be used here. Says whether it is installed, its version, why, what to do."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device has no room for the value asked for. Every existing tensor is still valid."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the nearest of ``known``, or the empty string.
+
+    >>> suggest("opencll", ["cpu", "opencl"])
+    " Did you mean 'opencl'?"
+    """
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

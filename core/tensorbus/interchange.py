@@ -1,0 +1,373 @@
+"""Values in and out: Python data, buffers, NumPy arrays, DLPack, and from one device to another.
+
+Core knows no array library: bytes travel by the buffer protocol, and a device whose values are host arrays says
+so by implementing ``SupportsHostArrays``.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+from . import autograd
+from . import dtypes as dt
+from .device import Device, ValueType, device, get_default_device
+from .dispatch import Plan, source
+from .dtypes import DType, Scalar
+from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError, UnsupportedDtypeError
+from .ops.creation import check_scalar
+from .ops.op import Op, Shape, Spec, table
+from .ops.selection import cast
+from .plugins import backend, host_backend
+from .runtime import Runtime, SupportsDLPack, SupportsHostArrays, SupportsPeerCopy
+from .tensor import Tensor
+
+CODES: Final = {
+    dt.bool_: "?", dt.int8: "b", dt.int16: "h", dt.int32: "i", dt.int64: "q", dt.uint8: "B", dt.uint16: "H",
+    dt.uint32: "I", dt.uint64: "Q", dt.float16: "e", dt.float32: "f", dt.float64: "d", dt.complex64: "f",
+    dt.complex128: "d",
+}  # fmt: skip
+"""How ``struct`` and ``memoryview`` call the elements; complex ones are two. The small floats have no code."""
+
+
+def runtime(where: Device) -> Runtime:
+    """Return the runtime of a device, bringing it up if need be."""
+    return backend(where.type).runtime
+
+
+def _host_arrays(where: Device) -> SupportsHostArrays | None:
+    found: object = runtime(where)
+    return found if isinstance(found, SupportsHostArrays) else None
+
+
+def _on(where: Device | str | None) -> Device:
+    return get_default_device() if where is None else device(where)
+
+
+def _check_dtype(what: str, dtype: DType, where: Device) -> None:
+    known = source(where.type).dtypes(where.index)
+    if known is not None and dtype not in known:
+        raise UnsupportedDtypeError(
+            f"{what}: {where} has no {dtype}; it has {', '.join(sorted(d.name for d in known))}."
+            f" Name another dtype, or another device."
+        )
+
+
+def asarray(
+    obj: Any, /, *, dtype: DType | str | None = None, device: Device | str | None = None, copy: bool | None = None
+) -> Tensor:
+    """Return ``obj`` as a tensor: a number, nested sequences, a tensor, a NumPy array, a buffer, DLPack.
+
+    Without ``dtype``, arrays keep theirs, floats give float32, integers int64. Host arrays are copied, so that
+    changing them later changes no tensor; ``copy=False`` shares their memory where the device can, and raises
+    ``ValueError`` where it cannot. Raises ``DtypeError`` for elements that are no numbers.
+
+    >>> import tensorbus as tb
+    >>> tb.asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    want = None if dtype is None else dt.dtype(dtype)
+    if isinstance(obj, Tensor):
+        moved = obj if device is None else obj.to(device)
+        return moved._again() if want is None else cast(moved, want)
+    where = _on(device)
+    if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
+        if copy is False:
+            raise ValueError("asarray: Python numbers and sequences are always copied; drop copy=False.")
+        return _from_sequence(obj, want, where)
+    name = getattr(getattr(obj, "dtype", None), "name", None)
+    if name is not None and hasattr(obj, "__array_interface__"):
+        return _from_array(obj, str(name), want, where, copy)
+    if hasattr(obj, "__dlpack__"):
+        made = from_dlpack(obj, copy=copy)
+        return asarray(made, dtype=want, device=where)
+    try:
+        view = memoryview(obj)
+    except TypeError:
+        raise DtypeError(
+            f"asarray: {type(obj).__name__} is no number, sequence, tensor, array, buffer or DLPack producer."
+        ) from None
+    return _from_buffer(view, want, where)
+
+
+def tensor(
+    data: Any, /, *, dtype: DType | str | None = None, device: Device | str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a new tensor with a copy of ``data``; PyTorch's name for ``asarray``."""
+    return asarray(data, dtype=dtype, device=device).detach().requires_grad_(requires_grad)
+
+
+def _from_sequence(obj: Any, want: DType | None, where: Device) -> Tensor:
+    shape, flat = _flatten(obj)
+    if any(isinstance(x, Tensor) for x in flat):
+        flat = [x.item() if isinstance(x, Tensor) else x for x in flat]
+    kinds = {type(x) for x in flat}
+    if not kinds <= {bool, int, float, complex}:
+        flat = [x.item() if hasattr(x, "item") and getattr(x, "shape", None) == () else x for x in flat]
+        kinds = {type(x) for x in flat}
+        bad = kinds - {bool, int, float, complex}
+        if bad:
+            raise DtypeError(f"asarray: {bad.pop().__name__} is no number; tensors hold bools, ints, floats, complex.")
+    if want is None:
+        top: type = next((k for k in (complex, float, int, bool) if k in kinds), float)
+        want = dt.scalar_dtype(top(0))
+        if want is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]:
+            want = dt.uint64
+    return _packed(flat, shape, want, where)
+
+
+def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
+    _check_dtype("asarray", dtype, where)
+    stored = dtype if dtype in CODES else dt.float32
+    values: list[Any] = [check_scalar("asarray", x, stored) for x in flat]
+    if dtype.is_complex:
+        values = [part for x in values for part in (x.real, x.imag)]
+    try:
+        data = struct.pack(f"={len(values)}{CODES[stored]}", *values)
+    except OverflowError:  # struct refuses what a cast would make infinite
+        limit = struct.unpack("=e", b"\xff\x7b")[0] if stored is dt.float16 else None
+        values = [_saturated(x, stored, limit) for x in values]
+        data = struct.pack(f"={len(values)}{CODES[stored]}", *values)
+    made = _from_bytes(memoryview(data).cast("B"), shape, stored, where)
+    return made if stored is dtype else cast(made, dtype)
+
+
+def _saturated(x: float, dtype: DType, _: Any) -> float:
+    try:
+        struct.pack(f"={CODES[dtype]}", x)
+    except OverflowError:
+        return float("inf") if x > 0 else float("-inf")
+    return x
+
+
+def _flatten(obj: Any) -> tuple[Shape, list[Any]]:
+    """Return the shape of nested sequences and their numbers in C order."""
+    if not isinstance(obj, (list, tuple, range)):
+        if isinstance(obj, Tensor) and obj.ndim:
+            obj = obj.tolist()
+        else:
+            return (), [obj]
+    parts = [_flatten(x) for x in obj]
+    shapes = {shape for shape, _ in parts}
+    if len(shapes) > 1:
+        raise ShapeError(f"asarray: a nested sequence has parts of shapes {sorted(shapes)}; they must be equal.")
+    inner = shapes.pop() if shapes else ()
+    return (len(parts), *inner), [x for _, flat in parts for x in flat]
+
+
+def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bool | None) -> Tensor:
+    name = "bool" if name == "bool_" else name
+    if name not in dt.BY_NAME:
+        raise DtypeError(f"asarray: an array of dtype {name} holds no numbers that tensors have; convert it first.")
+    stored = dt.BY_NAME[name]
+    _check_dtype("asarray", stored if want is None else want, where)
+    host = _host_arrays(where)
+    if host is not None:
+        made = Tensor(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
+    elif copy is False:
+        raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
+    else:
+        known = source(where.type).dtypes(where.index)
+        if known is not None and stored not in known:
+            return asarray(asarray(obj, dtype=want, device=_host_device()), device=where)
+        made = _from_bytes(memoryview(obj.astype(obj.dtype.newbyteorder("=")).tobytes()), obj.shape, stored, where)
+    return made if want is None or want is stored else cast(made, want)
+
+
+def _host_device() -> Device:
+    return Device(host_backend().type, 0)
+
+
+def _from_buffer(view: memoryview, want: DType | None, where: Device) -> Tensor:
+    code = view.format.lstrip("@=<>!") if view.format else "B"
+    if code in ("l", "L"):
+        code = {"l": "q", "L": "Q"}[code] if view.itemsize == 8 else {"l": "i", "L": "I"}[code]
+    stored = next((d for d, c in CODES.items() if c == code and not d.is_complex), None)
+    if stored is None:
+        raise DtypeError(f"asarray: a buffer of format {view.format!r} holds no numbers that tensors have.")
+    data = bytearray(view.tobytes())
+    foreign = "<" if sys.byteorder == "big" else ">"
+    if (view.format or "")[:1] in (foreign, "!") and stored.itemsize > 1:
+        data[:] = b"".join(data[k : k + stored.itemsize][::-1] for k in range(0, len(data), stored.itemsize))
+    shape = tuple(view.shape) if view.shape is not None else (len(data) // stored.itemsize,)
+    _check_dtype("asarray", stored if want is None else want, where)
+    made = _from_bytes(memoryview(data), shape, stored, where)
+    return made if want is None or want is stored else cast(made, want)
+
+
+def _from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
+    try:
+        value = runtime(where).from_host(data, tuple(shape), dtype, where.index)
+    except MemoryError as error:
+        if isinstance(error, TensorbusError):
+            raise
+        raise OutOfMemoryError(f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}") from error
+    return Tensor(value, ValueType.of(dtype, where))
+
+
+def to_bytes(x: Tensor) -> memoryview:
+    """Return the elements as C-ordered bytes, waiting for them."""
+    return runtime(x.device).to_host(x._value, x.dtype, x.device.index)
+
+
+def to_list(x: Tensor) -> Any:
+    """Return nested lists of Python scalars, or one scalar."""
+    wide = x.detach() if x.dtype in CODES else cast(x.detach(), dt.float32)
+    flat: list[Any] = to_bytes(wide).cast("B").cast(CODES[wide.dtype]).tolist() if x.size else []
+    if x.dtype.is_complex:
+        flat = [complex(a, b) for a, b in zip(flat[::2], flat[1::2], strict=True)]
+    return _nested(flat, x.shape)
+
+
+def _nested(flat: list[Any], shape: Shape) -> Any:
+    if not shape:
+        return flat[0]
+    if len(shape) == 1:
+        return flat
+    block = prod(shape[1:])
+    return [_nested(flat[k * block : (k + 1) * block], shape[1:]) for k in range(shape[0])]
+
+
+def to_numpy(x: Tensor) -> Any:
+    """Return a ``numpy.ndarray``: over the tensor's own memory, read-only, where its device can."""
+    host = _host_arrays(x.device)
+    if host is not None:
+        return host.to_numpy(x._value)
+    return to_numpy(to(x.detach(), _host_device()))
+
+
+def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
+    """Serve ``numpy.asarray(x)``, for host devices only: a copy between devices is asked for by name."""
+    host = _host_arrays(x.device)
+    if host is None:
+        raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
+    array = host.to_numpy(x._value)
+    if dtype is not None and array.dtype != dtype:
+        if copy is False:
+            raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+def to_buffer(x: Tensor) -> memoryview:
+    """Serve ``memoryview(x)`` (Python 3.12 and later): read-only, over the tensor's own memory."""
+    host = _host_arrays(x.device)
+    if host is None:
+        raise BufferError(f"a tensor on {x.device} does not lie in host memory; copy it with .numpy().")
+    return memoryview(host.to_numpy(x._value))
+
+
+def _dlpack(x: Tensor) -> SupportsDLPack:
+    found: object = runtime(x.device)
+    if not isinstance(found, SupportsDLPack):
+        raise BufferError(f"{x.device} does not export DLPack; copy the tensor with .numpy() or .to(device).")
+    return found
+
+
+def to_dlpack(x: Tensor, **options: Any) -> Any:
+    """Serve ``__dlpack__``."""
+    if x.requires_grad:
+        raise BufferError("a tensor that requires a gradient is not exported; use .detach() first.")
+    return _dlpack(x).to_dlpack(x._value, x.device.index, **options)
+
+
+def dlpack_device(x: Tensor) -> tuple[int, int]:
+    """Serve ``__dlpack_device__``."""
+    return _dlpack(x).dlpack_device(x._value, x.device.index)
+
+
+def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
+    """Return the tensor that another library exports, over its memory where both allow it.
+
+    Raises ``BufferError`` where ``copy=False`` and a copy is needed, or no installed device can read it.
+
+    >>> import numpy, tensorbus as tb
+    >>> tb.from_dlpack(numpy.arange(3.0)).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    from .plugins import dlpack_types
+
+    code, index = x.__dlpack_device__()
+    source_type = dlpack_types().get(int(code))
+    if source_type is None:
+        raise BufferError(
+            f"from_dlpack: no installed device reads DLPack device type {int(code)};"
+            f" known are {dlpack_types()}. Copy the array to the host first."
+        )
+    where = Device(source_type, index if device is None or index else 0)
+    found: object = runtime(where)
+    if not isinstance(found, SupportsDLPack):
+        raise BufferError(f"from_dlpack: {where} does not read DLPack.")
+    target = None if device is None else _on(device)
+    if target is not None and target != where and copy is False:
+        raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
+    value, dtype = found.from_dlpack(x, where.index, copy=copy)
+    made = Tensor(value, ValueType.of(dtype, where))
+    return made if target is None or target == where else to(made, target)
+
+
+_transfer: Op[...] = table.add(
+    Op(
+        name="transfer",
+        family="transfer",
+        operands=("x",),
+        arguments=lambda x, /, device: ((x,), {"device": device}),
+        infer=lambda specs, **_: specs[0],
+        vjp=lambda g, source: (to(g, source),),
+        dtypes=dt.ALL,
+        doc="``x`` on another device.",
+    )
+)
+
+
+def to(
+    x: Tensor, target: Any = None, dtype: DType | str | None = None, *, device: Any = None, copy: bool = False
+) -> Tensor:
+    """Return ``x`` with another dtype, on another device, or both."""
+    where: Any = device
+    if isinstance(target, Tensor):
+        where, dtype = target.device, target.dtype
+    elif isinstance(target, DType) or (isinstance(target, str) and target in dt.BY_NAME):
+        dtype = target
+    elif target is not None:
+        where = target
+    out = x
+    if where is not None and (there := _on(where)) != x.device:
+        narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize
+        if dtype is not None and (narrow or not _has(there, x.dtype)):
+            out, dtype = cast(out, dtype), None
+        out = _moved(out, there)
+    if dtype is not None and dt.dtype(dtype) is not out.dtype:
+        out = cast(out, dtype)
+    return out._again() if out is x and copy else out
+
+
+def _has(where: Device, dtype: DType) -> bool:
+    known = source(where.type).dtypes(where.index)
+    return known is None or dtype in known
+
+
+def _moved(x: Tensor, there: Device) -> Tensor:
+    _check_dtype("to", x.dtype, there)
+    own: object = runtime(x.device)
+    try:
+        if x.device.type == there.type and isinstance(own, SupportsPeerCopy):
+            value = own.copy_across(x._value, x.device.index, there.index)
+            out = Tensor(value, ValueType.of(x.dtype, there))
+        else:
+            out = _from_bytes(to_bytes(x), x.shape, x.dtype, there)
+    except TensorbusError:
+        raise
+    except Exception as error:
+        raise DeviceError(
+            f"to: copying {Spec(x.shape, x.dtype)} from {x.device} to {there} failed: {error}"
+        ) from error
+    if x._node is not None:
+        moved = Plan(
+            op=_transfer, operands=(x._vtype,), run=None, out=out._vtype, casts=(None,), attrs={"source": x.device}
+        )
+        autograd.record(moved, (x,), out)
+    return out

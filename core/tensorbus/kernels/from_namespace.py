@@ -1,0 +1,214 @@
+"""Ready kernels over an array-API-like library: one table for NumPy, CuPy, MLX and others like them.
+
+``from_namespace(xp, dtypes)`` covers the prims. A backend overrides entries where its library differs or is slow.
+The library is a parameter: this module imports none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .. import dtypes as dt
+from ..dtypes import DType
+from ..errors import IndexingError
+from ..runtime import Call, Kernel
+from .special import erf
+
+SAME_NAME: Final = (
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "abs", "sign", "maximum",
+    "minimum", "sqrt", "exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan",
+    "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "conj",
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite",
+    "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "where",
+)  # fmt: skip
+"""Ops that the array API standard calls by the same name, with the meaning that the op has here."""
+
+WIDENED: Final = frozenset({dt.float16, dt.bfloat16, dt.float8_e4m3fn, dt.float8_e5m2})
+"""Dtypes whose sums and products are accumulated in float32."""
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def from_namespace(
+    xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap = lambda function: function
+) -> dict[str, Callable[..., Any] | Kernel]:
+    """Return the kernels of ``xp``, whose dtypes are named by ``dtypes``.
+
+    ``wrap`` is applied to each elementwise function of ``xp``: a place to silence warnings or to turn scalars
+    of the library into arrays.
+    """
+    table: dict[str, Callable[..., Any] | Kernel] = {name: wrap(getattr(xp, name)) for name in SAME_NAME}
+    table |= {
+        "power": Kernel(name="power", prepare=lambda call: _power(xp, call, wrap)),
+        "erf": wrap(lambda x: erf(xp, x)),
+        "cast": Kernel(name="cast", prepare=lambda call: _cast(xp, dtypes, call, wrap)),
+        "full": lambda shape, value, dtype: xp.full(shape, value, dtype=dtypes[dtype]),
+        "iota": lambda length, start, step, dtype: _iota(xp, length, start, step, dtypes[dtype]),
+    }
+    for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"):
+        table[name] = Kernel(name=name, prepare=_reducer(xp, name, dtypes, wrap))
+    return table | _movement(xp) | _indexing(xp) | _products(xp, dtypes, wrap)
+
+
+def _power(xp: Any, call: Call, wrap: Wrap) -> Callable[..., Any]:
+    if call.out_dtype.kind != "int":
+        return wrap(xp.pow)
+
+    def power(x: Any, y: Any) -> Any:
+        """Integers to negative powers: NumPy refuses them, the op defines them."""
+        if not xp.any(xp.asarray(y) < 0):
+            return xp.pow(x, y)
+        base = xp.asarray(x)
+        parity = 1 - 2 * (xp.asarray(y) % 2)
+        inverse = xp.where(base == 1, 1, xp.where(base == -1, parity, 0))
+        powers = xp.pow(x, xp.where(xp.asarray(y) < 0, 0, y))
+        return xp.where(xp.asarray(y) < 0, inverse, powers).astype(powers.dtype)
+
+    return wrap(power)
+
+
+def _cast(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Callable[..., Any]:
+    source, target = call.dtypes[0], call.attrs["dtype"]
+    native = dtypes[target]
+    if source is target:
+        return lambda x: x
+    if target is dt.bool_:
+        return wrap(lambda x: x != xp.zeros((), dtype=x.dtype))
+    if not (source.is_floating and target.is_integer):
+        return wrap(lambda x: x.astype(native))
+    low, high = dt.integer_range(target)
+    wide = dtypes[dt.float32] if source in WIDENED else None
+
+    def saturate(x: Any) -> Any:
+        x = x if wide is None else x.astype(wide)
+        fits = (x > low - 1 if low > -(1 << 62) else x >= low) & (x < float(high + 1))
+        out = x.astype(native)
+        if bool(fits.all()):
+            return out
+        return xp.where(fits, out, xp.where(x > 0, high, xp.where(x < 0, low, 0)).astype(native))
+
+    return wrap(saturate)
+
+
+def _iota(xp: Any, length: int, start: Any, step: Any, dtype: Any) -> Any:
+    places = xp.arange(length, dtype=dtype)
+    return (places if step == 1 else places * step) + start if start else places * step if step != 1 else places
+
+
+def _reducer(
+    xp: Any, name: str, dtypes: Mapping[DType, Any], wrap: Wrap
+) -> Callable[[Call], Callable[..., Any]]:
+    function = getattr(xp, name)
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        axis, keepdims = call.attrs["axis"], call.attrs["keepdims"]
+        if name in ("argmax", "argmin"):
+            index = dtypes[dt.int64]
+            return wrap(lambda x: function(x, axis=axis[0], keepdims=keepdims).astype(index))
+        if call.dtypes[0] in WIDENED and name in ("sum", "prod"):
+            wide, own = dtypes[dt.float32], dtypes[call.dtypes[0]]
+            return wrap(lambda x: function(x.astype(wide), axis=axis, keepdims=keepdims).astype(own))
+        if name in ("sum", "prod"):
+            own = dtypes[call.out_dtype]
+            return wrap(lambda x: function(x, axis=axis, keepdims=keepdims, dtype=own))
+        return wrap(lambda x: function(x, axis=axis, keepdims=keepdims))
+
+    return prepare
+
+
+def _movement(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
+    def box(start: Any, size: Any, step: Any) -> tuple[slice, ...]:
+        ends = (b + n * s for b, n, s in zip(start, size, step, strict=True))
+        return tuple(slice(b, e if e >= 0 else None, s) for b, e, s in zip(start, ends, step, strict=True))
+
+    def slice_update(x: Any, value: Any, start: Any, step: Any) -> Any:
+        out = x.copy()
+        out[box(start, value.shape, step)] = value
+        return out
+
+    def pad(x: Any, low: Any, high: Any, value: Any) -> Any:
+        shape = tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True))
+        out = xp.full(shape, value, dtype=x.dtype)
+        out[tuple(slice(a, a + n) for a, n in zip(low, x.shape, strict=True))] = x
+        return out
+
+    def windows(x: Any, size: Any, stride: Any, dilation: Any) -> Any:
+        axes = tuple(range(x.ndim - len(size), x.ndim))
+        reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation, strict=True))
+        every = xp.lib.stride_tricks.sliding_window_view(x, reach, axis=axes)
+        steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
+        return every[(..., *steps)]
+
+    def fold(x: Any, shape: Any, stride: Any, dilation: Any) -> Any:
+        rank = len(shape)
+        lead, counts, size = x.shape[: -2 * rank], x.shape[-2 * rank : -rank], x.shape[-rank:]
+        out = xp.zeros((*lead, *shape), dtype=x.dtype)
+        for place in range(_product(size)):
+            at = [place // _product(size[k + 1 :]) % size[k] for k in range(rank)]
+            target = tuple(
+                slice(a * d, a * d + n * s, s) for a, d, n, s in zip(at, dilation, counts, stride, strict=True)
+            )
+            out[(..., *target)] += x[(..., *at)]
+        return out
+
+    return {
+        "broadcast_to": lambda x, shape: xp.broadcast_to(x, shape),
+        "reshape": lambda x, shape: xp.reshape(x, shape),
+        "permute_dims": lambda x, axes: xp.permute_dims(x, axes),
+        "flip": lambda x, axis: xp.flip(x, axis=axis),
+        "concat": lambda *xs, axis: xp.concat(xs, axis=axis),
+        "slice": lambda x, start, size, step: x[box(start, size, step)],
+        "slice_update": slice_update,
+        "pad": pad,
+        "windows": windows,
+        "fold": fold,
+    }
+
+
+def _product(lengths: Any) -> int:
+    result = 1
+    for n in lengths:
+        result *= n
+    return result
+
+
+def _indexing(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
+    def check(x: Any, indices: Any) -> None:
+        for axis, index in enumerate(indices):
+            if index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[axis]):
+                wrong = int(index.max()) if int(index.max()) >= x.shape[axis] else int(index.min()) - x.shape[axis]
+                raise IndexingError(f"index {wrong} is out of range for axis {axis} of length {x.shape[axis]}.")
+
+    def gather(x: Any, *indices: Any) -> Any:
+        check(x, indices)
+        return xp.asarray(x[indices])
+
+    def scatter(x: Any, value: Any, *indices: Any, mode: str) -> Any:
+        check(x, indices)
+        out = x.copy()
+        if mode == "add":
+            xp.add.at(out, indices, value)
+        else:
+            out[indices] = value
+        return out
+
+    return {"gather": gather, "scatter": scatter}
+
+
+def _products(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
+    def widening(function: Callable[..., Any]) -> Callable[[Call], Callable[..., Any]]:
+        def prepare(call: Call) -> Callable[..., Any]:
+            attrs = dict(call.attrs)
+            if call.out_dtype not in WIDENED:
+                return wrap(lambda *xs: function(*xs, **attrs))
+            wide, own = dtypes[dt.float32], dtypes[call.out_dtype]
+            return wrap(lambda *xs: function(*(x.astype(wide) for x in xs), **attrs).astype(own))
+
+        return prepare
+
+    return {
+        "matmul": Kernel(name="matmul", prepare=widening(xp.matmul)),
+        "cumulative_sum": Kernel(name="cumulative_sum", prepare=widening(lambda x, axis: xp.cumsum(x, axis=axis))),
+    }

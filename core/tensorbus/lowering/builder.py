@@ -1,0 +1,166 @@
+"""Writing a kernel in loop IR: its arguments, its names and the block that statements go to.
+
+Every length, stride and attribute becomes a parameter whose value is given at launch, except 0 and 1, on which
+the structure of code depends. Two graphs that differ in sizes only therefore give the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from ..dtypes import BY_NAME, DType, bfloat16, bool_, float16, float32, uint8
+from ..errors import TensorbusError
+from .index import ONE, ZERO, const
+from .ir import INDEX, Array, Buffer, Cast, Const, Expr, For, If, Kernel, Kind, Let, Stmt, Store, Var
+
+PARAMETER: dict[DType, DType] = {bool_: uint8, float16: float32, bfloat16: float32}
+"""The dtypes that do not pass as arguments by value, and what passes in their place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A kernel with the sizes of one use of it.
+
+    ``values`` are those of the parameters, in order; an entry that is a ``Late`` is read from the operands of
+    each call. ``grid`` are the lengths of the parallel loops, axis 0 first.
+    """
+
+    kernel: Kernel
+    values: tuple[int | float | bool | Late, ...]
+    grid: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A parameter's value that comes with the call: an operand's offset, or the Python scalar it is."""
+
+    what: str
+    operand: int
+    plus: int = 0
+
+
+@dataclass(slots=True)
+class Builder:
+    """The state of a kernel that is being written."""
+
+    name: str
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    params: dict[str, tuple[Var, int | float | bool | Late]] = field(default_factory=dict)
+    block: list[Stmt] = field(default_factory=list)
+    grid: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+
+    def buffer(self, name: str, dtype: DType, writes: bool = False) -> str:
+        """Declare a memory argument; return its name."""
+        known = self.buffers.get(name)
+        if known is None:
+            self.buffers[name] = Buffer(name, dtype, writes)
+        elif writes and not known.writes:
+            self.buffers[name] = replace(known, writes=True)
+        return name
+
+    def size(self, role: str, value: int) -> Expr:
+        """Return the length, stride or attribute called ``role``: a literal for 0 and 1, else a parameter."""
+        if value == 0:
+            return ZERO
+        if value == 1:
+            return ONE
+        return self.param(role, INDEX, value)
+
+    def param(self, role: str, dtype: DType, value: int | float | bool | Late) -> Expr:
+        """Return the parameter called ``role`` as a value of ``dtype``."""
+        known = self.params.get(role)
+        if known is None:
+            var = Var(role, PARAMETER.get(dtype, dtype))
+            self.params[role] = (var, value)
+        else:
+            var = known[0]
+            if known[1] != value:
+                raise TensorbusError(f"parameter {role!r} of {self.name!r} is both {known[1]!r} and {value!r}")
+        return var if var.dtype is dtype else Cast(var, dtype)
+
+    def fresh(self, prefix: str) -> str:
+        """Return a name not used yet."""
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def emit(self, statement: Stmt) -> None:
+        """Append a statement to the current block."""
+        self.block.append(statement)
+
+    def let(self, value: Expr, prefix: str = "t", mutable: bool = False) -> Var:
+        """Bind a value to a new name and return it."""
+        var = Var(self.fresh(prefix), value.dtype, value.lanes)
+        self.emit(Let(var, value, mutable))
+        return var
+
+    def array(self, dtype: DType, size: int) -> str:
+        """Declare a private array; return its name."""
+        name = self.fresh("acc")
+        self.emit(Array(name, dtype, size))
+        return name
+
+    def store(self, buffer: str, index: Expr, value: Expr, count: Expr | None = None) -> None:
+        """Store a value."""
+        self.emit(Store(buffer, index, value, count))
+
+    @contextmanager
+    def inner(self) -> Iterator[list[Stmt]]:
+        """Collect what is emitted meanwhile in a block of its own, which the caller places."""
+        outer, self.block = self.block, []
+        try:
+            yield self.block
+        finally:
+            self.block = outer
+
+    @contextmanager
+    def loop(
+        self, start: Expr, stop: Expr, *, step: int = 1, kind: Kind = "serial", prefix: str = "k"
+    ) -> Iterator[Expr]:
+        """Emit a loop around what is emitted meanwhile; yields the variable."""
+        var = Var(self.fresh(prefix), INDEX)
+        with self.inner() as body:
+            yield var
+        self.emit(For(var, start, stop, tuple(body), step, kind))
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        """Emit a condition around what is emitted meanwhile."""
+        with self.inner() as body:
+            yield
+        self.emit(If(condition, tuple(body)))
+
+    def finish(self, loops: Sequence[tuple[Var, Expr, int]], solo: bool = False) -> Launch:
+        """Wrap the body in parallel loops ``(variable, length, value)``, grid axis 0 first."""
+        body = tuple(self.block)
+        for axis, (var, length, _) in enumerate(loops):
+            body = (For(var, ZERO, length, body, 1, "parallel", axis),)
+        kernel = Kernel(
+            self.name, tuple(self.buffers.values()), tuple(v for v, _ in self.params.values()), body, solo
+        )
+        values = tuple(value for _, value in self.params.values())
+        return Launch(kernel=kernel, values=values, grid=tuple(n for _, _, n in loops))
+
+
+def literal(value: int | float | bool, dtype: DType) -> Const:
+    """Return a Python scalar as a literal of ``dtype``; integers wrap."""
+    if dtype is INDEX:
+        return const(int(value))
+    return Const(fit(value, dtype), dtype)
+
+
+def fit(value: int | float | bool, dtype: DType) -> int | float | bool:
+    """Return the Python scalar in the kind of ``dtype``; integers wrap to its range.
+
+    >>> fit(300, BY_NAME["uint8"])
+    44
+    """
+    if dtype.kind == "bool":
+        return bool(value)
+    if dtype.kind == "float":
+        return float(value)
+    bits = 8 * dtype.itemsize
+    wrapped = int(value) & ((1 << bits) - 1)
+    return wrapped - (1 << bits) if dtype.kind == "int" and wrapped >> (bits - 1) else wrapped

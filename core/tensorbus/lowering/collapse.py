@@ -1,0 +1,211 @@
+"""Joining axes that every operand walks as one, so that most kernels are of rank 1 or 2 whatever the shape.
+
+A job is rewritten over fewer axes; its meaning stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..graph.graph import Node
+from ..ops.op import Spec
+from ..strided import row_major
+from .job import Job
+from .layout import Layout, Shape
+from .pull import ELEMENTWISE
+
+REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+_PLAIN = ELEMENTWISE | {"constant", "full", "broadcast_to"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axes:
+    """How the axes of a domain are walked: ``order``, then ``groups`` of neighbours joined."""
+
+    groups: tuple[tuple[int, ...], ...]
+
+    def shape(self, shape: Shape) -> Shape:
+        result = []
+        for group in self.groups:
+            length = 1
+            for k in group:
+                length *= shape[k]
+            result.append(length)
+        return tuple(result)
+
+    def strides(self, strides: Sequence[int]) -> Shape:
+        return tuple(strides[group[-1]] for group in self.groups)
+
+
+def join(shape: Shape, kinds: Sequence[int | None], operands: Sequence[Sequence[int]], order: Sequence[int]) -> _Axes:
+    """Return the joined axes of ``shape``. Axes of one kind may be joined; those of kind None never are."""
+    groups: list[tuple[int, ...]] = []
+    for k in order:
+        if shape[k] == 1 and kinds[k] is not None:
+            continue
+        if groups and kinds[k] is not None and kinds[groups[-1][-1]] == kinds[k]:
+            before = groups[-1][-1]
+            if all(strides[before] == strides[k] * shape[k] for strides in operands):
+                groups[-1] += (k,)
+                continue
+        groups.append((k,))
+    return _Axes(groups=tuple(groups))
+
+
+def collapse(job: Job) -> Job:
+    """Return an equal job over as few axes as its operands allow."""
+    root = job.root
+    if root.op in REDUCTIONS:
+        return _collapse_reduction(job)
+    if root.op == "cumulative_sum" and _is_plain(root.inputs[0], job):
+        domain = root.inputs[0].spec.shape
+        kinds = [None if k == root.attrs["axis"] else 0 if k < root.attrs["axis"] else 1 for k in range(len(domain))]
+        axes = _join_all(root.inputs[0], job, domain, kinds, row_major(domain))
+        operand, moved = _rewrite(root.inputs[0], job, domain, axes)
+        axis = next(k for k, g in enumerate(axes.groups) if g == (root.attrs["axis"],))
+        made = replace(root, inputs=(operand,), attrs={"axis": axis}, spec=Spec(axes.shape(domain), root.spec.dtype))
+        return replace(job, root=made, **moved)
+    if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.leaves for x in root.inputs):
+        return _collapse_moved(job)
+    if _is_plain(root, job):
+        domain = root.spec.shape
+        axes = _join_all(root, job, domain, [0] * len(domain), row_major(domain))
+        made, moved = _rewrite(root, job, domain, axes)
+        return replace(job, root=made, **moved)
+    return job
+
+
+def _collapse_reduction(job: Job) -> Job:
+    root, operand = job.root, job.root.inputs[0]
+    domain, reduced = operand.spec.shape, set(root.attrs["axis"])
+    kept = [n for k, n in enumerate(domain) if k not in reduced]
+    steps = iter(row_major(tuple(kept)))
+    out = [0 if k in reduced else next(steps) for k in range(len(domain))]
+    if not _is_plain(operand, job):
+        attrs = {**root.attrs, "keepdims": False}
+        return replace(job, root=replace(root, attrs=attrs, spec=Spec(tuple(kept), root.spec.dtype)))
+    alone = root.op in ("argmax", "argmin")
+    kinds = [None if alone and k in reduced else int(k in reduced) for k in range(len(domain))]
+    far = [max((abs(s[k]) for s in _strides(operand, job, domain)), default=0) for k in range(len(domain))]
+    order = sorted(range(len(domain)), key=lambda k: -far[k]) if 0 not in domain else range(len(domain))
+    axes = _join_all(operand, job, domain, kinds, out, order)
+    made, moved = _rewrite(operand, job, domain, axes)
+    shape = axes.shape(domain)
+    over = tuple(k for k, g in enumerate(axes.groups) if g[0] in reduced)
+    spec = Spec(tuple(n for k, n in enumerate(shape) if k not in over), root.spec.dtype)
+    strides = tuple(s for k, s in enumerate(axes.strides(out)) if k not in over)
+    return replace(
+        job, root=replace(root, inputs=(made,), attrs={"axis": over, "keepdims": False}, spec=spec),
+        strides=strides, **moved,
+    )  # fmt: skip
+
+
+def _collapse_moved(job: Job) -> Job:
+    """Join the axes that a pad, concat or slice_update leaves alone."""
+    root = job.root
+    domain = root.spec.shape
+    rank = len(domain)
+    if 0 in domain or any(0 in x.spec.shape for x in root.inputs):
+        return job
+    a = root.attrs
+    touched: list[bool] = [any(x.spec.shape[k] != domain[k] for x in root.inputs) for k in range(rank)]
+    if root.op == "concat":
+        touched[a["axis"]] = True
+    if root.op == "slice_update":
+        touched = [t or a["step"][k] != 1 for k, t in enumerate(touched)]
+    kinds, kind = [], 0
+    for t in touched:
+        kind += t
+        kinds.append(None if t else kind)
+    strides = [job.leaves[id(x)].strides for x in root.inputs] + [row_major(domain)]
+    axes = join(domain, kinds, strides, range(rank))
+    leaves: dict[int, Layout] = {}
+    inputs = []
+    for x in root.inputs:
+        given = job.leaves[id(x)]
+        node = Node(op="input", spec=Spec(axes.shape(x.spec.shape), x.spec.dtype))
+        leaves[id(node)] = replace(given, shape=node.spec.shape, strides=axes.strides(given.strides))
+        inputs.append(node)
+    attrs = {
+        key: axes.groups.index((value,)) if key == "axis"
+        else tuple(value[g[0]] for g in axes.groups) if isinstance(value, tuple) else value
+        for key, value in a.items()
+    }  # fmt: skip
+    made = replace(root, inputs=tuple(inputs), attrs=attrs, spec=Spec(axes.shape(domain), root.spec.dtype))
+    return replace(job, root=made, leaves=leaves)
+
+
+def _is_plain(node: Node, job: Job) -> bool:
+    """Return whether ``node`` reads every leaf at its own index, up to broadcasting."""
+    stack, seen = [node], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in job.leaves or id(node) in job.scalars or id(node) in seen:
+            continue
+        if node.op not in _PLAIN:
+            return False
+        seen.add(id(node))
+        stack.extend(node.inputs)
+    return True
+
+
+def _aligned(layout: Layout, domain: Shape) -> Shape:
+    lead = len(domain) - len(layout.shape)
+    return (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(layout.shape, layout.strides, strict=True))
+
+
+def _strides(node: Node, job: Job, domain: Shape) -> list[Shape]:
+    found, stack, seen = [], [node], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(node) in job.leaves:
+            found.append(_aligned(job.leaves[id(node)], domain))
+        else:
+            stack.extend(node.inputs)
+    return found
+
+
+def _join_all(
+    node: Node, job: Job, domain: Shape, kinds: Sequence[int | None], out: Sequence[int],
+    order: Sequence[int] | None = None,
+) -> _Axes:  # fmt: skip
+    operands = [*_strides(node, job, domain), out]
+    if 0 in domain:
+        operands = []
+    return join(domain, kinds, operands, range(len(domain)) if order is None else order)
+
+
+def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Mapping[int, object]]]:
+    leaves: dict[int, Layout] = {}
+    scalars: dict[int, int] = {}
+    done: dict[int, Node] = {}
+    shape = axes.shape(domain)
+
+    def visit(old: Node) -> Node:
+        if id(old) in done:
+            return done[id(old)]
+        spec = Spec(shape, old.spec.dtype)
+        if id(old) in job.leaves:
+            given = job.leaves[id(old)]
+            made = Node(op="input", spec=spec)
+            strides = axes.strides(_aligned(given, domain))
+            leaves[id(made)] = replace(given, shape=shape, strides=strides)
+        elif id(old) in job.scalars:
+            made = Node(op="input", spec=old.spec)
+            scalars[id(made)] = job.scalars[id(old)]
+        elif old.op == "constant":
+            made = old
+        elif old.op == "broadcast_to":
+            made = visit(old.inputs[0])
+        elif old.op == "full":
+            made = replace(old, attrs={**old.attrs, "shape": shape}, spec=spec)
+        else:
+            made = replace(old, inputs=tuple(visit(x) for x in old.inputs), spec=spec)
+        done[id(old)] = made
+        return made
+
+    return visit(node), {"leaves": leaves, "scalars": scalars}

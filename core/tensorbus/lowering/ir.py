@@ -1,0 +1,188 @@
+"""The loop IR: what a kernel does, as data, before any language is chosen.
+
+Expressions are pure and typed; statements read and write buffers. Shapes and strides are parameters, so that
+one kernel serves every shape of its structure. This module must not know a device or a language.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ..dtypes import DType
+
+INDEX: Final = DType("index", "int", 8)
+"""The type of positions, lengths and strides; wide enough for any buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal."""
+
+    value: bool | int | float
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A loop variable, a parameter or a local."""
+
+    name: str
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The element of ``buffer`` at ``index``, or ``lanes`` consecutive ones from there."""
+
+    buffer: str
+    index: Expr
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A scalar function, by the name of the prim, of operands of one dtype (or what the prim says)."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The value converted as the ``cast`` prim does: saturating from float to integer, NaN giving 0."""
+
+    arg: Expr
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """``then`` where ``condition`` holds, else ``other``. Only the chosen one is evaluated."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+    dtype: DType
+    lanes: int = 1
+
+
+Expr = Const | Var | Load | Apply | Cast | Select
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A name for a value. ``mutable`` ones may be the target of an ``Assign``."""
+
+    var: Var
+    value: Expr
+    mutable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """A new value for a mutable local."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array of its own for each item (``private``), or one for each group of items (``shared``)."""
+
+    name: str
+    dtype: DType
+    size: int
+    space: Literal["private", "shared"] = "private"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``buffer[index] = value``; of a vector, only the first ``count`` lanes where that is given."""
+
+    buffer: str
+    index: Expr
+    value: Expr
+    count: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``body`` where ``condition`` holds."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+Kind = Literal["parallel", "serial", "unroll"]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """A loop over ``[start, stop)``.
+
+    The schedule is in ``kind``: ``parallel`` iterations are independent and map to axis ``axis`` of the launch
+    grid (they stand outermost and start at 0); ``unroll`` has constant bounds and independent iterations, for
+    vector units; ``serial`` runs in order.
+    """
+
+    var: Var
+    start: Expr
+    stop: Expr
+    body: tuple[Stmt, ...]
+    step: int = 1
+    kind: Kind = "serial"
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All items of a group reach this before any goes on; what they stored is seen by the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A data-dependent error: ``value`` was not within ``[0, limit)``. ``code`` says which op asked."""
+
+    buffer: str
+    code: Expr
+    value: Expr
+    limit: Expr
+
+
+Stmt = Let | Assign | Array | Store | If | For | Barrier | Report
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A memory argument of a kernel."""
+
+    name: str
+    dtype: DType
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One function for the device. Arguments: ``buffers``, then ``params``, in order.
+
+    ``solo`` says that one item is enough work for a core: items are not gathered into vectors.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    params: tuple[Var, ...]
+    body: tuple[Stmt, ...]
+    solo: bool = False
+
+    def __str__(self) -> str:
+        from .text import kernel_text
+
+        return kernel_text(self)

@@ -1,0 +1,114 @@
+"""Where the elements of a graph's values lie: strided views of buffers, followed through movement ops.
+
+A view costs no kernel. What is no view of a buffer is computed by one, inside the kernel that wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from .. import strided
+from ..graph.graph import Node
+from ..strided import StridedArray, row_major
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A view of a buffer: ``slot`` says which one, strides and offset count elements.
+
+    ``late`` is the operand whose own offset is added when the kernel is launched (see ``builder.Late``).
+    """
+
+    slot: int
+    shape: Shape
+    strides: Shape
+    offset: int = 0
+    late: int | None = None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True where the elements lie packed in C order."""
+        return 0 in self.shape or all(
+            n == 1 or s == w for n, s, w in zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        )
+
+
+def packed(slot: int, shape: Shape) -> Layout:
+    """Return the C-ordered layout that fills a buffer."""
+    return Layout(slot, shape, row_major(shape))
+
+
+def view(node: Node, x: Layout) -> Layout | None:
+    """Return the layout of a movement op's result over an operand at ``x``, or None where it is no view."""
+    a = node.attrs
+    given = StridedArray(None, x.shape, x.strides, x.offset, node.spec.dtype)
+    match node.op:
+        case "broadcast_to":
+            made = strided.broadcast_to(given, a["shape"])
+        case "permute_dims":
+            made = strided.permute_dims(given, a["axes"])
+        case "slice":
+            made = strided.slice_(given, a["start"], a["size"], a["step"])
+        case "flip":
+            made = strided.flip(given, a["axis"])
+        case "windows":
+            made = strided.windows(given, a["size"], a["stride"], a["dilation"])
+        case "reshape":
+            found = reshape_strides(x.shape, x.strides, a["shape"])
+            if found is None:
+                return None
+            made = given.view(a["shape"], found)
+        case _:
+            return None
+    return replace(x, shape=made.shape, strides=made.strides, offset=made.offset)
+
+
+def reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Return the strides that show the same elements in shape ``wanted``, or None where none do.
+
+    >>> reshape_strides((2, 3), (0, 1), (2, 3, 1)), reshape_strides((2, 3), (0, 1), (6,))
+    ((0, 1, 1), None)
+    """
+    if 0 in shape or 0 in wanted:
+        return row_major(wanted)
+    result: list[int] = []
+    for old, new in factor_groups(shape, wanted):
+        axes = [k for k in old if shape[k] != 1]
+        for a, b in zip(axes, axes[1:], strict=False):
+            if strides[a] != strides[b] * shape[b]:
+                return None
+        step = strides[axes[-1]] if axes else 1
+        lengths = tuple(wanted[k] for k in new)
+        result.extend(step * s for s in row_major(lengths))
+    return tuple(result)
+
+
+def factor_groups(old: Shape, new: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the smallest runs of axes, of ``old`` and of ``new``, that hold the same number of elements.
+
+    >>> factor_groups((2, 6, 5), (2, 2, 3, 5))
+    [((0,), (0,)), ((1,), (1, 2)), ((2,), (3,))]
+    """
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = [i] if i < len(old) else [], [j] if j < len(new) else []
+        i, j = i + len(a), j + len(b)
+        while prod(old[k] for k in a) != prod(new[k] for k in b):
+            if (prod(old[k] for k in a) < prod(new[k] for k in b) and i < len(old)) or j >= len(new):
+                a.append(i)
+                i += 1
+            else:
+                b.append(j)
+                j += 1
+        groups.append((tuple(a), tuple(b)))
+    return groups
+
+
+def joinable(shape: Shape, strides: Sequence[int], axis: int) -> bool:
+    """Return whether axes ``axis`` and ``axis + 1`` can be walked as one."""
+    return strides[axis] == strides[axis + 1] * shape[axis + 1]

@@ -1,0 +1,306 @@
+"""Reading a graph element by element: the expression of a node's value at an index.
+
+A node is pulled by whoever needs it: elementwise ops apply to their operands at the same index, movement ops
+pull their operand at another index, and leaves are loads. So any chain of them becomes part of the kernel that
+uses it, with no buffer in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from ..dtypes import bfloat16, bool_, float16, float32
+from ..errors import TensorbusError
+from ..graph.graph import Graph, Node
+from . import index as ix
+from .builder import Builder, Late, fit, literal
+from .ir import INDEX, Apply, Assign, Cast, Const, Expr, If, Load, Report, Select, Var
+from .layout import Layout, factor_groups
+from .symbols import Symbols
+
+Index = tuple[Expr, ...]
+ERRORS: Final = "errors"
+DEEP: Final = 16
+
+ELEMENTWISE: Final = frozenset(
+    """add subtract multiply divide floor_divide remainder power negative abs sign sqrt rsqrt exp expm1 log log1p
+    log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2 floor ceil round trunc maximum
+    minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not
+    bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift isnan isinf isfinite
+    erf square reciprocal where cast""".split()
+)
+
+
+class Pull:
+    """Emits, into a builder, the values of one group of nodes."""
+
+    def __init__(
+        self, builder: Builder, graph: Graph, leaves: Mapping[int, tuple[str, Layout]], scalars: Mapping[int, int]
+    ) -> None:
+        """Read ``leaves`` (by the node's id: buffer name and layout) and ``scalars`` (operand numbers)."""
+        self.builder = builder
+        self.symbols = Symbols(graph)
+        self._leaves = leaves
+        self._scalars = scalars
+        self._memo: list[dict[tuple[int, Index], Expr]] = [{}]
+        self._depth: dict[Expr, int] = {}
+        self._numbers = {id(node): k for k, node in enumerate(graph)}
+        self._uses: dict[int, int] = {}
+        for node in graph:
+            for operand in node.inputs:
+                self._uses[id(operand)] = self._uses.get(id(operand), 0) + 1
+
+    def length(self, node: Node, axis: int) -> Expr:
+        """Return the length of an axis of a node."""
+        return self.builder.size(self.symbols.name(node, axis), node.spec.shape[axis])
+
+    def lengths(self, node: Node) -> tuple[Expr, ...]:
+        """Return the lengths of all axes of a node."""
+        return tuple(self.length(node, k) for k in range(len(node.spec.shape)))
+
+    def value(self, node: Node, index: Index) -> Expr:
+        """Return the value of ``node`` at ``index``, one expression an axis."""
+        key = (id(node), index)
+        for known in reversed(self._memo):
+            if key in known:
+                return known[key]
+        result = self._compute(node, index)
+        if not isinstance(result, Var | Const) and (self._uses.get(id(node), 0) > 1 or _depth(result) > DEEP):
+            result = self.builder.let(result)
+        self._memo[-1][key] = result
+        return result
+
+    def load(self, name: str, layout: Layout, node: Node, index: Index) -> Expr:
+        """Return the load of an element that lies in a buffer."""
+        b = self.builder
+        b.buffer(name, node.spec.dtype)
+        index = tuple(ix.ZERO if n == 1 else i for n, i in zip(layout.shape, index, strict=True))
+        place = (
+            ix.flatten(index, self.lengths(node))
+            if layout.is_contiguous
+            else ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(layout.strides)])
+        )
+        if layout.late is not None:
+            place = ix.add(b.param(f"{name}_o", INDEX, Late("offset", layout.late, layout.offset)), place)
+        elif layout.offset:
+            place = ix.add(b.param(f"{name}_o", INDEX, layout.offset), place)
+        return Load(name, place, node.spec.dtype)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget on leaving what was pulled meanwhile: its names are local to the block that was written."""
+        self._memo.append({})
+        try:
+            yield
+        finally:
+            self._memo.pop()
+
+    def guarded(self, node: Node, otherwise: Expr, condition: Expr, read: Callable[[], Expr]) -> Expr:
+        """Return what ``read`` gives where ``condition`` holds; elsewhere nothing of it is evaluated."""
+        b = self.builder
+        with self.scope(), b.inner() as body:
+            value = read()
+        if not body:
+            return Select(condition, value, otherwise, node.spec.dtype)
+        result = b.let(otherwise, "g", mutable=True)
+        b.emit(If(condition, (*body, Assign(result, value))))
+        return result
+
+    def _compute(self, node: Node, index: Index) -> Expr:
+        leaf = self._leaves.get(id(node))
+        if leaf is not None:
+            return self.load(*leaf, node, index)
+        operand = self._scalars.get(id(node))
+        if operand is not None:
+            return self.builder.param(f"a{operand}", node.spec.dtype, Late("scalar", operand))
+        if node.op == "constant":
+            return literal(node.attrs["value"], node.spec.dtype)
+        if node.op in ELEMENTWISE:
+            return self._apply(node, [self._operand(x, node, index) for x in node.inputs])
+        rule = _RULES.get(node.op)
+        if rule is None:
+            raise TensorbusError(f"no rule reads {node.op!r} element by element")
+        return rule(self, node, index)
+
+    def _operand(self, x: Node, user: Node, index: Index) -> Expr:
+        lead = len(user.spec.shape) - len(x.spec.shape)
+        at = tuple(ix.ZERO if n == 1 else i for n, i in zip(x.spec.shape, index[lead:], strict=True))
+        return self.value(x, at)
+
+    def _apply(self, node: Node, args: Sequence[Expr]) -> Expr:
+        dtype = node.spec.dtype
+        if node.op == "where":
+            return Select(args[0], args[1], args[2], dtype)
+        if node.op == "cast":
+            return Cast(args[0], dtype) if args[0].dtype is not dtype else args[0]
+        return Apply(node.op, tuple(args), dtype)
+
+    def _size(self, node: Node, what: str, value: int) -> Expr:
+        if value < 0:
+            return self.builder.param(f"{what}_{self._numbers[id(node)]}", INDEX, value)
+        return self.builder.size(f"{what}_{self._numbers[id(node)]}", value)
+
+    def _broadcast(self, node: Node, index: Index) -> Expr:
+        return self._operand(node.inputs[0], node, index)
+
+    def _permute(self, node: Node, index: Index) -> Expr:
+        axes = node.attrs["axes"]
+        return self.value(node.inputs[0], tuple(index[axes.index(k)] for k in range(len(axes))))
+
+    def _reshape(self, node: Node, index: Index) -> Expr:
+        (x,) = node.inputs
+        result: list[Expr] = []
+        for old, new in factor_groups(x.spec.shape, node.spec.shape):
+            place = ix.flatten([index[k] for k in new], [self.length(node, k) for k in new])
+            if sum(x.spec.shape[k] != 1 for k in old) > 1 and not isinstance(place, Var | Const):
+                place = self.builder.let(place, "i")
+            result.extend(ix.unflatten(place, [self.length(x, k) for k in old]))
+        return self.value(x, tuple(ix.ZERO if n == 1 else i for n, i in zip(x.spec.shape, result, strict=True)))
+
+    def _slice(self, node: Node, index: Index) -> Expr:
+        a = node.attrs
+        at = [
+            ix.add(self._size(node, f"start{k}", a["start"][k]), ix.multiply(i, self._size(node, f"step{k}", a["step"][k])))
+            for k, i in enumerate(index)
+        ]  # fmt: skip
+        return self.value(node.inputs[0], tuple(at))
+
+    def _flip(self, node: Node, index: Index) -> Expr:
+        at = [
+            ix.subtract(ix.subtract(self.length(node, k), ix.ONE), i) if k in node.attrs["axis"] else i
+            for k, i in enumerate(index)
+        ]
+        return self.value(node.inputs[0], tuple(at))
+
+    def _windows(self, node: Node, index: Index) -> Expr:
+        a, (x,) = node.attrs, node.inputs
+        rank = len(a["size"])
+        lead = len(x.spec.shape) - rank
+        at = list(index[:lead])
+        for k in range(rank):
+            step = self._size(node, f"stride{k}", a["stride"][k])
+            wide = self._size(node, f"dilation{k}", a["dilation"][k])
+            at.append(ix.add(ix.multiply(index[lead + k], step), ix.multiply(index[lead + rank + k], wide)))
+        return self.value(x, tuple(at))
+
+    def _pad(self, node: Node, index: Index) -> Expr:
+        (x,) = node.inputs
+        conditions, at = [], []
+        for k, (i, low, high) in enumerate(zip(index, node.attrs["low"], node.attrs["high"], strict=True)):
+            start = self._size(node, f"low{k}", low)
+            if low:
+                conditions.append(Apply("less_equal", (start, i), bool_))
+            if high:
+                conditions.append(ix.less(i, ix.add(start, self.length(x, k))))
+            at.append(ix.subtract(i, start))
+        if not conditions:
+            return self.value(x, tuple(at))
+        fill = self.builder.param(f"value_{self._numbers[id(node)]}", node.spec.dtype, fit(node.attrs["value"], node.spec.dtype))
+        return self.guarded(node, fill, ix.both(conditions), lambda: self.value(x, tuple(at)))
+
+    def _concat(self, node: Node, index: Index) -> Expr:
+        axis = node.attrs["axis"]
+        given = [x for x in node.inputs if x.spec.shape[axis]]
+        ends, total = [], 0
+        for x in given:
+            total += x.spec.shape[axis]
+            ends.append(total)
+        result: Expr = literal(0, node.spec.dtype)
+        for k in range(len(given) - 1, -1, -1):
+            start = self._size(node, f"from{k}", ends[k - 1]) if k else ix.ZERO
+            at = (*index[:axis], ix.subtract(index[axis], start), *index[axis + 1 :])
+            if k == len(given) - 1 and len(given) == 1:
+                return self.value(given[k], at)
+            inside = ix.less(index[axis], self._size(node, f"from{k + 1}", ends[k]))
+            if k:
+                inside = ix.both([Apply("less_equal", (start, index[axis]), bool_), inside])
+            result = self.guarded(node, result, inside, lambda x=given[k], at=at: self.value(x, at))  # type: ignore[misc]
+        return result
+
+    def _update(self, node: Node, index: Index) -> Expr:
+        x, v = node.inputs
+        if 0 in v.spec.shape:
+            return self.value(x, index)
+        conditions: list[Expr] = []
+        at: list[Expr] = []
+        for k, (i, start, step) in enumerate(zip(index, node.attrs["start"], node.attrs["step"], strict=True)):
+            if v.spec.shape[k] == x.spec.shape[k] and step == 1:
+                at.append(i)
+                continue
+            last = start + step * (v.spec.shape[k] - 1)
+            low = self._size(node, f"low{k}", min(start, last))
+            width = self._size(node, f"width{k}", abs(last - start) + 1)
+            away = ix.subtract(i, low)
+            conditions += [Apply("less_equal", (low, i), bool_), ix.less(away, width)]
+            if step < 0:
+                away = ix.subtract(ix.subtract(width, ix.ONE), away)
+            pace = self._size(node, f"step{k}", abs(step))
+            if pace != ix.ONE:
+                conditions.append(Apply("equal", (ix.modulo(away, pace), ix.ZERO), bool_))
+            at.append(ix.quotient(away, pace))
+        if not conditions:
+            return self.value(v, tuple(at))
+        return self.guarded(node, self.value(x, index), ix.both(conditions), lambda: self.value(v, tuple(at)))
+
+    def _gather(self, node: Node, index: Index) -> Expr:
+        x, *indices = node.inputs
+        rank = len(indices[0].spec.shape)
+        rows, ok = self.rows(x, indices, index[:rank])
+        return self.guarded(
+            node, literal(0, node.spec.dtype), ok, lambda: self.value(x, (*rows, *index[rank:]))
+        )
+
+    def rows(self, x: Node, indices: Sequence[Node], index: Index) -> tuple[list[Expr], Expr]:
+        """Return the row that index operands name at ``index``, and whether it exists; report where not."""
+        b = self.builder
+        b.buffer(ERRORS, INDEX, writes=True)
+        code = b.param("code", INDEX, Late("code", 0))
+        rows, conditions = [], []
+        for k, operand in enumerate(indices):
+            row = b.let(Cast(self.value(operand, index), INDEX), "row")
+            limit = self.length(x, k)
+            b.emit(Report(ERRORS, code, row, limit))
+            rows.append(row)
+            conditions += [Apply("less_equal", (ix.ZERO, row), bool_), ix.less(row, limit)]
+        return list(rows), b.let(ix.both(conditions), "ok")
+
+    def _iota(self, node: Node, index: Index) -> Expr:
+        a, dtype, (i,) = node.attrs, node.spec.dtype, index
+        wide = float32 if dtype in (float16, bfloat16) else dtype
+        number = self._numbers[id(node)]
+        if not dtype.is_floating:
+            start, step = (self.builder.param(f"{w}_{number}", INDEX, fit(int(a[w]), INDEX)) for w in ("start", "step"))
+            return Cast(ix.add(start, ix.multiply(i, step)), dtype)
+        start, step = (self.builder.param(f"{w}_{number}", wide, float(a[w])) for w in ("start", "step"))
+        value = Apply("add", (start, Apply("multiply", (Cast(i, wide), step), wide)), wide)
+        return value if wide is dtype else Cast(value, dtype)
+
+    def _full(self, node: Node, index: Index) -> Expr:
+        dtype = node.spec.dtype
+        return self.builder.param(f"value_{self._numbers[id(node)]}", dtype, fit(node.attrs["value"], dtype))
+
+
+def _depth(e: Expr) -> int:
+    match e:
+        case Apply():
+            return 1 + max((_depth(a) for a in e.args), default=0)
+        case Cast():
+            return 1 + _depth(e.arg)
+        case Select():
+            return 1 + max(_depth(e.then), _depth(e.other), _depth(e.condition))
+        case Load():
+            return _depth(e.index)
+        case _:
+            return 0
+
+
+_RULES: Final[dict[str, Callable[[Pull, Node, Index], Expr]]] = {
+    "broadcast_to": Pull._broadcast, "permute_dims": Pull._permute, "reshape": Pull._reshape,
+    "slice": Pull._slice, "flip": Pull._flip, "windows": Pull._windows, "pad": Pull._pad,
+    "concat": Pull._concat, "slice_update": Pull._update, "gather": Pull._gather, "iota": Pull._iota,
+    "full": Pull._full,
+}  # fmt: skip
+PULLED: Final = ELEMENTWISE | frozenset(_RULES) | {"constant"}
+"""The ops that need no kernel of their own."""

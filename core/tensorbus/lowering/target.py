@@ -1,0 +1,20 @@
+"""What a schedule needs to know of the hardware. Numbers, no names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The shape of a device's parallelism.
+
+    ``groups``: how many solo items keep every core busy. ``items``: how many light items do. ``lanes``: how many
+    elements a solo item walks side by side, in its vector unit. ``solo_rows``: whether a row of a reduction is
+    best walked by one item (cores with vector units) or is split among items (many thin cores).
+    """
+
+    groups: int = 16
+    items: int = 1024
+    lanes: int = 16
+    solo_rows: bool = True

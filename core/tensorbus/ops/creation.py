@@ -1,0 +1,212 @@
+"""New tensors from nothing: on the device asked for, or the default one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from .. import dtypes as dt
+from ..device import Device, device, get_default_device
+from ..dtypes import ALL, DType, Scalar
+from ..errors import DtypeError, ShapeError
+from .comparison import equal, greater_equal
+from .movement import as_shape, reshape
+from .op import Op, Shape, Spec, table
+from .selection import where
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+DeviceLike = Device | str | None
+
+
+def _device(given: DeviceLike) -> Device:
+    if given is None:
+        return get_default_device()
+    return given if isinstance(given, Device) else device(given)
+
+
+def check_shape(name: str, shape: Shape) -> Shape:
+    """Return ``shape`` as it is. Raises ``ShapeError`` for a negative length or one beyond 64 bits."""
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"{name}: lengths must be >= 0, got shape {shape}.")
+    if math.prod(shape) >= 1 << 62:
+        raise ShapeError(f"{name}: shape {shape} has {math.prod(shape)} elements, more than any device can hold.")
+    return shape
+
+
+def check_scalar(name: str, value: Scalar, dtype: DType) -> Scalar:
+    """Return ``value`` as the Python type of ``dtype``. Raises ``DtypeError`` where it does not fit."""
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise DtypeError(f"{name}: {value!r} is complex and does not fit in {dtype}.")
+    if dtype is dt.bool_:
+        return bool(value)
+    if dtype.is_integer:
+        if isinstance(value, float) and not value.is_integer():
+            raise DtypeError(f"{name}: {value!r} is not a whole number and does not fit in {dtype}.")
+        low, high = dt.integer_range(dtype)
+        if not low <= int(value) <= high:  # type: ignore[arg-type]
+            raise DtypeError(f"{name}: {value!r} does not fit in {dtype}, which holds {low} to {high}.")
+        return int(value)  # type: ignore[arg-type]
+    return complex(value) if dtype.is_complex else float(value)  # type: ignore[arg-type]
+
+
+def _full_arguments(
+    shape: int | tuple[int, ...], /, fill_value: Scalar, *, dtype: DType | str | None = None,
+    device: DeviceLike = None,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(fill_value)
+    return (), {
+        "shape": check_shape("full", as_shape("full", shape)),
+        "value": check_scalar("full", fill_value, kind),
+        "dtype": kind,
+        "device": _device(device),
+    }
+
+
+full = table.add(
+    Op(
+        name="full",
+        family="creation",
+        operands=(),
+        arguments=_full_arguments,
+        infer=lambda specs, shape, value, dtype: Spec(shape, dtype),
+        dtypes=ALL,
+        doc="``shape`` filled with ``fill_value``.",
+    )
+)
+
+
+def _iota_arguments(
+    length: int, /, start: Scalar = 0, step: Scalar = 1, *, dtype: DType | str = dt.default_int,
+    device: DeviceLike = None,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    return (), {
+        "length": check_shape("iota", as_shape("iota", length))[0],
+        "start": start,
+        "step": step,
+        "dtype": dt.dtype(dtype),
+        "device": _device(device),
+    }
+
+
+iota = table.add(
+    Op(
+        name="iota",
+        family="creation",
+        operands=(),
+        arguments=_iota_arguments,
+        infer=lambda specs, length, start, step, dtype: Spec((length,), dtype),
+        dtypes=dt.REAL,
+        doc="``start + i * step`` for ``i`` from 0 to ``length``.",
+    )
+)
+
+
+def zeros(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of zeros.
+
+    >>> import tensorbus as tb
+    >>> tb.zeros((2,)).tolist()
+    [0.0, 0.0]
+    """
+    return full(shape, 0, dtype=dt.default_float if dtype is None else dtype, device=device)
+
+
+def ones(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of ones."""
+    return full(shape, 1, dtype=dt.default_float if dtype is None else dtype, device=device)
+
+
+def empty(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of unspecified contents; here they are zeros, so that no program depends on luck."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def full_like(
+    x: Tensor, /, fill_value: Scalar, *, dtype: DType | str | None = None, device: DeviceLike = None
+) -> Tensor:
+    """Return a tensor like ``x`` filled with ``fill_value``."""
+    return full(
+        x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device
+    )
+
+
+def ones_like(x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return ones of the shape, dtype and device of ``x``."""
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return zeros of the shape, dtype and device of ``x``."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor like ``x`` with unspecified contents."""
+    return zeros_like(x, dtype=dtype, device=device)
+
+
+def arange(
+    start: int | float, /, stop: int | float | None = None, step: int | float = 1, *,
+    dtype: DType | str | None = None, device: DeviceLike = None,
+) -> Tensor:  # fmt: skip
+    """Return the numbers from ``start`` up to but without ``stop``, ``step`` apart.
+
+    >>> import tensorbus as tb
+    >>> tb.arange(3).tolist()
+    [0, 1, 2]
+    """
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise ShapeError("arange: the step must not be 0.")
+    if not all(math.isfinite(n) for n in (start, stop, step)):
+        raise ShapeError(f"arange: start, stop and step must be finite, got {start}, {stop}, {step}.")
+    exact = all(isinstance(n, int) for n in (start, stop, step))
+    length = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
+    kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
+    return iota(max(int(length), 0), start, step, dtype=kind, device=device)
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: DType | str | None = None, device: DeviceLike = None,
+    endpoint: bool = True,
+) -> Tensor:  # fmt: skip
+    """Return ``num`` numbers evenly spaced from ``start`` to ``stop``."""
+    if num < 0:
+        raise ShapeError(f"linspace: num must be >= 0, got {num}.")
+    kind = dt.default_float if dtype is None else dt.dtype(dtype)
+    parts = num - 1 if endpoint else num
+    places = iota(num, dtype=kind, device=device)
+    spaced = places * ((stop - start) / parts if parts > 0 else 0.0) + start
+    last = equal(places, num - 1) if endpoint and num > 1 else None
+    return spaced if last is None else where(last, stop, spaced)
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | str | None = None,
+    device: DeviceLike = None,
+) -> Tensor:  # fmt: skip
+    """Return a matrix with ones on diagonal ``k`` and zeros elsewhere."""
+    target = _device(device)
+    rows = reshape(iota(n_rows, device=target), (n_rows, 1))
+    columns = iota(n_rows if n_cols is None else n_cols, device=target)
+    return table["cast"](equal(columns - rows, k), dt.default_float if dtype is None else dt.dtype(dtype))
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Return ``x`` with zeros above diagonal ``k`` of its last two axes."""
+    return where(_lower(x, k), x, False if x.dtype is dt.bool_ else 0)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Return ``x`` with zeros below diagonal ``k`` of its last two axes."""
+    return where(_lower(x, k - 1), False if x.dtype is dt.bool_ else 0, x)
+
+
+def _lower(x: Tensor, k: int) -> Tensor:
+    if len(x.shape) < 2:
+        raise ShapeError(f"a triangle needs at least 2 dimensions, got shape {x.shape}.")
+    rows = reshape(iota(x.shape[-2], device=x.device), (x.shape[-2], 1))
+    return greater_equal(rows + k, iota(x.shape[-1], device=x.device))

@@ -1,0 +1,111 @@
+"""Elementwise ops: one result element from the elements at the same place, after broadcasting.
+
+The family supplies broadcasting, promotion and weak Python scalars; an op adds its dtypes, its derivative and,
+for a composite, its decomposition. Definitions follow the array API standard 2025.12 where it has the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import dtypes as dt
+from ..dtypes import DType
+from ..errors import DtypeError, ShapeError
+from .op import Op, Shape, Spec, table
+
+Operand = Any
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that ``shapes`` broadcast to.
+
+    Raises ``ShapeError`` naming the axis at which they differ.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for axis in range(-rank, 0):
+        lengths = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+        if len(lengths) > 1:
+            raise ShapeError(
+                f"shapes {', '.join(map(str, shapes))} do not broadcast: axis {axis} has lengths"
+                f" {sorted(lengths)}, which must be equal or 1."
+            )
+        result.append(lengths.pop() if lengths else 1)
+    return tuple(result)
+
+
+def common_dtype(operands: Sequence[DType | type]) -> DType:
+    """Return what dtypes and weak Python scalars (given by their type) promote to."""
+    strong = [d for d in operands if isinstance(d, DType)]
+    weak = [d for d in operands if not isinstance(d, DType)]
+    if not strong:
+        return dt.scalar_dtype(max((k(0) for k in weak), key=lambda v: (float, complex).count(type(v))))
+    common = strong[0]
+    for d in strong[1:]:
+        common = dt.promote(common, d)
+    for kind in weak:
+        common = dt.promote_scalar(common, kind)
+    return common
+
+
+def fit(name: str, common: DType, dtypes: Sequence[DType]) -> DType:
+    """Return the dtype an op computes in: ``common``, or the default float for an integer or bool.
+
+    Raises ``DtypeError`` where the op is not defined for it.
+    """
+    if common in dtypes:
+        return common
+    takes_integers = any(d.is_integer for d in dtypes)
+    if (common.is_integer or (common is dt.bool_ and not takes_integers)) and dt.default_float in dtypes:
+        return dt.default_float
+    raise DtypeError(
+        f"{name}: not defined for {common}; it takes {', '.join(d.name for d in dtypes)}."
+        f" Cast the operands with .to(dtype)."
+    )
+
+
+def elementwise(
+    name: str,
+    *,
+    arity: int = 1,
+    dtypes: tuple[DType, ...],
+    result: Callable[[DType], DType] | None = None,
+    decompose: Callable[..., Any] | None = None,
+    vjp: Callable[..., tuple[Any, ...]] | None = None,
+    doc: str = "",
+) -> Op[...]:
+    """Define an elementwise op of one, two or three operands ``x``, ``y``, ``z``."""
+    operands = ("x", "y", "z")[:arity]
+
+    def compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
+        return (fit(name, common_dtype(given), dtypes),) * arity
+
+    def infer(specs: tuple[Spec, ...]) -> Spec:
+        dtype = specs[0].dtype
+        return Spec(broadcast_shapes(*(s.shape for s in specs)), result(dtype) if result else dtype)
+
+    return table.add(
+        Op(
+            name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
+            compute=compute, decompose=decompose, vjp=vjp, dtypes=dtypes, broadcasts=True, doc=doc,
+        )
+    )  # fmt: skip
+
+
+def _one(x: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {}
+
+
+def _two(x: Operand, y: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x, y), {}
+
+
+def _three(x: Operand, y: Operand, z: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x, y, z), {}
+
+
+_ARGUMENTS: dict[int, Callable[..., tuple[tuple[Operand, ...], dict[str, Any]]]] = {1: _one, 2: _two, 3: _three}

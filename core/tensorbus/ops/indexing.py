@@ -1,0 +1,327 @@
+"""Indexing: reading ``x[key]`` and making ``x`` with ``x[key]`` replaced.
+
+Keys follow the array API standard 2025.12, section "Indexing", and NumPy where integer arrays mix with slices.
+Basic keys (integers, slices, Ellipsis, None) become movement; integer and boolean tensors become gather and
+scatter. Indices that are known on the host are checked before anything runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from .. import dtypes as dt
+from ..dtypes import ALL, DType
+from ..errors import IndexingError, ShapeError
+from .comparison import less
+from .creation import iota, zeros
+from .elementwise import broadcast_shapes
+from .movement import broadcast_to, permute_dims, reshape, slice, slice_update
+from .op import Op, Shape, Spec, table
+from .reduction import cumulative_sum, sum
+from .selection import cast, where
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+
+def _gather_infer(specs: tuple[Spec, ...]) -> Spec:
+    x, *indices = specs
+    if not indices or len(indices) > len(x.shape) or len({s.shape for s in indices}) != 1:
+        raise ShapeError(
+            f"gather: index shapes {', '.join(str(s.shape) for s in indices)} must be equal, at least one and at"
+            f" most one for each axis of shape {x.shape}."
+        )
+    return Spec(indices[0].shape + x.shape[len(indices) :], x.dtype)
+
+
+def _index_compute(given: tuple[DType, ...], values: int) -> tuple[DType, ...]:
+    for d in given[values:]:
+        if not d.is_integer:
+            raise IndexingError(f"an index tensor must have an integer or bool dtype, got {d}.")
+    return (given[0],) * values + (dt.int64,) * (len(given) - values)
+
+
+gather = table.add(
+    Op(
+        name="gather",
+        family="indexing",
+        operands=("x", "*indices"),
+        arguments=lambda x, /, *indices: ((x, *indices), {}),
+        compute=lambda given: _index_compute(given, 1),
+        infer=_gather_infer,
+        vjp=lambda g, x_shape, indices: (
+            scatter(zeros(x_shape, dtype=g.dtype, device=g.device), g, *indices, mode="add"),
+            *(None for _ in indices),
+        ),
+        dtypes=ALL,
+        doc="The parts of ``x`` at ``indices`` into its first axes: one index tensor an axis, all of one shape.",
+    )
+)
+
+
+def _scatter_infer(specs: tuple[Spec, ...], *, mode: str) -> Spec:
+    x, value, *indices = specs
+    if mode not in ("set", "add"):
+        raise ShapeError(f"scatter: mode must be 'set' or 'add', got {mode!r}.")
+    if value.shape != _gather_infer((x, *indices)).shape:
+        raise ShapeError(
+            f"scatter: a value of shape {value.shape} was given for"
+            f" {_gather_infer((x, *indices)).shape} places of shape {x.shape}."
+        )
+    return x
+
+
+def _scatter_vjp(g: Any, indices: Sequence[Any], mode: str) -> tuple[Any, ...]:
+    """Give each place's gradient to what ended there: with ``set``, to the last value stored only."""
+    rest: tuple[None, ...] = (None,) * len(indices)
+    taken = gather(g, *indices)
+    if mode == "add":
+        return (g, taken, *rest)
+    shape, depth = indices[0].shape, len(indices)
+    order = reshape(iota(prod(shape), 1, device=g.device), shape)
+    last = scatter(zeros(g.shape[:depth], dtype=dt.int64, device=g.device), order, *indices, mode="set")
+    tail = (1,) * (len(g.shape) - depth)
+    mine = reshape(gather(last, *indices) == order, shape + tail)
+    untouched = reshape(last == 0, last.shape + tail)
+    return (where(untouched, g, 0), where(mine, taken, 0), *rest)
+
+
+scatter = table.add(
+    Op(
+        name="scatter",
+        family="indexing",
+        operands=("x", "value", "*indices"),
+        arguments=lambda x, value, /, *indices, mode="set": ((x, value, *indices), {"mode": mode}),
+        compute=lambda given, mode: _index_compute((given[0], given[0], *given[2:]), 2),
+        infer=_scatter_infer,
+        vjp=_scatter_vjp,
+        dtypes=ALL,
+        doc="``x`` with ``value`` stored at ``indices`` into its first axes, or added (``mode='add'``)."
+        " Of several values stored at one place the last stays.",
+    )
+)
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """Return one int64 tensor an axis with the places where ``x`` is not zero, in C order.
+
+    Waits for the device, because the result's length depends on the values.
+    """
+    if not x.shape:
+        raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
+    hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
+    count = int(sum(hit).item())
+    places = where(hit, cumulative_sum(hit) - 1, count)
+    source = iota(hit.shape[0], device=x.device)
+    found = scatter(zeros((count + 1,), dtype=dt.int64, device=x.device), source, places)
+    flat = slice(found, (0,), (count,), (1,))
+    result, block = [], prod(x.shape)
+    for n in x.shape:
+        block = block // max(n, 1)
+        result.append(flat // block % n if n else flat)
+    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A parsed key: a strided box, the tensors that index some of its axes, and the axes that are left.
+
+    ``start``, ``size`` and ``step`` cut the box. ``tensors`` pairs an axis of the box with an index tensor.
+    ``layout`` describes the result before advanced indexing: an axis of the box, or None for a new axis.
+    """
+
+    start: Shape
+    size: Shape
+    step: Shape
+    tensors: tuple[tuple[int, Any], ...]
+    layout: tuple[int | None, ...]
+    front: bool
+
+
+def _integer(item: Any) -> int | None:
+    if isinstance(item, bool) or not hasattr(item, "__index__") or getattr(item, "shape", ()) != ():
+        return None
+    if hasattr(item, "dtype") and not isinstance(item, int):
+        return None
+    return int(item.__index__())
+
+
+def parse(x: Tensor, key: Any) -> Key:
+    """Return ``key`` in explicit form for the shape of ``x``. Raises ``IndexingError`` for a bad one."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    items = [_tensor_item(x, item) for item in items]
+    used = builtins.sum(
+        len(item.shape) if _is_mask(item) else 0 if item is None or item is Ellipsis else 1 for item in items
+    )
+    rank = len(x.shape)
+    if builtins.sum(item is Ellipsis for item in items) > 1:
+        raise IndexingError(f"a key holds one Ellipsis at most, got {key!r}.")
+    if used > rank:
+        raise IndexingError(f"{used} indices are too many for shape {x.shape}, which has {rank} dimension(s).")
+    if not any(item is Ellipsis for item in items):
+        items.append(Ellipsis)
+    start, size, step = [0] * rank, list(x.shape), [1] * rank
+    tensors: list[tuple[int, Any]] = []
+    layout: list[int | None] = []
+    advanced_at: list[int] = []
+    axis = 0
+    for place, item in enumerate(items):
+        if item is Ellipsis:
+            layout.extend(range(axis, axis + rank - used))
+            axis += rank - used
+        elif item is None:
+            layout.append(None)
+        elif isinstance(item, builtins.slice):
+            start[axis], size[axis], step[axis] = _box(item, x.shape[axis])
+            layout.append(axis)
+            axis += 1
+        elif (number := _integer(item)) is not None:
+            if not -x.shape[axis] <= number < x.shape[axis]:
+                raise IndexingError(
+                    f"index {number} is out of range for axis {axis} of length {x.shape[axis]} in shape {x.shape}."
+                )
+            start[axis], size[axis] = number % x.shape[axis], 1
+            advanced_at.append(place)
+            axis += 1
+        elif _is_mask(item):
+            if item.shape != x.shape[axis : axis + len(item.shape)]:
+                raise IndexingError(
+                    f"a boolean index of shape {item.shape} does not match axes {axis} to"
+                    f" {axis + len(item.shape) - 1} of shape {x.shape}."
+                )
+            advanced_at.append(place)
+            for found in nonzero(item):
+                tensors.append((axis, found))
+                layout.append(axis)
+                axis += 1
+        else:
+            if not item.dtype.is_integer:
+                raise IndexingError(f"an index tensor must have an integer or bool dtype, got {item.dtype}.")
+            advanced_at.append(place)
+            tensors.append((axis, item))
+            layout.append(axis)
+            axis += 1
+    split = bool(advanced_at) and advanced_at != list(range(advanced_at[0], advanced_at[0] + len(advanced_at)))
+    return Key(tuple(start), tuple(size), tuple(step), tuple(tensors), tuple(layout), split)
+
+
+def _tensor_item(x: Tensor, item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, builtins.slice) or _integer(item) is not None:
+        return item
+    if isinstance(item, (bool, list)) or (hasattr(item, "__array__") and not isinstance(item, type(x.detach()))):
+        item = _beside(x, item)
+    if not hasattr(item, "dtype") or not hasattr(item, "shape"):
+        raise IndexingError(
+            f"{item!r} of type {type(item).__name__} is no index; use integers, slices, Ellipsis, None, or"
+            f" integer and bool tensors."
+        )
+    return item
+
+
+def _beside(x: Tensor, item: Any) -> Any:
+    """A host index becomes a tensor on the device of ``x``; an empty list selects nothing, as in NumPy."""
+    if isinstance(item, list) and not item:
+        return zeros((0,), dtype=dt.int64, device=x.device)
+    return x.beside(item)
+
+
+def _is_mask(item: Any) -> bool:
+    return getattr(item, "dtype", None) is dt.bool_
+
+
+def _box(item: Any, length: int) -> tuple[int, int, int]:
+    try:
+        first, stop, step = item.indices(length)
+    except (TypeError, ValueError) as error:
+        raise IndexingError(f"{item!r} is no slice of an axis: {error}.") from None
+    return (first, n, step) if (n := len(range(first, stop, step))) else (0, 0, 1)
+
+
+def _cut(x: Tensor, key: Key) -> Tensor:
+    whole = key.size == x.shape and all(s == 1 for s in key.step)
+    return x if whole else slice(x, key.start, key.size, key.step)
+
+
+def _wrapped(key: Key, shape: Shape, where_from: Shape) -> tuple[list[int], list[Any], Shape]:
+    """Return the indexed axes, their tensors broadcast and counted from the front, and their shape."""
+    axes = [axis for axis, _ in key.tensors]
+    common = broadcast_shapes(*(t.shape for _, t in key.tensors))
+    indices = []
+    for axis, t in key.tensors:
+        n = shape[axis]
+        if t.dtype.kind == "int":
+            t = where(less(t, 0), cast(t, dt.int64) + n, cast(t, dt.int64))
+        indices.append(broadcast_to(cast(t, dt.int64), common))
+    if 0 in where_from and prod(common):
+        empty = [axis for axis in axes if shape[axis] == 0]
+        if empty:
+            raise IndexingError(f"an index into axis {empty[0]} of shape {where_from}, which has no elements.")
+    return axes, indices, common
+
+
+def getitem(x: Tensor, item: Any) -> Tensor:
+    """Return ``x[item]``. Raises ``IndexingError`` for indices out of range or of no known kind.
+
+    >>> import tensorbus as tb
+    >>> tb.asarray([[1, 2], [3, 4]])[:, tb.asarray([1, 0])].tolist()
+    [[2, 1], [4, 3]]
+    """
+    key = parse(x, item)
+    box = _cut(x, key)
+    if not key.tensors:
+        return reshape(box, tuple(1 if a is None else key.size[a] for a in key.layout))
+    axes, indices, common = _wrapped(key, box.shape, x.shape)
+    rest = [a for a in range(len(box.shape)) if a not in axes]
+    found = gather(permute_dims(box, (*axes, *rest)), *indices)
+    kept = [None if a is None else box.shape[a] for a in key.layout if a not in axes]
+    before = 0 if key.front else next(k for k, a in enumerate(key.layout) if a in axes)
+    lengths = [1 if n is None else n for n in kept]
+    moved = reshape(found, (*common, *lengths))
+    order = (
+        *range(len(common), len(common) + before), *range(len(common)),
+        *range(len(common) + before, len(moved.shape)),
+    )  # fmt: skip
+    return permute_dims(moved, order)
+
+
+def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
+    """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
+    key = parse(x, item)
+    box = _cut(x, key)
+    target = getitem(x, item).shape if key.tensors else tuple(1 if a is None else key.size[a] for a in key.layout)
+    given = cast(value, x.dtype) if value.dtype is not x.dtype else value
+    extra = len(given.shape) - len(target)
+    if extra > 0 and given.shape[:extra] == (1,) * extra:
+        given = reshape(given, given.shape[extra:])
+    try:
+        given = broadcast_to(given, target)
+    except ShapeError:
+        raise ShapeError(
+            f"a value of shape {value.shape} does not broadcast to shape {target}, which the key selects from"
+            f" shape {x.shape}."
+        ) from None
+    if not key.tensors:
+        return slice_update(x, reshape(given, key.size), key.start, key.step)
+    axes, indices, common = _wrapped(key, box.shape, x.shape)
+    rest = [a for a in range(len(box.shape)) if a not in axes]
+    before = 0 if key.front else next(k for k, a in enumerate(key.layout) if a in axes)
+    order = (
+        *range(before, before + len(common)), *range(before), *range(before + len(common), len(target)),
+    )  # fmt: skip
+    values = reshape(permute_dims(given, order), (*common, *(box.shape[a] for a in rest)))
+    turned = (*axes, *rest)
+    changed = scatter(permute_dims(box, turned), values, *indices)
+    back = permute_dims(changed, tuple(turned.index(a) for a in range(len(turned))))
+    return back if box is x else slice_update(x, back, key.start, key.step)
+
+
+def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
+    """Return the parts of ``x`` at ``indices`` along ``axis``."""
+    if axis is None and len(x.shape) != 1:
+        raise ShapeError(f"take: an axis is needed for {len(x.shape)} dimensions.")
+    place = (axis or 0) % max(len(x.shape), 1)
+    return getitem(x, (*(builtins.slice(None),) * place, indices))

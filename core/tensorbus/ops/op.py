@@ -1,0 +1,150 @@
+"""What an op is, and the table of all ops.
+
+An op is data: its name, how Python arguments become operands and attributes, its shape and dtype rule, its
+decomposition, its derivative. This module must not know tensors, devices or kernels.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+
+from ..dtypes import DType
+from ..errors import PluginError, UnsupportedOpError, suggest
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+P = ParamSpec("P")
+Shape = tuple[int, ...]
+Attrs = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The shape and dtype of an operand or a result."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Op(Generic[P]):
+    """A named operation and its rules. Calling it runs it on the device of its operands.
+
+    ``arguments(*args, **kwargs)`` is the op's Python signature: it returns the operands and the attributes,
+    the latter in a form that hashes. ``normalize(operands, **attrs)`` gives the attributes that kernels see
+    (non-negative axes, full shapes). ``infer(operands, **attrs)`` is the shape and dtype rule; it raises what
+    is wrong with them. ``compute(dtypes, **attrs)`` gives the dtypes that operands are cast to first.
+    ``decompose`` takes tensors and attributes and is written in other ops; an op without one is a prim.
+    ``vjp`` names what it needs among ``g`` (the gradient of the result), ``out``, the operands and the
+    attributes, and returns one gradient (or None for zero) per operand; what it does not name is not kept, so
+    one that needs only the shape of the operand ``x`` names ``x_shape``. ``broadcasts`` marks the ops whose
+    kernels serve every shape; their gradients are summed back to the operands' shapes for them.
+    """
+
+    name: str
+    family: str
+    operands: tuple[str, ...]
+    arguments: Callable[P, tuple[tuple[Any, ...], dict[str, Any]]]
+    infer: Callable[..., Spec]
+    normalize: Callable[..., dict[str, Any]] | None = None
+    compute: Callable[..., tuple[DType, ...]] | None = None
+    decompose: Callable[..., Any] | None = None
+    vjp: Callable[..., tuple[Any, ...]] | None = None
+    dtypes: tuple[DType, ...]
+    broadcasts: bool = False
+    doc: str = ""
+    needs: frozenset[str] = field(init=False, default=frozenset())
+
+    def __post_init__(self) -> None:
+        if self.vjp is not None:
+            code = self.vjp.__code__
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            object.__setattr__(self, "needs", frozenset(names))
+
+    @property
+    def is_prim(self) -> bool:
+        """True where a device must supply the kernel itself."""
+        return self.decompose is None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        return table.function(self.name)(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+class OpTable:
+    """All ops by name. Refuses a second op of one name; answers a miss with the near names."""
+
+    def __init__(self) -> None:
+        self._ops: dict[str, Op[...]] = {}
+        self._owners: dict[str, str] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self._lock = threading.RLock()
+
+    def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
+        """Register ``op``. Raises ``PluginError`` naming both owners where the name is taken."""
+        with self._lock:
+            if op.name in self._ops:
+                raise PluginError(
+                    f"op {op.name!r} of {owner!r} is already defined by {self._owners[op.name]!r};"
+                    f" one of them must choose another name."
+                )
+            self._ops[op.name] = op
+            self._owners[op.name] = owner
+        return op
+
+    def discard(self, name: str) -> None:
+        """Forget an op that a plugin had added."""
+        with self._lock:
+            self._ops.pop(name, None)
+            self._owners.pop(name, None)
+            self._functions.pop(name, None)
+
+    def bind(self, make: Callable[[Op[...]], Callable[..., Any]]) -> None:
+        """Say how the Python function of an op is made. Called once, by the module that runs ops."""
+        self._bind = make
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the Python function that runs the op."""
+        found = self._functions.get(name)
+        if found is None:
+            op = self[name]
+            assert self._bind is not None, "tensorbus.calls binds the table when tensorbus is imported"
+            with self._lock:
+                found = self._functions.setdefault(name, self._bind(op))
+        return found
+
+    def owner(self, name: str) -> str:
+        """Return which distribution defined the op."""
+        return self._owners[name]
+
+    def __getitem__(self, name: str) -> Op[...]:
+        found = self._ops.get(name)
+        if found is None:
+            raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._ops
+
+    def __iter__(self) -> Iterator[Op[...]]:
+        return iter(list(self._ops.values()))
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def names(self) -> Iterable[str]:
+        """Return all names, in order of definition."""
+        return list(self._ops)
+
+
+table = OpTable()

@@ -1,0 +1,252 @@
+"""Reductions over one axis, several, or all of them; and the running sum.
+
+The family turns ``axis`` into a sorted tuple of non-negative axes before a kernel sees it.
+Array API standard 2025.12, sections "Statistical Functions", "Utility Functions" and "Searching Functions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod as _product
+from typing import Any
+
+from .. import dtypes as dt
+from ..dtypes import BOOL, FLOATING, INEXACT, NUMERIC, REAL, DType
+from ..errors import ShapeError
+from .arithmetic import divide
+from .comparison import equal
+from .elementwise import Operand, fit
+from .movement import broadcast_to, concat, flip, pad, permute_dims, reshape, slice
+from .op import Op, Shape, Spec, table
+from .selection import cast
+from .transcendental import sqrt
+
+Axis = int | tuple[int, ...] | list[int] | None
+
+
+def normalize_axis(name: str, axis: int, rank: int) -> int:
+    """Return ``axis`` counted from the front. Raises ``ShapeError`` where there is no such axis."""
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
+    place = axis.__index__()
+    if not -rank <= place < rank:
+        raise ShapeError(
+            f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
+            if rank
+            else f"{name}: axis {place} was asked of a 0-dimensional tensor, which has none."
+        )
+    return place % rank
+
+
+def normalize_axes(name: str, axis: Axis, rank: int) -> tuple[int, ...]:
+    """Return sorted non-negative axes; ``None`` is all of them. Raises ``ShapeError`` for repeats."""
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(sorted(normalize_axis(name, a, rank) for a in given))
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: axis {axis!r} names an axis twice.")
+    return axes
+
+
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """Return what is left of ``shape``."""
+    if keepdims:
+        return tuple(1 if k in axes else n for k, n in enumerate(shape))
+    return tuple(n for k, n in enumerate(shape) if k not in axes)
+
+
+def keep(x: Any, shape: Shape, axes: tuple[int, ...]) -> Any:
+    """Return a reduced tensor with its axes back as axes of length 1, ready to broadcast."""
+    return reshape(x, tuple(1 if k in axes else n for k, n in enumerate(shape)))
+
+
+def reduction(
+    name: str,
+    *,
+    dtypes: tuple[DType, ...],
+    result: Callable[[DType], DType] | None = None,
+    accumulate: Callable[[DType], DType] | None = None,
+    identity: bool = True,
+    decompose: Callable[..., Any] | None = None,
+    vjp: Callable[..., tuple[Any, ...]] | None = None,
+    doc: str = "",
+) -> Op[...]:
+    """Define a reduction. Without an ``identity`` the reduction of no elements is an error."""
+
+    def arguments(
+        x: Operand, /, axis: Axis = None, keepdims: bool = False
+    ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+        return (x,), {"axis": tuple(axis) if isinstance(axis, list) else axis, "keepdims": bool(keepdims)}
+
+    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        given_dtype = accumulate(given[0]) if accumulate else given[0]
+        return (fit(name, given_dtype, dtypes),)
+
+    def normalize(specs: tuple[Spec, ...], axis: Axis, keepdims: bool) -> dict[str, Any]:
+        return {"axis": normalize_axes(name, axis, len(specs[0].shape)), "keepdims": keepdims}
+
+    def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:
+        spec = specs[0]
+        if not identity and _product(spec.shape[a] for a in axis) == 0 and 0 not in reduced_shape(
+            spec.shape, axis, False
+        ):
+            raise ShapeError(f"{name}: no elements along axis {axis} of shape {spec.shape}; it has no identity.")
+        return Spec(reduced_shape(spec.shape, axis, keepdims), result(spec.dtype) if result else spec.dtype)
+
+    return table.add(
+        Op(
+            name=name, family="reduction", operands=("x",), arguments=arguments, infer=infer,
+            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, dtypes=dtypes, doc=doc,
+        )
+    )  # fmt: skip
+
+
+def _sum_dtype(d: DType) -> DType:
+    if d.kind == "uint":
+        return dt.uint64
+    return dt.default_int if d.kind in ("int", "bool") else d
+
+
+def _back(g: Any, shape: Shape, axis: tuple[int, ...]) -> Any:
+    return broadcast_to(keep(g, shape, axis), shape)
+
+
+def _extreme_vjp(g: Any, out: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
+    hit = cast(equal(x, keep(out, x.shape, axis)), g.dtype)
+    return (_back(g, x.shape, axis) * hit / sum(hit, axis=axis, keepdims=True),)
+
+
+def _prod_vjp(g: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
+    kept = tuple(k for k in range(len(x.shape)) if k not in axis)
+    order = kept + axis
+    shape = tuple(x.shape[k] for k in order)
+    rows = reshape(permute_dims(x, order), (*shape[: len(kept)], _count(x.shape, axis)))
+    grads = reshape(_products_of_others(rows) * reshape(g, (*shape[: len(kept)], 1)), shape)
+    return (permute_dims(grads, tuple(order.index(k) for k in range(len(order)))),)
+
+
+def _products_of_others(rows: Any) -> Any:
+    """Multiply, for each element of the last axis, all the others: pairwise, so that zeros do no harm."""
+    *lead, count = rows.shape
+    if count <= 1:
+        return table["full"](rows.shape, 1, dtype=rows.dtype, device=rows.device)
+    if count % 2:
+        rows = pad(rows, (0,) * len(rows.shape), (*(0,) * len(lead), 1), 1)
+    half = (count + 1) // 2
+    none, step = (0,) * len(lead), (*(1,) * len(lead), 2)
+    even = slice(rows, (*none, 0), (*lead, half), step)
+    odd = slice(rows, (*none, 1), (*lead, half), step)
+    others = reshape(_products_of_others(even * odd), (*lead, half, 1))
+    pairs = concat([reshape(odd, (*lead, half, 1)), reshape(even, (*lead, half, 1))], axis=-1)
+    return slice(reshape(pairs * others, (*lead, 2 * half)), (*none, 0), (*lead, count), (1,) * (len(lead) + 1))
+
+
+sum = reduction(
+    "sum", dtypes=NUMERIC, accumulate=_sum_dtype, vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),),
+    doc="The sum; integers and bools add up in 64 bits.",
+)  # fmt: skip
+prod = reduction("prod", dtypes=NUMERIC, accumulate=_sum_dtype, vjp=_prod_vjp, doc="The product.")
+max = reduction("max", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The largest element, or NaN.")
+min = reduction("min", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The smallest element, or NaN.")
+
+
+def _as_bool(_: DType) -> DType:
+    return dt.bool_
+
+
+any = reduction("any", dtypes=BOOL, accumulate=_as_bool, doc="True if any element is true (not zero).")
+all = reduction("all", dtypes=BOOL, accumulate=_as_bool, doc="True if every element is true (not zero).")
+
+
+def _count(shape: Shape, axis: tuple[int, ...]) -> int:
+    return _product(shape[a] for a in axis)
+
+
+mean = reduction(
+    "mean", dtypes=INEXACT,
+    accumulate=lambda d: d if d.is_inexact else dt.default_float,
+    decompose=lambda x, axis, keepdims: sum(x, axis=axis, keepdims=keepdims) * _reciprocal(_count(x.shape, axis)),
+    vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis) * _reciprocal(_count(x_shape, axis)),),
+    doc="The mean; of no elements it is NaN.",
+)  # fmt: skip
+
+
+def _reciprocal(count: int) -> float:
+    return 1 / count if count else float("nan")
+
+
+def _arg_reduction(name: str, doc: str) -> Op[...]:
+    def arguments(
+        x: Operand, /, axis: int | None = None, keepdims: bool = False
+    ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+        if axis is None and not keepdims and len(x.shape) != 1:
+            x, axis = reshape(x, (-1,)), 0
+        return (x,), {"axis": axis, "keepdims": bool(keepdims)}
+
+    def normalize(specs: tuple[Spec, ...], axis: int | None, keepdims: bool) -> dict[str, Any]:
+        rank = len(specs[0].shape)
+        if axis is None and rank != 1:
+            raise ShapeError(f"{name}: keepdims needs an axis for {rank} dimensions.")
+        return {"axis": (normalize_axis(name, 0 if axis is None else axis, rank),), "keepdims": keepdims}
+
+    def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:
+        shape = specs[0].shape
+        if shape[axis[0]] == 0 and 0 not in reduced_shape(shape, axis, False):
+            raise ShapeError(f"{name}: no elements along axis {axis[0]} of shape {shape}.")
+        return Spec(reduced_shape(shape, axis, keepdims), dt.default_int)
+
+    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        return (fit(name, given[0], REAL),)
+
+    return table.add(
+        Op(
+            name=name, family="reduction", operands=("x",), arguments=arguments, infer=infer,
+            normalize=normalize, compute=compute, dtypes=REAL, doc=doc,
+        )
+    )  # fmt: skip
+
+
+argmax = _arg_reduction("argmax", "The index of the first largest element along ``axis``; NaN counts as it.")
+argmin = _arg_reduction("argmin", "The index of the first smallest element along ``axis``; NaN counts as it.")
+
+
+def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Return the variance, the squared distances divided by the count less ``correction``.
+
+    >>> import tensorbus as tb
+    >>> tb.var(tb.asarray([1.0, 3.0])).item()
+    1.0
+    """
+    axes = normalize_axes("var", axis, len(x.shape))
+    centred = x - mean(x, axis=axes, keepdims=True)
+    count = _count(x.shape, axes) - correction
+    total = sum(centred * centred, axis=axes, keepdims=keepdims)
+    return divide(total, float(count)) if count > 0 else total * float("nan")
+
+
+def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Return the standard deviation, the square root of ``var``."""
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def _scan_arguments(x: Operand, /, axis: int | None = None) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    if axis is None and len(x.shape) != 1:
+        raise ShapeError(f"cumulative_sum: an axis is needed for {len(x.shape)} dimensions.")
+    return (x,), {"axis": 0 if axis is None else axis}
+
+
+cumulative_sum = table.add(
+    Op(
+        name="cumulative_sum",
+        family="scan",
+        operands=("x",),
+        arguments=_scan_arguments,
+        normalize=lambda specs, axis: {"axis": normalize_axis("cumulative_sum", axis, len(specs[0].shape))},
+        infer=lambda specs, axis: specs[0],
+        compute=lambda given, **_: (fit("cumulative_sum", _sum_dtype(given[0]), NUMERIC),),
+        vjp=lambda g, axis: (flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis),),
+        dtypes=NUMERIC,
+        doc="The running sum along ``axis``.",
+    )
+)

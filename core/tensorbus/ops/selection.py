@@ -1,0 +1,69 @@
+"""Casting to another dtype, and choosing between two tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes as dt
+from ..dtypes import ALL, DType
+from ..errors import DtypeError
+from .elementwise import Operand, broadcast_shapes, common_dtype
+from .op import Op, Spec, table
+
+
+def _cast_arguments(x: Operand, /, dtype: DType | str) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"dtype": dt.dtype(dtype)}
+
+
+def _cast_infer(specs: tuple[Spec, ...], *, dtype: DType) -> Spec:
+    if specs[0].dtype.is_complex and not dtype.is_complex and dtype is not dt.bool_:
+        raise DtypeError(f"cast: {specs[0].dtype} does not fit in {dtype}; take .real or abs() first.")
+    return Spec(specs[0].shape, dtype)
+
+
+cast = table.add(
+    Op(
+        name="cast",
+        family="cast",
+        operands=("x",),
+        arguments=_cast_arguments,
+        infer=_cast_infer,
+        vjp=lambda g: (g,),
+        dtypes=ALL,
+        broadcasts=True,
+        doc="``x`` with another dtype. Floats become integers by truncation, saturating; NaN gives 0.",
+    )
+)
+
+
+def _where_compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
+    if given[0] is not dt.bool_ and given[0] is not bool:
+        raise DtypeError(f"where: the condition must be bool, got {given[0]}; compare it with something.")
+    common = common_dtype(given[1:])
+    return (dt.bool_, common, common)
+
+
+def _where_infer(specs: tuple[Spec, ...]) -> Spec:
+    return Spec(broadcast_shapes(*(s.shape for s in specs)), specs[1].dtype)
+
+
+def _where_arguments(
+    condition: Operand, x: Operand, y: Operand, /
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (condition, x, y), {}
+
+
+where = table.add(
+    Op(
+        name="where",
+        family="elementwise",
+        operands=("condition", "x", "y"),
+        arguments=_where_arguments,
+        infer=_where_infer,
+        compute=_where_compute,
+        vjp=lambda g, condition: (None, where(condition, g, 0), where(condition, 0, g)),
+        dtypes=ALL,
+        broadcasts=True,
+        doc="``x`` where ``condition`` is true, ``y`` elsewhere.",
+    )
+)

@@ -1,0 +1,69 @@
+"""Ops that normalize along one axis: softmax and its logarithm; and the logarithm of a sum of exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..dtypes import FLOATING
+from .elementwise import Operand, fit
+from .op import Op, table
+from .movement import reshape
+from .reduction import Axis, max, normalize_axes, normalize_axis, reduced_shape, sum
+from .selection import where
+from .transcendental import exp, log
+
+
+def _softmax_arguments(x: Operand, /, axis: int = -1) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"axis": axis}
+
+
+def _along(
+    name: str, *, decompose: Callable[..., Any], vjp: Callable[..., tuple[Any, ...]], doc: str
+) -> Op[...]:
+    """Define an op that normalizes along one axis and keeps the shape."""
+    return table.add(
+        Op(
+            name=name, family="softmax", operands=("x",), arguments=_softmax_arguments,
+            normalize=lambda specs, axis: {"axis": normalize_axis(name, axis, len(specs[0].shape))},
+            infer=lambda specs, axis: specs[0],
+            compute=lambda given, **_: (fit(name, given[0], FLOATING),),
+            decompose=decompose, vjp=vjp, dtypes=FLOATING, doc=doc,
+        )
+    )  # fmt: skip
+
+
+def _softmax(x: Any, axis: int) -> Any:
+    powers = exp(x - max(x, axis=axis, keepdims=True))
+    return powers / sum(powers, axis=axis, keepdims=True)
+
+
+def _log_softmax(x: Any, axis: int) -> Any:
+    centred = x - max(x, axis=axis, keepdims=True)
+    return centred - log(sum(exp(centred), axis=axis, keepdims=True))
+
+
+softmax = _along(
+    "softmax", decompose=_softmax,
+    vjp=lambda g, out, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),),
+    doc="``exp(x)`` divided by its sum along ``axis``.",
+)  # fmt: skip
+log_softmax = _along(
+    "log_softmax", decompose=_log_softmax,
+    vjp=lambda g, out, axis: (g - exp(out) * sum(g, axis=axis, keepdims=True),),
+    doc="The logarithm of ``softmax``, without its loss of precision.",
+)  # fmt: skip
+
+
+def logsumexp(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Return ``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.
+
+    >>> import tensorbus as tb
+    >>> round(tb.logsumexp(tb.asarray([1000.0, 1000.0])).item(), 3)
+    1000.693
+    """
+    axes = normalize_axes("logsumexp", axis, len(x.shape))
+    top = max(x, axis=axes, keepdims=True).detach()
+    top = where(top - top == 0, top, 0.0)
+    total = log(sum(exp(x - top), axis=axes, keepdims=True)) + top
+    return total if keepdims else reshape(total, reduced_shape(x.shape, axes, False))

@@ -1,0 +1,29 @@
+"""Device types and plugins: found lazily, opened once, kept apart from each other.
+
+This is the one facade to them; nothing above it touches the plugin manager.
+
+>>> backend("npu").runtime.synchronize(0)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from .backend import Backend as Backend
+from .backend import Failure as Failure
+from .backend import State as State
+from .registry import Registry as Registry
+from .status import PluginStatus as PluginStatus
+
+_registry = Registry()
+
+backend = _registry.backend
+known_types = _registry.known_types
+host_backend = _registry.host_backend
+host_type = _registry.host_type
+status = _registry.status
+ops = _registry.ops
+register = _registry.register
+unregister = _registry.unregister
+register_plugin = _registry.register_plugin
+unregister_plugin = _registry.unregister_plugin
+retry = _registry.retry
+on_change = _registry.on_change

@@ -1,0 +1,266 @@
+"""``Backend``: one device type as this process knows it, from its entry point to its kernel tables."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from .. import settings
+from ..errors import DeviceUnavailableError, PluginError, TensorbusError
+from ..runtime import KernelTable
+from .extension import Extension
+from .probe import Probe, ProbeTimeoutError
+
+if TYPE_CHECKING:
+    from ..discovery import EntryPoint
+    from ..manifest import Manifest
+    from ..runtime import Runtime
+
+T = TypeVar("T")
+State = Literal["discovered", "imported", "probed", "ready", "unavailable"]
+
+# What a driver raises where there is no hardware is for its author to choose; these say that code is wrong.
+_MISTAKES = (
+    TypeError,
+    AttributeError,
+    NameError,
+    SyntaxError,
+    AssertionError,
+    PluginError,
+    ProbeTimeoutError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a plugin cannot be used. ``error`` keeps its traceback.
+
+    ``stage`` is what was being done. ``broken`` is False where it merely lacks hardware or a driver.
+    """
+
+    stage: str
+    error: BaseException
+    broken: bool
+
+    @property
+    def reason(self) -> str:
+        """One line that says why."""
+        if isinstance(self.error, PluginError):
+            return str(self.error)
+        text = " ".join(str(self.error).split()) or "no reason given"
+        kind = (
+            ""
+            if isinstance(self.error, TensorbusError | ProbeTimeoutError)
+            else f"{type(self.error).__name__}: "
+        )
+        return f"{self.stage} failed: {kind}{text}"
+
+    @property
+    def traceback(self) -> str:
+        """The traceback, as Python prints it."""
+        return "".join(traceback.format_exception(self.error))
+
+
+class Backend:
+    """A device type. ``runtime``, ``device_count`` and ``kernels`` are set once its state is ready.
+
+    ``kernels`` holds the tables as ``(owner, table)``, the device's own first. Compared by identity.
+    """
+
+    def __init__(self, type: str, extension: Extension) -> None:
+        self.type = type
+        self.extension = extension
+        self.state: State = "discovered"
+        self.failure: Failure | None = None
+        self.runtime: Runtime = None  # type: ignore[assignment]
+        self.device_count = 0
+        self.kernels: list[tuple[str, KernelTable]] = []
+        self._probe: Probe[tuple[Runtime, int]] | None = None
+        self._stage = "reading its manifest"
+        self._threads: set[int] = set()
+        self._lock = threading.RLock()
+
+    @property
+    def entry_point(self) -> EntryPoint | None:
+        """The entry point; None where the device was registered by a call."""
+        return self.extension.entry_point
+
+    @property
+    def dist(self) -> str:
+        """The distribution that supplies the device type."""
+        return self.extension.dist
+
+    @property
+    def version(self) -> str:
+        """The version of the distribution."""
+        return self.extension.version
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest, read when first asked for. Raises ``PluginError`` where it is missing or wrong."""
+        return self.extension.manifest
+
+    @property
+    def import_seconds(self) -> float | None:
+        """How long the import of the extension module took; None before."""
+        return self.extension.import_seconds
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is unavailable, in a line; None where it is not."""
+        return self.failure.reason if self.failure is not None else None
+
+    def __repr__(self) -> str:
+        return f"<Backend {self.type!r} {self.state} from {self.extension.owner}>"
+
+    def open(self, finish: Callable[[Backend], None]) -> bool:
+        """Import and probe, once; return True if this call made it ready.
+
+        ``finish`` is called before other threads see it ready: it adds what other plugins supply. Raises
+        ``DeviceUnavailableError`` or ``PluginError`` from the stored cause. An interrupt leaves it as it was:
+        the next call goes on from there.
+        """
+        with self._exclusive():
+            if self.state == "ready":
+                return False
+            if self.failure is None:
+                try:
+                    self._open()
+                    finish(self)
+                    self.state = "ready"
+                    return True
+                except (Exception, SystemExit) as error:
+                    self.fail(Failure(stage=self._stage, error=error, broken=self._is_broken(error)))
+            raise self._error()
+
+    def _open(self) -> None:
+        extension = self.extension
+        self._stage = "reading its manifest"
+        extension.check()
+        if extension.manifest.type != self.type:
+            raise PluginError(
+                f"{extension.owner} claims the device type {self.type!r} in its entry point, but its manifest"
+                f" says {extension.manifest.type!r} ([device] type); they must be equal."
+            )
+        self._stage = "importing it"
+        extension.load()
+        self.state = "imported"
+        self._stage = "its probe"
+        if self._probe is None:
+            ask = self.watched(self._ask)
+            self._probe = Probe(ask, f"tensorbus-probe-{self.type}", inline=extension.being_imported)
+        try:
+            runtime, count = self._probe.wait(settings.probe_timeout())
+        except ProbeTimeoutError as error:
+            raise ProbeTimeoutError(
+                f"{error} (TENSORBUS_PROBE_TIMEOUT sets the limit): the driver hangs"
+            ) from None
+        self._probe = None
+        self.state = "probed"
+        self._stage = "handing over its kernels"
+        kernels = [(extension.owner, table) for table in extension.kernels(self.type)]
+        self.runtime, self.device_count, self.kernels = runtime, count, kernels
+
+    def _ask(self) -> tuple[Runtime, int]:
+        runtime = self.extension.runtime(self.type)
+        count = runtime.device_count()
+        if type(count) is not int or count < 0:
+            raise PluginError(
+                f"device_count() of {self.type!r} from {self.extension.owner} returned {count!r}; it must"
+                f" return how many units there are, as an int."
+            )
+        if count == 0:
+            raise DeviceUnavailableError("its driver found no device (device_count() is 0)")
+        return runtime, count
+
+    def watched(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Return ``work``, made to get an error instead of a deadlock where it asks for this device."""
+
+        def run() -> T:
+            me = threading.get_ident()
+            outermost = me not in self._threads
+            self._threads.add(me)
+            try:
+                return work()
+            finally:
+                if outermost:
+                    self._threads.discard(me)
+
+        return run
+
+    def _is_broken(self, error: BaseException) -> bool:
+        if self._stage == "importing it" and not isinstance(error, OSError):
+            return True
+        return isinstance(error, _MISTAKES) or self._stage == "handing over its kernels"
+
+    def fail(self, failure: Failure) -> None:
+        """Make it unavailable for the reason given, until it is asked to ``forget``."""
+        self.failure, self.state = failure, "unavailable"
+
+    def forget(self) -> None:
+        """Forget a failure, so that the next ``open`` tries again."""
+        with self._exclusive():
+            if self.failure is not None:
+                self.failure, self.state, self._probe = None, "discovered", None
+
+    def _error(self) -> DeviceUnavailableError | PluginError:
+        assert self.failure is not None, "raised for a stored failure only"
+        failure, extension = self.failure, self.extension
+        kind = PluginError if isinstance(failure.error, PluginError) else DeviceUnavailableError
+        message = f"device type {self.type!r} cannot be used: {extension.owner} is installed"
+        message += f" ({extension.module_name}), but " if kind is DeviceUnavailableError else ", but "
+        message += failure.reason.rstrip(".") + "."
+        if failure.stage != "reading its manifest":
+            manifest = extension.manifest
+            message += f" It needs {manifest.requires.rstrip('.')}." if manifest.requires else ""
+            message += f" To install what it needs: {manifest.install}." if manifest.install else ""
+        message += f" `tensorbus doctor` shows details; tensorbus.plugins.retry({self.type!r}) tries again."
+        error = kind(message)
+        error.__cause__ = failure.error
+        return error
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        me = threading.get_ident()
+        if me in self._threads:
+            raise PluginError(
+                f"device type {self.type!r} was asked for while {self.extension.owner} was being opened: its"
+                f" extension must not use its own device while it is imported or probed."
+            )
+        # Limited, because the holder may wait for an import that this thread is in the middle of.
+        patience = 3 * settings.probe_timeout()
+        if not self._lock.acquire(timeout=patience):
+            raise DeviceUnavailableError(
+                f"device type {self.type!r} cannot be used yet: another thread has been opening it for more"
+                f" than {patience:g} s. If this thread is importing that package, let that end before the"
+                f" device is used."
+            )
+        self._threads.add(me)
+        try:
+            yield
+        finally:
+            self._threads.discard(me)
+            self._lock.release()
+
+    def renew_after_fork(self) -> bool:
+        """In a forked child: renew the lock; return True if the device was ready and is so no longer."""
+        self._lock = threading.RLock()
+        self._threads = set()
+        started = self._probe is not None or self.state in ("probed", "ready")
+        was_ready = self.state == "ready"
+        self._probe = None
+        if started and not self.extension.manifest.fork_safe:
+            error = DeviceUnavailableError(
+                "this process was forked from one that had used the device, and its driver does not survive"
+                ' a fork; use the "spawn" start method, multiprocessing.get_context("spawn"), or let only the'
+                " child use the device"
+            )
+            self.fail(Failure(stage="using it after a fork", error=error, broken=False))
+            return was_ready
+        if self.state in ("imported", "probed"):
+            self.state = "discovered"
+        return False

@@ -1,0 +1,50 @@
+"""Runs what a driver may never return from, with a time limit that the caller can rely on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ProbeTimeoutError(Exception):
+    """The work had not returned when its time was up. Its thread still runs, and dies with the process."""
+
+
+class Probe(Generic[T]):
+    """``work`` in a daemon thread: started once, waited for as often as one likes.
+
+    ``inline=True`` runs it in the caller's thread instead, without a limit: for a caller that holds what the
+    thread would have to wait for, such as the import lock of a package.
+    """
+
+    def __init__(self, work: Callable[[], T], name: str, *, inline: bool = False) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self.thread: threading.Thread | None = None
+        if inline:
+            self._result = work()
+            self._done.set()
+        else:
+            self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:  # handed to the thread that waits
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self, seconds: float) -> T:
+        """Return what the work returned, or raise what it raised, or ``ProbeTimeoutError``."""
+        if not self._done.wait(seconds):
+            raise ProbeTimeoutError(f"no answer within {seconds:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]

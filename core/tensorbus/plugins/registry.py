@@ -1,0 +1,335 @@
+"""The registry of device types and plugins of this process: look-up, late registration, threads and forks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import settings
+from ..discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
+from ..errors import DeviceUnavailableError, PluginError, TensorbusError
+from ..manifest import Manifest, is_type_name
+from . import selection
+from .addon import Addon, announce
+from .backend import Backend, Failure, State
+from .extension import Extension
+from .status import PluginStatus, snapshot
+
+if TYPE_CHECKING:
+    from ..ops.op import Op
+
+
+class Registry:
+    """All device types and plugins. One lock for the maps, held for moments; one for each device."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, Backend] = {}
+        self._late: dict[str, Backend] = {}
+        self._found: dict[EntryPoint | None, Backend] = {}
+        self._addons: dict[str | EntryPoint, Addon] = {}
+        self._removed: set[str] = set()
+        self._installed: Installed | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.RLock()
+        os.register_at_fork(after_in_child=self._renew_after_fork)
+
+    def backend(self, device_type: str) -> Backend:
+        """Return the backend of ``device_type``, imported, probed and ready.
+
+        Raises ``DeviceUnavailableError`` where it is not installed, blocked, or cannot be used here, and
+        ``PluginError`` where its package breaks the contract; the cause is chained.
+        """
+        ready = self._ready.get(device_type)
+        if ready is not None:
+            return ready
+        backend = self._select(device_type)
+        opened = backend.open(self._add_kernels)
+        with self._lock:
+            # It may have been unregistered while it was being opened.
+            current = self._late.get(device_type) or self._found.get(backend.entry_point)
+            if current is backend and backend.state == "ready":
+                self._ready[device_type] = backend
+        if opened:
+            announce(self._all_addons())
+        return backend
+
+    def known_types(self) -> list[str]:
+        """Return the names of all device types that are installed or registered and not switched off."""
+        self._refresh()
+        with self._lock:
+            allowed = {claim.name for claim in self._group(DEVICES) if selection.refusal(claim) is None}
+            return sorted(allowed - self._removed | set(self._late))
+
+    def host_backend(self) -> Backend:
+        """Return the backend whose values live in host memory, by its manifest; ready.
+
+        Raises ``DeviceUnavailableError`` where none is installed, and ``PluginError`` where several are and
+        ``TENSORBUS_DEFAULT_DEVICE`` names none of them.
+        """
+        name = self.host_type()
+        if name is None:
+            raise DeviceUnavailableError(
+                f"no installed device type lives in host memory (host = true in its manifest). Installed:"
+                f" {', '.join(self.known_types()) or 'none'}. Install one: pip install tensorbus."
+            )
+        return self.backend(name)
+
+    def host_type(self) -> str | None:
+        """Return the name of the host device type, without importing it; None where there is none."""
+        hosts = [name for name in self.known_types() if self._declares_host(name)]
+        if len(hosts) > 1:
+            preferred = (settings.default_device() or "").partition(":")[0]
+            if preferred not in hosts:
+                raise PluginError(
+                    f"{len(hosts)} installed device types live in host memory: {', '.join(hosts)}. Choose"
+                    f" one: set TENSORBUS_DEFAULT_DEVICE={hosts[0]}, or TENSORBUS_BLOCK={hosts[-1]}."
+                )
+            return preferred
+        return hosts[0] if hosts else None
+
+    def _declares_host(self, device_type: str) -> bool:
+        try:
+            manifest = self._select(device_type).manifest
+        except TensorbusError:
+            return False
+        return manifest.host and manifest.compatible
+
+    def register(
+        self, device_type: str, extension: object, manifest: Manifest | Path | str | None = None
+    ) -> Backend:
+        """Add a device type while the program runs; return its backend, not yet opened.
+
+        ``extension`` is a module or object with hooks, or the dotted name of a module. ``manifest`` is a
+        ``Manifest``, the path of a file or its TOML text; without it, the ``manifest.toml`` of a named module
+        is read, and an object gets a plain one. Raises ``PluginError`` where the device type is taken.
+
+        >>> from types import SimpleNamespace  # doctest: +SKIP
+        >>> register("npu", SimpleNamespace(tensorbus_device=hookimpl(lambda device_type: NpuRuntime())))
+        """
+        if not is_type_name(device_type):
+            raise PluginError(
+                f"{device_type!r} cannot name a device type; use ASCII letters, digits, '_' and '-'."
+            )
+        plain = Manifest(name=device_type, type=device_type)
+        backend = Backend(device_type, _extension(device_type, extension, manifest, plain))
+        with self._lock:
+            taken = self._late.get(device_type)
+            owners = (
+                [taken.extension.owner]
+                if taken
+                else [str(claim) for claim in self._claims(device_type) if selection.refusal(claim) is None]
+            )
+            if owners:
+                raise PluginError(
+                    f"device type {device_type!r} of {backend.extension.owner!r} is already supplied by"
+                    f" {', '.join(owners)}; call unregister({device_type!r}) first, or choose another name."
+                )
+            self._removed.discard(device_type)
+            self._late[device_type] = backend
+        self._changed()
+        return backend
+
+    def unregister(self, device_type: str) -> None:
+        """Take a device type out of this process; an installed one stays out until ``retry`` is called.
+
+        Raises ``DeviceUnavailableError`` where there is no such device type.
+        """
+        with self._lock:
+            if self._late.pop(device_type, None) is None:
+                claims = self._claims(device_type)
+                if not claims:
+                    raise selection.unknown(device_type, self.known_types())
+                self._removed.add(device_type)
+                for claim in claims:
+                    self._found.pop(claim, None)
+            self._ready.pop(device_type, None)
+        self._changed()
+
+    def retry(self, device_type: str) -> None:
+        """Forget why a device type failed, or that it was unregistered: the next look-up tries again."""
+        with self._lock:
+            self._removed.discard(device_type)
+        self._select(device_type).forget()
+        self._changed()
+
+    def register_plugin(
+        self, name: str, extension: object, manifest: Manifest | Path | str | None = None
+    ) -> None:
+        """Add a plugin that supplies kernels or ops while the program runs; takes what ``register`` takes.
+
+        Raises ``PluginError`` where the name is taken, or where it fails.
+        """
+        addon = Addon(_extension(name, extension, manifest, Manifest(name=name)))
+        with self._lock:
+            taken = next((a for a in self._all_addons() if a.extension.name == name), None)
+            if taken is not None:
+                raise PluginError(
+                    f"plugin {name!r} is already supplied by {taken.extension.owner}; call unregister_plugin"
+                    f"({name!r}) first, or choose another name."
+                )
+            self._addons[name] = addon
+            ready = list(self._ready.values())
+        addon.attempt("loading it", list)
+        for backend in ready:
+            self._add_kernels_of(addon, backend)
+        if addon.failure is not None:
+            self.unregister_plugin(name)
+            raise PluginError(
+                f"plugin {name!r} cannot be used: {addon.failure.reason}"
+            ) from addon.failure.error
+        self._changed()
+
+    def unregister_plugin(self, name: str) -> None:
+        """Take out a plugin that was added by ``register_plugin``, and its kernels."""
+        with self._lock:
+            addon = self._addons.pop(name, None)
+            if addon is None:
+                late = [key for key in self._addons if isinstance(key, str)]
+                raise PluginError(
+                    f"no plugin {name!r} was registered. Registered: {', '.join(late) or 'none'}."
+                )
+            for backend in self._ready.values():
+                backend.kernels = [pair for pair in backend.kernels if pair[0] != addon.extension.owner]
+        self._changed()
+
+    def ops(self) -> list[tuple[str, Op[Any]]]:
+        """Return the ops of all plugins and of all devices that are ready, as ``(owner, op)``."""
+        with self._lock:
+            addons, backends = self._all_addons(), list(self._ready.values())
+        found = [(b.extension.owner, op) for b in backends for op in b.extension.ops()]
+        for addon in addons:
+            found += [
+                (addon.extension.owner, op)
+                for op in addon.attempt("handing over its ops", addon.extension.ops)
+            ]
+        announce(addons)
+        return found
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` whenever what a device offers may have changed; return what cancels that.
+
+        It is also called in a forked child, and must take no locks.
+        """
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def status(self) -> list[PluginStatus]:
+        """Return what is known of every plugin, without importing any."""
+        self._refresh()
+        with self._lock:
+            claims = [claim for claim in self._group(DEVICES) if claim.name not in self._removed]
+            late = list(self._late.values())
+        found = [snapshot(b.type, "device", b.extension, b.state, b.failure, b.device_count) for b in late]
+        found += [self._claim_status(claim) for claim in claims]
+        for addon in self._all_addons():
+            state: State = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
+            found.append(snapshot(addon.extension.name, "plugin", addon.extension, state, addon.failure))
+        return sorted(found, key=lambda status: (status.kind, status.name, status.dist))
+
+    def _claim_status(self, claim: EntryPoint) -> PluginStatus:
+        unopened = Extension(claim.name, claim)
+        refused = selection.refusal(claim)
+        if refused is not None:
+            return snapshot(claim.name, "device", unopened, "blocked", None, refused=refused)
+        try:
+            backend = self._select(claim.name)
+        except PluginError as error:
+            failure = Failure(stage="choosing it", error=error, broken=True)
+            return snapshot(claim.name, "device", unopened, "conflict", failure)
+        if backend.entry_point != claim:
+            chosen = f"{backend.extension.owner} was chosen for this device type"
+            return snapshot(claim.name, "device", unopened, "blocked", None, refused=chosen)
+        return snapshot(
+            claim.name, "device", backend.extension, backend.state, backend.failure, backend.device_count
+        )
+
+    def _select(self, device_type: str) -> Backend:
+        with self._lock:
+            late = self._late.get(device_type)
+            if late is not None:
+                return late
+            claims = self._claims(device_type)
+            if not claims:
+                raise selection.unknown(device_type, self.known_types())
+            chosen = selection.choose(device_type, claims)
+            backend = self._found.get(chosen)
+            if backend is None:
+                backend = self._found[chosen] = Backend(device_type, Extension(device_type, chosen))
+            return backend
+
+    def _claims(self, device_type: str) -> list[EntryPoint]:
+        if device_type in self._removed:
+            return []
+        claims = [claim for claim in self._group(DEVICES) if claim.name == device_type]
+        if not claims and self._refresh():
+            claims = [claim for claim in self._group(DEVICES) if claim.name == device_type]
+        return claims
+
+    def _refresh(self) -> bool:
+        with self._lock:
+            stale = self._installed is not None and not self._installed.is_current()
+            if stale:
+                self._installed = None
+            return stale
+
+    def _group(self, group: str) -> Sequence[EntryPoint]:
+        if not settings.autoload():
+            return ()
+        with self._lock:
+            if self._installed is None:
+                self._installed = scan()
+            return self._installed.group(group)
+
+    def _all_addons(self) -> list[Addon]:
+        with self._lock:
+            for claim in self._group(PLUGINS):
+                if selection.refusal(claim) is None and claim not in self._addons:
+                    self._addons[claim] = Addon(Extension(claim.name, claim))
+            return list(self._addons.values())
+
+    def _add_kernels(self, backend: Backend) -> None:
+        for addon in self._all_addons():
+            self._add_kernels_of(addon, backend)
+
+    def _add_kernels_of(self, addon: Addon, backend: Backend) -> None:
+        extension = addon.extension
+        try:
+            wanted = backend.type in extension.manifest.kernels_for or not extension.manifest.compatible
+        except PluginError:
+            wanted = True
+        if wanted:
+            step = backend.watched(lambda: extension.kernels(backend.type))
+            tables = addon.attempt("handing over its kernels", step)
+            backend.kernels = [*backend.kernels, *((extension.owner, table) for table in tables)]
+
+    def _changed(self) -> None:
+        for callback in list(self._callbacks):
+            callback()
+
+    def _renew_after_fork(self) -> None:
+        self._lock = threading.RLock()
+        for addon in self._addons.values():
+            addon.lock = threading.RLock()
+        lost = [b for b in [*self._late.values(), *self._found.values()] if b.renew_after_fork()]
+        for backend in lost:
+            self._ready.pop(backend.type, None)
+        if lost:
+            self._changed()
+
+
+def _extension(
+    name: str, extension: object, manifest: Manifest | Path | str | None, plain: Manifest
+) -> Extension:
+    entry_point = None
+    if isinstance(extension, str):
+        entry_point = EntryPoint(name, extension, "registered", extension.partition(".")[0], "", "sys.path")
+        if manifest is None:
+            manifest = manifest_path(entry_point.module, extension)
+    if isinstance(manifest, Path):
+        manifest = Manifest.read(manifest, name)
+    elif isinstance(manifest, str):
+        manifest = Manifest.parse(manifest, name, "text handed to register()")
+    return Extension(name, entry_point, None if entry_point else extension, manifest or plain)

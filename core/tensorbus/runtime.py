@@ -1,0 +1,207 @@
+"""What a backend owes: the runtime of a device type, its values, its kernels.
+
+These are the interfaces that device authors implement. Core calls them and never asks who is behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from .dtypes import DType
+
+Shape = tuple[int, ...]
+
+
+class Value(Protocol):
+    """A device's own array, opaque to core: ``numpy.ndarray``, ``cupy.ndarray``, ``StridedArray`` ..."""
+
+    @property
+    def shape(self) -> Shape:
+        """Its lengths, one for each axis."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProperties:
+    """What one device says of itself. ``memory`` is in bytes; ``dtypes`` are those its kernels compute in."""
+
+    name: str
+    vendor: str = ""
+    driver: str = ""
+    memory: int | None = None
+    compute_units: int | None = None
+    dtypes: frozenset[DType]
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStats:
+    """Bytes in use by values, their peak, and what is held back for reuse.
+
+    ``scope`` says what is counted: ``"device"`` for the values of this device, ``"process"`` where the
+    device shares the host's memory and the whole process is what can be measured.
+    """
+
+    allocated: int
+    peak: int
+    reserved: int = 0
+    total: int | None = None
+    scope: str = "device"
+
+
+class Runtime(Protocol):
+    """The T0 functions. ``index`` is the unit of the device type, from 0."""
+
+    def device_count(self) -> int:
+        """Probe: return how many units there are. Raise, saying why, where there is none."""
+        ...
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Describe one unit."""
+        ...
+
+    def from_host(self, data: memoryview, shape: Shape, dtype: DType, index: int) -> Any:
+        """Copy C-ordered bytes (format ``"B"``) into a new value of this shape and dtype."""
+        ...
+
+    def to_host(self, value: Any, dtype: DType, index: int) -> memoryview:
+        """Return the elements of ``value`` as C-ordered bytes (format ``"B"``), waiting for them."""
+        ...
+
+    def synchronize(self, index: int) -> None:
+        """Wait for all work handed to the unit; raise the error of work that failed, naming the op."""
+        ...
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return the memory statistics of the unit."""
+        ...
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        """Make the peak equal to what is allocated now."""
+        ...
+
+
+@runtime_checkable
+class SupportsStreams(Protocol):
+    """Optional: a device whose work can be ordered in several queues. Others have one implicit stream."""
+
+    def create_stream(self, index: int) -> Any:
+        """Return a new queue."""
+        ...
+
+    def use_stream(self, stream: Any, index: int) -> Any:
+        """Make ``stream`` (None: the default one) current for this thread; return the one it replaces."""
+        ...
+
+    def synchronize_stream(self, stream: Any, index: int) -> None:
+        """Wait for the work in ``stream``."""
+        ...
+
+    def record_event(self, stream: Any, index: int) -> Any:
+        """Return a marker behind the work now in ``stream`` (None: the current one)."""
+        ...
+
+    def wait_event(self, event: Any, stream: Any, index: int) -> None:
+        """Make later work in ``stream`` wait for ``event``."""
+        ...
+
+    def synchronize_event(self, event: Any, index: int) -> None:
+        """Block until ``event`` has been reached."""
+        ...
+
+    def event_done(self, event: Any, index: int) -> bool:
+        """Return whether ``event`` has been reached."""
+        ...
+
+    def elapsed_time(self, start: Any, end: Any, index: int) -> float:
+        """Return the milliseconds between two events that have been reached."""
+        ...
+
+
+@runtime_checkable
+class SupportsHostArrays(Protocol):
+    """Optional: a device whose values live in host memory and can be NumPy arrays without a copy."""
+
+    def to_numpy(self, value: Any) -> Any:
+        """Return a read-only ``numpy.ndarray`` over the same memory."""
+        ...
+
+    def from_numpy(self, array: Any, dtype: DType, copy: bool) -> Any:
+        """Return a value with the array's elements, over the same memory where ``copy`` is false."""
+        ...
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """Optional: exchange without a copy, by the DLPack protocol of the array API standard 2025.12."""
+
+    def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
+        """Return the capsule for ``__dlpack__(**options)``."""
+        ...
+
+    def dlpack_device(self, value: Any, index: int) -> tuple[int, int]:
+        """Return what ``__dlpack_device__()`` answers."""
+        ...
+
+    def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> Any:
+        """Return a value over the memory of ``producer``."""
+        ...
+
+
+@runtime_checkable
+class SupportsPeerCopy(Protocol):
+    """Optional: copies between two units of this device type that do not pass through the host."""
+
+    def copy_across(self, value: Any, source: int, target: int) -> Any:
+        """Return a copy of ``value`` of unit ``source`` on unit ``target``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One op as it is about to run: what a kernel is prepared for.
+
+    ``shapes`` and ``out_shape`` are ``None`` for elementwise ops: one prepared kernel serves every shape, and
+    broadcasting is the kernel's own. ``dtypes`` are those of the operands after promotion; for a reduction of
+    one operand it has one entry, for creation none. ``index`` is the unit of the device type.
+    """
+
+    op: str
+    dtypes: tuple[DType, ...]
+    shapes: tuple[Shape, ...] | None
+    attrs: Mapping[str, Any]
+    out_dtype: DType
+    out_shape: Shape | None
+    index: int
+
+
+Prepared = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A way to run one op on one device type.
+
+    Exactly one of two: ``function(*values, **attrs) -> value``, the plain form, or ``prepare(call)``, which
+    returns a callable of the values alone and runs once for each signature. Values are the device's own; an
+    elementwise kernel may be handed a Python scalar in the place of any but one of them. ``supports`` answers
+    True or the reason why this kernel cannot serve the call. ``before`` and ``after`` name other kernels of
+    the op that it should be preferred to, or yield to.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+    prepare: Callable[[Call], Prepared] | None = None
+    dtypes: frozenset[DType] | None = None
+    supports: Callable[[Call], bool | str] | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.function is None) == (self.prepare is None):
+            raise TypeError(f"kernel {self.name!r} needs exactly one of function= and prepare=")
+
+
+KernelTable = Mapping[str, "Callable[..., Any] | Kernel"]

@@ -1,0 +1,326 @@
+"""``Tensor``: a cell that holds an immutable value of one device.
+
+Tensors never alias. Assignment and in-place operators rebind the cell to a new value; whoever else held the old
+value, another tensor or recorded history, keeps it unchanged. Operators and methods named after ops are attached
+by ``calls``, from the op table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from .device import Device, ValueType
+from .dtypes import DType
+from .errors import AutogradError, ShapeError
+from .ops import indexing
+from .ops.movement import permute_dims, reshape
+from .ops.op import Shape, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Leaf:
+    """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
+
+    __slots__ = ("grad",)
+    order = 0
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+
+
+class Tensor:
+    """An array of one dtype on one device. Made by ``asarray``, ``zeros`` and the other creation functions.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x).sum(axis=0).tolist()
+    [17.0, 32.0]
+    """
+
+    __slots__ = ("__weakref__", "_node", "_value", "_vtype")
+    __array_ufunc__ = None
+    """NumPy leaves operators between its arrays and tensors to the tensor, which refuses to mix them."""
+
+    def __init__(self, value: Any, vtype: ValueType, node: Any = None) -> None:
+        self._value = value
+        self._vtype = vtype
+        self._node = node
+
+    @property
+    def shape(self) -> Shape:
+        """The lengths of the axes."""
+        shape: Shape = self._value.shape
+        return shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._vtype.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the value lies."""
+        return self._vtype.device
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._value.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self._value.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements."""
+        return self.size * self._vtype.dtype.itemsize
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a matrix. Raises ``ShapeError`` for any other rank."""
+        if self.ndim != 2:
+            raise ShapeError(f".T needs 2 dimensions, got shape {self.shape}; use .mT or permute_dims.")
+        return permute_dims(self, (1, 0))
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The tensor with its last two axes exchanged."""
+        if self.ndim < 2:
+            raise ShapeError(f".mT needs at least 2 dimensions, got shape {self.shape}.")
+        return permute_dims(self, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on this tensor record their history. Assigning it calls ``requires_grad_``."""
+        return self._node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True unless the tensor was made by a recorded op."""
+        return self._node is None or isinstance(self._node, Leaf)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient gathered by ``backward()``; None before, and for tensors that are no leaves."""
+        return self._node.grad if isinstance(self._node, Leaf) else None
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if not isinstance(self._node, Leaf):
+            raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
+        if value is not None and (value.shape, value._vtype) != (self.shape, self._vtype):
+            raise ShapeError(
+                f"a gradient has its tensor's shape, dtype and device, {self.shape} {self.dtype} on {self.device};"
+                f" got {value.shape} {value.dtype} on {value.device}."
+            )
+        self._node.grad = value
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for a gradient, or stop asking; return the tensor itself.
+
+        Raises ``AutogradError`` for dtypes that have no derivative, and for the result of a recorded op.
+        """
+        if requires_grad and not self.dtype.is_inexact:
+            raise AutogradError(f"only floating-point and complex tensors have gradients, this one is {self.dtype}.")
+        if not self.is_leaf:
+            if requires_grad:
+                return self
+            raise AutogradError("a recorded result requires its gradient; use .detach() for one that does not.")
+        if requires_grad != self.requires_grad:
+            self._node = Leaf() if requires_grad else None
+        return self
+
+    def detach(self) -> Tensor:
+        """Return the same value without history."""
+        return Tensor(self._value, self._vtype)
+
+    def clone(self) -> Tensor:
+        """Return another cell with the same value; gradients flow through."""
+        return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._again()
+
+    def _again(self) -> Tensor:
+        return Tensor(self._value, self._vtype, self._node)
+
+    def backward(
+        self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Add the gradient of this tensor to ``.grad`` of every leaf that it was made from."""
+        from .autograd import backward  # autograd walks tensors, so it stands above this module
+
+        backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
+
+    def rebind(self, other: Tensor) -> None:
+        """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
+
+        Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
+        """
+        from .autograd import is_grad_enabled
+
+        if (other.shape, other._vtype) != (self.shape, self._vtype):
+            raise ShapeError(
+                f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
+                f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
+            )
+        if isinstance(self._node, Leaf):
+            if is_grad_enabled():
+                raise AutogradError(
+                    "a leaf that requires a gradient cannot be changed in place while history is recorded;"
+                    " do it under tensorbus.no_grad()."
+                )
+            self._value = other._value
+        else:
+            self._value, self._node = other._value, other._node
+
+    def beside(self, data: Any) -> Tensor:
+        """Return host data (numbers, lists, arrays) as a tensor on this tensor's device."""
+        from .interchange import asarray
+
+        return asarray(data, device=self.device)
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the tensor with another dtype, on another device, or both; gradients flow through.
+
+        ``x.to("opencl")``, ``x.to(tb.float16)``, ``x.to(device, dtype)``, ``x.to(other)``.
+        """
+        from .interchange import to
+
+        return to(self, *args, **kwargs)
+
+    def numpy(self) -> Any:
+        """Return the elements as a ``numpy.ndarray``; on a host device it is read-only and shares memory."""
+        from .interchange import to_numpy
+
+        return to_numpy(self)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python scalars; a 0-dimensional tensor as one scalar."""
+        from .interchange import to_list
+
+        return to_list(self)
+
+    def item(self) -> bool | int | float | complex:
+        """Return the only element as a Python scalar. Raises ``ShapeError`` for any other number of them."""
+        if self.size != 1:
+            raise ShapeError(f"only a one-element tensor is a Python scalar, this one has shape {self.shape}.")
+        found: bool | int | float | complex = reshape(self.detach(), ()).tolist()
+        return found
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        given = value if isinstance(value, Tensor) else self._like(value)
+        self.rebind(indexing.setitem(self, key, given))
+
+    def _like(self, value: Any) -> Tensor:
+        from .interchange import asarray
+
+        return asarray(value, dtype=self.dtype, device=self.device)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("a 0-dimensional tensor has no length.")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter([self[k] for k in range(len(self))])
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(f"the truth of a tensor of shape {self.shape} is ambiguous; use .any() or .all().")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())  # type: ignore[arg-type]
+
+    def __float__(self) -> float:
+        return float(self.item())  # type: ignore[arg-type]
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise TypeError(f"only an integer tensor is an index, this one is {self.dtype}.")
+        return int(self.item())  # type: ignore[arg-type]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        from .interchange import to_host_array
+
+        return to_host_array(self, dtype, copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        from .interchange import to_dlpack
+
+        return to_dlpack(self, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from .interchange import dlpack_device
+
+        return dlpack_device(self)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        from .interchange import to_buffer
+
+        return to_buffer(self)
+
+    def __copy__(self) -> Tensor:
+        return self._again()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
+        copied = type(self).__new__(type(self))
+        Tensor.__init__(copied, self._value, self._vtype)
+        return copied.requires_grad_(self.requires_grad)
+
+    def __repr__(self) -> str:
+        from .printing import format_tensor
+
+        return format_tensor(self)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __pos__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __floordiv__(self, other: Any) -> Tensor: ...
+        def __rfloordiv__(self, other: Any) -> Tensor: ...
+        def __mod__(self, other: Any) -> Tensor: ...
+        def __rmod__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __xor__(self, other: Any) -> Tensor: ...
+        def __lshift__(self, other: Any) -> Tensor: ...
+        def __rshift__(self, other: Any) -> Tensor: ...
+        def __hash__(self) -> int: ...
