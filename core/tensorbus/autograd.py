@@ -19,7 +19,7 @@ from .errors import AutogradError, ShapeError
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
 from .ops.selection import cast
-from .tensor import Leaf, Tensor
+from .tensor import Leaf, Tensor, cell
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,34 +34,42 @@ class Node:
 
     __slots__ = ("order", "out", "parents", "plan", "shapes", "values")
 
-    def __init__(
-        self, plan: Plan, shapes: tuple[Any, ...], values: tuple[Any, ...], parents: tuple[Any, ...], out: Any
-    ) -> None:
-        self.plan = plan
-        self.shapes = shapes
-        self.values = values
-        self.parents = parents
-        self.out = out
-        self.order = next(_order)
+    order: int
+    out: Any
+    parents: tuple[Any, ...]
+    plan: Plan
+    shapes: tuple[Any, ...]
+    values: tuple[Any, ...]
 
 
 def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     """Give ``out`` its history, unless recording is off or the result cannot carry a gradient."""
     if not plan.differentiable or not _recording.get():
         return
-    shapes, values, parents = [], [], []
-    for x, keep in zip(operands, plan.keeps, strict=True):
-        if isinstance(x, Tensor):
-            shapes.append(x._value.shape)
-            values.append(x._value if keep else None)
-            parents.append(x._node)
-        else:
-            shapes.append(())
-            values.append(x)
-            parents.append(None)
-    out._node = Node(
-        plan, tuple(shapes), tuple(values), tuple(parents), out._value if plan.keeps_out else None
-    )
+    node = Node()
+    node.plan = plan
+    node.order = next(_order)
+    node.out = out._value if plan.keeps_out else None
+    if len(operands) == 2 and type(operands[0]) is Tensor and type(operands[1]) is Tensor:
+        x, y = operands
+        keep_x, keep_y = plan.keeps
+        a, b = x._value, y._value
+        node.shapes = (a.shape, b.shape)
+        node.values = (a if keep_x else None, b if keep_y else None)
+        node.parents = (x._node, y._node)
+    else:
+        shapes, values, parents = [], [], []
+        for x, keep in zip(operands, plan.keeps, strict=True):
+            if isinstance(x, Tensor):
+                shapes.append(x._value.shape)
+                values.append(x._value if keep else None)
+                parents.append(x._node)
+            else:
+                shapes.append(())
+                values.append(x)
+                parents.append(None)
+        node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
+    out._node = node
 
 
 class _GradMode:
@@ -270,14 +278,14 @@ def _arguments(node: Node, g: Tensor, create: bool) -> dict[str, Any]:
     """Return what a ``vjp`` may name: ``g``, ``out``, operands, their shapes, and the attributes."""
     plan = node.plan
     operands = [
-        Tensor(value, kind, parent if create else None)
+        cell(value, kind, parent if create else None)
         if isinstance(kind, ValueType) and value is not None
         else value
         for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
     ]
     arguments: dict[str, Any] = {"g": g, **plan.attrs}
     if plan.keeps_out:
-        arguments["out"] = Tensor(node.out, plan.out, node if create else None)
+        arguments["out"] = cell(node.out, plan.out, node if create else None)
     for place, name in enumerate(plan.op.operands):
         if name.startswith("*"):
             arguments[name[1:]] = operands[place:]

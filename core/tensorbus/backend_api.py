@@ -22,6 +22,7 @@ from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
 from .hookspecs import hookimpl as hookimpl
 from .kernels.from_namespace import from_namespace as from_namespace
+from .kernels.strided import strided_views as strided_views
 from .ops.op import Op as Op
 from .runtime import Call as Call
 from .runtime import DeviceProperties as DeviceProperties

@@ -18,8 +18,10 @@ from .ops.creation import check_scalar
 from .ops.op import Op, Spec, table
 from .tensor import Tensor
 
-_SCALARS = (bool, int, float, complex)
+_SCALARS = frozenset({bool, int, float, complex})
 _MANY = 4096
+_MEMOIZED = frozenset({"cast", "movement", "reduction", "scan", "softmax"})
+"""Families whose calls are recognized by their arguments as given, before they are normalized."""
 
 
 def function(op: Op[...]) -> Callable[..., Any]:
@@ -28,6 +30,10 @@ def function(op: Op[...]) -> Callable[..., Any]:
         made = _unary(op)
     elif op.family == "elementwise" and len(op.operands) == 2:
         made = _binary(op)
+    elif op.family == "matmul":
+        made = _pair(op)
+    elif op.family in _MEMOIZED and op.operands == ("x",):
+        made = _with_attributes(op)
     else:
         made = _general(op)
     functools.update_wrapper(made, op.arguments)
@@ -41,13 +47,19 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, /) -> Any:
-        if type(x) is Tensor and x._node is None:
+        if type(x) is Tensor:
             found = plans.get(x._vtype)
             if found is not None:
+                out = Tensor()
                 try:
-                    return Tensor(found.run(x._value), found.out)
+                    out._value = found.run(x._value)
                 except Exception as error:
                     raise explain(op, (x,), {}, error) from error
+                out._vtype = found.out
+                out._node = None
+                if x._node is not None:
+                    autograd.record(found, (x,), out)
+                return out
         return run((x,), {})
 
     return call
@@ -58,17 +70,105 @@ def _binary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
+        if type(x) is Tensor:
+            if type(y) is Tensor:
+                found = plans.get((x._vtype, y._vtype))
+                if found is not None:
+                    out = Tensor()
+                    try:
+                        out._value = found.run(x._value, y._value)
+                    except Exception as error:
+                        raise explain(op, (x, y), {}, error) from error
+                    out._vtype = found.out
+                    out._node = None
+                    if x._node is not None or y._node is not None:
+                        autograd.record(found, (x, y), out)
+                    return out
+            elif type(y) is float:
+                found = plans.get((x._vtype, float))
+                if found is not None:
+                    out = Tensor()
+                    try:
+                        out._value = found.run(x._value, y)
+                    except Exception as error:
+                        raise explain(op, (x, y), {}, error) from error
+                    out._vtype = found.out
+                    out._node = None
+                    if x._node is not None:
+                        autograd.record(found, (x, y), out)
+                    return out
+        return run((x, y), {})
+
+    return call
+
+
+def _pair(op: Op[...]) -> Callable[..., Any]:
+    """Two tensors whose shapes matter, and no attributes."""
+    plans = new_cache()
+    run = _runner(op, plans)
+
+    def call(x: Any, y: Any, /) -> Any:
         if type(x) is Tensor and type(y) is Tensor:
-            found = plans.get((x._vtype, y._vtype))
+            a, b = x._value, y._value
+            found = plans.get((x._vtype, y._vtype, a.shape, b.shape))
             if found is not None:
+                out = Tensor()
                 try:
-                    out = Tensor(found.run(x._value, y._value), found.out)
+                    out._value = found.run(a, b)
                 except Exception as error:
                     raise explain(op, (x, y), {}, error) from error
+                out._vtype = found.out
+                out._node = None
                 if x._node is not None or y._node is not None:
                     autograd.record(found, (x, y), out)
                 return out
         return run((x, y), {})
+
+    return call
+
+
+def _with_attributes(op: Op[...]) -> Callable[..., Any]:
+    """One tensor and attributes: a call that was seen before is known by its arguments as they are."""
+    seen = new_cache()
+    general = _general(op)
+    plan_for = _planner(op, new_cache())
+    shape_free = op.broadcasts
+
+    def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if type(x) is Tensor:
+            shape = None if shape_free else x._value.shape
+            key = (x._vtype, shape, args, *kwargs.items()) if kwargs else (x._vtype, shape, args)
+            try:
+                found = seen.get(key)
+            except TypeError:
+                return general(x, *args, **kwargs)
+            if found is None:
+                found = remember(key, x, args, kwargs)
+                if found is None:
+                    return general(x, *args, **kwargs)
+            out = Tensor()
+            try:
+                out._value = found.run(x._value)  # type: ignore[misc]
+            except Exception as error:
+                raise explain(op, (x,), dict(found.attrs), error) from error
+            out._vtype = found.out
+            out._node = None
+            if x._node is not None:
+                autograd.record(found, (x,), out)
+            return out
+        return general(x, *args, **kwargs)
+
+    def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
+        operands, attrs = op.arguments(x, *args, **kwargs)
+        if len(operands) != 1 or operands[0] is not x:
+            return None
+        found = plan_for((x._vtype,), (x._value,), attrs)
+        if found.run is None:
+            return None
+        if len(seen) >= _MANY:
+            seen.clear()
+        seen[key] = found
+        return found
 
     return call
 
@@ -86,49 +186,67 @@ def _general(op: Op[...]) -> Callable[..., Any]:
     return call
 
 
-def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
-    """Return the path for any operands: scalars, parameters, attributes, decompositions."""
+def _planner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
+    """Return the look-up of a plan by what it depends on; made and kept at the first time."""
     shape_free = op.broadcasts
-    takes_scalars = op.family == "elementwise"
-    single = shape_free and len(op.operands) == 1 and op.family == "elementwise"
+    single = op.family == "elementwise" and len(op.operands) == 1
 
-    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        kinds: list[Any] = []
-        values: list[Any] = []
-        tracked = False
-        for x in operands:
-            if isinstance(x, Tensor):
-                kinds.append(x._vtype)
-                values.append(x._value)
-                tracked = tracked or x._node is not None
-            elif takes_scalars and type(x) in _SCALARS:
-                kinds.append(type(x))
-                values.append(x)
-            else:
-                return run(_as_operands(op, operands), attrs)
+    def plan_for(kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any]) -> Plan:
         if single:
             key: Any = kinds[0]
-        elif shape_free:
-            key = (*kinds, *attrs.values()) if attrs else tuple(kinds)
-        else:
-            key = (*kinds, *[v.shape for v in values], *attrs.values())
+        elif not attrs:
+            key = tuple(kinds) if shape_free else (*kinds, *[v.shape for v in values])
+        else:  # floats by their text: 0.0 and -0.0 are equal keys but different attributes, as are 1 and 1.0
+            named = [repr(v) if type(v) is float else v for v in attrs.values()]
+            key = (*kinds, *named) if shape_free else (*kinds, *[v.shape for v in values], *named)
         try:
             found = plans.get(key)
         except TypeError as error:
             raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
         if found is None:
             found = _plan(op, kinds, values, attrs, shape_free)
-            if found.run is None:
-                return _decomposed(found, operands, tracked)
-            if len(plans) >= _MANY:
-                plans.clear()
-            plans[key] = found
-        if takes_scalars and len(values) > 1:
+            if found.run is not None:
+                if len(plans) >= _MANY:
+                    plans.clear()
+                plans[key] = found
+        return found
+
+    return plan_for
+
+
+def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    """Return the path for any operands: scalars, parameters, attributes, decompositions."""
+    plan_for = _planner(op, plans)
+    takes_scalars = op.family == "elementwise"
+
+    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        kinds: list[Any] = []
+        values: list[Any] = []
+        tracked = scalars = False
+        for x in operands:
+            if isinstance(x, Tensor):
+                kinds.append(x._vtype)
+                values.append(x._value)
+                if x._node is not None:
+                    tracked = True
+            elif takes_scalars and type(x) in _SCALARS:
+                kinds.append(type(x))
+                values.append(x)
+                scalars = True
+            else:
+                return run(_as_operands(op, operands), attrs)
+        found = plan_for(kinds, values, attrs)
+        if scalars:
             _check_scalars(op, found, kinds, values)
+        if found.run is None:
+            return _decomposed(found, operands, tracked)
+        out = Tensor()
         try:
-            out = Tensor(found.run(*values), found.out)  # type: ignore[misc]
+            out._value = found.run(*values)
         except Exception as error:
             raise explain(op, operands, attrs, error) from error
+        out._vtype = found.out
+        out._node = None
         if tracked:
             autograd.record(found, operands, out)
         return out
@@ -136,7 +254,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
     return run
 
 
-def _plan(op: Op[...], kinds: list[Any], values: list[Any], attrs: dict[str, Any], shape_free: bool) -> Plan:
+def _plan(op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool) -> Plan:
     if shape_free and not any(isinstance(k, ValueType) for k in kinds):
         raise DtypeError(
             f"{op.name}: at least one operand must be a tensor, got {', '.join(k.__name__ for k in kinds)}."

@@ -16,7 +16,7 @@ from .dtypes import DType
 from .graph.graph import Graph, Node
 from .ops.op import Spec, table
 from .runtime import Call, Kernel
-from .tensor import Tensor
+from .tensor import Tensor, cell
 
 GRAPH: Final = "graph"
 
@@ -60,7 +60,7 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
         out = Node(op=op, inputs=inputs, attrs=dict(attrs), spec=found.infer(tuple(operands), **attrs))
         return Graph(inputs=inputs, outputs=(out,))
     where = Device(GRAPH, 0)
-    cells = [Tensor(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
+    cells = [cell(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
     with no_grad():
         if found.family == "creation":
             result = found.decompose(device=where, **attrs)

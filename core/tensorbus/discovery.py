@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from .errors import PluginError
@@ -96,7 +95,7 @@ def metadata_of(dist: str) -> str:
     return ""
 
 
-def manifest_path(module: str, owner: str) -> Path:
+def manifest_path(module: str, owner: str) -> str:
     """Return where the ``manifest.toml`` of an extension module lies: in its package, or in one above it.
 
     Only the top-level package is looked up, and not imported, so that editable installs work. Raises
@@ -119,8 +118,8 @@ def manifest_path(module: str, owner: str) -> Path:
     folders = list(spec.submodule_search_locations or ())
     for depth in range(len(inner) - 1, -1, -1):
         for folder in folders:
-            path = Path(folder, *inner[:depth], "manifest.toml")
-            if path.is_file():
+            path = os.path.join(folder, *inner[:depth], "manifest.toml")
+            if os.path.isfile(path):
                 return path
     where = f"in {', '.join(folders)}" if folders else f"because {package!r} is a module, not a package"
     raise PluginError(

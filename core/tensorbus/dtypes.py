@@ -186,6 +186,49 @@ def promote_scalar(a: DType, kind: type) -> DType:
     return complex128 if a is float64 else default_complex
 
 
+def as_scalar(name: str, value: object) -> Scalar:
+    """Return a number, or a 0-dimensional array or tensor, as a Python scalar.
+
+    Raises ``DtypeError`` for anything else.
+    """
+    if isinstance(value, (bool, int, float, complex)):
+        return value
+    item = getattr(value, "item", None)
+    if item is None or getattr(value, "shape", None) != ():
+        raise DtypeError(f"{name}: a number is needed, got {value!r} of type {type(value).__name__}.")
+    return as_scalar(name, item())
+
+
+def check_scalar(name: str, value: Scalar, dtype: DType) -> Scalar:
+    """Return ``value`` as the Python type of ``dtype``. Raises ``DtypeError`` where it does not fit.
+
+    >>> check_scalar("full", 3, float32)
+    3.0
+    """
+    value = as_scalar(name, value)
+    if isinstance(value, complex):
+        if not dtype.is_complex and dtype is not bool_:
+            raise DtypeError(f"{name}: {value!r} is complex and does not fit in {dtype}.")
+        return value if dtype.is_complex else bool(value)
+    if dtype is bool_:
+        return bool(value)
+    if dtype.is_integer:
+        if isinstance(value, float) and not value.is_integer():
+            raise DtypeError(f"{name}: {value!r} is not a whole number and does not fit in {dtype}.")
+        low, high = integer_range(dtype)
+        if not low <= int(value) <= high:
+            raise DtypeError(f"{name}: {_brief(value)} does not fit in {dtype}, which holds {low} to {high}.")
+        return int(value)
+    try:
+        return complex(value) if dtype.is_complex else float(value)
+    except OverflowError:
+        raise DtypeError(f"{name}: {_brief(value)} is too large for {dtype}.") from None
+
+
+def _brief(value: float) -> str:
+    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and value.bit_length() > 128 else repr(value)
+
+
 def real_of(a: DType) -> DType:
     """Return the dtype of the parts of a complex dtype; other dtypes as they are."""
     return {complex64: float32, complex128: float64}.get(a, a)

@@ -6,7 +6,6 @@ from the built-in exception that Python programs would expect, so ``except Value
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -60,5 +59,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
     >>> suggest("opencll", ["cpu", "opencl"])
     " Did you mean 'opencl'?"
     """
+    import difflib  # only where something is already wrong
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

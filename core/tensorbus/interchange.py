@@ -23,7 +23,7 @@ from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
 from .plugins import backend, host_backend
 from .runtime import Runtime, SupportsDLPack, SupportsHostArrays, SupportsPeerCopy
-from .tensor import Tensor
+from .tensor import Tensor, cell
 
 CODES: Final = {
     dt.bool_: "?", dt.int8: "b", dt.int16: "h", dt.int32: "i", dt.int64: "q", dt.uint8: "B", dt.uint16: "H",
@@ -166,7 +166,7 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
     _check_dtype("asarray", stored if want is None else want, where)
     host = _host_arrays(where)
     if host is not None:
-        made = Tensor(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
+        made = cell(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
     elif copy is False:
         raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
     else:
@@ -205,7 +205,7 @@ def _from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> 
         if isinstance(error, TensorbusError):
             raise
         raise OutOfMemoryError(f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}") from error
-    return Tensor(value, ValueType.of(dtype, where))
+    return cell(value, ValueType.of(dtype, where))
 
 
 def to_bytes(x: Tensor) -> memoryview:
@@ -305,7 +305,7 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     if target is not None and target != where and copy is False:
         raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
     value, dtype = found.from_dlpack(x, where.index, copy=copy)
-    made = Tensor(value, ValueType.of(dtype, where))
+    made = cell(value, ValueType.of(dtype, where))
     return made if target is None or target == where else to(made, target)
 
 
@@ -356,7 +356,7 @@ def _moved(x: Tensor, there: Device) -> Tensor:
     try:
         if x.device.type == there.type and isinstance(own, SupportsPeerCopy):
             value = own.copy_across(x._value, x.device.index, there.index)
-            out = Tensor(value, ValueType.of(x.dtype, there))
+            out = cell(value, ValueType.of(x.dtype, there))
         else:
             out = _from_bytes(to_bytes(x), x.shape, x.dtype, there)
     except TensorbusError:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from os import PathLike
 from typing import Any, Final, Literal
 
 from .api_version import API_VERSION, satisfies
@@ -77,10 +77,11 @@ class Manifest:
         return satisfies(API_VERSION, self.api)
 
     @classmethod
-    def read(cls, path: Path, owner: str) -> Manifest:
+    def read(cls, path: str | PathLike[str], owner: str) -> Manifest:
         """Parse the file. Raises ``PluginError`` naming ``owner``, the file, and what is wrong."""
         try:
-            text = path.read_text(encoding="utf-8")
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise PluginError(f"cannot read the manifest of {owner} at {path}: {error}.") from error
         return cls.parse(text, owner, str(path))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _names(variable: str) -> frozenset[str] | None:
@@ -45,6 +48,8 @@ def probe_timeout() -> float:
 
 def cache_dir() -> Path:
     """``TENSORBUS_CACHE_DIR``: where compiled code is kept (default: the user's cache folder)."""
+    from pathlib import Path  # imports a tenth of what all of tensorbus does
+
     given = os.environ.get("TENSORBUS_CACHE_DIR")
     if given:
         return Path(given)

@@ -32,6 +32,15 @@ class Leaf:
         self.grad: Tensor | None = None
 
 
+def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
+    """Return a tensor that holds ``value``; ``node`` is its history."""
+    x = Tensor()
+    x._value = value
+    x._vtype = vtype
+    x._node = node
+    return x
+
+
 class Tensor:
     """An array of one dtype on one device. Made by ``asarray``, ``zeros`` and the other creation functions.
 
@@ -45,10 +54,9 @@ class Tensor:
     __array_ufunc__ = None
     """NumPy leaves operators between its arrays and tensors to the tensor, which refuses to mix them."""
 
-    def __init__(self, value: Any, vtype: ValueType, node: Any = None) -> None:
-        self._value = value
-        self._vtype = vtype
-        self._node = node
+    _value: Any
+    _vtype: ValueType
+    _node: Any
 
     @property
     def shape(self) -> Shape:
@@ -142,14 +150,14 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """Return the same value without history."""
-        return Tensor(self._value, self._vtype)
+        return cell(self._value, self._vtype)
 
     def clone(self) -> Tensor:
         """Return another cell with the same value; gradients flow through."""
         return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._again()
 
     def _again(self) -> Tensor:
-        return Tensor(self._value, self._vtype, self._node)
+        return cell(self._value, self._vtype, self._node)
 
     def backward(
         self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
@@ -281,7 +289,7 @@ class Tensor:
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
         copied = type(self).__new__(type(self))
-        Tensor.__init__(copied, self._value, self._vtype)
+        copied._value, copied._vtype, copied._node = self._value, self._vtype, None
         return copied.requires_grad_(self.requires_grad)
 
     def __repr__(self) -> str:

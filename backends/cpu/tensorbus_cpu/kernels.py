@@ -8,14 +8,15 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Kernel, KernelTable, dtypes, from_namespace
+from tensorbus.backend_api import Call, Kernel, KernelTable, dtypes, from_namespace
 
 from .memory import DTYPES
 
 _QUIET: Final = contextvars.copy_context()
 _QUIET.run(np.seterr, all="ignore")
 _run = _QUIET.run
-_SMALL: Final = frozenset(DTYPES[d] for d in (dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2))
+_ARRAY = np.ndarray
+_WIDENED: Final = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2})
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,14 +26,22 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     thread at a time, so a second thread takes a copy of it.
     """
 
-    def kernel(*values: Any) -> Any:
+    def kernel(x: Any, y: Any = None, *more: Any) -> Any:
+        values = (x,) if y is None else (x, y, *more)
         try:
             out = _run(function, *values)
         except RuntimeError:
             out = _QUIET.copy().run(function, *values)
-        return out if type(out) is np.ndarray else np.asarray(out)
+        return out if type(out) is _ARRAY else np.asarray(out)
 
-    return kernel
+    def binary(x: Any, y: Any) -> Any:
+        try:
+            out = _run(function, x, y)
+        except RuntimeError:
+            out = _QUIET.copy().run(function, x, y)
+        return out if type(out) is _ARRAY else np.asarray(out)
+
+    return binary if getattr(function, "nin", 0) == 2 else kernel
 
 
 def _random_bits(state: Any, shape: tuple[int, ...]) -> Any:
@@ -63,8 +72,26 @@ def _random_bits(state: Any, shape: tuple[int, ...]) -> Any:
     return words.reshape(-1)[: prod(shape)].reshape(shape)
 
 
+def _folded(name: str, ufunc: np.ufunc, general: Kernel) -> Kernel:
+    """Reduce by the ufunc itself: NumPy's named functions spend more on small arrays than the work takes."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        if call.dtypes[0] in _WIDENED and name in ("sum", "prod"):
+            return general.prepare(call)  # type: ignore[misc]
+        axis, keepdims, reduce = call.attrs["axis"], call.attrs["keepdims"], ufunc.reduce
+        dtype = DTYPES[call.out_dtype] if name in ("sum", "prod") else None
+        return quiet(lambda x: reduce(x, axis, dtype, None, keepdims))
+
+    return Kernel(name=name, prepare=prepare)
+
+
 def _table() -> KernelTable:
-    table = from_namespace(np, DTYPES, quiet)
+    table: dict[str, Any] = from_namespace(np, DTYPES, quiet)
+    ufuncs = {
+        "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
+        "all": np.logical_and,
+    }  # fmt: skip
+    table |= {name: _folded(name, ufunc, table[name]) for name, ufunc in ufuncs.items()}
     return {**table, "random_bits": Kernel(name="random_bits", function=_random_bits)}
 
 

@@ -6,6 +6,7 @@ The library is a parameter: this module imports none.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -123,6 +124,9 @@ def _movement(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
         ends = (b + n * s for b, n, s in zip(start, size, step, strict=True))
         return tuple(slice(b, e if e >= 0 else None, s) for b, e, s in zip(start, ends, step, strict=True))
 
+    def taking(call: Call) -> Callable[..., Any]:
+        return operator.itemgetter(box(call.attrs["start"], call.attrs["size"], call.attrs["step"]))
+
     def slice_update(x: Any, value: Any, start: Any, step: Any) -> Any:
         out = x.copy()
         out[box(start, value.shape, step)] = value
@@ -155,11 +159,11 @@ def _movement(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
 
     return {
         "broadcast_to": lambda x, shape: xp.broadcast_to(x, shape),
-        "reshape": lambda x, shape: xp.reshape(x, shape),
+        "reshape": Kernel(name="reshape", prepare=lambda call: operator.methodcaller("reshape", call.attrs["shape"])),
         "permute_dims": lambda x, axes: xp.permute_dims(x, axes),
         "flip": lambda x, axis: xp.flip(x, axis=axis),
         "concat": lambda *xs, axis: xp.concat(xs, axis=axis),
-        "slice": lambda x, start, size, step: x[box(start, size, step)],
+        "slice": Kernel(name="slice", prepare=taking),
         "slice_update": slice_update,
         "pad": pad,
         "windows": windows,
@@ -202,7 +206,7 @@ def _products(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Cal
         def prepare(call: Call) -> Callable[..., Any]:
             attrs = dict(call.attrs)
             if call.out_dtype not in WIDENED:
-                return wrap(lambda *xs: function(*xs, **attrs))
+                return wrap(lambda *xs: function(*xs, **attrs)) if attrs else wrap(function)
             wide, own = dtypes[dt.float32], dtypes[call.out_dtype]
             return wrap(lambda *xs: function(*(x.astype(wide) for x in xs), **attrs).astype(own))
 

@@ -44,8 +44,13 @@ gelu_tanh = elementwise(
 logaddexp = elementwise(
     "logaddexp", arity=2, dtypes=FLOATING,
     decompose=lambda x, y: where(equal(x, y), x + math.log(2), maximum(x, y) + log1p(exp(-abs(x - y)))),
-    vjp=lambda g, x, y: (g * sigmoid(x - y), g * sigmoid(y - x)), doc="``log(exp(x) + exp(y))``.",
+    vjp=lambda g, x, y: (g * sigmoid(_gap(x, y)), g * sigmoid(_gap(y, x))), doc="``log(exp(x) + exp(y))``.",
 )  # fmt: skip
+
+
+def _gap(x: Any, y: Any) -> Any:
+    """Return ``x - y``, which is 0 for equal infinities."""
+    return where(equal(x, y), 0.0, x - y)
 
 
 def gelu(x: Any, /, approximate: str = "none") -> Any:
@@ -62,5 +67,7 @@ def gelu(x: Any, /, approximate: str = "none") -> Any:
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """Return ``x`` limited to ``min`` from below and ``max`` from above; NaN stays NaN."""
+    if min is None and max is None:
+        return +x
     low = x if min is None else maximum(x, min)
     return low if max is None else minimum(low, max)

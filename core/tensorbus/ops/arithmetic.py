@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes as dt
 from ..dtypes import COMPLEX, INEXACT, NUMERIC, REAL
 from .comparison import equal, greater, less
 from .elementwise import elementwise
@@ -45,10 +44,10 @@ minimum = elementwise(
 
 
 def conj(x: Any) -> Any:
-    """Return the complex conjugate; real tensors and scalars as they are."""
-    if isinstance(x, complex):
+    """Return the complex conjugate; of a real tensor or scalar, the same number."""
+    if not hasattr(x, "dtype"):
         return x.conjugate()
-    return _conj(x) if getattr(x, "dtype", dt.float32).is_complex else x
+    return _conj(x) if x.dtype.is_complex else +x
 
 
 _conj = elementwise("conj", dtypes=COMPLEX, vjp=lambda g: (conj(g),), doc="The complex conjugate.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import dtypes as dt
 from ..device import Device, device, get_default_device
-from ..dtypes import ALL, DType, Scalar
+from ..dtypes import ALL, DType, Scalar, as_scalar, check_scalar
 from ..errors import DtypeError, ShapeError
 from .comparison import equal, greater_equal
 from .movement import as_shape, reshape
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 DeviceLike = Device | str | None
+MAX_RANK: Final = 64
+"""How many axes a tensor can have: as many as a NumPy array."""
 
 
 def _device(given: DeviceLike) -> Device:
@@ -27,7 +29,9 @@ def _device(given: DeviceLike) -> Device:
 
 
 def check_shape(name: str, shape: Shape) -> Shape:
-    """Return ``shape`` as it is. Raises ``ShapeError`` for a negative length or one beyond 64 bits."""
+    """Return ``shape`` as it is. Raises ``ShapeError`` for a negative length, one beyond 64 bits, or too many."""
+    if len(shape) > MAX_RANK:
+        raise ShapeError(f"{name}: a tensor has at most {MAX_RANK} dimensions, got {len(shape)}.")
     if any(n < 0 for n in shape):
         raise ShapeError(f"{name}: lengths must be >= 0, got shape {shape}.")
     if math.prod(shape) >= 1 << 62:
@@ -35,26 +39,11 @@ def check_shape(name: str, shape: Shape) -> Shape:
     return shape
 
 
-def check_scalar(name: str, value: Scalar, dtype: DType) -> Scalar:
-    """Return ``value`` as the Python type of ``dtype``. Raises ``DtypeError`` where it does not fit."""
-    if isinstance(value, complex) and not dtype.is_complex:
-        raise DtypeError(f"{name}: {value!r} is complex and does not fit in {dtype}.")
-    if dtype is dt.bool_:
-        return bool(value)
-    if dtype.is_integer:
-        if isinstance(value, float) and not value.is_integer():
-            raise DtypeError(f"{name}: {value!r} is not a whole number and does not fit in {dtype}.")
-        low, high = dt.integer_range(dtype)
-        if not low <= int(value) <= high:  # type: ignore[arg-type]
-            raise DtypeError(f"{name}: {value!r} does not fit in {dtype}, which holds {low} to {high}.")
-        return int(value)  # type: ignore[arg-type]
-    return complex(value) if dtype.is_complex else float(value)  # type: ignore[arg-type]
-
-
 def _full_arguments(
     shape: int | tuple[int, ...], /, fill_value: Scalar, *, dtype: DType | str | None = None,
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    fill_value = as_scalar("full", fill_value)
     kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(fill_value)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),
@@ -81,11 +70,18 @@ def _iota_arguments(
     length: int, /, start: Scalar = 0, step: Scalar = 1, *, dtype: DType | str = dt.default_int,
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    kind = dt.dtype(dtype)
+    if kind not in dt.REAL:
+        raise DtypeError(f"iota: not defined for {kind}; it takes {', '.join(d.name for d in dt.REAL)}.")
+    step = as_scalar("iota", step)
+    if kind.is_integer and isinstance(step, (int, float)) and step == step // 1:
+        low, high = dt.integer_range(kind)
+        step = (int(step) - low) % (high - low + 1) + low
     return (), {
         "length": check_shape("iota", as_shape("iota", length))[0],
-        "start": start,
-        "step": step,
-        "dtype": dt.dtype(dtype),
+        "start": check_scalar("iota", start, kind),
+        "step": check_scalar("iota", step, kind),
+        "dtype": kind,
         "device": _device(device),
     }
 
@@ -98,7 +94,7 @@ iota = table.add(
         arguments=_iota_arguments,
         infer=lambda specs, length, start, step, dtype: Spec((length,), dtype),
         dtypes=dt.REAL,
-        doc="``start + i * step`` for ``i`` from 0 to ``length``.",
+        doc="``start + i * step`` for ``i`` from 0 to ``length``; integers wrap.",
     )
 )
 
@@ -159,6 +155,7 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    start, stop, step = (_real("arange", n) for n in (start, stop, step))
     if step == 0:
         raise ShapeError("arange: the step must not be 0.")
     if not all(math.isfinite(n) for n in (start, stop, step)):
@@ -169,19 +166,30 @@ def arange(
     return iota(max(int(length), 0), start, step, dtype=kind, device=device)
 
 
+def _real(name: str, value: Any) -> int | float:
+    number = as_scalar(name, value)
+    if isinstance(number, complex):
+        raise DtypeError(f"{name}: a real number is needed, got {number!r}.")
+    return number
+
+
 def linspace(
     start: float, stop: float, /, num: int, *, dtype: DType | str | None = None, device: DeviceLike = None,
     endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
     """Return ``num`` numbers evenly spaced from ``start`` to ``stop``."""
-    if num < 0:
-        raise ShapeError(f"linspace: num must be >= 0, got {num}.")
+    (count,) = check_shape("linspace", as_shape("linspace", num))
     kind = dt.default_float if dtype is None else dt.dtype(dtype)
-    parts = num - 1 if endpoint else num
-    places = iota(num, dtype=kind, device=device)
-    spaced = places * ((stop - start) / parts if parts > 0 else 0.0) + start
-    last = equal(places, num - 1) if endpoint and num > 1 else None
-    return spaced if last is None else where(last, stop, spaced)
+    if not kind.is_floating:
+        raise DtypeError(f"linspace: a floating-point dtype is needed, got {kind}; cast the result instead.")
+    start, stop = _real("linspace", start), _real("linspace", stop)
+    parts = count - 1 if endpoint else count
+    wide = dt.float64 if kind is dt.float64 else dt.float32
+    places = iota(count, dtype=wide, device=device)
+    spaced = places * ((stop - start) / parts if parts > 0 else 0.0) + float(start)
+    if endpoint and count > 1:
+        spaced = where(equal(places, count - 1), float(stop), spaced)
+    return spaced if kind is wide else table["cast"](spaced, kind)
 
 
 def eye(

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import dtypes as dt
 from ..dtypes import ALL, DType
@@ -21,7 +21,7 @@ from .creation import iota, zeros
 from .elementwise import broadcast_shapes
 from .movement import broadcast_to, permute_dims, reshape, slice, slice_update
 from .op import Op, Shape, Spec, table
-from .reduction import cumulative_sum, sum
+from .reduction import cumulative_sum, normalize_axis, sum
 from .selection import cast, where
 
 if TYPE_CHECKING:
@@ -263,6 +263,25 @@ def _wrapped(key: Key, shape: Shape, where_from: Shape) -> tuple[list[int], list
     return axes, indices, common
 
 
+_UNKNOWN: Final = object()
+_cuts: dict[Any, tuple[Key, Shape]] = {}
+"""Boxes of basic keys by shape: programs index with the same few keys again and again."""
+
+
+def _plain(item: Any) -> Any:
+    """Return a basic key in a form that hashes; ``_UNKNOWN`` for any other."""
+    kind = type(item)
+    if kind is int:
+        return item
+    if kind is builtins.slice:
+        ends = (item.start, item.stop, item.step)
+        return ends if all(e is None or type(e) is int for e in ends) else _UNKNOWN
+    if kind is tuple:
+        parts = tuple([_plain(i) for i in item])
+        return (parts,) if _UNKNOWN not in parts else _UNKNOWN
+    return str(item) if item is None or item is Ellipsis else _UNKNOWN
+
+
 def getitem(x: Tensor, item: Any) -> Tensor:
     """Return ``x[item]``. Raises ``IndexingError`` for indices out of range or of no known kind.
 
@@ -270,10 +289,20 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     >>> tb.asarray([[1, 2], [3, 4]])[:, tb.asarray([1, 0])].tolist()
     [[2, 1], [4, 3]]
     """
-    key = parse(x, item)
-    box = _cut(x, key)
-    if not key.tensors:
-        return reshape(box, tuple(1 if a is None else key.size[a] for a in key.layout))
+    memo = (x.shape, _plain(item))
+    cut = _cuts.get(memo) if memo[1] is not _UNKNOWN else None
+    if cut is None:
+        key = parse(x, item)
+        box = _cut(x, key)
+        if not key.tensors:
+            shape = tuple(1 if a is None else key.size[a] for a in key.layout)
+            if memo[1] is not _UNKNOWN:
+                if len(_cuts) >= 4096:
+                    _cuts.clear()
+                _cuts[memo] = (key, shape)
+            return reshape(box, shape)
+    else:
+        return reshape(_cut(x, cut[0]), cut[1])
     axes, indices, common = _wrapped(key, box.shape, x.shape)
     rest = [a for a in range(len(box.shape)) if a not in axes]
     found = gather(permute_dims(box, (*axes, *rest)), *indices)
@@ -323,5 +352,5 @@ def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     """Return the parts of ``x`` at ``indices`` along ``axis``."""
     if axis is None and len(x.shape) != 1:
         raise ShapeError(f"take: an axis is needed for {len(x.shape)} dimensions.")
-    place = (axis or 0) % max(len(x.shape), 1)
+    place = normalize_axis("take", 0 if axis is None else axis, len(x.shape))
     return getitem(x, (*(builtins.slice(None),) * place, indices))

@@ -9,7 +9,7 @@ from ..dtypes import NUMERIC, DType
 from ..errors import ShapeError
 from .arithmetic import conj
 from .elementwise import Operand, broadcast_shapes, common_dtype, fit
-from .movement import permute_dims, reshape, sum_to
+from .movement import axis_of, permute_dims, reshape, sum_to
 from .op import Op, Spec, table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def matmul(x: Tensor, y: Tensor, /) -> Tensor:
     11.0
     """
     ranks = (len(getattr(x, "shape", ())), len(getattr(y, "shape", ())))
-    if min(ranks) >= 2:
+    if ranks[0] > 1 and ranks[1] > 1:
         return _product(x, y)
     if 0 in ranks:
         raise ShapeError(
@@ -94,11 +94,13 @@ def matmul(x: Tensor, y: Tensor, /) -> Tensor:
 def tensordot(x: Tensor, y: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return the product of ``x`` and ``y`` summed over pairs of axes, or over the last/first ``axes``."""
     if isinstance(axes, int):
+        if not 0 <= axes <= min(len(x.shape), len(y.shape)):
+            raise ShapeError(f"tensordot: shapes {x.shape} and {y.shape} do not have {axes} axes each to sum over.")
         over_x = tuple(range(len(x.shape) - axes, len(x.shape)))
         over_y = tuple(range(axes))
     else:
-        over_x = tuple(a % max(len(x.shape), 1) for a in axes[0])
-        over_y = tuple(a % max(len(y.shape), 1) for a in axes[1])
+        over_x = tuple(axis_of("tensordot", a, len(x.shape)) for a in axes[0])
+        over_y = tuple(axis_of("tensordot", a, len(y.shape)) for a in axes[1])
     if len(over_x) != len(over_y) or [x.shape[a] for a in over_x] != [y.shape[a] for a in over_y]:
         raise ShapeError(f"tensordot: axes {axes} of shapes {x.shape} and {y.shape} do not pair up.")
     rest_x = [a for a in range(len(x.shape)) if a not in over_x]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from ..dtypes import ALL, DType, Scalar, promote
+from ..dtypes import ALL, DType, Scalar, check_scalar, promote
 from ..errors import ShapeError
 from .elementwise import Operand, broadcast_shapes
 from .op import Op, Shape, Spec, table
@@ -19,10 +19,10 @@ Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 
 def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
     """Return a shape as a tuple of ints. Raises ``ShapeError`` for what is not a length."""
-    given = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
     try:
+        given = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
         return tuple(n.__index__() for n in given)
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
 
 
@@ -51,7 +51,11 @@ def _rank(specs: tuple[Spec, ...]) -> int:
     return len(specs[0].shape)
 
 
-def _axis(name: str, axis: int, rank: int) -> int:
+def axis_of(name: str, axis: int, rank: int) -> int:
+    """Return ``axis`` counted from the front. Raises ``ShapeError`` where there is no such axis."""
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
+    axis = axis.__index__()
     if not -rank <= axis < rank:
         raise ShapeError(f"{name}: axis {axis} is out of range for {rank} dimension(s).")
     return axis % rank
@@ -109,7 +113,7 @@ reshape = movement(
 
 def _permute_normalize(specs: tuple[Spec, ...], axes: Sequence[int]) -> dict[str, Any]:
     rank = _rank(specs)
-    order = tuple(_axis("permute_dims", a, rank) for a in axes)
+    order = tuple(axis_of("permute_dims", a, rank) for a in axes)
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {tuple(axes)} must name each of {rank} axes once.")
     return {"axes": order}
@@ -127,8 +131,8 @@ permute_dims = movement(
 
 def _flip_normalize(specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None) -> dict[str, Any]:
     rank = _rank(specs)
-    given = range(rank) if axis is None else (axis,) if isinstance(axis, int) else axis
-    return {"axis": tuple(sorted({_axis("flip", a, rank) for a in given}))}
+    given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return {"axis": tuple(sorted({axis_of("flip", a, rank) for a in given}))}
 
 
 flip = movement(
@@ -195,7 +199,7 @@ def _pad_normalize(
 ) -> dict[str, Any]:
     if not len(low) == len(high) == _rank(specs) or any(n < 0 for n in low + high):
         raise ShapeError(f"pad: low {low} and high {high} must be one length >= 0 for each of {_rank(specs)} axes.")
-    return {"low": low, "high": high, "value": value}
+    return {"low": low, "high": high, "value": check_scalar("pad", value, specs[0].dtype)}
 
 
 pad = movement(
@@ -213,7 +217,7 @@ pad = movement(
 
 
 def _concat_normalize(specs: tuple[Spec, ...], axis: int) -> dict[str, Any]:
-    return {"axis": _axis("concat", axis, _rank(specs))}
+    return {"axis": axis_of("concat", axis, _rank(specs))}
 
 
 def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:
@@ -244,11 +248,12 @@ def _concat_vjp(g: Any, xs_shape: Sequence[Shape], axis: int) -> tuple[Any, ...]
 
 
 def _concat_arguments(xs: Sequence[Any], /, axis: int | None = 0) -> Arguments:
+    xs = tuple(xs)
     if not xs:
         raise ShapeError("concat: needs at least one tensor, got an empty sequence.")
     if axis is None:
         return tuple(reshape(x, (-1,)) for x in xs), {"axis": 0}
-    return tuple(xs), {"axis": axis}
+    return xs, {"axis": axis}
 
 
 concat = movement(
@@ -329,13 +334,13 @@ fold = movement(
 
 def expand_dims(x: Any, /, axis: int = 0) -> Any:
     """Return ``x`` with a new axis of length 1 at ``axis``."""
-    place = _axis("expand_dims", axis, len(x.shape) + 1)
+    place = axis_of("expand_dims", axis, len(x.shape) + 1)
     return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
 def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Any:
     """Return ``x`` without the axes named, which must have length 1. Raises ``ShapeError`` otherwise."""
-    axes = {_axis("squeeze", a, len(x.shape)) for a in (axis if isinstance(axis, tuple) else (axis,))}
+    axes = {axis_of("squeeze", a, len(x.shape)) for a in (axis if isinstance(axis, tuple) else (axis,))}
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} does not have length 1.")
     return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
@@ -343,6 +348,7 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Any:
 
 def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
     """Return the tensors, all of one shape, side by side along a new axis."""
+    xs = tuple(xs)
     if len({x.shape for x in xs}) > 1:
         raise ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in xs)} must be equal.")
     return concat([expand_dims(x, axis) for x in xs], axis=axis)
@@ -351,7 +357,7 @@ def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
 def moveaxis(x: Any, source: int, destination: int, /) -> Any:
     """Return ``x`` with axis ``source`` moved to ``destination``; the others keep their order."""
     rank = len(x.shape)
-    a, b = _axis("moveaxis", source, rank), _axis("moveaxis", destination, rank)
+    a, b = axis_of("moveaxis", source, rank), axis_of("moveaxis", destination, rank)
     order = [k for k in range(rank) if k != a]
     order.insert(b, a)
     return permute_dims(x, tuple(order))
@@ -361,7 +367,7 @@ def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
     """Return ``x`` with the axes from ``start_axis`` to ``end_axis`` made one."""
     if not x.shape:
         return reshape(x, (1,))
-    first, last = _axis("flatten", start_axis, len(x.shape)), _axis("flatten", end_axis, len(x.shape))
+    first, last = axis_of("flatten", start_axis, len(x.shape)), axis_of("flatten", end_axis, len(x.shape))
     if first > last:
         raise ShapeError(f"flatten: start_axis {start_axis} lies behind end_axis {end_axis}.")
     return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))

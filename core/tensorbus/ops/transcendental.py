@@ -13,7 +13,7 @@ from .selection import where
 
 
 def _power_base(g: Any, x: Any, y: Any) -> Any:
-    return where(equal(y, 0), 0.0, g * conj(y * x ** where(equal(y, 0), 1, y))) if not _is_scalar(y) else (
+    return where(equal(y, 0), 0.0, g * conj(y * x ** (where(equal(y, 0), 1, y) - 1))) if not _is_scalar(y) else (
         g * conj(y * x ** (y - 1)) if y != 0 else g * 0
     )  # fmt: skip
 

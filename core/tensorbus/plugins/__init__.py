@@ -11,7 +11,6 @@ from .backend import Backend as Backend
 from .backend import Failure as Failure
 from .backend import State as State
 from .registry import Registry as Registry
-from .status import PluginStatus as PluginStatus
 
 _registry = Registry()
 

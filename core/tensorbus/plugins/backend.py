@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +61,8 @@ class Failure:
     @property
     def traceback(self) -> str:
         """The traceback, as Python prints it."""
+        import traceback
+
         return "".join(traceback.format_exception(self.error))
 
 

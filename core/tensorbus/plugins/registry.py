@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from .. import settings
@@ -16,10 +16,10 @@ from . import selection
 from .addon import Addon, announce
 from .backend import Backend, Failure, State
 from .extension import Extension
-from .status import PluginStatus, snapshot
 
 if TYPE_CHECKING:
     from ..ops.op import Op
+    from .report import PluginStatus
 
 
 class Registry:
@@ -98,7 +98,7 @@ class Registry:
         return manifest.host and manifest.compatible
 
     def register(
-        self, device_type: str, extension: object, manifest: Manifest | Path | str | None = None
+        self, device_type: str, extension: object, manifest: Manifest | PathLike[str] | str | None = None
     ) -> Backend:
         """Add a device type while the program runs; return its backend, not yet opened.
 
@@ -156,7 +156,7 @@ class Registry:
         self._changed()
 
     def register_plugin(
-        self, name: str, extension: object, manifest: Manifest | Path | str | None = None
+        self, name: str, extension: object, manifest: Manifest | PathLike[str] | str | None = None
     ) -> None:
         """Add a plugin that supplies kernels or ops while the program runs; takes what ``register`` takes.
 
@@ -218,6 +218,8 @@ class Registry:
 
     def status(self) -> list[PluginStatus]:
         """Return what is known of every plugin, without importing any."""
+        from .report import snapshot
+
         self._refresh()
         with self._lock:
             claims = [claim for claim in self._group(DEVICES) if claim.name not in self._removed]
@@ -230,6 +232,8 @@ class Registry:
         return sorted(found, key=lambda status: (status.kind, status.name, status.dist))
 
     def _claim_status(self, claim: EntryPoint) -> PluginStatus:
+        from .report import snapshot
+
         unopened = Extension(claim.name, claim)
         refused = selection.refusal(claim)
         if refused is not None:
@@ -321,14 +325,14 @@ class Registry:
 
 
 def _extension(
-    name: str, extension: object, manifest: Manifest | Path | str | None, plain: Manifest
+    name: str, extension: object, manifest: Manifest | PathLike[str] | str | None, plain: Manifest
 ) -> Extension:
     entry_point = None
     if isinstance(extension, str):
         entry_point = EntryPoint(name, extension, "registered", extension.partition(".")[0], "", "sys.path")
         if manifest is None:
-            manifest = manifest_path(entry_point.module, extension)
-    if isinstance(manifest, Path):
+            manifest = Manifest.read(manifest_path(entry_point.module, extension), extension)
+    if isinstance(manifest, os.PathLike):
         manifest = Manifest.read(manifest, name)
     elif isinstance(manifest, str):
         manifest = Manifest.parse(manifest, name, "text handed to register()")

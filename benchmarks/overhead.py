@@ -1,0 +1,69 @@
+"""What an eager call costs above the raw kernel, for 8-element tensors, beside NumPy's and PyTorch's own calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorbus as tb
+from benchmarks.measure import microseconds
+
+LIMITS = {"plain": 0.6, "gradient": 2.5}
+"""Microseconds above the raw kernel that are allowed."""
+
+
+def cases() -> dict[str, dict[str, Callable[[], Any]]]:
+    """Return, for each op, the calls to compare: ``raw`` is the NumPy call that does the work."""
+    a, b = np.full(8, 1.5, np.float32), np.full(8, 2.5, np.float32)
+    x, y = tb.asarray(a, device="cpu"), tb.asarray(b, device="cpu")
+    g = tb.asarray(a, device="cpu").requires_grad_()
+    found: dict[str, dict[str, Callable[[], Any]]] = {
+        "add": {"raw": lambda: np.add(a, b), "plain": lambda: tb.add(x, y), "gradient": lambda: tb.add(g, y)},
+        "x + y": {"raw": lambda: a + b, "plain": lambda: x + y, "gradient": lambda: g + y},
+        "multiply": {"raw": lambda: np.multiply(a, b), "plain": lambda: tb.multiply(x, y), "gradient": lambda: tb.multiply(g, y)},
+        "x * 2.0": {"raw": lambda: a * 2.0, "plain": lambda: x * 2.0, "gradient": lambda: g * 2.0},
+        "exp": {"raw": lambda: np.exp(a), "plain": lambda: tb.exp(x), "gradient": lambda: tb.exp(g)},
+        "sum": {"raw": lambda: np.sum(a), "plain": lambda: tb.sum(x), "gradient": lambda: tb.sum(g)},
+    }
+    torch = _torch()
+    if torch is not None:
+        p, q = torch.from_numpy(a.copy()), torch.from_numpy(b.copy())
+        r = torch.from_numpy(a.copy()).requires_grad_()
+        peers: dict[str, tuple[Callable[..., Any], ...]] = {
+            "add": (lambda: torch.add(p, q), lambda: torch.add(r, q)),
+            "x + y": (lambda: p + q, lambda: r + q),
+            "multiply": (lambda: torch.multiply(p, q), lambda: torch.multiply(r, q)),
+            "x * 2.0": (lambda: p * 2.0, lambda: r * 2.0),
+            "exp": (lambda: torch.exp(p), lambda: torch.exp(r)),
+            "sum": (lambda: torch.sum(p), lambda: torch.sum(r)),
+        }
+        for name, (plain, gradient) in peers.items():
+            found[name] |= {"torch": plain, "torch gradient": gradient}
+    return found
+
+
+@functools.cache
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    return torch
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure every case; return a row for each."""
+    rows = []
+    for name, functions in cases().items():
+        times = microseconds(functions)
+        row: dict[str, Any] = {"op": name, **{key: round(value, 3) for key, value in times.items()}}
+        for mode, limit in LIMITS.items():
+            row[f"{mode} above raw"] = round(times[mode] - times["raw"], 3)
+            row[f"{mode} met"] = times[mode] - times["raw"] < limit
+        if "torch" in times:
+            row["no slower than torch"] = times["plain"] <= times["torch"]
+        rows.append(row)
+    return rows

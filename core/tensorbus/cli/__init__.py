@@ -1,0 +1,1 @@
+"""The command line ``tensorbus``. Nothing else in core imports it."""

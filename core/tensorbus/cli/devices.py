@@ -1,0 +1,104 @@
+"""``tensorbus devices``: every device type that is installed, and every unit of those that work."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from .. import plugins
+from ..device import Device, get_default_device
+from ..errors import TensorbusError
+from ..plugins.report import PluginStatus
+
+STYLES = {"ready": "green", "unavailable": "red", "conflict": "red", "blocked": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A unit of a device type; or a device type that does not work, with ``device`` lacking its index."""
+
+    device: str
+    dist: str
+    version: str
+    state: str
+    default: bool
+    name: str
+    memory: int | None
+    dtypes: tuple[str, ...]
+    reason: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return it in a form for JSON; ``memory`` is in bytes."""
+        return asdict(self)
+
+
+def collect() -> list[Row]:
+    """Open every device type and describe what is there. Never raises for a device that does not work."""
+    default = default_device()
+    for name in plugins.known_types():
+        open_quietly(name)
+    rows = []
+    for status in plugins.status():
+        if status.kind == "device":
+            for index in range(max(status.device_count, 1)):
+                rows.append(_row(status, Device(status.name, index), default))
+    return rows
+
+
+def open_quietly(name: str) -> None:
+    """Open a device type; what goes wrong is kept in its status."""
+    with suppress(TensorbusError):
+        plugins.backend(name)
+
+
+def default_device() -> Device | None:
+    """Return the default device; None where there is none that works."""
+    try:
+        return get_default_device()
+    except TensorbusError:
+        return None
+
+
+def _row(status: PluginStatus, device: Device, default: Device | None) -> Row:
+    name, memory, state, reason = "", None, str(status.state), status.reason
+    dtypes: tuple[str, ...] = ()
+    if state == "ready":
+        try:
+            properties = device.properties
+            name, memory = properties.name, properties.memory
+            dtypes = tuple(sorted(dtype.name for dtype in properties.dtypes))
+        except Exception as error:
+            reason = f"describing it failed: {type(error).__name__}: {error}"
+    return Row(
+        device=str(device) if state == "ready" else device.type,
+        dist=status.dist,
+        version=status.version,
+        state=state,
+        default=state == "ready" and device == default,
+        name=name,
+        memory=memory,
+        dtypes=dtypes,
+        reason=reason,
+    )
+
+
+def render(rows: list[Row]) -> Table | str:
+    """Return the table for people."""
+    if not rows:
+        return "No device is installed. Install one: pip install tensorbus"
+    table = Table("device", "package", "state", "name", "memory", "dtypes or reason")
+    for row in rows:
+        gib = f"{row.memory / 2**30:.1f} GiB" if row.memory else ""
+        device = Text(row.device + (" (default)" if row.default else ""), style="bold" if row.default else "")
+        table.add_row(
+            device,
+            Text(f"{row.dist} {row.version}".rstrip()),
+            Text(row.state, style=STYLES.get(row.state, "")),
+            Text(row.name),
+            Text(gib),
+            Text(row.reason or ", ".join(row.dtypes)),
+        )
+    return table
