@@ -23,7 +23,9 @@ def main() -> int:
     """Run the suites that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; none: all")
-    parser.add_argument("--output", type=Path, default=HERE / "results.json", help="where the figures are kept")
+    parser.add_argument(
+        "--output", type=Path, default=HERE / "results.json", help="where the figures are kept"
+    )
     options = parser.parse_args()
     unknown = set(options.suites) - set(SUITES)
     if unknown:
@@ -48,7 +50,11 @@ def main() -> int:
 def _machine() -> dict[str, str]:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {"processor": model or platform.processor(), "system": platform.system(), "python": sys.version.split()[0]}
+    return {
+        "processor": model or platform.processor(),
+        "system": platform.system(),
+        "python": sys.version.split()[0],
+    }
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:

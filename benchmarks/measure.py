@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-def microseconds(functions: dict[str, Callable[[], Any]], repeats: int = 15, seconds: float = 0.02) -> dict[str, float]:
-    """Return the median microseconds of a call of each function, measured in turn so that drift hits all alike."""
+def microseconds(
+    functions: dict[str, Callable[[], Any]], repeats: int = 15, seconds: float = 0.02
+) -> dict[str, float]:
+    """Return the median microseconds of a call of each function, in turn, so that drift hits all alike."""
     counts = {}
     for name, function in functions.items():
         function()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import statistics
 import subprocess
@@ -10,14 +11,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import tensorbus
+
 IMPORT_MS, IMPORT_MB, DISCOVERY_MS, DISTRIBUTIONS = 60.0, 30.0, 10.0, 200
 
 _IMPORT = """
-import json, resource, time
-before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+import json, os, time
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before, start = resident(), time.perf_counter()
 import tensorbus
 seconds = time.perf_counter() - start
-print(json.dumps([seconds * 1e3, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024]))
+print(json.dumps([seconds * 1e3, (resident() - before) / 1e6]))
 """
 _DISCOVERY = """
 import json, sys, time
@@ -32,7 +38,11 @@ print(json.dumps([(time.perf_counter() - start) * 1e3, len(found)]))
 
 def _median(program: str, *arguments: str, runs: int = 9) -> list[float]:
     results = [
-        json.loads(subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True).stdout)
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", program, *arguments], capture_output=True, check=True
+            ).stdout
+        )
         for _ in range(runs)
     ]
     return [statistics.median(column) for column in zip(*results, strict=True)]
@@ -45,12 +55,17 @@ def _distributions(folder: Path, count: int) -> None:
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: package-{k}\nVersion: 1.0\n")
         (info / "RECORD").write_text("")
-        group = f"[tensorbus.devices]\ndevice{k} = package_{k}.extension\n" if k % 20 == 0 else "[console_scripts]\na = b:c\n"
+        group = (
+            f"[tensorbus.devices]\ndevice{k} = package_{k}.extension\n"
+            if k % 20 == 0
+            else "[console_scripts]\na = b:c\n"
+        )
         (info / "entry_points.txt").write_text(group)
 
 
 def run() -> list[dict[str, Any]]:
     """Measure import time, import memory and discovery; return a row for each."""
+    compileall.compile_dir(Path(tensorbus.__file__).parent, quiet=2)
     milliseconds, megabytes = _median(_IMPORT)
     with tempfile.TemporaryDirectory() as name:
         _distributions(Path(name), DISTRIBUTIONS)

@@ -6,9 +6,10 @@ brought up when it is first asked for.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from . import plugin_ops as plugin_ops
 from .version import __version__ as __version__
 from .autograd import backward as backward
 from .autograd import enable_grad as enable_grad
@@ -22,7 +23,7 @@ from .device import get_default_device as get_default_device
 from .device import set_default_device as set_default_device
 from .dtypes import DType as DType
 from .dtypes import bfloat16 as bfloat16
-from .dtypes import bool_ as bool
+from .dtypes import bool_ as bool  # noqa: F401 - the name the standard gives it
 from .dtypes import complex64 as complex64
 from .dtypes import complex128 as complex128
 from .dtypes import float8_e4m3fn as float8_e4m3fn
@@ -38,6 +39,7 @@ from .dtypes import uint8 as uint8
 from .dtypes import uint16 as uint16
 from .dtypes import uint32 as uint32
 from .dtypes import uint64 as uint64
+from .errors import ArgumentError as ArgumentError
 from .errors import AutogradError as AutogradError
 from .errors import DeviceError as DeviceError
 from .errors import DeviceUnavailableError as DeviceUnavailableError
@@ -46,6 +48,7 @@ from .errors import IndexingError as IndexingError
 from .errors import OutOfMemoryError as OutOfMemoryError
 from .errors import PluginError as PluginError
 from .errors import ShapeError as ShapeError
+from .errors import StateError as StateError
 from .errors import TensorbusError as TensorbusError
 from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
@@ -175,14 +178,14 @@ from .ops.movement import moveaxis as moveaxis
 from .ops.movement import squeeze as squeeze
 from .ops.movement import stack as stack
 from .ops.normalization import layer_norm as layer_norm
-from .ops.random import Generator as Generator
-from .ops.random import bernoulli as bernoulli
-from .ops.random import manual_seed as manual_seed
-from .ops.random import normal as normal
-from .ops.random import rand as rand
-from .ops.random import randint as randint
-from .ops.random import randn as randn
-from .ops.random import uniform as uniform
+from .random import Generator as Generator
+from .random import bernoulli as bernoulli
+from .random import manual_seed as manual_seed
+from .random import normal as normal
+from .random import rand as rand
+from .random import randint as randint
+from .random import randn as randn
+from .random import uniform as uniform
 from .ops.reduction import std as std
 from .ops.reduction import var as var
 from .ops.softmax import logsumexp as logsumexp
@@ -210,4 +213,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name in ("save", "load"):
         return getattr(importlib.import_module(".serialization", __name__), name)
+    # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
+    if not name.startswith("_") and importlib.util.find_spec(f"tensorbus.{name}") is None:
+        found = plugin_ops.find(name)
+        if found is not None:
+            return found
     raise AttributeError(f"module 'tensorbus' has no attribute {name!r}")

@@ -15,7 +15,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from .device import ValueType
 from .dispatch import Plan
-from .errors import AutogradError, ShapeError
+from .errors import AutogradError, DeviceError, DtypeError, ShapeError
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
 from .ops.selection import cast
@@ -143,7 +143,7 @@ def backward(
     for node, g in grads.items():
         if isinstance(node, Leaf):
             with _GradMode(create_graph):
-                node.grad = g if node.grad is None else node.grad + g
+                node.grad = g._again() if node.grad is None else node.grad + g
 
 
 def grad(
@@ -170,18 +170,24 @@ def grad(
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for place, x in enumerate(wanted):
         if x._node is None:
-            raise AutogradError(f"grad: input {place} does not require a gradient; call requires_grad_() on it.")
+            raise AutogradError(
+                f"grad: input {place} does not require a gradient; call requires_grad_() on it."
+            )
     keep = {id(x._node) for x in wanted}
     grads = _walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
-    found = [grads.get(x._node) for x in wanted]
+    found = [None if g is None else g._again() for g in (grads.get(x._node) for x in wanted)]
     if not allow_unused and None in [None if g is None else 0 for g in found]:
         place = next(k for k, g in enumerate(found) if g is None)
-        raise AutogradError(f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None.")
+        raise AutogradError(
+            f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None."
+        )
     return tuple(found)
 
 
 def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:
-    given = [grads] if isinstance(grads, Tensor) else [None] * count if grads is None else list(grads)
+    given: list[Any] = (
+        [None] * count if grads is None else list(grads) if isinstance(grads, (list, tuple)) else [grads]
+    )
     if len(given) != count:
         raise AutogradError(f"{len(given)} gradient(s) were given for {count} output(s); one each is needed.")
     return given
@@ -191,10 +197,19 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
     if g is None:
         if out.size != 1:
             raise AutogradError(
-                f"a gradient is created for one-element outputs only, this one has shape {out.shape}; pass the"
+                f"a gradient is created for one-element outputs only, this one has shape {out.shape};"
+                " pass the"
                 f" gradient to start from, or reduce it with .sum()."
             )
         return ones_like(out)
+    if not isinstance(g, Tensor):
+        raise DtypeError(
+            f"the gradient to start from is a tensor of shape {out.shape}, got {type(g).__name__}."
+        )
+    if g.device != out.device:
+        raise DeviceError(
+            f"a gradient on {g.device} was given for an output on {out.device}; move it with .to()."
+        )
     if g.shape != out.shape:
         raise ShapeError(f"a gradient of shape {g.shape} was given for an output of shape {out.shape}.")
     return g if g.dtype is out.dtype else cast(g, out.dtype)
@@ -204,7 +219,7 @@ def _walk(
     outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
     keep: set[int] | None = None,
 ) -> dict[Any, Tensor]:  # fmt: skip
-    """Walk histories from the outputs back; return the gradients at the leaves and at the nodes in ``keep``."""
+    """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``."""
     grads: dict[Any, Tensor] = {}
     result: dict[Any, Tensor] = {}
     with _GradMode(create):
@@ -215,21 +230,32 @@ def _walk(
                     f" or it was made under no_grad()."
                 )
             _gather(grads, out._node, _seed(out, g))
-        for node in _reached([out._node for out in outputs]):
+        order = _reached([out._node for out in outputs])
+        useful = {id(node) for node in order} if keep is None else _leading_to(keep, order)
+        for node in order:
             g = grads.pop(node, None)
             if g is None:
                 continue
-            if isinstance(node, Leaf):
+            if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
+            if isinstance(node, Leaf) or not any(id(parent) in useful for parent in node.parents):
                 continue
-            if keep is not None and id(node) in keep:
-                result[node] = g
             for parent, back in zip(node.parents, _pull(node, g, create), strict=True):
-                if parent is not None:
+                if id(parent) in useful:
                     _gather(grads, parent, back)
             if not (create if retain is None else retain):
                 node.values, node.out = _FREED, None
     return result
+
+
+def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:
+    """Return the nodes of ``order`` (users first) from which a wanted one is reached: no other is walked."""
+    found: set[int] = set()
+    for node in reversed(order):
+        behind = () if isinstance(node, Leaf) else node.parents
+        if id(node) in wanted or any(id(parent) in found for parent in behind):
+            found.add(id(node))
+    return found
 
 
 def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
@@ -251,17 +277,20 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
 
 
 def _pull(node: Node, g: Tensor, create: bool) -> list[Any]:
-    """Return the gradient for each operand of ``node``, in its shape and dtype; None for those without one."""
+    """Return the gradient for each operand of ``node``, in its shape and dtype; None where it has none."""
     plan, op = node.plan, node.plan.op
     if node.values is _FREED:
         raise AutogradError(
             f"{op.name}: the history was let go by an earlier backward(); pass retain_graph=True to that one."
         )
-    if op.vjp is None:
+    if op.vjp is None and op.decompose is None:
         raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
     arguments = _arguments(node, g, create)
-    backs = op.vjp(**{name: arguments[name] for name in op.needs})
-    result = []
+    if op.vjp is not None:
+        backs = op.vjp(**{name: arguments[name] for name in op.needs})
+    else:
+        backs = _through_decomposition(node, g, create)
+    result: list[Any] = []
     for parent, back, shape, kind in zip(node.parents, backs, node.shapes, plan.operands, strict=True):
         if parent is None or not isinstance(kind, ValueType):
             result.append(None)
@@ -274,8 +303,32 @@ def _pull(node: Node, g: Tensor, create: bool) -> list[Any]:
     return result
 
 
+def _through_decomposition(node: Node, g: Tensor, create: bool) -> tuple[Any, ...]:
+    """Return the gradients of a composite that has none of its own: it is run again, in recorded ops."""
+    plan, op = node.plan, node.plan.op
+    if op.decompose is None:
+        return ()
+    with _GradMode(True):
+        operands: list[Any] = list(node.values)
+        asked: dict[int, Tensor] = {}
+        for place, (value, kind, parent) in enumerate(
+            zip(node.values, plan.operands, node.parents, strict=True)
+        ):
+            if isinstance(kind, ValueType):
+                x = cell(value, kind, parent if create else None)
+                if parent is not None:
+                    asked[place] = x = x * 1 if create else x.requires_grad_()
+                operands[place] = x
+        casts = zip(operands, plan.casts, strict=True)
+        out = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
+    if out._node is None:
+        return (None,) * len(operands)
+    grads = _walk([out], [g], None, create, {id(x._node) for x in asked.values()})
+    return tuple(grads.get(asked[k]._node) if k in asked else None for k in range(len(operands)))
+
+
 def _arguments(node: Node, g: Tensor, create: bool) -> dict[str, Any]:
-    """Return what a ``vjp`` may name: ``g``, ``out``, operands, their shapes, and the attributes."""
+    """Return what a ``vjp`` may name: ``g``, ``out``, ``wanted``, operands, their shapes, the attributes."""
     plan = node.plan
     operands = [
         cell(value, kind, parent if create else None)
@@ -283,7 +336,7 @@ def _arguments(node: Node, g: Tensor, create: bool) -> dict[str, Any]:
         else value
         for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
     ]
-    arguments: dict[str, Any] = {"g": g, **plan.attrs}
+    arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
     if plan.keeps_out:
         arguments["out"] = cell(node.out, plan.out, node if create else None)
     for place, name in enumerate(plan.op.operands):

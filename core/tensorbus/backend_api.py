@@ -1,14 +1,17 @@
 """What backends and plugins import, and all that they may import, from tensorbus core.
 
 This module follows semantic versioning by ``API_VERSION``: a manifest's ``api`` range is checked against it.
-It re-exports; it holds no code.
+It re-exports; the code generator is imported when one of its names is first used, since only devices with a
+dialect need it.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from . import dtypes as dtypes
 from .api_version import API_VERSION as API_VERSION
-from .capture import trace as trace
 from .dtypes import DType as DType
 from .errors import DeviceError as DeviceError
 from .errors import DeviceUnavailableError as DeviceUnavailableError
@@ -23,7 +26,9 @@ from .errors import UnsupportedOpError as UnsupportedOpError
 from .hookspecs import hookimpl as hookimpl
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided import strided_views as strided_views
+from .ops.elementwise import elementwise as elementwise
 from .ops.op import Op as Op
+from .ops.op import Spec as Spec
 from .runtime import Call as Call
 from .runtime import DeviceProperties as DeviceProperties
 from .runtime import Kernel as Kernel
@@ -36,3 +41,39 @@ from .runtime import SupportsPeerCopy as SupportsPeerCopy
 from .runtime import SupportsStreams as SupportsStreams
 from .settings import cache_dir as cache_dir
 from .strided import StridedArray as StridedArray
+
+if TYPE_CHECKING:
+    from .capture import trace as trace
+    from .kernels.from_dialect import from_dialect as from_dialect
+    from .kernels.from_dialect import pack as pack
+    from .lowering.builder import Late as Late
+    from .lowering.builder import Launch as Launch
+    from .lowering.c_family import CASTS as CASTS
+    from .lowering.c_family import EXPRESSIONS as EXPRESSIONS
+    from .lowering.dialect import Dialect as Dialect
+    from .lowering.dialect import Helper as Helper
+    from .lowering.dialect import TypeRule as TypeRule
+    from .lowering.ir import INDEX as INDEX
+    from .lowering.target import Target as Target
+
+_LATER: Final = {
+    "trace": "capture",
+    "from_dialect": "kernels.from_dialect",
+    "pack": "kernels.from_dialect",
+    "Late": "lowering.builder",
+    "Launch": "lowering.builder",
+    "CASTS": "lowering.c_family",
+    "EXPRESSIONS": "lowering.c_family",
+    "Dialect": "lowering.dialect",
+    "Helper": "lowering.dialect",
+    "TypeRule": "lowering.dialect",
+    "INDEX": "lowering.ir",
+    "Target": "lowering.target",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part of the code generator when it is first named."""
+    if name in _LATER:
+        return getattr(importlib.import_module(f".{_LATER[name]}", __package__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The Python function of each op: operands in, plan looked up, kernel run, history recorded.
 
-This is the hot path. Two plain tensors and a known signature cost two attribute reads, one dictionary look-up,
-the kernel and one new cell; everything else is behind the first miss.
+This is the hot path. Two plain tensors and a known signature cost two attribute reads, one dictionary
+look-up, the kernel and one new cell; everything else is behind the first miss.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from . import autograd, operators
 from .device import ValueType
 from .dispatch import Plan, new_cache, plan
+from .dtypes import check_scalar
 from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
-from .ops.creation import check_scalar
 from .ops.op import Op, Spec, table
 from .tensor import Tensor
 
@@ -148,7 +148,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
                     return general(x, *args, **kwargs)
             out = Tensor()
             try:
-                out._value = found.run(x._value)  # type: ignore[misc]
+                out._value = found.run(x._value)
             except Exception as error:
                 raise explain(op, (x,), dict(found.attrs), error) from error
             out._vtype = found.out
@@ -186,7 +186,9 @@ def _general(op: Op[...]) -> Callable[..., Any]:
     return call
 
 
-def _planner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
+def _planner(
+    op: Op[...], plans: dict[Any, Plan]
+) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
     """Return the look-up of a plan by what it depends on; made and kept at the first time."""
     shape_free = op.broadcasts
     single = op.family == "elementwise" and len(op.operands) == 1
@@ -197,7 +199,7 @@ def _planner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], Se
         elif not attrs:
             key = tuple(kinds) if shape_free else (*kinds, *[v.shape for v in values])
         else:  # floats by their text: 0.0 and -0.0 are equal keys but different attributes, as are 1 and 1.0
-            named = [repr(v) if type(v) is float else v for v in attrs.values()]
+            named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
             key = (*kinds, *named) if shape_free else (*kinds, *[v.shape for v in values], *named)
         try:
             found = plans.get(key)
@@ -254,7 +256,9 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
     return run
 
 
-def _plan(op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool) -> Plan:
+def _plan(
+    op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool
+) -> Plan:
     if shape_free and not any(isinstance(k, ValueType) for k in kinds):
         raise DtypeError(
             f"{op.name}: at least one operand must be a tensor, got {', '.join(k.__name__ for k in kinds)}."
@@ -264,16 +268,10 @@ def _plan(op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[
 
 
 def _check_scalars(op: Op[...], found: Plan, kinds: list[Any], values: list[Any]) -> None:
-    """Weak integers must fit the integer dtype that they take, or they would wrap without a word."""
-    for kind, value in zip(kinds, values, strict=True):
+    """Weak integers must fit the dtype that they take, or they would wrap without a word."""
+    for kind, value, computed in zip(kinds, values, found.computed, strict=True):
         if kind is int:
-            common = next(
-                c or k.dtype
-                for k, c in zip(reversed(kinds), reversed(found.casts), strict=True)
-                if isinstance(k, ValueType)
-            )
-            if common.is_integer:
-                check_scalar(op.name, value, common)
+            check_scalar(op.name, value, computed)
 
 
 def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
@@ -283,9 +281,9 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
     for x in operands:
         if not isinstance(x, Tensor) and not (op.family == "elementwise" and type(x) in _SCALARS):
             item = getattr(x, "item", None)
-            if like is not None and item is not None and getattr(x, "shape", None) == ():
-                x = like.beside(x)
-            elif like is not None and type(x) in _SCALARS:
+            if (like is not None and item is not None and getattr(x, "shape", None) == ()) or (
+                like is not None and type(x) in _SCALARS
+            ):
                 x = like.beside(x)
             else:
                 raise _not_tensors(op, operands, None)
@@ -318,7 +316,7 @@ def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
 
 def explain(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
     """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
-    if isinstance(error, TensorbusError):
+    if isinstance(error, TensorbusError) and not isinstance(error, ShapeError):
         return error
     specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
     if op.broadcasts and specs:
@@ -328,6 +326,8 @@ def explain(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], error: 
             return ShapeError(f"{op.name}: {wrong}")
         except TypeError:
             pass
+    if isinstance(error, TensorbusError):
+        return error
     device = next((x.device for x in operands if isinstance(x, Tensor)), attrs.get("device"))
     where = f"{op.name}({', '.join(map(str, specs))}) on {device}"
     if isinstance(error, MemoryError):

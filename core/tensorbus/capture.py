@@ -16,7 +16,7 @@ from .dtypes import DType
 from .graph.graph import Graph, Node
 from .ops.op import Spec, table
 from .runtime import Call, Kernel
-from .tensor import Tensor, cell
+from .tensor import cell
 
 GRAPH: Final = "graph"
 
@@ -35,7 +35,9 @@ def _recording(call: Call) -> Any:
     op = table[call.op]
 
     def run(*values: Any) -> Node:
-        nodes = tuple(v if isinstance(v, Node) else _constant(v, d) for v, d in zip(values, call.dtypes, strict=True))
+        nodes = tuple(
+            v if isinstance(v, Node) else _constant(v, d) for v, d in zip(values, call.dtypes, strict=True)
+        )
         spec = op.infer(tuple(n.spec for n in nodes), **call.attrs)
         return Node(op=call.op, inputs=nodes, attrs=dict(call.attrs), spec=spec)
 
@@ -67,5 +69,3 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
         else:
             result = found.decompose(*cells, **attrs)
     return Graph(inputs=inputs, outputs=(result._value,))
-
-

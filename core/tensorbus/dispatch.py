@@ -1,7 +1,7 @@
 """From an op and the types of its operands to what runs: once for each signature, then cached.
 
-Selection: the kernels that the device's plugins registered for the op, best first by their declared order; the
-first whose ``supports`` says True. Without one the op decomposes; without a decomposition it is refused.
+Selection: the kernels that the device's plugins registered for the op, best first by their declared order;
+the first whose ``supports`` says True. Without one the op decomposes; without a decomposition it is refused.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ class Plan:
     """What one signature of an op comes down to.
 
     ``run`` takes values and returns the value; it is None where the op decomposes. ``casts`` are the dtypes
-    that a decomposition's operands need first, None where an operand fits as it is. ``keeps`` and ``keeps_out``
+    that a decomposition's operands need first, None where an operand fits as it is; ``computed`` are those
+    that the op computes in. ``keeps`` and ``keeps_out``
     say which operands, and whether the result, the derivative needs.
     """
 
     op: Op[...]
     operands: tuple[Operand, ...]
-    run: Callable[..., Any] | None
+    run: Any
     out: ValueType
     casts: tuple[DType | None, ...]
     attrs: Mapping[str, Any]
+    computed: tuple[DType, ...] = ()
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)
     differentiable: bool = field(init=False, default=False)
@@ -44,7 +46,8 @@ class Plan:
         names = self.op.operands
         if names and names[-1].startswith("*"):
             names = (*names[:-1], *(names[-1][1:],) * (len(self.operands) - len(names) + 1))
-        object.__setattr__(self, "keeps", tuple(n in self.op.needs for n in names))
+        again = self.op.vjp is None and self.op.decompose is not None
+        object.__setattr__(self, "keeps", tuple(again or n in self.op.needs for n in names))
         object.__setattr__(self, "keeps_out", "out" in self.op.needs)
         object.__setattr__(self, "differentiable", self.out.dtype.is_inexact)
 
@@ -74,7 +77,9 @@ class _Plugins:
         for owner, kernels in self._tables:
             entry = kernels.get(op)
             if entry is not None:
-                found.append((owner, entry if isinstance(entry, Kernel) else Kernel(name=owner, function=entry)))
+                found.append(
+                    (owner, entry if isinstance(entry, Kernel) else Kernel(name=owner, function=entry))
+                )
         return found
 
     def dtypes(self, index: int) -> frozenset[DType] | None:
@@ -153,7 +158,9 @@ def select(op: Op[...], call: Call, device: Device) -> tuple[Kernel | None, list
     reasons = []
     for owner, kernel in order(op.name, source(device.type).candidates(op.name)):
         if kernel.dtypes is not None and not kernel.dtypes.issuperset(call.dtypes):
-            reasons.append(f"{kernel.name} of {owner}: takes only {', '.join(sorted(d.name for d in kernel.dtypes))}")
+            reasons.append(
+                f"{kernel.name} of {owner}: takes only {', '.join(sorted(d.name for d in kernel.dtypes))}"
+            )
             continue
         answer = True if kernel.supports is None else kernel.supports(call)
         if answer is True:
@@ -187,7 +194,7 @@ def plan(
     if op.family == "creation":
         given.pop("device")
     dtypes = tuple(o.dtype if isinstance(o, ValueType) else o for o in operands)
-    computed = op.compute(dtypes, **given) if op.compute else dtypes
+    computed = op.compute(dtypes, **given) if op.compute else tuple(d for d in dtypes if isinstance(d, DType))
     sized = tuple(Spec(s, d) for s, d in zip(shapes or [()] * len(computed), computed, strict=True))
     if op.normalize is not None:
         given = op.normalize(sized, **given)
@@ -204,10 +211,14 @@ def plan(
     kernel, reasons = select(op, call, device)
     if kernel is not None:
         run = _prepare(kernel, call, device, casts, dtypes)
-        return Plan(op=op, operands=tuple(operands), run=run, out=result, casts=casts, attrs=given)
+        return Plan(
+            op=op, operands=tuple(operands), run=run, out=result, casts=casts, attrs=given, computed=computed
+        )
     if op.decompose is None:
         raise UnsupportedOpError(_unsupported(op, device, call, reasons))
-    return Plan(op=op, operands=tuple(operands), run=None, out=result, casts=casts, attrs=given)
+    return Plan(
+        op=op, operands=tuple(operands), run=None, out=result, casts=casts, attrs=given, computed=computed
+    )
 
 
 def _check_dtypes(op: str, dtypes: Sequence[DType], device: Device) -> None:
@@ -245,15 +256,18 @@ def _prepare(
 
 
 def _cast_kernel(operand: ValueType, target: DType) -> Callable[..., Any]:
-    run = plan(table["cast"], (operand,), None, {"dtype": target}).run
+    run: Callable[..., Any] | None = plan(table["cast"], (operand,), None, {"dtype": target}).run
     if run is None:
-        raise UnsupportedOpError(f"cast: {operand.device} has no kernel to turn {operand.dtype} into {target}.")
+        raise UnsupportedOpError(
+            f"cast: {operand.device} has no kernel to turn {operand.dtype} into {target}."
+        )
     return run
 
 
 def _unsupported(op: Op[...], device: Device, call: Call, reasons: Sequence[str]) -> str:
     served = [t for t in known_types() if t != device.type and _serves(t, op.name)]
-    text = f"{op.name}: no kernel on {device} for {', '.join(d.name for d in call.dtypes) or call.out_dtype.name}"
+    asked = ", ".join(d.name for d in call.dtypes) or call.out_dtype.name
+    text = f"{op.name}: no kernel on {device} for {asked}"
     if reasons:
         text += f" ({'; '.join(reasons)})"
     where = f"; supported on {', '.join(served)}" if served else ""

@@ -91,6 +91,9 @@ REAL: Final = INTEGER + FLOATING
 NUMERIC: Final = REAL + COMPLEX
 BOOL: Final = (bool_,)
 
+NARROW: Final = (float8_e4m3fn, float8_e5m2, float16, bfloat16)
+"""Dtypes whose sums and products are accumulated in float32."""
+
 default_float: Final = float32
 default_int: Final = int64
 default_complex: Final = complex64
@@ -226,7 +229,11 @@ def check_scalar(name: str, value: Scalar, dtype: DType) -> Scalar:
 
 
 def _brief(value: float) -> str:
-    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and value.bit_length() > 128 else repr(value)
+    return (
+        f"an integer of {value.bit_length()} bits"
+        if isinstance(value, int) and value.bit_length() > 128
+        else repr(value)
+    )
 
 
 def real_of(a: DType) -> DType:

@@ -29,6 +29,14 @@ class IndexingError(TensorbusError, IndexError):
     """An index is out of range, or of a kind that indexes nothing."""
 
 
+class ArgumentError(TensorbusError, ValueError):
+    """A setting is out of its range, unknown, or contradicts another one: nothing was made or changed."""
+
+
+class StateError(TensorbusError, RuntimeError):
+    """A state dict, or the file it is kept in, is damaged or does not fit: nothing was changed."""
+
+
 class AutogradError(TensorbusError, RuntimeError):
     """A gradient was asked for that the recorded history cannot give."""
 

@@ -5,8 +5,20 @@ An op is called the same way; going straight to its function saves a call in pro
 
 from __future__ import annotations
 
-from .calls import table as _table  # importing it binds the table
-from .ops import activation, arithmetic, comparison, creation, indexing, movement, random, reduction, selection, softmax, transcendental
+from . import calls as _calls  # noqa: F401 - importing it binds the op table
+from .ops import (
+    activation,
+    arithmetic,
+    comparison,
+    creation,
+    indexing,
+    movement,
+    random,
+    reduction,
+    selection,
+    transcendental,
+)
+from .ops import softmax as softmax_ops
 
 logaddexp = activation.logaddexp.function
 relu = activation.relu.function
@@ -78,8 +90,8 @@ sum = reduction.sum.function
 cast = selection.cast.function
 where = selection.where.function
 
-log_softmax = softmax.log_softmax.function
-softmax = softmax.softmax.function
+log_softmax = softmax_ops.log_softmax.function
+softmax = softmax_ops.softmax.function
 
 acos = transcendental.acos.function
 acosh = transcendental.acosh.function
@@ -106,5 +118,3 @@ sqrt = transcendental.sqrt.function
 square = transcendental.square.function
 tan = transcendental.tan.function
 tanh = transcendental.tanh.function
-
-

@@ -1,7 +1,7 @@
 """Values in and out: Python data, buffers, NumPy arrays, DLPack, and from one device to another.
 
-Core knows no array library: bytes travel by the buffer protocol, and a device whose values are host arrays says
-so by implementing ``SupportsHostArrays``.
+Core knows no array library: bytes travel by the buffer protocol, and a device whose values are host arrays
+says so by implementing ``SupportsHostArrays``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from . import autograd
 from . import dtypes as dt
 from .device import Device, ValueType, device, get_default_device
 from .dispatch import Plan, source
-from .dtypes import DType, Scalar
-from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError, UnsupportedDtypeError
-from .ops.creation import check_scalar
+from .dtypes import DType, Scalar, check_scalar
+from .errors import (
+    DeviceError,
+    DtypeError,
+    OutOfMemoryError,
+    ShapeError,
+    TensorbusError,
+    UnsupportedDtypeError,
+)
+from .ops.creation import MAX_RANK
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
 from .plugins import backend, host_backend
@@ -30,7 +37,7 @@ CODES: Final = {
     dt.uint32: "I", dt.uint64: "Q", dt.float16: "e", dt.float32: "f", dt.float64: "d", dt.complex64: "f",
     dt.complex128: "d",
 }  # fmt: skip
-"""How ``struct`` and ``memoryview`` call the elements; complex ones are two. The small floats have no code."""
+"""How ``struct`` and ``memoryview`` call the elements; complex ones are two. Small floats have no code."""
 
 
 def runtime(where: Device) -> Runtime:
@@ -47,7 +54,8 @@ def _on(where: Device | str | None) -> Device:
     return get_default_device() if where is None else device(where)
 
 
-def _check_dtype(what: str, dtype: DType, where: Device) -> None:
+def check_dtype(what: str, dtype: DType, where: Device) -> None:
+    """Raise ``UnsupportedDtypeError`` where the device has no ``dtype``; ``what`` is what was asked for."""
     known = source(where.type).dtypes(where.index)
     if known is not None and dtype not in known:
         raise UnsupportedDtypeError(
@@ -57,13 +65,18 @@ def _check_dtype(what: str, dtype: DType, where: Device) -> None:
 
 
 def asarray(
-    obj: Any, /, *, dtype: DType | str | None = None, device: Device | str | None = None, copy: bool | None = None
+    obj: Any,
+    /,
+    *,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+    copy: bool | None = None,
 ) -> Tensor:
     """Return ``obj`` as a tensor: a number, nested sequences, a tensor, a NumPy array, a buffer, DLPack.
 
-    Without ``dtype``, arrays keep theirs, floats give float32, integers int64. Host arrays are copied, so that
-    changing them later changes no tensor; ``copy=False`` shares their memory where the device can, and raises
-    ``ValueError`` where it cannot. Raises ``DtypeError`` for elements that are no numbers.
+    Without ``dtype``, arrays keep theirs, floats give float32, integers int64. Host arrays are copied, so
+    that changing them later changes no tensor; ``copy=False`` shares their memory where the device can, and
+    raises ``ValueError`` where it cannot. Raises ``DtypeError`` for elements that are no numbers.
 
     >>> import tensorbus as tb
     >>> tb.asarray([[1, 2], [3, 4]]).shape
@@ -94,7 +107,12 @@ def asarray(
 
 
 def tensor(
-    data: Any, /, *, dtype: DType | str | None = None, device: Device | str | None = None, requires_grad: bool = False
+    data: Any,
+    /,
+    *,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return a new tensor with a copy of ``data``; PyTorch's name for ``asarray``."""
     return asarray(data, dtype=dtype, device=device).detach().requires_grad_(requires_grad)
@@ -110,7 +128,9 @@ def _from_sequence(obj: Any, want: DType | None, where: Device) -> Tensor:
         kinds = {type(x) for x in flat}
         bad = kinds - {bool, int, float, complex}
         if bad:
-            raise DtypeError(f"asarray: {bad.pop().__name__} is no number; tensors hold bools, ints, floats, complex.")
+            raise DtypeError(
+                f"asarray: {bad.pop().__name__} is no number; tensors hold bools, ints, floats, complex."
+            )
     if want is None:
         top: type = next((k for k in (complex, float, int, bool) if k in kinds), float)
         want = dt.scalar_dtype(top(0))
@@ -120,7 +140,7 @@ def _from_sequence(obj: Any, want: DType | None, where: Device) -> Tensor:
 
 
 def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
-    _check_dtype("asarray", dtype, where)
+    check_dtype("asarray", dtype, where)
     stored = dtype if dtype in CODES else dt.float32
     values: list[Any] = [check_scalar("asarray", x, stored) for x in flat]
     if dtype.is_complex:
@@ -131,7 +151,7 @@ def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -
         limit = struct.unpack("=e", b"\xff\x7b")[0] if stored is dt.float16 else None
         values = [_saturated(x, stored, limit) for x in values]
         data = struct.pack(f"={len(values)}{CODES[stored]}", *values)
-    made = _from_bytes(memoryview(data).cast("B"), shape, stored, where)
+    made = from_bytes(memoryview(data).cast("B"), shape, stored, where)
     return made if stored is dtype else cast(made, dtype)
 
 
@@ -143,17 +163,22 @@ def _saturated(x: float, dtype: DType, _: Any) -> float:
     return x
 
 
-def _flatten(obj: Any) -> tuple[Shape, list[Any]]:
+def _flatten(obj: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
     """Return the shape of nested sequences and their numbers in C order."""
     if not isinstance(obj, (list, tuple, range)):
-        if isinstance(obj, Tensor) and obj.ndim:
-            obj = obj.tolist()
-        else:
+        if not getattr(obj, "shape", ()) or not hasattr(obj, "tolist"):
             return (), [obj]
-    parts = [_flatten(x) for x in obj]
+        obj = obj.tolist()
+    if depth >= MAX_RANK:
+        raise ShapeError(
+            f"asarray: a sequence is nested more than {MAX_RANK} deep; a tensor has at most so many axes."
+        )
+    parts = [_flatten(x, depth + 1) for x in obj]
     shapes = {shape for shape, _ in parts}
     if len(shapes) > 1:
-        raise ShapeError(f"asarray: a nested sequence has parts of shapes {sorted(shapes)}; they must be equal.")
+        raise ShapeError(
+            f"asarray: a nested sequence has parts of shapes {sorted(shapes)}; they must be equal."
+        )
     inner = shapes.pop() if shapes else ()
     return (len(parts), *inner), [x for _, flat in parts for x in flat]
 
@@ -161,9 +186,11 @@ def _flatten(obj: Any) -> tuple[Shape, list[Any]]:
 def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bool | None) -> Tensor:
     name = "bool" if name == "bool_" else name
     if name not in dt.BY_NAME:
-        raise DtypeError(f"asarray: an array of dtype {name} holds no numbers that tensors have; convert it first.")
+        raise DtypeError(
+            f"asarray: an array of dtype {name} holds no numbers that tensors have; convert it first."
+        )
     stored = dt.BY_NAME[name]
-    _check_dtype("asarray", stored if want is None else want, where)
+    check_dtype("asarray", stored if want is None else want, where)
     host = _host_arrays(where)
     if host is not None:
         made = cell(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
@@ -173,7 +200,9 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
         known = source(where.type).dtypes(where.index)
         if known is not None and stored not in known:
             return asarray(asarray(obj, dtype=want, device=_host_device()), device=where)
-        made = _from_bytes(memoryview(obj.astype(obj.dtype.newbyteorder("=")).tobytes()), obj.shape, stored, where)
+        made = from_bytes(
+            memoryview(obj.astype(obj.dtype.newbyteorder("=")).tobytes()), obj.shape, stored, where
+        )
     return made if want is None or want is stored else cast(made, want)
 
 
@@ -193,19 +222,32 @@ def _from_buffer(view: memoryview, want: DType | None, where: Device) -> Tensor:
     if (view.format or "")[:1] in (foreign, "!") and stored.itemsize > 1:
         data[:] = b"".join(data[k : k + stored.itemsize][::-1] for k in range(0, len(data), stored.itemsize))
     shape = tuple(view.shape) if view.shape is not None else (len(data) // stored.itemsize,)
-    _check_dtype("asarray", stored if want is None else want, where)
-    made = _from_bytes(memoryview(data), shape, stored, where)
+    check_dtype("asarray", stored if want is None else want, where)
+    made = from_bytes(memoryview(data), shape, stored, where)
     return made if want is None or want is stored else cast(made, want)
 
 
-def _from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
+def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
+    """Return a new tensor of C-ordered bytes. Raises ``OutOfMemoryError``."""
     try:
         value = runtime(where).from_host(data, tuple(shape), dtype, where.index)
     except MemoryError as error:
         if isinstance(error, TensorbusError):
             raise
-        raise OutOfMemoryError(f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}") from error
+        raise OutOfMemoryError(
+            f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}"
+        ) from error
     return cell(value, ValueType.of(dtype, where))
+
+
+def from_pickle(
+    kind: type[Tensor], data: bytes, shape: Shape, dtype: DType, where: Device, requires_grad: bool
+) -> Tensor:
+    """Return a tensor of class ``kind`` as ``pickle`` wrote it, on the device that it came from."""
+    made = object.__new__(kind)
+    held = from_bytes(memoryview(data), shape, dtype, _on(where))
+    made._value, made._vtype, made._node = held._value, held._vtype, None
+    return made.requires_grad_(requires_grad)
 
 
 def to_bytes(x: Tensor) -> memoryview:
@@ -216,10 +258,16 @@ def to_bytes(x: Tensor) -> memoryview:
 def to_list(x: Tensor) -> Any:
     """Return nested lists of Python scalars, or one scalar."""
     wide = x.detach() if x.dtype in CODES else cast(x.detach(), dt.float32)
-    flat: list[Any] = to_bytes(wide).cast("B").cast(CODES[wide.dtype]).tolist() if x.size else []
+    flat: list[Any] = _elements(to_bytes(wide), CODES[wide.dtype]) if x.size else []
     if x.dtype.is_complex:
         flat = [complex(a, b) for a, b in zip(flat[::2], flat[1::2], strict=True)]
     return _nested(flat, x.shape)
+
+
+def _elements(data: memoryview, code: str) -> list[Any]:
+    if code == "e":  # memoryview knows it from Python 3.12 on
+        return list(struct.unpack(f"={len(data) // 2}e", data))
+    return data.cast("B").cast(code).tolist()  # type: ignore[call-overload, no-any-return]
 
 
 def _nested(flat: list[Any], shape: Shape) -> Any:
@@ -257,7 +305,10 @@ def to_buffer(x: Tensor) -> memoryview:
     host = _host_arrays(x.device)
     if host is None:
         raise BufferError(f"a tensor on {x.device} does not lie in host memory; copy it with .numpy().")
-    return memoryview(host.to_numpy(x._value))
+    try:
+        return memoryview(host.to_numpy(x._value))
+    except ValueError as error:
+        raise BufferError(f"buffers have no format for {x.dtype}: {error}; cast the tensor first.") from error
 
 
 def _dlpack(x: Tensor) -> SupportsDLPack:
@@ -309,18 +360,30 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     return made if target is None or target == where else to(made, target)
 
 
+def _transfer_arguments(x: Tensor, /, device: Device) -> tuple[tuple[Tensor], dict[str, Any]]:
+    return (x,), {"device": device}
+
+
+def _same_spec(specs: tuple[Spec, ...], **_: Any) -> Spec:
+    return specs[0]
+
+
 _transfer: Op[...] = table.add(
     Op(
         name="transfer",
         family="transfer",
         operands=("x",),
-        arguments=lambda x, /, device: ((x,), {"device": device}),
-        infer=lambda specs, **_: specs[0],
-        vjp=lambda g, source: (to(g, source),),
+        arguments=_transfer_arguments,
+        infer=_same_spec,
+        vjp=lambda g, source: (_back_to(g, source),),
         dtypes=dt.ALL,
         doc="``x`` on another device.",
     )
 )
+
+
+def _back_to(g: Tensor, source: Device) -> Tensor:
+    return to(g, source)
 
 
 def to(
@@ -342,7 +405,7 @@ def to(
         out = _moved(out, there)
     if dtype is not None and dt.dtype(dtype) is not out.dtype:
         out = cast(out, dtype)
-    return out._again() if out is x and copy else out
+    return out._again() if out is x else out
 
 
 def _has(where: Device, dtype: DType) -> bool:
@@ -351,14 +414,14 @@ def _has(where: Device, dtype: DType) -> bool:
 
 
 def _moved(x: Tensor, there: Device) -> Tensor:
-    _check_dtype("to", x.dtype, there)
+    check_dtype("to", x.dtype, there)
     own: object = runtime(x.device)
     try:
         if x.device.type == there.type and isinstance(own, SupportsPeerCopy):
             value = own.copy_across(x._value, x.device.index, there.index)
             out = cell(value, ValueType.of(x.dtype, there))
         else:
-            out = _from_bytes(to_bytes(x), x.shape, x.dtype, there)
+            out = from_bytes(to_bytes(x), x.shape, x.dtype, there)
     except TensorbusError:
         raise
     except Exception as error:
@@ -367,7 +430,12 @@ def _moved(x: Tensor, there: Device) -> Tensor:
         ) from error
     if x._node is not None:
         moved = Plan(
-            op=_transfer, operands=(x._vtype,), run=None, out=out._vtype, casts=(None,), attrs={"source": x.device}
+            op=_transfer,
+            operands=(x._vtype,),
+            run=None,
+            out=out._vtype,
+            casts=(None,),
+            attrs={"source": x.device},
         )
         autograd.record(moved, (x,), out)
     return out

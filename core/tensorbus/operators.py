@@ -49,10 +49,14 @@ def _compared(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], An
     return compare
 
 
-def _any_shape(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _one_by_one(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let lengths or axes be given as one tuple or one by one."""
+
     def method(self: Tensor, *lengths: Any, **named: Any) -> Tensor:
-        """Take the lengths or axes as one tuple or one by one."""
-        return function(self, lengths[0] if len(lengths) == 1 and not hasattr(lengths[0], "__index__") else lengths, **named) if lengths else function(self, **named)
+        if not lengths:
+            return function(self, **named)
+        single = len(lengths) == 1 and not hasattr(lengths[0], "__index__")
+        return function(self, lengths[0] if single else lengths, **named)
 
     return method
 
@@ -61,6 +65,12 @@ def attach_op(op: Op[...]) -> None:
     """Make a method of an op whose first operand is a tensor, unless the name is taken."""
     if op.operands and not op.operands[0].startswith("*") and not hasattr(Tensor, op.name):
         setattr(Tensor, op.name, table.function(op.name))
+
+
+def detach_op(op: Op[...]) -> None:
+    """Take the method of an op away again."""
+    if getattr(Tensor, op.name, None) is table.function(op.name):
+        delattr(Tensor, op.name)
 
 
 def attach() -> None:
@@ -80,8 +90,8 @@ def attach() -> None:
     dynamic.__matmul__ = matmul.matmul
     dynamic.__rmatmul__ = _reflected(matmul.matmul)
     dynamic.__imatmul__ = _in_place(matmul.matmul)
-    dynamic.reshape = _any_shape(table.function("reshape"))
-    dynamic.permute_dims = _any_shape(table.function("permute_dims"))
+    dynamic.reshape = _one_by_one(table.function("reshape"))
+    dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
     for function in _PLAIN_METHODS:
         setattr(Tensor, function.__name__, function)
     for op in table:

@@ -27,6 +27,8 @@ def format_tensor(x: Tensor) -> str:
 
 
 def _elements(x: Tensor, edges: bool) -> str:
+    if x.size == 0:
+        return "[]"
     if not edges or not x.shape:
         return _joined(x.tolist(), 7)
     rows, more = _edges(x)

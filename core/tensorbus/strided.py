@@ -68,7 +68,9 @@ class StridedArray:
         return True
 
     def view(self, shape: Shape, strides: Sequence[int], offset: int = 0) -> StridedArray:
-        """Return another view of the buffer, ``offset`` elements further on."""
+        """Return another view of the buffer, ``offset`` elements further on; an empty one points nowhere."""
+        if 0 in shape:
+            return StridedArray(self.buffer, shape, row_major(shape), 0, self.dtype)
         return StridedArray(self.buffer, shape, tuple(strides), self.offset + offset, self.dtype)
 
 
@@ -88,7 +90,7 @@ def permute_dims(x: StridedArray, axes: Sequence[int]) -> StridedArray:
 
 
 def slice_(x: StridedArray, start: Sequence[int], size: Shape, step: Sequence[int]) -> StridedArray:
-    """Return the view of ``size`` elements an axis, from ``start`` on, ``step`` apart (it may be negative)."""
+    """Return the view of ``size`` elements an axis, from ``start`` on, ``step`` (maybe negative) apart."""
     offset = sum(b * s for b, s in zip(start, x.strides, strict=True)) if 0 not in size else 0
     return x.view(tuple(size), [s * t for s, t in zip(x.strides, step, strict=True)], offset)
 

@@ -1,19 +1,19 @@
 """``Tensor``: a cell that holds an immutable value of one device.
 
-Tensors never alias. Assignment and in-place operators rebind the cell to a new value; whoever else held the old
-value, another tensor or recorded history, keeps it unchanged. Operators and methods named after ops are attached
-by ``calls``, from the op table.
+Tensors never alias. Assignment and in-place operators rebind the cell to a new value; whoever else held the
+old value, another tensor or recorded history, keeps it unchanged. Operators and methods named after ops are
+attached by ``calls``, from the op table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .device import Device, ValueType
 from .dtypes import DType
-from .errors import AutogradError, ShapeError
+from .errors import AutogradError, DtypeError, ShapeError
 from .ops import indexing
 from .ops.movement import permute_dims, reshape
 from .ops.op import Shape, table
@@ -125,10 +125,13 @@ class Tensor:
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if not isinstance(self._node, Leaf):
-            raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
+            raise AutogradError(
+                "only a leaf that requires a gradient holds one; call requires_grad_() first."
+            )
         if value is not None and (value.shape, value._vtype) != (self.shape, self._vtype):
             raise ShapeError(
-                f"a gradient has its tensor's shape, dtype and device, {self.shape} {self.dtype} on {self.device};"
+                f"a gradient has its tensor's shape, dtype and device, {self.shape} {self.dtype} on"
+                f" {self.device};"
                 f" got {value.shape} {value.dtype} on {value.device}."
             )
         self._node.grad = value
@@ -139,11 +142,15 @@ class Tensor:
         Raises ``AutogradError`` for dtypes that have no derivative, and for the result of a recorded op.
         """
         if requires_grad and not self.dtype.is_inexact:
-            raise AutogradError(f"only floating-point and complex tensors have gradients, this one is {self.dtype}.")
+            raise AutogradError(
+                f"only floating-point and complex tensors have gradients, this one is {self.dtype}."
+            )
         if not self.is_leaf:
             if requires_grad:
                 return self
-            raise AutogradError("a recorded result requires its gradient; use .detach() for one that does not.")
+            raise AutogradError(
+                "a recorded result requires its gradient; use .detach() for one that does not."
+            )
         if requires_grad != self.requires_grad:
             self._node = Leaf() if requires_grad else None
         return self
@@ -175,7 +182,8 @@ class Tensor:
         from .autograd import is_grad_enabled
 
         if (other.shape, other._vtype) != (self.shape, self._vtype):
-            raise ShapeError(
+            wrong = DtypeError if other.dtype is not self.dtype else ShapeError
+            raise wrong(
                 f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
                 f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
             )
@@ -219,7 +227,9 @@ class Tensor:
     def item(self) -> bool | int | float | complex:
         """Return the only element as a Python scalar. Raises ``ShapeError`` for any other number of them."""
         if self.size != 1:
-            raise ShapeError(f"only a one-element tensor is a Python scalar, this one has shape {self.shape}.")
+            raise ShapeError(
+                f"only a one-element tensor is a Python scalar, this one has shape {self.shape}."
+            )
         found: bool | int | float | complex = reshape(self.detach(), ()).tolist()
         return found
 
@@ -245,7 +255,9 @@ class Tensor:
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            raise ShapeError(f"the truth of a tensor of shape {self.shape} is ambiguous; use .any() or .all().")
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous; use .any() or .all()."
+            )
         return bool(self.item())
 
     def __int__(self) -> int:
@@ -288,9 +300,17 @@ class Tensor:
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
-        copied = type(self).__new__(type(self))
+        copied = object.__new__(type(self))
         copied._value, copied._vtype, copied._node = self._value, self._vtype, None
         return copied.requires_grad_(self.requires_grad)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from .interchange import from_pickle, to_bytes
+
+        if not self.is_leaf:
+            raise AutogradError("a recorded result cannot be pickled; use .detach() first.")
+        state = (bytes(to_bytes(self)), self.shape, self.dtype, self.device, self.requires_grad)
+        return from_pickle, (type(self), *state)
 
     def __repr__(self) -> str:
         from .printing import format_tensor
@@ -331,4 +351,17 @@ class Tensor:
         def __xor__(self, other: Any) -> Tensor: ...
         def __lshift__(self, other: Any) -> Tensor: ...
         def __rshift__(self, other: Any) -> Tensor: ...
+        def __iadd__(self, other: Any) -> Self: ...
+        def __isub__(self, other: Any) -> Self: ...
+        def __imul__(self, other: Any) -> Self: ...
+        def __itruediv__(self, other: Any) -> Self: ...
+        def __ifloordiv__(self, other: Any) -> Self: ...
+        def __imod__(self, other: Any) -> Self: ...
+        def __ipow__(self, other: Any) -> Self: ...
+        def __imatmul__(self, other: Any) -> Self: ...
+        def __iand__(self, other: Any) -> Self: ...
+        def __ior__(self, other: Any) -> Self: ...
+        def __ixor__(self, other: Any) -> Self: ...
+        def __ilshift__(self, other: Any) -> Self: ...
+        def __irshift__(self, other: Any) -> Self: ...
         def __hash__(self) -> int: ...

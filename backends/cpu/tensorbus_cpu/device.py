@@ -28,7 +28,9 @@ class CpuRuntime:
             vendor=platform.system(),
             driver=f"NumPy {np.__version__}",
             memory=_physical_memory(),
-            compute_units=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            compute_units=len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count(),
             dtypes=frozenset(DTYPES),
         )
 

@@ -16,22 +16,23 @@ _QUIET: Final = contextvars.copy_context()
 _QUIET.run(np.seterr, all="ignore")
 _run = _QUIET.run
 _ARRAY = np.ndarray
+Shape = tuple[int, ...]
+_SMALL: Final = frozenset(DTYPES[d] for d in (dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2))
 _WIDENED: Final = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2})
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Call ``function`` with NumPy's floating-point warnings off, and return an array where it gives a scalar.
+    """Call ``function`` with NumPy's floating-point warnings off; make an array of a scalar that it returns.
 
     Running in a context that was prepared once costs a twentieth of ``numpy.errstate``. A context serves one
     thread at a time, so a second thread takes a copy of it.
     """
 
-    def kernel(x: Any, y: Any = None, *more: Any) -> Any:
-        values = (x,) if y is None else (x, y, *more)
+    def unary(x: Any) -> Any:
         try:
-            out = _run(function, *values)
+            out = _run(function, x)
         except RuntimeError:
-            out = _QUIET.copy().run(function, *values)
+            out = _QUIET.copy().run(function, x)
         return out if type(out) is _ARRAY else np.asarray(out)
 
     def binary(x: Any, y: Any) -> Any:
@@ -41,7 +42,15 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
             out = _QUIET.copy().run(function, x, y)
         return out if type(out) is _ARRAY else np.asarray(out)
 
-    return binary if getattr(function, "nin", 0) == 2 else kernel
+    def kernel(*values: Any) -> Any:
+        try:
+            out = _run(function, *values)
+        except RuntimeError:
+            out = _QUIET.copy().run(function, *values)
+        return out if type(out) is _ARRAY else np.asarray(out)
+
+    arity = getattr(function, "nin", 0)
+    return unary if arity == 1 else binary if arity == 2 else kernel
 
 
 def _random_bits(state: Any, shape: tuple[int, ...]) -> Any:
@@ -72,17 +81,48 @@ def _random_bits(state: Any, shape: tuple[int, ...]) -> Any:
     return words.reshape(-1)[: prod(shape)].reshape(shape)
 
 
+def _max_pool(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
+    """Take the maximum of strided boxes, one for each place of a window: NumPy is slow on short axes."""
+    rank = len(size)
+    if any(padding):
+        lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+        edges = ((0, 0),) * (x.ndim - rank) + tuple((p, p) for p in padding)
+        x = np.pad(x, edges, constant_values=lowest)
+    space = zip(x.shape[-rank:], size, stride, dilation, strict=True)
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in space]
+    out = None
+    for place in np.ndindex(*size):
+        starts = [a * d for a, d in zip(place, dilation, strict=True)]
+        box = x[
+            (..., *(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, counts, stride, strict=True)))
+        ]
+        out = box.copy() if out is None else np.maximum(out, box, out=out)
+    return out
+
+
 def _folded(name: str, ufunc: np.ufunc, general: Kernel) -> Kernel:
     """Reduce by the ufunc itself: NumPy's named functions spend more on small arrays than the work takes."""
 
     def prepare(call: Call) -> Callable[..., Any]:
         if call.dtypes[0] in _WIDENED and name in ("sum", "prod"):
             return general.prepare(call)  # type: ignore[misc]
-        axis, keepdims, reduce = call.attrs["axis"], call.attrs["keepdims"], ufunc.reduce
+        axis, keepdims = call.attrs["axis"], call.attrs["keepdims"]
+        reduce: Callable[..., Any] = ufunc.reduce
         dtype = DTYPES[call.out_dtype] if name in ("sum", "prod") else None
         return quiet(lambda x: reduce(x, axis, dtype, None, keepdims))
 
     return Kernel(name=name, prepare=prepare)
+
+
+def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
+    """Move elements of the small floats as integers: NumPy's helpers do not know how to describe them."""
+
+    def kernel(x: Any, **attrs: Any) -> Any:
+        if x.dtype not in _SMALL:
+            return move(x, **attrs)
+        return move(x.view(f"u{x.dtype.itemsize}"), **attrs).view(x.dtype)
+
+    return kernel
 
 
 def _table() -> KernelTable:
@@ -92,7 +132,8 @@ def _table() -> KernelTable:
         "all": np.logical_and,
     }  # fmt: skip
     table |= {name: _folded(name, ufunc, table[name]) for name, ufunc in ufuncs.items()}
-    return {**table, "random_bits": Kernel(name="random_bits", function=_random_bits)}
+    table["windows"] = _by_bits(table["windows"])
+    return {**table, "random_bits": _random_bits, "max_pool": _max_pool}
 
 
 TABLE: Final = _table()

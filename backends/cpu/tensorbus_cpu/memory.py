@@ -25,7 +25,8 @@ def from_bytes(data: memoryview, shape: tuple[int, ...], dtype: DType) -> Any:
         out = np.empty(shape, DTYPES[dtype])
     except MemoryError as error:
         raise OutOfMemoryError(
-            f"cpu: no memory for {dtype}{list(shape)}, {prod(shape) * dtype.itemsize} bytes; free some tensors."
+            f"cpu: no memory for {dtype}{list(shape)}, {prod(shape) * dtype.itemsize} bytes; free"
+            " some tensors."
         ) from error
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
     return out
@@ -33,7 +34,7 @@ def from_bytes(data: memoryview, shape: tuple[int, ...], dtype: DType) -> Any:
 
 def to_bytes(value: Any) -> memoryview:
     """Return the elements as C-ordered bytes."""
-    packed = np.ascontiguousarray(value)
+    packed: Any = np.ascontiguousarray(value)
     return memoryview(packed.reshape(-1).view(np.uint8))
 
 
@@ -43,7 +44,9 @@ def share(array: Any, dtype: DType, copy: bool) -> Any:
     native = DTYPES[dtype]
     if given.dtype != native:
         if not copy:
-            raise ValueError(f"asarray: an array of {given.dtype} in foreign byte order cannot be shared; copy it.")
+            raise ValueError(
+                f"asarray: an array of {given.dtype} in foreign byte order cannot be shared; copy it."
+            )
         return given.astype(native)
     return given.copy(order="C") if copy else given
 

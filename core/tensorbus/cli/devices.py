@@ -10,6 +10,7 @@ from rich.text import Text
 
 from .. import plugins
 from ..device import Device, get_default_device
+from ..dtypes import BY_NAME
 from ..errors import TensorbusError
 from ..plugins.report import PluginStatus
 
@@ -43,8 +44,8 @@ def collect() -> list[Row]:
     rows = []
     for status in plugins.status():
         if status.kind == "device":
-            for index in range(max(status.device_count, 1)):
-                rows.append(_row(status, Device(status.name, index), default))
+            units = range(max(status.device_count, 1))
+            rows += [_row(status, Device(status.name, index), default) for index in units]
     return rows
 
 
@@ -89,16 +90,20 @@ def render(rows: list[Row]) -> Table | str:
     """Return the table for people."""
     if not rows:
         return "No device is installed. Install one: pip install tensorbus"
-    table = Table("device", "package", "state", "name", "memory", "dtypes or reason")
+    table = Table("device", "package", "state", show_edge=False)
+    table.add_column("what it is, or why it does not work", ratio=1)
     for row in rows:
-        gib = f"{row.memory / 2**30:.1f} GiB" if row.memory else ""
-        device = Text(row.device + (" (default)" if row.default else ""), style="bold" if row.default else "")
         table.add_row(
-            device,
-            Text(f"{row.dist} {row.version}".rstrip()),
+            Text(row.device + (" (default)" if row.default else ""), style="bold" if row.default else ""),
+            Text(f"{row.dist} {row.version}".rstrip(), no_wrap=True),
             Text(row.state, style=STYLES.get(row.state, "")),
-            Text(row.name),
-            Text(gib),
-            Text(row.reason or ", ".join(row.dtypes)),
+            Text(row.reason or _described(row)),
         )
     return table
+
+
+def _described(row: Row) -> str:
+    lacking = [name for name in BY_NAME if name not in row.dtypes]
+    parts = [row.name, f"{row.memory / 2**30:.1f} GiB" if row.memory else ""]
+    parts.append(f"no {', '.join(lacking)}" if lacking else "every dtype")
+    return "; ".join(part for part in parts if part)

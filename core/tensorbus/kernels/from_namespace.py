@@ -1,7 +1,7 @@
 """Ready kernels over an array-API-like library: one table for NumPy, CuPy, MLX and others like them.
 
-``from_namespace(xp, dtypes)`` covers the prims. A backend overrides entries where its library differs or is slow.
-The library is a parameter: this module imports none.
+``from_namespace(xp, dtypes)`` covers the prims. A backend overrides entries where its library differs or is
+slow. The library is a parameter: this module imports none.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from ..runtime import Call, Kernel
 from .special import erf
 
 SAME_NAME: Final = (
-    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "abs", "sign", "maximum",
-    "minimum", "sqrt", "exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan",
-    "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "conj",
-    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite",
-    "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "where",
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "abs", "sign",
+    "maximum", "minimum", "sqrt", "exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
+    "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
+    "round", "conj", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan",
+    "isinf", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "log10",
 )  # fmt: skip
 """Ops that the array API standard calls by the same name, with the meaning that the op has here."""
 
-WIDENED: Final = frozenset({dt.float16, dt.bfloat16, dt.float8_e4m3fn, dt.float8_e5m2})
+WIDENED: Final = frozenset(dt.NARROW)
 """Dtypes whose sums and products are accumulated in float32."""
+
+SMALL: Final = WIDENED - {dt.float16}
+"""Dtypes that many libraries only know from an extension, which leaves Python's numbers to promotion."""
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -40,32 +43,65 @@ def from_namespace(
     ``wrap`` is applied to each elementwise function of ``xp``: a place to silence warnings or to turn scalars
     of the library into arrays.
     """
-    table: dict[str, Callable[..., Any] | Kernel] = {name: wrap(getattr(xp, name)) for name in SAME_NAME}
+    table: dict[str, Callable[..., Any] | Kernel] = {
+        name: Kernel(name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes)) for name in SAME_NAME
+    }
+    fill = wrap(lambda shape, value, dtype: xp.full(shape, value, dtype=dtype))
+    count = wrap(lambda length, start, step, dtype: _iota(xp, length, start, step, dtype, dtypes))
     table |= {
-        "power": Kernel(name="power", prepare=lambda call: _power(xp, call, wrap)),
-        "erf": wrap(lambda x: erf(xp, x)),
+        "where": Kernel(name="where", prepare=_where(xp, wrap, dtypes)),
+        "power": Kernel(name="power", prepare=lambda call: _power(xp, dtypes, call, wrap)),
+        "erf": Kernel(name="erf", prepare=_widening(lambda x: erf(xp, x), dtypes, wrap)),
         "cast": Kernel(name="cast", prepare=lambda call: _cast(xp, dtypes, call, wrap)),
-        "full": lambda shape, value, dtype: xp.full(shape, value, dtype=dtypes[dtype]),
-        "iota": lambda length, start, step, dtype: _iota(xp, length, start, step, dtypes[dtype]),
+        "full": lambda shape, value, dtype: fill(shape, value, dtypes[dtype]),
+        "iota": lambda length, start, step, dtype: count(length, start, step, dtype),
     }
     for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"):
         table[name] = Kernel(name=name, prepare=_reducer(xp, name, dtypes, wrap))
-    return table | _movement(xp) | _indexing(xp) | _products(xp, dtypes, wrap)
+    return table | _movement(xp, fill, wrap) | _indexing(xp, wrap) | _products(xp, dtypes, wrap)
 
 
-def _power(xp: Any, call: Call, wrap: Wrap) -> Callable[..., Any]:
+def _same(
+    xp: Any, function: Callable[..., Any], dtypes: Mapping[DType, Any]
+) -> Callable[[Call], Callable[..., Any]]:
+    """Scalars take the dtype of a small float themselves: libraries without them would widen the result."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        if len(call.dtypes) == 1 or call.dtypes[-1] not in SMALL:
+            return function
+        own = dtypes[call.dtypes[-1]]
+        return lambda *xs: function(*[xp.asarray(x, dtype=own) if type(x) in (int, float) else x for x in xs])
+
+    return prepare
+
+
+def _where(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call], Callable[..., Any]]:
+    def prepare(call: Call) -> Callable[..., Any]:
+        own = dtypes[call.out_dtype]
+        function = _same(xp, wrap(xp.where), dtypes)(call)
+
+        def where(condition: Any, x: Any, y: Any) -> Any:
+            """Two scalars would get the library's own dtype."""
+            plain = not (hasattr(x, "shape") or hasattr(y, "shape"))
+            return function(condition, xp.asarray(x, dtype=own) if plain else x, y)
+
+        return where
+
+    return prepare
+
+
+def _power(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Callable[..., Any]:
     if call.out_dtype.kind != "int":
-        return wrap(xp.pow)
+        return _same(xp, wrap(xp.pow), dtypes)(call)
+    own = dtypes[call.out_dtype]
 
     def power(x: Any, y: Any) -> Any:
         """Integers to negative powers: NumPy refuses them, the op defines them."""
-        if not xp.any(xp.asarray(y) < 0):
+        x, y = xp.asarray(x, dtype=own), xp.asarray(y, dtype=own)
+        if not xp.any(y < 0):
             return xp.pow(x, y)
-        base = xp.asarray(x)
-        parity = 1 - 2 * (xp.asarray(y) % 2)
-        inverse = xp.where(base == 1, 1, xp.where(base == -1, parity, 0))
-        powers = xp.pow(x, xp.where(xp.asarray(y) < 0, 0, y))
-        return xp.where(xp.asarray(y) < 0, inverse, powers).astype(powers.dtype)
+        inverse = xp.where(x == 1, 1, xp.where(x == -1, 1 - 2 * (y % 2), 0))
+        return xp.where(y < 0, inverse, xp.pow(x, xp.where(y < 0, 0, y))).astype(own)
 
     return wrap(power)
 
@@ -88,14 +124,19 @@ def _cast(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Calla
         out = x.astype(native)
         if bool(fits.all()):
             return out
-        return xp.where(fits, out, xp.where(x > 0, high, xp.where(x < 0, low, 0)).astype(native))
+        ends = [xp.asarray(n, dtype=native) for n in (low, 0, high)]
+        return xp.where(fits, out, xp.where(x > 0, ends[2], xp.where(x < 0, ends[0], ends[1])))
 
     return wrap(saturate)
 
 
-def _iota(xp: Any, length: int, start: Any, step: Any, dtype: Any) -> Any:
-    places = xp.arange(length, dtype=dtype)
-    return (places if step == 1 else places * step) + start if start else places * step if step != 1 else places
+def _iota(xp: Any, length: int, start: Any, step: Any, dtype: DType, dtypes: Mapping[DType, Any]) -> Any:
+    wide = dtypes[
+        dt.float32 if dtype in WIDENED else dtype if dtype.itemsize == 8 or dtype.is_floating else dt.int64
+    ]
+    places = xp.arange(length, dtype=wide)
+    places = places * step if step != 1 else places
+    return (places + start if start else places).astype(dtypes[dtype])
 
 
 def _reducer(
@@ -119,13 +160,13 @@ def _reducer(
     return prepare
 
 
-def _movement(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
+def _movement(xp: Any, fill: Callable[..., Any], wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
     def box(start: Any, size: Any, step: Any) -> tuple[slice, ...]:
         ends = (b + n * s for b, n, s in zip(start, size, step, strict=True))
         return tuple(slice(b, e if e >= 0 else None, s) for b, e, s in zip(start, ends, step, strict=True))
 
     def taking(call: Call) -> Callable[..., Any]:
-        return operator.itemgetter(box(call.attrs["start"], call.attrs["size"], call.attrs["step"]))
+        return operator.itemgetter((..., *box(call.attrs["start"], call.attrs["size"], call.attrs["step"])))
 
     def slice_update(x: Any, value: Any, start: Any, step: Any) -> Any:
         out = x.copy()
@@ -134,7 +175,7 @@ def _movement(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
 
     def pad(x: Any, low: Any, high: Any, value: Any) -> Any:
         shape = tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True))
-        out = xp.full(shape, value, dtype=x.dtype)
+        out = fill(shape, value, x.dtype)
         out[tuple(slice(a, a + n) for a, n in zip(low, x.shape, strict=True))] = x
         return out
 
@@ -146,22 +187,29 @@ def _movement(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
         return every[(..., *steps)]
 
     def fold(x: Any, shape: Any, stride: Any, dilation: Any) -> Any:
+        return summed(x, shape, stride, dilation)
+
+    @wrap
+    def summed(x: Any, shape: Any, stride: Any, dilation: Any) -> Any:
         rank = len(shape)
         lead, counts, size = x.shape[: -2 * rank], x.shape[-2 * rank : -rank], x.shape[-rank:]
         out = xp.zeros((*lead, *shape), dtype=x.dtype)
         for place in range(_product(size)):
             at = [place // _product(size[k + 1 :]) % size[k] for k in range(rank)]
             target = tuple(
-                slice(a * d, a * d + n * s, s) for a, d, n, s in zip(at, dilation, counts, stride, strict=True)
+                slice(a * d, a * d + n * s, s)
+                for a, d, n, s in zip(at, dilation, counts, stride, strict=True)
             )
             out[(..., *target)] += x[(..., *at)]
         return out
 
     return {
         "broadcast_to": lambda x, shape: xp.broadcast_to(x, shape),
-        "reshape": Kernel(name="reshape", prepare=lambda call: operator.methodcaller("reshape", call.attrs["shape"])),
+        "reshape": Kernel(
+            name="reshape", prepare=lambda call: operator.methodcaller("reshape", call.attrs["shape"])
+        ),
         "permute_dims": lambda x, axes: xp.permute_dims(x, axes),
-        "flip": lambda x, axis: xp.flip(x, axis=axis),
+        "flip": lambda x, axis: xp.flip(x, axis=axis) if axis else x,
         "concat": lambda *xs, axis: xp.concat(xs, axis=axis),
         "slice": Kernel(name="slice", prepare=taking),
         "slice_update": slice_update,
@@ -178,41 +226,59 @@ def _product(lengths: Any) -> int:
     return result
 
 
-def _indexing(xp: Any) -> dict[str, Callable[..., Any] | Kernel]:
-    def check(x: Any, indices: Any) -> None:
+def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
+    def check(name: str, x: Any, indices: Any) -> None:
         for axis, index in enumerate(indices):
             if index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[axis]):
-                wrong = int(index.max()) if int(index.max()) >= x.shape[axis] else int(index.min()) - x.shape[axis]
-                raise IndexingError(f"index {wrong} is out of range for axis {axis} of length {x.shape[axis]}.")
+                wrong = (
+                    int(index.max())
+                    if int(index.max()) >= x.shape[axis]
+                    else int(index.min()) - x.shape[axis]
+                )
+                raise IndexingError(
+                    f"{name}: index {wrong} is out of range for axis {axis} of length {x.shape[axis]}."
+                )
 
     def gather(x: Any, *indices: Any) -> Any:
-        check(x, indices)
+        check("gather", x, indices)
         return xp.asarray(x[indices])
 
     def scatter(x: Any, value: Any, *indices: Any, mode: str) -> Any:
-        check(x, indices)
+        check("scatter", x, indices)
         out = x.copy()
         if mode == "add":
-            xp.add.at(out, indices, value)
-        else:
-            out[indices] = value
+            return add_at(out, value, *indices)
+        # In memory order, or the library may store the values of one place in another order.
+        out[tuple(map(xp.ascontiguousarray, indices))] = xp.ascontiguousarray(value)
+        return out
+
+    @wrap
+    def add_at(out: Any, value: Any, *indices: Any) -> Any:
+        xp.add.at(out, indices, value)
         return out
 
     return {"gather": gather, "scatter": scatter}
 
 
+def _widening(
+    function: Callable[..., Any], dtypes: Mapping[DType, Any], wrap: Wrap
+) -> Callable[[Call], Callable[..., Any]]:
+    """Compute narrow dtypes in float32."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        attrs = dict(call.attrs)
+        if call.out_dtype not in WIDENED:
+            return wrap(lambda *xs: function(*xs, **attrs)) if attrs else wrap(function)
+        wide, own = dtypes[dt.float32], dtypes[call.out_dtype]
+        return wrap(lambda *xs: function(*(x.astype(wide) for x in xs), **attrs).astype(own))
+
+    return prepare
+
+
 def _products(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
-    def widening(function: Callable[..., Any]) -> Callable[[Call], Callable[..., Any]]:
-        def prepare(call: Call) -> Callable[..., Any]:
-            attrs = dict(call.attrs)
-            if call.out_dtype not in WIDENED:
-                return wrap(lambda *xs: function(*xs, **attrs)) if attrs else wrap(function)
-            wide, own = dtypes[dt.float32], dtypes[call.out_dtype]
-            return wrap(lambda *xs: function(*(x.astype(wide) for x in xs), **attrs).astype(own))
-
-        return prepare
-
     return {
-        "matmul": Kernel(name="matmul", prepare=widening(xp.matmul)),
-        "cumulative_sum": Kernel(name="cumulative_sum", prepare=widening(lambda x, axis: xp.cumsum(x, axis=axis))),
+        "matmul": Kernel(name="matmul", prepare=_widening(xp.matmul, dtypes, wrap)),
+        "cumulative_sum": Kernel(
+            name="cumulative_sum", prepare=_widening(lambda x, axis: xp.cumsum(x, axis=axis), dtypes, wrap)
+        ),
     }

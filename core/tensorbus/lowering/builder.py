@@ -1,7 +1,7 @@
 """Writing a kernel in loop IR: its arguments, its names and the block that statements go to.
 
-Every length, stride and attribute becomes a parameter whose value is given at launch, except 0 and 1, on which
-the structure of code depends. Two graphs that differ in sizes only therefore give the same kernel.
+Every length, stride and attribute becomes a parameter whose value is given at launch, except 0 and 1, on
+which the structure of code depends. Two graphs that differ in sizes only therefore give the same kernel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ..dtypes import BY_NAME, DType, bfloat16, bool_, float16, float32, uint8
+from ..dtypes import DType, bfloat16, bool_, float16, float32, uint8
 from ..errors import TensorbusError
 from .index import ONE, ZERO, const
 from .ir import INDEX, Array, Buffer, Cast, Const, Expr, For, If, Kernel, Kind, Let, Stmt, Store, Var
@@ -24,12 +24,14 @@ class Launch:
     """A kernel with the sizes of one use of it.
 
     ``values`` are those of the parameters, in order; an entry that is a ``Late`` is read from the operands of
-    each call. ``grid`` are the lengths of the parallel loops, axis 0 first.
+    each call. ``grid`` are the lengths of the parallel loops, axis 0 first. ``tiled`` says that items near
+    each other on axis 1 share memory, as those on axis 0 do: groups are best square.
     """
 
     kernel: Kernel
     values: tuple[int | float | bool | Late, ...]
     grid: tuple[int, ...]
+    tiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,15 @@ class Builder:
         else:
             var = known[0]
             if known[1] != value:
-                raise TensorbusError(f"parameter {role!r} of {self.name!r} is both {known[1]!r} and {value!r}")
+                raise TensorbusError(
+                    f"parameter {role!r} of {self.name!r} is both {known[1]!r} and {value!r}"
+                )
         return var if var.dtype is dtype else Cast(var, dtype)
 
     def fresh(self, prefix: str) -> str:
-        """Return a name not used yet."""
+        """Return a name not used yet: of the form ``word_1``, which no argument has."""
         self.count += 1
-        return f"{prefix}{self.count}"
+        return f"{prefix}_{self.count}"
 
     def emit(self, statement: Stmt) -> None:
         """Append a statement to the current block."""
@@ -132,7 +136,9 @@ class Builder:
             yield
         self.emit(If(condition, tuple(body)))
 
-    def finish(self, loops: Sequence[tuple[Var, Expr, int]], solo: bool = False) -> Launch:
+    def finish(
+        self, loops: Sequence[tuple[Var, Expr, int]], solo: bool = False, tiled: bool = False
+    ) -> Launch:
         """Wrap the body in parallel loops ``(variable, length, value)``, grid axis 0 first."""
         body = tuple(self.block)
         for axis, (var, length, _) in enumerate(loops):
@@ -141,7 +147,7 @@ class Builder:
             self.name, tuple(self.buffers.values()), tuple(v for v, _ in self.params.values()), body, solo
         )
         values = tuple(value for _, value in self.params.values())
-        return Launch(kernel=kernel, values=values, grid=tuple(n for _, _, n in loops))
+        return Launch(kernel=kernel, values=values, grid=tuple(n for _, _, n in loops), tiled=tiled)
 
 
 def literal(value: int | float | bool, dtype: DType) -> Const:

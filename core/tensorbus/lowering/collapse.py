@@ -5,10 +5,11 @@ A job is rewritten over fewer axes; its meaning stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ..graph.graph import Node
+from ..graph.graph import Graph, Node
 from ..ops.op import Spec
 from ..strided import row_major
 from .job import Job
@@ -38,7 +39,9 @@ class _Axes:
         return tuple(strides[group[-1]] for group in self.groups)
 
 
-def join(shape: Shape, kinds: Sequence[int | None], operands: Sequence[Sequence[int]], order: Sequence[int]) -> _Axes:
+def join(
+    shape: Shape, kinds: Sequence[int | None], operands: Sequence[Sequence[int]], order: Sequence[int]
+) -> _Axes:
     """Return the joined axes of ``shape``. Axes of one kind may be joined; those of kind None never are."""
     groups: list[tuple[int, ...]] = []
     for k in order:
@@ -60,11 +63,16 @@ def collapse(job: Job) -> Job:
         return _collapse_reduction(job)
     if root.op == "cumulative_sum" and _is_plain(root.inputs[0], job):
         domain = root.inputs[0].spec.shape
-        kinds = [None if k == root.attrs["axis"] else 0 if k < root.attrs["axis"] else 1 for k in range(len(domain))]
+        kinds = [
+            None if k == root.attrs["axis"] else 0 if k < root.attrs["axis"] else 1
+            for k in range(len(domain))
+        ]
         axes = _join_all(root.inputs[0], job, domain, kinds, row_major(domain))
         operand, moved = _rewrite(root.inputs[0], job, domain, axes)
         axis = next(k for k, g in enumerate(axes.groups) if g == (root.attrs["axis"],))
-        made = replace(root, inputs=(operand,), attrs={"axis": axis}, spec=Spec(axes.shape(domain), root.spec.dtype))
+        made = replace(
+            root, inputs=(operand,), attrs={"axis": axis}, spec=Spec(axes.shape(domain), root.spec.dtype)
+        )
         return replace(job, root=made, **moved)
     if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.leaves for x in root.inputs):
         return _collapse_moved(job)
@@ -179,33 +187,28 @@ def _join_all(
     return join(domain, kinds, operands, range(len(domain)) if order is None else order)
 
 
-def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Mapping[int, object]]]:
+def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Any]]:
     leaves: dict[int, Layout] = {}
     scalars: dict[int, int] = {}
     done: dict[int, Node] = {}
     shape = axes.shape(domain)
 
-    def visit(old: Node) -> Node:
-        if id(old) in done:
-            return done[id(old)]
+    for old in Graph(inputs=(), outputs=(node,)):
         spec = Spec(shape, old.spec.dtype)
         if id(old) in job.leaves:
             given = job.leaves[id(old)]
             made = Node(op="input", spec=spec)
-            strides = axes.strides(_aligned(given, domain))
-            leaves[id(made)] = replace(given, shape=shape, strides=strides)
+            leaves[id(made)] = replace(given, shape=shape, strides=axes.strides(_aligned(given, domain)))
         elif id(old) in job.scalars:
             made = Node(op="input", spec=old.spec)
             scalars[id(made)] = job.scalars[id(old)]
         elif old.op == "constant":
             made = old
         elif old.op == "broadcast_to":
-            made = visit(old.inputs[0])
+            made = done[id(old.inputs[0])]
         elif old.op == "full":
             made = replace(old, attrs={**old.attrs, "shape": shape}, spec=spec)
         else:
-            made = replace(old, inputs=tuple(visit(x) for x in old.inputs), spec=spec)
+            made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
         done[id(old)] = made
-        return made
-
-    return visit(node), {"leaves": leaves, "scalars": scalars}
+    return done[id(node)], {"leaves": leaves, "scalars": scalars}

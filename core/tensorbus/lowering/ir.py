@@ -128,9 +128,9 @@ Kind = Literal["parallel", "serial", "unroll"]
 class For:
     """A loop over ``[start, stop)``.
 
-    The schedule is in ``kind``: ``parallel`` iterations are independent and map to axis ``axis`` of the launch
-    grid (they stand outermost and start at 0); ``unroll`` has constant bounds and independent iterations, for
-    vector units; ``serial`` runs in order.
+    The schedule is in ``kind``: ``parallel`` iterations are independent and map to axis ``axis`` of the
+    launch grid; they stand outermost and start at 0. ``unroll`` has constant bounds and independent
+    iterations, for vector units. ``serial`` runs in order.
     """
 
     var: Var

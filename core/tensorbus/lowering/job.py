@@ -10,10 +10,10 @@ from ..dtypes import DType
 from ..graph.graph import Graph, Node
 from . import index as ix
 from .builder import Builder, Launch
-from .index import ZERO
-from .ir import INDEX, Expr, Var
+from .index import ONE, ZERO
+from .ir import INDEX, Const, Expr, Var
 from .layout import Layout, Shape
-from .pull import ERRORS, Pull
+from .pull import ERRORS, Leaf, Pull
 from .target import Target
 
 ERROR_SLOT = -1
@@ -41,9 +41,17 @@ class Job:
     def puller(self, builder: Builder) -> tuple[Pull, dict[str, int]]:
         """Return what reads this group, and the slots of the buffer names it uses."""
         graph = self.graph
-        ordered = [node for node in graph if id(node) in self.leaves]
-        named = {id(node): (f"x{k}", self.leaves[id(node)]) for k, node in enumerate(ordered)}
-        return Pull(builder, graph, named, self.scalars), {name: lay.slot for name, lay in named.values()}
+        slots: dict[int, str] = {}
+        shared: dict[tuple[str, Shape], str] = {}
+        named: dict[int, Leaf] = {}
+        for node in graph:
+            if id(node) in self.leaves:
+                layout = self.leaves[id(node)]
+                name = slots.setdefault(layout.slot, f"x{len(slots)}")
+                strides = shared.setdefault((name, layout.strides), f"{name}v{len(shared)}")
+                offset = f"{name}o{len(named)}"
+                named[id(node)] = Leaf(buffer=name, strides=strides, offset=offset, layout=layout)
+        return Pull(builder, graph, named, self.scalars), {name: slot for slot, name in slots.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,24 +89,29 @@ class Steps:
 Loops = list[tuple[Var, Expr, int]]
 
 
-def spread(b: Builder, lengths: Sequence[Expr], values: Sequence[int]) -> tuple[tuple[Expr, ...], Loops]:
+def spread(
+    b: Builder, lengths: Sequence[Expr], values: Sequence[int], second: int | None = None
+) -> tuple[tuple[Expr, ...], Loops]:
     """Return indices over axes that are walked in parallel, and the loops: last axis on grid axis 0.
 
-    All axes before the last two are walked as one, on grid axis 2.
+    Axis ``second`` (None: the last but one) is on grid axis 1; the others are walked as one, on grid axis 2.
+    An axis of length 1 has no loop.
     """
-    rank = len(lengths)
-    index: list[Expr] = [ZERO] * rank
+    index: list[Expr] = [ZERO] * len(lengths)
     loops: Loops = []
-    for axis, k in enumerate(range(rank - 1, max(rank - 3, -1), -1)):
+    walked = [k for k, length in enumerate(lengths) if length != ONE]
+    near = walked[-1:] + (walked[-2:-1] if second is None else [second])
+    for axis, k in enumerate(near):
         var = Var(f"i{axis}", INDEX)
         index[k] = var
         loops.append((var, lengths[k], values[k]))
-    if rank > 2:
-        outer = rank - 2
+    outer = [k for k in walked if k not in near]
+    if outer:
         var = Var("i2", INDEX)
-        total = prod(values[:outer])
-        loops.append((var, b.size("outer", total) if outer > 1 else lengths[0], total))
-        index[:outer] = ix.unflatten(var, lengths[:outer])
+        total = prod(values[k] for k in outer)
+        loops.append((var, b.size("outer", total) if len(outer) > 1 else lengths[outer[0]], total))
+        for k, i in zip(outer, ix.unflatten(var, [lengths[k] for k in outer]), strict=True):
+            index[k] = i if isinstance(i, Var | Const) else b.let(i, "i")
     return tuple(index), loops
 
 

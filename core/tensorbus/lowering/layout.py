@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from .. import strided
@@ -78,7 +79,7 @@ def reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None
     result: list[int] = []
     for old, new in factor_groups(shape, wanted):
         axes = [k for k in old if shape[k] != 1]
-        for a, b in zip(axes, axes[1:], strict=False):
+        for a, b in pairwise(axes):
             if strides[a] != strides[b] * shape[b]:
                 return None
         step = strides[axes[-1]] if axes else 1

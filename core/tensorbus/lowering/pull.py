@@ -1,14 +1,15 @@
 """Reading a graph element by element: the expression of a node's value at an index.
 
 A node is pulled by whoever needs it: elementwise ops apply to their operands at the same index, movement ops
-pull their operand at another index, and leaves are loads. So any chain of them becomes part of the kernel that
-uses it, with no buffer in between.
+pull their operand at another index, and leaves are loads. So any chain of them becomes part of the kernel
+that uses it, with no buffer in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from ..dtypes import bfloat16, bool_, float16, float32
@@ -25,21 +26,38 @@ ERRORS: Final = "errors"
 DEEP: Final = 16
 
 ELEMENTWISE: Final = frozenset(
-    """add subtract multiply divide floor_divide remainder power negative abs sign sqrt rsqrt exp expm1 log log1p
-    log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2 floor ceil round trunc maximum
-    minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not
-    bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift isnan isinf isfinite
-    erf square reciprocal where cast""".split()
+    """add subtract multiply divide floor_divide remainder power negative abs sign sqrt rsqrt exp expm1 log
+    log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2 floor ceil round trunc
+    maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor
+    logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift isnan
+    isinf isfinite erf square reciprocal where cast""".split()
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A node whose elements lie in ``buffer``; ``strides`` and ``offset`` name the parameters.
+
+    Views of one buffer with the same strides share parameters.
+    """
+
+    buffer: str
+    strides: str
+    offset: str
+    layout: Layout
 
 
 class Pull:
     """Emits, into a builder, the values of one group of nodes."""
 
     def __init__(
-        self, builder: Builder, graph: Graph, leaves: Mapping[int, tuple[str, Layout]], scalars: Mapping[int, int]
+        self,
+        builder: Builder,
+        graph: Graph,
+        leaves: Mapping[int, Leaf],
+        scalars: Mapping[int, int],
     ) -> None:
-        """Read ``leaves`` (by the node's id: buffer name and layout) and ``scalars`` (operand numbers)."""
+        """Read ``leaves`` (by the node's id) and ``scalars`` (operand numbers)."""
         self.builder = builder
         self.symbols = Symbols(graph)
         self._leaves = leaves
@@ -62,6 +80,34 @@ class Pull:
 
     def value(self, node: Node, index: Index) -> Expr:
         """Return the value of ``node`` at ``index``, one expression an axis."""
+        if node.op in ELEMENTWISE:
+            for operand in self._chain(node, index):
+                self._single(operand, index)
+        return self._single(node, index)
+
+    def _chain(self, node: Node, index: Index) -> list[Node]:
+        """Return the elementwise nodes behind ``node`` at the same index, operands first.
+
+        Chains can be thousands of nodes long: Python's stack is no place for them.
+        """
+        order: list[Node] = []
+        seen: set[int] = set()
+        stack = [(node, False)]
+        while stack:
+            at, ready = stack.pop()
+            if ready:
+                order.append(at)
+                continue
+            if id(at) in seen or at.op not in ELEMENTWISE or at.spec.shape != node.spec.shape:
+                continue
+            if id(at) in self._leaves or any((id(at), index) in known for known in self._memo):
+                continue
+            seen.add(id(at))
+            stack.append((at, True))
+            stack.extend((operand, False) for operand in reversed(at.inputs))
+        return order[:-1]
+
+    def _single(self, node: Node, index: Index) -> Expr:
         key = (id(node), index)
         for known in reversed(self._memo):
             if key in known:
@@ -72,21 +118,21 @@ class Pull:
         self._memo[-1][key] = result
         return result
 
-    def load(self, name: str, layout: Layout, node: Node, index: Index) -> Expr:
+    def load(self, leaf: Leaf, node: Node, index: Index) -> Expr:
         """Return the load of an element that lies in a buffer."""
-        b = self.builder
-        b.buffer(name, node.spec.dtype)
+        b, layout = self.builder, leaf.layout
+        b.buffer(leaf.buffer, node.spec.dtype)
         index = tuple(ix.ZERO if n == 1 else i for n, i in zip(layout.shape, index, strict=True))
         place = (
             ix.flatten(index, self.lengths(node))
             if layout.is_contiguous
-            else ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(layout.strides)])
+            else ix.dot(index, [b.size(f"{leaf.strides}s{k}", s) for k, s in enumerate(layout.strides)])
         )
         if layout.late is not None:
-            place = ix.add(b.param(f"{name}_o", INDEX, Late("offset", layout.late, layout.offset)), place)
+            place = ix.add(b.param(leaf.offset, INDEX, Late("offset", layout.late, layout.offset)), place)
         elif layout.offset:
-            place = ix.add(b.param(f"{name}_o", INDEX, layout.offset), place)
-        return Load(name, place, node.spec.dtype)
+            place = ix.add(b.param(leaf.offset, INDEX, layout.offset), place)
+        return Load(leaf.buffer, place, node.spec.dtype)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -111,7 +157,7 @@ class Pull:
     def _compute(self, node: Node, index: Index) -> Expr:
         leaf = self._leaves.get(id(node))
         if leaf is not None:
-            return self.load(*leaf, node, index)
+            return self.load(leaf, node, index)
         operand = self._scalars.get(id(node))
         if operand is not None:
             return self.builder.param(f"a{operand}", node.spec.dtype, Late("scalar", operand))
@@ -139,8 +185,8 @@ class Pull:
 
     def _size(self, node: Node, what: str, value: int) -> Expr:
         if value < 0:
-            return self.builder.param(f"{what}_{self._numbers[id(node)]}", INDEX, value)
-        return self.builder.size(f"{what}_{self._numbers[id(node)]}", value)
+            return self.builder.param(f"{what}_of{self._numbers[id(node)]}", INDEX, value)
+        return self.builder.size(f"{what}_of{self._numbers[id(node)]}", value)
 
     def _broadcast(self, node: Node, index: Index) -> Expr:
         return self._operand(node.inputs[0], node, index)
@@ -157,14 +203,16 @@ class Pull:
             if sum(x.spec.shape[k] != 1 for k in old) > 1 and not isinstance(place, Var | Const):
                 place = self.builder.let(place, "i")
             result.extend(ix.unflatten(place, [self.length(x, k) for k in old]))
-        return self.value(x, tuple(ix.ZERO if n == 1 else i for n, i in zip(x.spec.shape, result, strict=True)))
+        return self.value(
+            x, tuple(ix.ZERO if n == 1 else i for n, i in zip(x.spec.shape, result, strict=True))
+        )
 
     def _slice(self, node: Node, index: Index) -> Expr:
         a = node.attrs
-        at = [
-            ix.add(self._size(node, f"start{k}", a["start"][k]), ix.multiply(i, self._size(node, f"step{k}", a["step"][k])))
-            for k, i in enumerate(index)
-        ]  # fmt: skip
+        at = []
+        for k, i in enumerate(index):
+            start = self._size(node, f"start{k}", a["start"][k])
+            at.append(ix.add(start, ix.multiply(i, self._size(node, f"step{k}", a["step"][k]))))
         return self.value(node.inputs[0], tuple(at))
 
     def _flip(self, node: Node, index: Index) -> Expr:
@@ -187,7 +235,8 @@ class Pull:
 
     def _pad(self, node: Node, index: Index) -> Expr:
         (x,) = node.inputs
-        conditions, at = [], []
+        conditions: list[Expr] = []
+        at: list[Expr] = []
         for k, (i, low, high) in enumerate(zip(index, node.attrs["low"], node.attrs["high"], strict=True)):
             start = self._size(node, f"low{k}", low)
             if low:
@@ -197,8 +246,9 @@ class Pull:
             at.append(ix.subtract(i, start))
         if not conditions:
             return self.value(x, tuple(at))
-        fill = self.builder.param(f"value_{self._numbers[id(node)]}", node.spec.dtype, fit(node.attrs["value"], node.spec.dtype))
-        return self.guarded(node, fill, ix.both(conditions), lambda: self.value(x, tuple(at)))
+        return self.guarded(
+            node, self._full(node, index), ix.both(conditions), lambda: self.value(x, tuple(at))
+        )
 
     def _concat(self, node: Node, index: Index) -> Expr:
         axis = node.attrs["axis"]
@@ -225,18 +275,23 @@ class Pull:
             return self.value(x, index)
         conditions: list[Expr] = []
         at: list[Expr] = []
-        for k, (i, start, step) in enumerate(zip(index, node.attrs["start"], node.attrs["step"], strict=True)):
+        for k, (i, start, step) in enumerate(
+            zip(index, node.attrs["start"], node.attrs["step"], strict=True)
+        ):
             if v.spec.shape[k] == x.spec.shape[k] and step == 1:
                 at.append(i)
                 continue
             last = start + step * (v.spec.shape[k] - 1)
             low = self._size(node, f"low{k}", min(start, last))
-            width = self._size(node, f"width{k}", abs(last - start) + 1)
+            pace = self._size(node, f"step{k}", abs(step))
+            width = ix.add(ix.multiply(ix.subtract(self.length(v, k), ix.ONE), pace), ix.ONE)
+            width = self.length(v, k) if abs(step) == 1 else width
             away = ix.subtract(i, low)
-            conditions += [Apply("less_equal", (low, i), bool_), ix.less(away, width)]
+            if low != ix.ZERO:
+                conditions.append(Apply("less_equal", (low, i), bool_))
+            conditions.append(ix.less(away, width))
             if step < 0:
                 away = ix.subtract(ix.subtract(width, ix.ONE), away)
-            pace = self._size(node, f"step{k}", abs(step))
             if pace != ix.ONE:
                 conditions.append(Apply("equal", (ix.modulo(away, pace), ix.ZERO), bool_))
             at.append(ix.quotient(away, pace))
@@ -256,30 +311,39 @@ class Pull:
         """Return the row that index operands name at ``index``, and whether it exists; report where not."""
         b = self.builder
         b.buffer(ERRORS, INDEX, writes=True)
-        code = b.param("code", INDEX, Late("code", 0))
-        rows, conditions = [], []
+        code = self.code()
+        rows: list[Expr] = []
+        conditions: list[Expr] = []
         for k, operand in enumerate(indices):
             row = b.let(Cast(self.value(operand, index), INDEX), "row")
             limit = self.length(x, k)
             b.emit(Report(ERRORS, code, row, limit))
             rows.append(row)
             conditions += [Apply("less_equal", (ix.ZERO, row), bool_), ix.less(row, limit)]
-        return list(rows), b.let(ix.both(conditions), "ok")
+        return rows, b.let(ix.both(conditions), "ok")
+
+    def code(self) -> Expr:
+        """Return the number under which the device's errors name this op."""
+        return self.builder.param("code", INDEX, Late("code", 0))
 
     def _iota(self, node: Node, index: Index) -> Expr:
         a, dtype, (i,) = node.attrs, node.spec.dtype, index
         wide = float32 if dtype in (float16, bfloat16) else dtype
         number = self._numbers[id(node)]
         if not dtype.is_floating:
-            start, step = (self.builder.param(f"{w}_{number}", INDEX, fit(int(a[w]), INDEX)) for w in ("start", "step"))
+            start, step = (
+                self.builder.param(f"{w}_of{number}", INDEX, fit(int(a[w]), INDEX)) for w in ("start", "step")
+            )
             return Cast(ix.add(start, ix.multiply(i, step)), dtype)
-        start, step = (self.builder.param(f"{w}_{number}", wide, float(a[w])) for w in ("start", "step"))
+        start, step = (self.builder.param(f"{w}_of{number}", wide, float(a[w])) for w in ("start", "step"))
         value = Apply("add", (start, Apply("multiply", (Cast(i, wide), step), wide)), wide)
         return value if wide is dtype else Cast(value, dtype)
 
     def _full(self, node: Node, index: Index) -> Expr:
         dtype = node.spec.dtype
-        return self.builder.param(f"value_{self._numbers[id(node)]}", dtype, fit(node.attrs["value"], dtype))
+        return self.builder.param(
+            f"value_of{self._numbers[id(node)]}", dtype, fit(node.attrs["value"], dtype)
+        )
 
 
 def _depth(e: Expr) -> int:

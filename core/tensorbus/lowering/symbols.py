@@ -1,7 +1,7 @@
 """Which axes of a graph have the same length by construction.
 
-Each such class becomes one parameter of a kernel. Two axes that are of one length by chance stay apart, so that
-the kernel serves other sizes as well.
+Each such class becomes one parameter of a kernel. Two axes that are of one length by chance stay apart, so
+that the kernel serves other sizes as well.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class Symbols:
             case "reshape":
                 return self._reshape(x_shape, x_axes, shape)
             case "slice":
-                kept = [
-                    n == m and t == 1 for n, m, t in zip(x_shape, a["size"], a["step"], strict=True)
-                ]
+                kept = [n == m and t == 1 for n, m, t in zip(x_shape, a["size"], a["step"], strict=True)]
                 return [s if keep else self._new() for s, keep in zip(x_axes, kept, strict=True)]
             case "pad":
                 grown = [low + high for low, high in zip(a["low"], a["high"], strict=True)]
@@ -73,7 +71,7 @@ class Symbols:
                     return [self._new() if k in a["axis"] else s for k, s in enumerate(x_axes)]
                 return [s for k, s in enumerate(x_axes) if k not in a["axis"]]
             case "matmul":
-                return self._batch(given, shape[:-2], 2) + [x_axes[-2], given[1][1][-1]]
+                return [*self._batch(given, shape[:-2], 2), x_axes[-2], given[1][1][-1]]
             case "gather":
                 return self._batch(given[1:], given[1][0], 0) + x_axes[len(given) - 1 :]
             case "slice_update":
@@ -86,7 +84,9 @@ class Symbols:
             case _:
                 return self._batch(given, shape, 0)
 
-    def _batch(self, given: list[tuple[tuple[int, ...], list[int]]], shape: tuple[int, ...], drop: int) -> list[int]:
+    def _batch(
+        self, given: list[tuple[tuple[int, ...], list[int]]], shape: tuple[int, ...], drop: int
+    ) -> list[int]:
         """Unite axes that broadcast together: those of length 1 apart."""
         result = []
         for k in range(-len(shape), 0):

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 class Target:
     """The shape of a device's parallelism.
 
-    ``groups``: how many solo items keep every core busy. ``items``: how many light items do. ``lanes``: how many
-    elements a solo item walks side by side, in its vector unit. ``solo_rows``: whether a row of a reduction is
-    best walked by one item (cores with vector units) or is split among items (many thin cores).
+    ``groups``: how many solo items keep every core busy. ``items``: how many light items do. ``lanes``: how
+    many elements a solo item walks side by side, in its vector unit. ``solo_rows``: whether a row of a
+    reduction is best walked by one item (cores with vector units) or split among items (many thin cores).
+    ``tile``: how many rows of a product an item makes at once.
     """
 
     groups: int = 16
     items: int = 1024
     lanes: int = 16
     solo_rows: bool = True
+    tile: int = 8

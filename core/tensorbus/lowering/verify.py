@@ -101,9 +101,7 @@ class _Checker:
                 case Barrier():
                     pass
 
-    def same(
-        self, e: Expr, scope: dict[str, tuple[Var, bool]], dtype: DType, lanes: int, where: str
-    ) -> None:
+    def same(self, e: Expr, scope: dict[str, tuple[Var, bool]], dtype: DType, lanes: int, where: str) -> None:
         self.check(e, scope)
         fits = e.dtype is dtype and e.lanes == lanes
         self.need(fits, f"{where}: {expr_text(e)} is {e.dtype}<{e.lanes}>, not {dtype}<{lanes}>")

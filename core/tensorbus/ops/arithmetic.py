@@ -29,7 +29,7 @@ remainder = elementwise(
 )  # fmt: skip
 negative = elementwise("negative", dtypes=NUMERIC, vjp=lambda g: (-g,), doc="``-x``; unsigned integers wrap.")
 abs = elementwise("abs", dtypes=REAL, vjp=lambda g, x: (g * sign(x),), doc="The magnitude of ``x``.")
-sign = elementwise(
+sign: Op[...] = elementwise(
     "sign", dtypes=REAL, vjp=lambda g: (None,), doc="-1, 0 or 1 by the sign of ``x``; NaN stays NaN."
 )
 maximum = elementwise(
@@ -60,4 +60,6 @@ def _share(x: Any, y: Any, wins: Op[...]) -> Any:
 floor = elementwise("floor", dtypes=REAL, vjp=lambda g: (None,), doc="Rounded down.")
 ceil = elementwise("ceil", dtypes=REAL, vjp=lambda g: (None,), doc="Rounded up.")
 trunc = elementwise("trunc", dtypes=REAL, vjp=lambda g: (None,), doc="Rounded towards zero.")
-round = elementwise("round", dtypes=REAL, vjp=lambda g: (None,), doc="Rounded to the nearest, halves to even.")
+round = elementwise(
+    "round", dtypes=REAL, vjp=lambda g: (None,), doc="Rounded to the nearest, halves to even."
+)

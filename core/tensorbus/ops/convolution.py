@@ -6,15 +6,16 @@ Inputs are ``(batch, channels, *space)``, weights ``(out, channels / groups, *ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import FLOATING, REAL, DType, integer_range
+from ..dtypes import FLOATING, REAL, DType, float8_e4m3fn, integer_range
 from ..errors import ShapeError
 from .comparison import equal
 from .creation import iota
 from .elementwise import common_dtype, fit
-from .matmul import matrix_transpose
 from .matmul import _product as product
+from .matmul import matrix_transpose
 from .movement import fold, pad, permute_dims, reshape, slice, windows
 from .op import Op, Shape, Spec, table
 from .reduction import argmax, mean, sum
@@ -28,7 +29,7 @@ Lengths = int | Sequence[int]
 
 def spread(name: str, what: str, value: Lengths, rank: int, least: int = 0) -> Shape:
     """Return one integer for each spatial axis. Raises ``ShapeError`` for a wrong number or size of them."""
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    given: tuple[Any, ...] = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
     if len(given) != rank or not all(isinstance(n, int) and n >= least for n in given):
         raise ShapeError(f"{name}: {what} must be an integer >= {least}, or {rank} of them, got {value!r}.")
     return given
@@ -40,7 +41,8 @@ def _conv_arguments(
     rank = len(weight.shape) - 2
     if rank < 1 or len(x.shape) != rank + 2:
         raise ShapeError(
-            f"conv: an input of shape (batch, channels, *space) and a weight of shape (out, channels/groups, *kernel)"
+            "conv: an input of shape (batch, channels, *space) and a weight of shape (out,"
+            " channels/groups, *kernel)"
             f" are needed, got {x.shape} and {weight.shape}."
         )
     return (x, weight), {
@@ -57,13 +59,16 @@ def _conv_infer(
     x, w = specs
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ShapeError(
-            f"conv: an input with {x.shape[1]} channels and a weight of shape {w.shape} do not fit {groups} group(s);"
+            f"conv: an input with {x.shape[1]} channels and a weight of shape {w.shape} do not fit"
+            f" {groups} group(s);"
             f" the input needs {w.shape[1] * groups} channels and the groups must divide {w.shape[0]}."
         )
     space = []
     for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True):
         if k < 1 or n + 2 * p < d * (k - 1) + 1:
-            raise ShapeError(f"conv: a kernel of {w.shape[2:]} does not fit an input of {x.shape[2:]} padded by {padding}.")
+            raise ShapeError(
+                f"conv: a kernel of {w.shape[2:]} does not fit an input of {x.shape[2:]} padded by {padding}."
+            )
         space.append((n + 2 * p - d * (k - 1) - 1) // s + 1)
     return Spec((x.shape[0], w.shape[0], *space), x.dtype)
 
@@ -100,20 +105,27 @@ def _conv(x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, g
 
 
 def _conv_vjp(
-    g: Any, x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int
-) -> tuple[Any, ...]:
+    g: Any, x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int,
+    wanted: tuple[bool, bool],
+) -> tuple[Any, ...]:  # fmt: skip
     kernel = weight.shape[2:]
     rank = len(kernel)
-    columns = _columns(x, kernel, stride, padding, dilation, groups)
-    batch, _, depth, places = columns.shape
-    grads = reshape(g, (batch, groups, weight.shape[0] // groups, places))
-    d_weight = reshape(sum(product(grads, matrix_transpose(columns)), axis=0), weight.shape)
-    rows = reshape(weight, (1, groups, weight.shape[0] // groups, depth))
-    patches = reshape(product(matrix_transpose(rows), grads), (batch, x.shape[1], *kernel, *g.shape[2:]))
-    turned = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
-    padded = tuple(n + 2 * p for n, p in zip(x.shape[2:], padding, strict=True))
-    d_x = fold(turned, padded, stride, dilation)
-    return slice(d_x, (0, 0, *padding), x.shape, (1,) * (rank + 2)), d_weight
+    per_group, depth = weight.shape[0] // groups, prod(weight.shape[1:])
+    grads = reshape(g, (g.shape[0], groups, per_group, prod(g.shape[2:])))
+    d_x = d_weight = None
+    if wanted[1]:
+        columns = _columns(x, kernel, stride, padding, dilation, groups)
+        d_weight = reshape(sum(product(grads, matrix_transpose(columns)), axis=0), weight.shape)
+    if wanted[0]:
+        rows = reshape(weight, (1, groups, per_group, depth))
+        patches = reshape(
+            product(matrix_transpose(rows), grads), (g.shape[0], x.shape[1], *kernel, *g.shape[2:])
+        )
+        turned = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
+        padded = tuple(n + 2 * p for n, p in zip(x.shape[2:], padding, strict=True))
+        whole = fold(turned, padded, stride, dilation)
+        d_x = slice(whole, (0, 0, *padding), x.shape, (1,) * (rank + 2))
+    return d_x, d_weight
 
 
 conv = table.add(
@@ -150,7 +162,8 @@ def _conv_of(name: str, rank: int) -> Any:
         return out + reshape(bias, (1, weight.shape[0], *(1,) * rank))
 
     convolve.__name__ = convolve.__qualname__ = name
-    convolve.__doc__ = f"""Return the {rank}-d convolution of ``x`` with ``weight``, plus ``bias`` per output channel.
+    convolve.__doc__ = f"""Return the {rank}-d convolution of ``x`` with ``weight``, plus ``bias`` per output
+    channel.
 
     Shapes are ``(batch, channels, *space)`` and ``(out, channels / groups, *kernel)``; stride, padding and
     dilation are integers or one for each spatial axis. Raises ``ShapeError`` where they do not fit."""
@@ -163,8 +176,8 @@ conv3d = _conv_of("conv3d", 3)
 
 
 def _pool_arguments(
-    x: Any, /, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0, dilation: Lengths = 1,
-    *, rank: int = 2,
+    x: Any, /, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
+    dilation: Lengths = 1, *, rank: int = 2,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     size = spread("max_pool", "kernel_size", kernel_size, rank, 1)
     given = spread("max_pool", "padding", padding, rank)
@@ -178,19 +191,25 @@ def _pool_arguments(
     }
 
 
-def _pool_infer(specs: tuple[Spec, ...], *, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Spec:
+def _pool_infer(
+    specs: tuple[Spec, ...], *, size: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Spec:
     (x,), rank = specs, len(size)
     if len(x.shape) < rank + 1:
         raise ShapeError(f"max_pool: at least {rank + 1} dimensions are needed, got shape {x.shape}.")
     space = []
     for n, k, s, p, d in zip(x.shape[-rank:], size, stride, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
-            raise ShapeError(f"max_pool: a window of {size} does not fit an input of shape {x.shape} padded by {padding}.")
+            raise ShapeError(
+                f"max_pool: a window of {size} does not fit an input of shape {x.shape} padded by {padding}."
+            )
         space.append((n + 2 * p - d * (k - 1) - 1) // s + 1)
     return Spec((*x.shape[:-rank], *space), x.dtype)
 
 
 def _lowest(dtype: DType) -> float | int:
+    if dtype is float8_e4m3fn:  # has no infinities
+        return -448.0
     return integer_range(dtype)[0] if dtype.is_integer else float("-inf")
 
 
@@ -205,9 +224,7 @@ def _patches(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape
     return reshape(found, (*found.shape[: len(found.shape) - len(size)], area))
 
 
-def _pool_vjp(
-    g: Any, x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape
-) -> tuple[Any, ...]:
+def _pool_vjp(g: Any, x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> tuple[Any, ...]:
     """The first largest element of a window takes the whole gradient, as in PyTorch."""
     rank = len(size)
     patches = _patches(x, size, stride, padding, dilation)
@@ -238,7 +255,11 @@ max_pool = table.add(
 
 
 def max_pool2d(
-    x: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0, dilation: Lengths = 1
+    x: Tensor,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: Lengths = 0,
+    dilation: Lengths = 1,
 ) -> Tensor:
     """Return the largest element of each window over the last two axes; ``stride`` defaults to the window.
 
@@ -249,7 +270,9 @@ def max_pool2d(
     return max_pool(x, kernel_size, stride, padding, dilation, rank=2)
 
 
-def avg_pool2d(x: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> Tensor:
+def avg_pool2d(
+    x: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0
+) -> Tensor:
     """Return the mean of each window over the last two axes; padding counts as zeros."""
     size = spread("avg_pool2d", "kernel_size", kernel_size, 2, 1)
     step = size if stride is None else spread("avg_pool2d", "stride", stride, 2, 1)

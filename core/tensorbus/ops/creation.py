@@ -29,13 +29,15 @@ def _device(given: DeviceLike) -> Device:
 
 
 def check_shape(name: str, shape: Shape) -> Shape:
-    """Return ``shape`` as it is. Raises ``ShapeError`` for a negative length, one beyond 64 bits, or too many."""
+    """Return ``shape`` as it is. Raises ``ShapeError`` for a negative length or too many elements or axes."""
     if len(shape) > MAX_RANK:
         raise ShapeError(f"{name}: a tensor has at most {MAX_RANK} dimensions, got {len(shape)}.")
     if any(n < 0 for n in shape):
         raise ShapeError(f"{name}: lengths must be >= 0, got shape {shape}.")
     if math.prod(shape) >= 1 << 62:
-        raise ShapeError(f"{name}: shape {shape} has {math.prod(shape)} elements, more than any device can hold.")
+        raise ShapeError(
+            f"{name}: shape {shape} has {math.prod(shape)} elements, more than any device can hold."
+        )
     return shape
 
 
@@ -99,7 +101,9 @@ iota = table.add(
 )
 
 
-def zeros(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def zeros(
+    shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None
+) -> Tensor:
     """Return a tensor of zeros.
 
     >>> import tensorbus as tb
@@ -109,12 +113,16 @@ def zeros(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, dev
     return full(shape, 0, dtype=dt.default_float if dtype is None else dtype, device=device)
 
 
-def ones(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def ones(
+    shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None
+) -> Tensor:
     """Return a tensor of ones."""
     return full(shape, 1, dtype=dt.default_float if dtype is None else dtype, device=device)
 
 
-def empty(shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def empty(
+    shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None
+) -> Tensor:
     """Return a tensor of unspecified contents; here they are zeros, so that no program depends on luck."""
     return zeros(shape, dtype=dtype, device=device)
 
@@ -124,7 +132,10 @@ def full_like(
 ) -> Tensor:
     """Return a tensor like ``x`` filled with ``fill_value``."""
     return full(
-        x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device
+        x.shape,
+        fill_value,
+        dtype=x.dtype if dtype is None else dtype,
+        device=x.device if device is None else device,
     )
 
 

@@ -1,7 +1,8 @@
 """Elementwise ops: one result element from the elements at the same place, after broadcasting.
 
-The family supplies broadcasting, promotion and weak Python scalars; an op adds its dtypes, its derivative and,
-for a composite, its decomposition. Definitions follow the array API standard 2025.12 where it has the op.
+The family supplies broadcasting, promotion and weak Python scalars; an op adds its dtypes, its derivative
+and, for a composite, its decomposition. Definitions follow the array API standard 2025.12 where it has the
+op.
 """
 
 from __future__ import annotations
@@ -108,4 +109,8 @@ def _three(x: Operand, y: Operand, z: Operand, /) -> tuple[tuple[Operand, ...], 
     return (x, y, z), {}
 
 
-_ARGUMENTS: dict[int, Callable[..., tuple[tuple[Operand, ...], dict[str, Any]]]] = {1: _one, 2: _two, 3: _three}
+_ARGUMENTS: dict[int, Callable[..., tuple[tuple[Operand, ...], dict[str, Any]]]] = {
+    1: _one,
+    2: _two,
+    3: _three,
+}

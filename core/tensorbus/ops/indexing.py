@@ -1,8 +1,8 @@
 """Indexing: reading ``x[key]`` and making ``x`` with ``x[key]`` replaced.
 
-Keys follow the array API standard 2025.12, section "Indexing", and NumPy where integer arrays mix with slices.
-Basic keys (integers, slices, Ellipsis, None) become movement; integer and boolean tensors become gather and
-scatter. Indices that are known on the host are checked before anything runs.
+Keys follow the array API standard 2025.12, section "Indexing", and NumPy where integer arrays mix with
+slices. Basic keys (integers, slices, Ellipsis, None) become movement; integer and boolean tensors become
+gather and scatter. Indices that are known on the host are checked before anything runs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..errors import IndexingError, ShapeError
 from .comparison import less
 from .creation import iota, zeros
 from .elementwise import broadcast_shapes
-from .movement import broadcast_to, permute_dims, reshape, slice, slice_update
+from .movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
 from .op import Op, Shape, Spec, table
-from .reduction import cumulative_sum, normalize_axis, sum
+from .reduction import cumulative_sum, sum
 from .selection import cast, where
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def _gather_infer(specs: tuple[Spec, ...]) -> Spec:
     x, *indices = specs
     if not indices or len(indices) > len(x.shape) or len({s.shape for s in indices}) != 1:
         raise ShapeError(
-            f"gather: index shapes {', '.join(str(s.shape) for s in indices)} must be equal, at least one and at"
+            f"gather: index shapes {', '.join(str(s.shape) for s in indices)} must be equal, at least"
+            " one and at"
             f" most one for each axis of shape {x.shape}."
         )
     return Spec(indices[0].shape + x.shape[len(indices) :], x.dtype)
@@ -58,7 +59,7 @@ gather = table.add(
             *(None for _ in indices),
         ),
         dtypes=ALL,
-        doc="The parts of ``x`` at ``indices`` into its first axes: one index tensor an axis, all of one shape.",
+        doc="The parts of ``x`` at ``indices``, one tensor for each of its first axes, all of one shape.",
     )
 )
 
@@ -90,7 +91,7 @@ def _scatter_vjp(g: Any, indices: Sequence[Any], mode: str) -> tuple[Any, ...]:
     return (where(untouched, g, 0), where(mine, taken, 0), *rest)
 
 
-scatter = table.add(
+scatter: Op[...] = table.add(
     Op(
         name="scatter",
         family="indexing",
@@ -114,7 +115,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     if not x.shape:
         raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
     hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
-    count = int(sum(hit).item())
+    count = int(sum(hit))
     places = where(hit, cumulative_sum(hit) - 1, count)
     source = iota(hit.shape[0], device=x.device)
     found = scatter(zeros((count + 1,), dtype=dt.int64, device=x.device), source, places)
@@ -152,16 +153,15 @@ def _integer(item: Any) -> int | None:
 
 def parse(x: Tensor, key: Any) -> Key:
     """Return ``key`` in explicit form for the shape of ``x``. Raises ``IndexingError`` for a bad one."""
-    items = list(key) if isinstance(key, tuple) else [key]
-    items = [_tensor_item(x, item) for item in items]
-    used = builtins.sum(
-        len(item.shape) if _is_mask(item) else 0 if item is None or item is Ellipsis else 1 for item in items
-    )
+    items = _items(x, key)
+    used = builtins.sum(map(_depth, items))
     rank = len(x.shape)
     if builtins.sum(item is Ellipsis for item in items) > 1:
         raise IndexingError(f"a key holds one Ellipsis at most, got {key!r}.")
     if used > rank:
-        raise IndexingError(f"{used} indices are too many for shape {x.shape}, which has {rank} dimension(s).")
+        raise IndexingError(
+            f"{used} indices are too many for shape {x.shape}, which has {rank} dimension(s)."
+        )
     if not any(item is Ellipsis for item in items):
         items.append(Ellipsis)
     start, size, step = [0] * rank, list(x.shape), [1] * rank
@@ -182,7 +182,8 @@ def parse(x: Tensor, key: Any) -> Key:
         elif (number := _integer(item)) is not None:
             if not -x.shape[axis] <= number < x.shape[axis]:
                 raise IndexingError(
-                    f"index {number} is out of range for axis {axis} of length {x.shape[axis]} in shape {x.shape}."
+                    f"index {number} is out of range for axis {axis} of length {x.shape[axis]} in"
+                    f" shape {x.shape}."
                 )
             start[axis], size[axis] = number % x.shape[axis], 1
             advanced_at.append(place)
@@ -205,14 +206,45 @@ def parse(x: Tensor, key: Any) -> Key:
             tensors.append((axis, item))
             layout.append(axis)
             axis += 1
-    split = bool(advanced_at) and advanced_at != list(range(advanced_at[0], advanced_at[0] + len(advanced_at)))
+    split = bool(advanced_at) and advanced_at != list(
+        range(advanced_at[0], advanced_at[0] + len(advanced_at))
+    )
     return Key(tuple(start), tuple(size), tuple(step), tuple(tensors), tuple(layout), split)
+
+
+def _items(x: Tensor, key: Any) -> list[Any]:
+    return [_tensor_item(x, item) for item in (key if isinstance(key, tuple) else (key,))]
+
+
+def _depth(item: Any) -> int:
+    """Return how many axes an item of a key takes up."""
+    return len(item.shape) if _is_mask(item) else 0 if item is None or item is Ellipsis else 1
+
+
+def _lift(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """Give 0-dimensional masks an axis of length 1 of ``x`` to select from; return both so changed."""
+    items = _items(x, key)
+    left = len(x.shape) - builtins.sum(map(_depth, items))
+    if left < 0 or not any(_is_mask(item) and not item.shape for item in items):
+        return x, tuple(items)
+    shape: Shape = ()
+    rest = x.shape
+    for place, item in enumerate(items):
+        if _is_mask(item) and not item.shape:
+            shape += (1,)
+            items[place] = reshape(item, (1,))
+        else:
+            taken = left if item is Ellipsis else _depth(item)
+            shape, rest = shape + rest[:taken], rest[taken:]
+    return reshape(x, shape + rest), tuple(items)
 
 
 def _tensor_item(x: Tensor, item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, builtins.slice) or _integer(item) is not None:
         return item
-    if isinstance(item, (bool, list)) or (hasattr(item, "__array__") and not isinstance(item, type(x.detach()))):
+    if isinstance(item, (bool, list)) or (
+        hasattr(item, "__array__") and not isinstance(item, type(x.detach()))
+    ):
         item = _beside(x, item)
     if not hasattr(item, "dtype") or not hasattr(item, "shape"):
         raise IndexingError(
@@ -249,17 +281,22 @@ def _cut(x: Tensor, key: Key) -> Tensor:
 def _wrapped(key: Key, shape: Shape, where_from: Shape) -> tuple[list[int], list[Any], Shape]:
     """Return the indexed axes, their tensors broadcast and counted from the front, and their shape."""
     axes = [axis for axis, _ in key.tensors]
-    common = broadcast_shapes(*(t.shape for _, t in key.tensors))
+    try:
+        common: Shape = broadcast_shapes(*(t.shape for _, t in key.tensors))
+    except ShapeError as error:
+        raise IndexingError(f"index tensors must broadcast together: {error}") from None
     indices = []
     for axis, t in key.tensors:
         n = shape[axis]
         if t.dtype.kind == "int":
             t = where(less(t, 0), cast(t, dt.int64) + n, cast(t, dt.int64))
         indices.append(broadcast_to(cast(t, dt.int64), common))
-    if 0 in where_from and prod(common):
+    if 0 in where_from and 0 not in common:
         empty = [axis for axis in axes if shape[axis] == 0]
         if empty:
-            raise IndexingError(f"an index into axis {empty[0]} of shape {where_from}, which has no elements.")
+            raise IndexingError(
+                f"an index into axis {empty[0]} of shape {where_from}, which has no elements."
+            )
     return axes, indices, common
 
 
@@ -292,6 +329,7 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     memo = (x.shape, _plain(item))
     cut = _cuts.get(memo) if memo[1] is not _UNKNOWN else None
     if cut is None:
+        x, item = _lift(x, item)
         key = parse(x, item)
         box = _cut(x, key)
         if not key.tensors:
@@ -319,9 +357,14 @@ def getitem(x: Tensor, item: Any) -> Tensor:
 
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
+    whole, item = _lift(x, item)
+    if whole is not x:
+        return reshape(setitem(whole, item, value), x.shape)
     key = parse(x, item)
     box = _cut(x, key)
-    target = getitem(x, item).shape if key.tensors else tuple(1 if a is None else key.size[a] for a in key.layout)
+    target = (
+        getitem(x, item).shape if key.tensors else tuple(1 if a is None else key.size[a] for a in key.layout)
+    )
     given = cast(value, x.dtype) if value.dtype is not x.dtype else value
     extra = len(given.shape) - len(target)
     if extra > 0 and given.shape[:extra] == (1,) * extra:

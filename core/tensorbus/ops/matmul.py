@@ -9,7 +9,7 @@ from ..dtypes import NUMERIC, DType
 from ..errors import ShapeError
 from .arithmetic import conj
 from .elementwise import Operand, broadcast_shapes, common_dtype, fit
-from .movement import axis_of, permute_dims, reshape, sum_to
+from .movement import normalize_axis, permute_dims, reshape, sum_to
 from .op import Op, Spec, table
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def matrix_transpose(x: Any, /) -> Any:
     return permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
-def _vjp(g: Any, x: Any, y: Any) -> tuple[Any, ...]:
+def _vjp(g: Any, x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, ...]:
     return (
-        sum_to(_product(g, conj(matrix_transpose(y))), x.shape),
-        sum_to(_product(conj(matrix_transpose(x)), g), y.shape),
+        sum_to(_product(g, conj(matrix_transpose(y))), x.shape) if wanted[0] else None,
+        sum_to(_product(conj(matrix_transpose(x)), g), y.shape) if wanted[1] else None,
     )
 
 
@@ -67,7 +67,8 @@ _product = table.add(
 def matmul(x: Tensor, y: Tensor, /) -> Tensor:
     """Return the matrix product; a 1-dimensional operand is a row on the left, a column on the right.
 
-    Shapes ``(..., m, k)`` and ``(..., k, n)`` give ``(..., m, n)``. Raises ``ShapeError`` where they do not fit.
+    Shapes ``(..., m, k)`` and ``(..., k, n)`` give ``(..., m, n)``. Raises ``ShapeError`` where they do not
+    fit.
 
     >>> import tensorbus as tb
     >>> tb.matmul(tb.asarray([1.0, 2.0]), tb.asarray([3.0, 4.0])).item()
@@ -95,12 +96,14 @@ def tensordot(x: Tensor, y: Tensor, /, *, axes: int | tuple[Sequence[int], Seque
     """Return the product of ``x`` and ``y`` summed over pairs of axes, or over the last/first ``axes``."""
     if isinstance(axes, int):
         if not 0 <= axes <= min(len(x.shape), len(y.shape)):
-            raise ShapeError(f"tensordot: shapes {x.shape} and {y.shape} do not have {axes} axes each to sum over.")
+            raise ShapeError(
+                f"tensordot: shapes {x.shape} and {y.shape} do not have {axes} axes each to sum over."
+            )
         over_x = tuple(range(len(x.shape) - axes, len(x.shape)))
         over_y = tuple(range(axes))
     else:
-        over_x = tuple(axis_of("tensordot", a, len(x.shape)) for a in axes[0])
-        over_y = tuple(axis_of("tensordot", a, len(y.shape)) for a in axes[1])
+        over_x = tuple(normalize_axis("tensordot", a, len(x.shape)) for a in axes[0])
+        over_y = tuple(normalize_axis("tensordot", a, len(y.shape)) for a in axes[1])
     if len(over_x) != len(over_y) or [x.shape[a] for a in over_x] != [y.shape[a] for a in over_y]:
         raise ShapeError(f"tensordot: axes {axes} of shapes {x.shape} and {y.shape} do not pair up.")
     rest_x = [a for a in range(len(x.shape)) if a not in over_x]

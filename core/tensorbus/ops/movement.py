@@ -20,7 +20,7 @@ Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
     """Return a shape as a tuple of ints. Raises ``ShapeError`` for what is not a length."""
     try:
-        given = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
+        given = (shape,) if hasattr(shape, "__index__") else tuple(shape)
         return tuple(n.__index__() for n in given)
     except (AttributeError, TypeError):
         raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
@@ -36,12 +36,13 @@ def movement(
     operands: tuple[str, ...] = ("x",),
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]],
+    family: str = "movement",
     doc: str,
 ) -> Op[...]:
     """Define an op that moves elements of any dtype."""
     return table.add(
         Op(
-            name=name, family="movement", operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
+            name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
             normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, doc=doc,
         )
     )  # fmt: skip
@@ -51,14 +52,18 @@ def _rank(specs: tuple[Spec, ...]) -> int:
     return len(specs[0].shape)
 
 
-def axis_of(name: str, axis: int, rank: int) -> int:
+def normalize_axis(name: str, axis: int, rank: int) -> int:
     """Return ``axis`` counted from the front. Raises ``ShapeError`` where there is no such axis."""
     if isinstance(axis, bool) or not hasattr(axis, "__index__"):
         raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
-    axis = axis.__index__()
-    if not -rank <= axis < rank:
-        raise ShapeError(f"{name}: axis {axis} is out of range for {rank} dimension(s).")
-    return axis % rank
+    place = axis.__index__()
+    if not -rank <= place < rank:
+        raise ShapeError(
+            f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
+            if rank
+            else f"{name}: axis {place} was asked of a 0-dimensional tensor, which has none."
+        )
+    return place % rank
 
 
 def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
@@ -101,7 +106,7 @@ def _reshape_normalize(specs: tuple[Spec, ...], shape: Shape) -> dict[str, Any]:
     return {"shape": shape}
 
 
-reshape = movement(
+reshape: Op[...] = movement(
     "reshape",
     arguments=lambda x, /, shape: ((x,), {"shape": as_shape("reshape", shape)}),
     normalize=_reshape_normalize,
@@ -113,13 +118,13 @@ reshape = movement(
 
 def _permute_normalize(specs: tuple[Spec, ...], axes: Sequence[int]) -> dict[str, Any]:
     rank = _rank(specs)
-    order = tuple(axis_of("permute_dims", a, rank) for a in axes)
+    order = tuple(normalize_axis("permute_dims", a, rank) for a in axes)
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {tuple(axes)} must name each of {rank} axes once.")
     return {"axes": order}
 
 
-permute_dims = movement(
+permute_dims: Op[...] = movement(
     "permute_dims",
     arguments=lambda x, /, axes: ((x,), {"axes": as_shape("permute_dims", axes)}),
     normalize=_permute_normalize,
@@ -132,10 +137,10 @@ permute_dims = movement(
 def _flip_normalize(specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None) -> dict[str, Any]:
     rank = _rank(specs)
     given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return {"axis": tuple(sorted({axis_of("flip", a, rank) for a in given}))}
+    return {"axis": tuple(sorted({normalize_axis("flip", a, rank) for a in given}))}
 
 
-flip = movement(
+flip: Op[...] = movement(
     "flip",
     arguments=lambda x, /, axis=None: ((x,), {"axis": tuple(axis) if isinstance(axis, list) else axis}),
     normalize=_flip_normalize,
@@ -160,7 +165,7 @@ def _check_box(name: str, shape: Shape, start: Shape, size: Shape, step: Shape) 
         raise ShapeError(f"{name}: start {start}, size {size}, step {step} leave shape {shape}.")
 
 
-slice = movement(
+slice: Op[...] = movement(
     "slice",
     arguments=lambda x, /, start, size, step: (
         (x,), {"start": tuple(start), "size": tuple(size), "step": tuple(step)}
@@ -180,7 +185,7 @@ def _zeros(shape: Shape, g: Any) -> Any:
     return table["full"](shape, 0, dtype=g.dtype, device=g.device)
 
 
-slice_update = movement(
+slice_update: Op[...] = movement(
     "slice_update",
     operands=("x", "value"),
     arguments=lambda x, value, /, start, step: ((x, value), {"start": tuple(start), "step": tuple(step)}),
@@ -194,16 +199,17 @@ slice_update = movement(
 )  # fmt: skip
 
 
-def _pad_normalize(
-    specs: tuple[Spec, ...], low: Shape, high: Shape, value: Scalar
-) -> dict[str, Any]:
+def _pad_normalize(specs: tuple[Spec, ...], low: Shape, high: Shape, value: Scalar) -> dict[str, Any]:
     if not len(low) == len(high) == _rank(specs) or any(n < 0 for n in low + high):
-        raise ShapeError(f"pad: low {low} and high {high} must be one length >= 0 for each of {_rank(specs)} axes.")
+        raise ShapeError(
+            f"pad: low {low} and high {high} must be one length >= 0 for each of {_rank(specs)} axes."
+        )
     return {"low": low, "high": high, "value": check_scalar("pad", value, specs[0].dtype)}
 
 
 pad = movement(
     "pad",
+    family="padding",
     arguments=lambda x, /, low, high, value=0: (
         (x,), {"low": tuple(low), "high": tuple(high), "value": value}
     ),
@@ -217,7 +223,7 @@ pad = movement(
 
 
 def _concat_normalize(specs: tuple[Spec, ...], axis: int) -> dict[str, Any]:
-    return {"axis": axis_of("concat", axis, _rank(specs))}
+    return {"axis": normalize_axis("concat", axis, _rank(specs))}
 
 
 def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:
@@ -228,7 +234,7 @@ def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:
             f"concat: shapes {', '.join(str(s.shape) for s in specs)} must agree except along axis {axis}."
         )
     length = sum(s.shape[axis] for s in specs)
-    return Spec(first[:axis] + (length,) + first[axis + 1 :], specs[0].dtype)
+    return Spec((*first[:axis], length, *first[axis + 1 :]), specs[0].dtype)
 
 
 def _concat_compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
@@ -271,17 +277,21 @@ concat = movement(
 def _windows_infer(specs: tuple[Spec, ...], *, size: Shape, stride: Shape, dilation: Shape) -> Spec:
     shape, rank = specs[0].shape, len(size)
     if not len(stride) == len(dilation) == rank <= len(shape) or min((*size, *stride, *dilation, 1)) < 1:
-        raise ShapeError(f"windows: size {size}, stride {stride}, dilation {dilation} do not suit shape {shape}.")
+        raise ShapeError(
+            f"windows: size {size}, stride {stride}, dilation {dilation} do not suit shape {shape}."
+        )
     lead = shape[: len(shape) - rank]
     counts = []
     for n, k, s, d in zip(shape[len(lead) :], size, stride, dilation, strict=True):
         if n < d * (k - 1) + 1:
-            raise ShapeError(f"windows: a window of {size} with dilation {dilation} is larger than shape {shape}.")
+            raise ShapeError(
+                f"windows: a window of {size} with dilation {dilation} is larger than shape {shape}."
+            )
         counts.append((n - d * (k - 1) - 1) // s + 1)
     return Spec((*lead, *counts, *size), specs[0].dtype)
 
 
-windows = movement(
+windows: Op[...] = movement(
     "windows",
     arguments=lambda x, /, size, stride, dilation: (
         (x,), {"size": tuple(size), "stride": tuple(stride), "dilation": tuple(dilation)}
@@ -318,7 +328,7 @@ def _fold(x: Any, shape: Shape, stride: Shape, dilation: Shape) -> Any:
     return total
 
 
-fold = movement(
+fold: Op[...] = movement(
     "fold",
     arguments=lambda x, /, shape, stride, dilation: (
         (x,), {"shape": tuple(shape), "stride": tuple(stride), "dilation": tuple(dilation)}
@@ -334,13 +344,15 @@ fold = movement(
 
 def expand_dims(x: Any, /, axis: int = 0) -> Any:
     """Return ``x`` with a new axis of length 1 at ``axis``."""
-    place = axis_of("expand_dims", axis, len(x.shape) + 1)
+    place = normalize_axis("expand_dims", axis, len(x.shape) + 1)
     return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
 def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Any:
     """Return ``x`` without the axes named, which must have length 1. Raises ``ShapeError`` otherwise."""
-    axes = {axis_of("squeeze", a, len(x.shape)) for a in (axis if isinstance(axis, tuple) else (axis,))}
+    axes = {
+        normalize_axis("squeeze", a, len(x.shape)) for a in (axis if isinstance(axis, tuple) else (axis,))
+    }
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} does not have length 1.")
     return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
@@ -357,7 +369,7 @@ def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
 def moveaxis(x: Any, source: int, destination: int, /) -> Any:
     """Return ``x`` with axis ``source`` moved to ``destination``; the others keep their order."""
     rank = len(x.shape)
-    a, b = axis_of("moveaxis", source, rank), axis_of("moveaxis", destination, rank)
+    a, b = normalize_axis("moveaxis", source, rank), normalize_axis("moveaxis", destination, rank)
     order = [k for k in range(rank) if k != a]
     order.insert(b, a)
     return permute_dims(x, tuple(order))
@@ -367,7 +379,10 @@ def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
     """Return ``x`` with the axes from ``start_axis`` to ``end_axis`` made one."""
     if not x.shape:
         return reshape(x, (1,))
-    first, last = axis_of("flatten", start_axis, len(x.shape)), axis_of("flatten", end_axis, len(x.shape))
+    first, last = (
+        normalize_axis("flatten", start_axis, len(x.shape)),
+        normalize_axis("flatten", end_axis, len(x.shape)),
+    )
     if first > last:
         raise ShapeError(f"flatten: start_axis {start_axis} lies behind end_axis {end_axis}.")
     return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))

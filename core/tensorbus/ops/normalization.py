@@ -10,6 +10,7 @@ from .elementwise import common_dtype, fit
 from .movement import reshape
 from .op import Op, Shape, Spec, table
 from .reduction import mean, sum
+from .selection import narrowed, widened
 from .transcendental import rsqrt
 
 if TYPE_CHECKING:
@@ -28,12 +29,14 @@ def _normalize_infer(specs: tuple[Spec, ...], *, rank: int, eps: float) -> Spec:
 
 def _standardize(x: Any, rank: int, eps: float) -> Any:
     axes = tuple(range(-rank, 0))
-    centred = x - mean(x, axis=axes, keepdims=True)
-    return centred * rsqrt(mean(centred * centred, axis=axes, keepdims=True) + eps)
+    wide = widened(x)
+    centred = wide - mean(wide, axis=axes, keepdims=True)
+    return narrowed(centred * rsqrt(mean(centred * centred, axis=axes, keepdims=True) + eps), x.dtype)
 
 
 def _standardize_vjp(g: Any, x: Any, rank: int, eps: float) -> tuple[Any, ...]:
     axes = tuple(range(-rank, 0))
+    x, g = widened(x), widened(g)
     centred = x - mean(x, axis=axes, keepdims=True)
     scale = rsqrt(mean(centred * centred, axis=axes, keepdims=True) + eps)
     out = centred * scale
@@ -57,7 +60,11 @@ standardize = table.add(
 
 
 def layer_norm(
-    x: Tensor, normalized_shape: int | Shape, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    normalized_shape: int | Shape,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Return ``x`` standardized over its last axes, times ``weight`` plus ``bias`` (Ba, Kiros, Hinton 2016).
 
@@ -65,7 +72,9 @@ def layer_norm(
     """
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[len(x.shape) - len(shape) :] != shape:
-        raise ShapeError(f"layer_norm: the last axes of shape {x.shape} are not the normalized shape {shape}.")
+        raise ShapeError(
+            f"layer_norm: the last axes of shape {x.shape} are not the normalized shape {shape}."
+        )
     out = standardize(x, len(shape), eps)
     for name, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.shape != shape:
@@ -90,12 +99,10 @@ def batch_norm(
     x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Return ``x`` of shape ``(batch, channels, *space)`` normalized by the statistics of its channels given."""
+    """Return ``x`` of shape ``(batch, channels, *space)`` normalized by given statistics of its channels."""
     shape = (1, x.shape[1], *(1,) * (len(x.shape) - 2))
     scale = rsqrt(variance + eps)
     if weight is not None:
         scale = scale * weight
     out = (x - reshape(mean, shape)) * reshape(scale, shape)
     return out if bias is None else out + reshape(bias, shape)
-
-

@@ -44,7 +44,9 @@ class Op(Generic[P]):
     ``decompose`` takes tensors and attributes and is written in other ops; an op without one is a prim.
     ``vjp`` names what it needs among ``g`` (the gradient of the result), ``out``, the operands and the
     attributes, and returns one gradient (or None for zero) per operand; what it does not name is not kept, so
-    one that needs only the shape of the operand ``x`` names ``x_shape``. ``broadcasts`` marks the ops whose
+    one that needs only the shape of the operand ``x`` names ``x_shape``. It may name ``wanted``, a bool for
+    each operand, to leave out gradients that nobody asked for. A composite without one is differentiated
+    through its decomposition. ``broadcasts`` marks the ops whose
     kernels serve every shape; their gradients are summed back to the operands' shapes for them.
     """
 
@@ -74,6 +76,7 @@ class Op(Generic[P]):
         return self.decompose is None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        """Run the op on the device of its operands."""
         return table.function(self.name)(*args, **kwargs)  # type: ignore[no-any-return]
 
     @property
@@ -93,12 +96,13 @@ class OpTable:
         self._owners: dict[str, str] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self._on_miss: Callable[[], None] | None = None
         self._lock = threading.RLock()
 
     def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
-        """Register ``op``. Raises ``PluginError`` naming both owners where the name is taken."""
+        """Register ``op``; again, to say whose it is. Raises ``PluginError`` where another has its name."""
         with self._lock:
-            if op.name in self._ops:
+            if self._ops.get(op.name, op) is not op:
                 raise PluginError(
                     f"op {op.name!r} of {owner!r} is already defined by {self._owners[op.name]!r};"
                     f" one of them must choose another name."
@@ -118,6 +122,10 @@ class OpTable:
         """Say how the Python function of an op is made. Called once, by the module that runs ops."""
         self._bind = make
 
+    def on_miss(self, look: Callable[[], None]) -> None:
+        """Say what may add an op that is asked for and not there: the search for plugins' ops."""
+        self._on_miss = look
+
     def function(self, name: str) -> Callable[..., Any]:
         """Return the Python function that runs the op."""
         found = self._functions.get(name)
@@ -134,6 +142,9 @@ class OpTable:
 
     def __getitem__(self, name: str) -> Op[...]:
         found = self._ops.get(name)
+        if found is None and self._on_miss is not None:
+            self._on_miss()
+            found = self._ops.get(name)
         if found is None:
             raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")
         return found

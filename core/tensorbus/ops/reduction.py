@@ -11,31 +11,17 @@ from math import prod as _product
 from typing import Any
 
 from .. import dtypes as dt
-from ..dtypes import BOOL, FLOATING, INEXACT, NUMERIC, REAL, DType
+from ..dtypes import BOOL, INEXACT, NUMERIC, REAL, DType
 from ..errors import ShapeError
-from .arithmetic import divide
+from .arithmetic import conj, divide
 from .comparison import equal
 from .elementwise import Operand, fit
-from .movement import broadcast_to, concat, flip, pad, permute_dims, reshape, slice
+from .movement import broadcast_to, concat, flip, normalize_axis, pad, permute_dims, reshape, slice
 from .op import Op, Shape, Spec, table
-from .selection import cast
+from .selection import cast, narrowed, widened
 from .transcendental import sqrt
 
 Axis = int | tuple[int, ...] | list[int] | None
-
-
-def normalize_axis(name: str, axis: int, rank: int) -> int:
-    """Return ``axis`` counted from the front. Raises ``ShapeError`` where there is no such axis."""
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-        raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
-    place = axis.__index__()
-    if not -rank <= place < rank:
-        raise ShapeError(
-            f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
-            if rank
-            else f"{name}: axis {place} was asked of a 0-dimensional tensor, which has none."
-        )
-    return place % rank
 
 
 def normalize_axes(name: str, axis: Axis, rank: int) -> tuple[int, ...]:
@@ -88,10 +74,14 @@ def reduction(
 
     def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:
         spec = specs[0]
-        if not identity and _product(spec.shape[a] for a in axis) == 0 and 0 not in reduced_shape(
-            spec.shape, axis, False
+        if (
+            not identity
+            and _product(spec.shape[a] for a in axis) == 0
+            and 0 not in reduced_shape(spec.shape, axis, False)
         ):
-            raise ShapeError(f"{name}: no elements along axis {axis} of shape {spec.shape}; it has no identity.")
+            raise ShapeError(
+                f"{name}: no elements along axis {axis} of shape {spec.shape}; it has no identity."
+            )
         return Spec(reduced_shape(spec.shape, axis, keepdims), result(spec.dtype) if result else spec.dtype)
 
     return table.add(
@@ -122,7 +112,7 @@ def _prod_vjp(g: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
     order = kept + axis
     shape = tuple(x.shape[k] for k in order)
     rows = reshape(permute_dims(x, order), (*shape[: len(kept)], _count(x.shape, axis)))
-    grads = reshape(_products_of_others(rows) * reshape(g, (*shape[: len(kept)], 1)), shape)
+    grads = reshape(conj(_products_of_others(rows)) * reshape(g, (*shape[: len(kept)], 1)), shape)
     return (permute_dims(grads, tuple(order.index(k) for k in range(len(order)))),)
 
 
@@ -139,7 +129,9 @@ def _products_of_others(rows: Any) -> Any:
     odd = slice(rows, (*none, 1), (*lead, half), step)
     others = reshape(_products_of_others(even * odd), (*lead, half, 1))
     pairs = concat([reshape(odd, (*lead, half, 1)), reshape(even, (*lead, half, 1))], axis=-1)
-    return slice(reshape(pairs * others, (*lead, 2 * half)), (*none, 0), (*lead, count), (1,) * (len(lead) + 1))
+    return slice(
+        reshape(pairs * others, (*lead, 2 * half)), (*none, 0), (*lead, count), (1,) * (len(lead) + 1)
+    )
 
 
 sum = reduction(
@@ -163,10 +155,15 @@ def _count(shape: Shape, axis: tuple[int, ...]) -> int:
     return _product(shape[a] for a in axis)
 
 
+def _mean(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    total = sum(widened(x), axis=axis, keepdims=keepdims)
+    return narrowed(total * _reciprocal(_count(x.shape, axis)), x.dtype)
+
+
 mean = reduction(
     "mean", dtypes=INEXACT,
     accumulate=lambda d: d if d.is_inexact else dt.default_float,
-    decompose=lambda x, axis, keepdims: sum(x, axis=axis, keepdims=keepdims) * _reciprocal(_count(x.shape, axis)),
+    decompose=_mean,
     vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis) * _reciprocal(_count(x_shape, axis)),),
     doc="The mean; of no elements it is NaN.",
 )  # fmt: skip
@@ -219,10 +216,11 @@ def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = 
     1.0
     """
     axes = normalize_axes("var", axis, len(x.shape))
-    centred = x - mean(x, axis=axes, keepdims=True)
+    wide = widened(x)
+    centred = wide - mean(wide, axis=axes, keepdims=True)
     count = _count(x.shape, axes) - correction
     total = sum(centred * centred, axis=axes, keepdims=keepdims)
-    return divide(total, float(count)) if count > 0 else total * float("nan")
+    return narrowed(divide(total, float(count)) if count > 0 else total * float("nan"), x.dtype)
 
 
 def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
@@ -236,7 +234,7 @@ def _scan_arguments(x: Operand, /, axis: int | None = None) -> tuple[tuple[Opera
     return (x,), {"axis": 0 if axis is None else axis}
 
 
-cumulative_sum = table.add(
+cumulative_sum: Op[...] = table.add(
     Op(
         name="cumulative_sum",
         family="scan",

@@ -36,6 +36,16 @@ cast = table.add(
 )
 
 
+def widened(x: Any) -> Any:
+    """Return ``x`` in float32 where its own dtype has too few bits to add up many elements."""
+    return cast(x, dt.float32) if getattr(x, "dtype", None) in dt.NARROW else x
+
+
+def narrowed(x: Any, dtype: DType) -> Any:
+    """Return a result that was computed on a ``widened`` operand of ``dtype`` in that dtype."""
+    return cast(x, dtype) if dtype in dt.NARROW else x
+
+
 def _where_compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
     if given[0] is not dt.bool_ and given[0] is not bool:
         raise DtypeError(f"where: the condition must be bool, got {given[0]}; compare it with something.")
@@ -53,7 +63,7 @@ def _where_arguments(
     return (condition, x, y), {}
 
 
-where = table.add(
+where: Op[...] = table.add(
     Op(
         name="where",
         family="elementwise",

@@ -1,4 +1,4 @@
-"""Ops that normalize along one axis: softmax and its logarithm; and the logarithm of a sum of exponentials."""
+"""Ops that normalize along one axis: softmax, its logarithm, and the logarithm of a sum of exponentials."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from ..dtypes import FLOATING
 from .elementwise import Operand, fit
+from .movement import normalize_axis, reshape
 from .op import Op, table
-from .movement import reshape
-from .reduction import Axis, max, normalize_axes, normalize_axis, reduced_shape, sum
-from .selection import where
+from .reduction import Axis, max, normalize_axes, reduced_shape, sum
+from .selection import narrowed, where, widened
 from .transcendental import exp, log
 
 
@@ -34,13 +34,19 @@ def _along(
 
 
 def _softmax(x: Any, axis: int) -> Any:
-    powers = exp(x - max(x, axis=axis, keepdims=True))
-    return powers / sum(powers, axis=axis, keepdims=True)
+    if not x.shape[axis]:
+        return +x
+    wide = widened(x)
+    powers = exp(wide - max(wide, axis=axis, keepdims=True))
+    return narrowed(powers / sum(powers, axis=axis, keepdims=True), x.dtype)
 
 
 def _log_softmax(x: Any, axis: int) -> Any:
-    centred = x - max(x, axis=axis, keepdims=True)
-    return centred - log(sum(exp(centred), axis=axis, keepdims=True))
+    if not x.shape[axis]:
+        return +x
+    wide = widened(x)
+    centred = wide - max(wide, axis=axis, keepdims=True)
+    return narrowed(centred - log(sum(exp(centred), axis=axis, keepdims=True)), x.dtype)
 
 
 softmax = _along(
@@ -63,7 +69,10 @@ def logsumexp(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
     1000.693
     """
     axes = normalize_axes("logsumexp", axis, len(x.shape))
-    top = max(x, axis=axes, keepdims=True).detach()
+    wide = widened(x)
+    if any(not x.shape[a] for a in axes):
+        return narrowed(log(sum(wide, axis=axes, keepdims=keepdims)), x.dtype)
+    top = max(wide, axis=axes, keepdims=True).detach()
     top = where(top - top == 0, top, 0.0)
-    total = log(sum(exp(x - top), axis=axes, keepdims=True)) + top
+    total = narrowed(log(sum(exp(wide - top), axis=axes, keepdims=True)) + top, x.dtype)
     return total if keepdims else reshape(total, reduced_shape(x.shape, axes, False))

@@ -9,13 +9,14 @@ from ..dtypes import FLOATING, INEXACT, NUMERIC
 from .arithmetic import conj
 from .comparison import equal, greater, less_equal
 from .elementwise import elementwise
+from .op import Op
 from .selection import where
 
 
 def _power_base(g: Any, x: Any, y: Any) -> Any:
-    return where(equal(y, 0), 0.0, g * conj(y * x ** (where(equal(y, 0), 1, y) - 1))) if not _is_scalar(y) else (
-        g * conj(y * x ** (y - 1)) if y != 0 else g * 0
-    )  # fmt: skip
+    if _is_scalar(y):
+        return g * conj(y * x ** (y - 1)) if y != 0 else g * 0
+    return where(equal(y, 0), 0.0, g * conj(y * x ** (where(equal(y, 0), 1, y) - 1)))
 
 
 def _power_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
@@ -64,7 +65,9 @@ log10 = elementwise(
     vjp=lambda g, x: (g / conj(x * math.log(10)),), doc="The logarithm to base 10.",
 )  # fmt: skip
 sin = elementwise("sin", dtypes=INEXACT, vjp=lambda g, x: (g * conj(cos(x)),), doc="The sine, of radians.")
-cos = elementwise("cos", dtypes=INEXACT, vjp=lambda g, x: (-g * conj(sin(x)),), doc="The cosine, of radians.")
+cos: Op[...] = elementwise(
+    "cos", dtypes=INEXACT, vjp=lambda g, x: (-g * conj(sin(x)),), doc="The cosine, of radians."
+)
 tan = elementwise(
     "tan", dtypes=INEXACT, vjp=lambda g, out: (g * conj(1 + out * out),), doc="The tangent, of radians."
 )
@@ -74,14 +77,18 @@ asin = elementwise(
 acos = elementwise(
     "acos", dtypes=INEXACT, vjp=lambda g, x: (-g / conj(sqrt(1 - x * x)),), doc="The inverse cosine."
 )
-atan = elementwise("atan", dtypes=INEXACT, vjp=lambda g, x: (g / conj(1 + x * x),), doc="The inverse tangent.")
+atan = elementwise(
+    "atan", dtypes=INEXACT, vjp=lambda g, x: (g / conj(1 + x * x),), doc="The inverse tangent."
+)
 atan2 = elementwise(
     "atan2", arity=2, dtypes=FLOATING,
     vjp=lambda g, x, y: (g * y / (x * x + y * y), -g * x / (x * x + y * y)),
     doc="The angle of the point ``(y, x)``: ``x`` is the ordinate.",
 )  # fmt: skip
 sinh = elementwise("sinh", dtypes=INEXACT, vjp=lambda g, x: (g * conj(cosh(x)),), doc="The hyperbolic sine.")
-cosh = elementwise("cosh", dtypes=INEXACT, vjp=lambda g, x: (g * conj(sinh(x)),), doc="The hyperbolic cosine.")
+cosh: Op[...] = elementwise(
+    "cosh", dtypes=INEXACT, vjp=lambda g, x: (g * conj(sinh(x)),), doc="The hyperbolic cosine."
+)
 tanh = elementwise(
     "tanh", dtypes=INEXACT, vjp=lambda g, out: (g * conj(1 - out * out),), doc="The hyperbolic tangent."
 )
@@ -89,9 +96,14 @@ asinh = elementwise(
     "asinh", dtypes=INEXACT, vjp=lambda g, x: (g / conj(sqrt(x * x + 1)),), doc="The inverse of sinh."
 )
 acosh = elementwise(
-    "acosh", dtypes=INEXACT, vjp=lambda g, x: (g / conj(sqrt(x - 1) * sqrt(x + 1)),), doc="The inverse of cosh."
+    "acosh",
+    dtypes=INEXACT,
+    vjp=lambda g, x: (g / conj(sqrt(x - 1) * sqrt(x + 1)),),
+    doc="The inverse of cosh.",
 )
-atanh = elementwise("atanh", dtypes=INEXACT, vjp=lambda g, x: (g / conj(1 - x * x),), doc="The inverse of tanh.")
+atanh = elementwise(
+    "atanh", dtypes=INEXACT, vjp=lambda g, x: (g / conj(1 - x * x),), doc="The inverse of tanh."
+)
 erf = elementwise(
     "erf", dtypes=FLOATING, vjp=lambda g, x: (g * (2 / math.sqrt(math.pi)) * exp(-x * x),),
     doc="The error function.",

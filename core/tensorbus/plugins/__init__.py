@@ -16,6 +16,7 @@ _registry = Registry()
 
 backend = _registry.backend
 known_types = _registry.known_types
+dlpack_types = _registry.dlpack_types
 host_backend = _registry.host_backend
 host_type = _registry.host_type
 status = _registry.status

@@ -63,6 +63,21 @@ class Registry:
             allowed = {claim.name for claim in self._group(DEVICES) if selection.refusal(claim) is None}
             return sorted(allowed - self._removed | set(self._late))
 
+    def dlpack_types(self) -> dict[int, str]:
+        """Return which device type reads each DLPack device code, by the manifests; imports none of them.
+
+        A manifest that is missing or wrong counts for nothing here; asking for its device says what is wrong.
+        """
+        found: dict[int, str] = {}
+        for name in self.known_types():
+            try:
+                manifest = self._select(name).manifest
+            except TensorbusError:
+                continue
+            if manifest.dlpack_type is not None and manifest.compatible:
+                found.setdefault(manifest.dlpack_type, name)
+        return found
+
     def host_backend(self) -> Backend:
         """Return the backend whose values live in host memory, by its manifest; ready.
 

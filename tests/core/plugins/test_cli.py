@@ -45,7 +45,14 @@ def test_version(site: Site) -> None:
 def test_devices(site: Site, only: dict[str, str]) -> None:
     site.install("absent", runtime=NO_CARD)
     printed = site.command("devices", environment=only)
-    for word in ("fine:0 (default)", "tb-fine 1.0", "float32", "absent", "unavailable", "OSError: no card"):
+    for word in (
+        "fine:0 (default)",
+        "tb-fine 1.0",
+        "no bool, int8",
+        "absent",
+        "unavailable",
+        "OSError: no card",
+    ):
         assert word in printed
     rows = {row["device"]: row for row in json.loads(site.command("devices", "--json", environment=only))}
     assert rows["fine:0"]["default"] is True

@@ -142,18 +142,6 @@ def test_contexts_are_local_to_threads_and_tasks(site: Site) -> None:
     )
 
 
-def test_the_default_device_is_quick(site: Site) -> None:
-    site.install("alpha", device="host = true")
-    printed = site.run(
-        """
-        import timeit
-        get_default_device()
-        print(min(timeit.repeat(get_default_device, number=20_000, repeat=5)) / 20_000)
-        """
-    )
-    assert float(printed) < 0.3e-6
-
-
 def test_streams_and_events_of_a_device_without_streams(site: Site) -> None:
     counting = RUNTIME.replace(
         "def synchronize(self, index): pass",

@@ -127,6 +127,11 @@ class Site:
         path = os.pathsep.join([str(self.folder), str(self._only)])
         return self._call([sys.executable, "-S", "-c", PRELUDE + textwrap.dedent(script)], path, environment)
 
+    def run_beside_all(self, script: str, **environment: str) -> str:
+        """Run ``script`` with everything that is installed, and this site; return its output."""
+        path = os.pathsep.join([str(self.folder), str(_package_folder("tensorbus").parent)])
+        return self._call([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], path, environment)
+
     def command(self, *arguments: str, code: int = 0, environment: Mapping[str, str] | None = None) -> str:
         """Run the command line with everything that is installed, and this site; return what it prints."""
         path = os.pathsep.join([str(self.folder), str(_package_folder("tensorbus").parent)])

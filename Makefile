@@ -1,0 +1,56 @@
+# make demo   install the workspace into .venv and train a network on every device
+# make test   everything that continuous integration checks
+# make bench  the figures of benchmarks/
+# make lint   style, types and import contracts only
+# make clean  remove .venv and what the tools left behind
+#
+# PYTHON=python3.12 chooses the interpreter (3.11 or later) that .venv is made with.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# The driver for OpenCL on the processor is published for x86-64 only.
+OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
+DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/refdev
+SOURCE := core backends plugins examples benchmarks tests
+
+.PHONY: demo test bench lint install clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/train_digits.py
+
+test: lint
+	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python examples/train_digits.py --output $(VENV)/demo.png
+
+bench: $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet '.[bench]'
+	$(BIN)/python -m benchmarks
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(SOURCE)
+	$(BIN)/ruff format --check --diff $(SOURCE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml $(wildcard core/pyproject.toml backends/*/pyproject.toml plugins/*/pyproject.toml) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --retries 8 --timeout 60 $(DISTS)
+	$(BIN)/python -m compileall -q core backends plugins
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "make: there is no '$(PYTHON)' here; name a Python 3.11 or later: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "make: $$($(PYTHON) --version) is too old; name a Python 3.11 or later: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	    { echo "make: $(PYTHON) lacks venv or pip; install them (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks demo.png
+	find $(SOURCE) -name __pycache__ -type d -prune -exec rm -rf {} +

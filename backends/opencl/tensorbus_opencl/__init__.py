@@ -1,0 +1,1 @@
+"""The OpenCL devices of tensorbus."""

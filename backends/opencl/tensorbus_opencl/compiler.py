@@ -1,0 +1,189 @@
+"""Source to launches. Programs are kept, on disk too: by source, options, device and driver."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyopencl as cl
+from tensorbus.backend_api import INDEX, DeviceError, Dialect, Late, Launch
+from tensorbus.backend_api import dtypes as dt
+
+from .folders import private_folder, write_whole
+
+if TYPE_CHECKING:
+    from .device import OpenclRuntime, Unit
+
+_FORMAT: dict[dt.DType, struct.Struct] = {
+    kind: struct.Struct(code) for kind, code in (
+        (INDEX, "q"), (dt.int8, "b"), (dt.int16, "h"), (dt.int32, "i"), (dt.int64, "q"), (dt.uint8, "B"),
+        (dt.uint16, "H"), (dt.uint32, "I"), (dt.uint64, "Q"), (dt.float32, "f"), (dt.float64, "d"),
+    )
+}  # fmt: skip
+_GROUPS = 16
+
+
+class OpenclCompiler:
+    """What the generated kernels need of OpenCL: see ``tensorbus.kernels.from_dialect.Compiler``."""
+
+    def __init__(self, runtime: OpenclRuntime) -> None:
+        self.runtime = runtime
+        self._kernels: dict[tuple[int, str], tuple[cl.Kernel, threading.Lock]] = {}
+        self._lock = threading.Lock()
+        self._codes: dict[str, int] = {}
+        self.built = 0
+
+    def dialect(self, index: int) -> Dialect:
+        """Return OpenCL C as the unit speaks it."""
+        return self.runtime.unit(index).dialect
+
+    def describe(self, index: int) -> str:
+        """Return the unit's name."""
+        return self.runtime.unit(index).name
+
+    def allocate(self, nbytes: int, index: int) -> Any:
+        """Return a block of the unit's pool."""
+        return self.runtime.units[index].pool.allocate(nbytes)
+
+    def errors(self, index: int) -> Any:
+        """Return the block in which kernels report bad indices."""
+        return self.runtime.unit(index).error_block()
+
+    def error_code(self, op: str) -> int:
+        """Return the number of an op in error reports, from 1."""
+        with self._lock:
+            code = self._codes.setdefault(op, len(self._codes) + 1)
+            self.runtime.error_names[code] = op
+        return code
+
+    def prepare(
+        self, source: str, launch: Launch, index: int
+    ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        """Return what queues the kernel with this launch's sizes."""
+        unit = self.runtime.unit(index)
+        name = launch.kernel.name
+        kernel, lock = self._kernel(unit, source, name)
+        first = len(launch.kernel.buffers)
+        fixed: list[tuple[int, bytes]] = []
+        late: list[tuple[int, Callable[[Any], bytes]]] = []
+        for at, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True), first):
+            if isinstance(value, Late):
+                late.append((at, partial(_pack, _FORMAT[param.dtype])))
+            else:
+                fixed.append((at, _pack(_FORMAT[param.dtype], value)))
+        grid, group = sizes(launch, unit.largest_group)
+        set_arg, enqueue, queue = kernel.set_arg, cl.enqueue_nd_range_kernel, unit.queue
+        # The public method tries each type of argument in turn, which takes 10 us for bytes.
+        set_bytes = getattr(kernel, "_set_arg_buf", set_arg)
+
+        def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
+            # A kernel object holds its arguments until they are queued: one thread at a time.
+            with lock:
+                for at, block in enumerate(buffers):
+                    set_arg(at, None if block is None else block.memory)
+                for at, data in fixed:
+                    set_bytes(at, data)
+                for (at, pack), value in zip(late, values, strict=True):
+                    set_bytes(at, pack(value))
+                try:
+                    enqueue(queue(), kernel, grid, group)
+                except cl.Error as error:
+                    raise DeviceError(f"{unit.name}: {name} could not be queued: {error}") from error
+
+        return run
+
+    def _kernel(self, unit: Unit, source: str, name: str) -> tuple[cl.Kernel, threading.Lock]:
+        """Return the kernel of a source, built once, and the lock that guards its arguments."""
+        key = (unit.index, source)
+        found = self._kernels.get(key)
+        if found is None:
+            with self._lock:
+                found = self._kernels.get(key)
+                if found is None:
+                    made = cl.Kernel(self._load(unit, source), name)
+                    found = self._kernels[key] = (made, threading.Lock())
+        return found
+
+    def _load(self, unit: Unit, source: str) -> cl.Program:
+        text = "\0".join(
+            (source, *unit.options, unit.device.name, unit.device.version, unit.device.driver_version)
+        )
+        folder = private_folder("programs")
+        path = folder / f"{sha256(text.encode()).hexdigest()}.bin" if folder is not None else None
+        binary = _read(path)
+        if binary is not None:
+            try:
+                return _build(cl.Program(unit.context, [unit.device], [binary]), unit)
+            except cl.Error:
+                pass  # a driver of the same version that refuses its own binary: build it again
+        self.built += 1
+        try:
+            program = _build(cl.Program(unit.context, source), unit)
+        except cl.Error as error:
+            lines = "\n".join(f"{k:4} {line}" for k, line in enumerate(source.splitlines(), 1))
+            raise DeviceError(
+                f"{unit.name}: a generated kernel does not compile.\n{error}\n{lines}"
+            ) from error
+        binaries: Any = program.get_info(cl.program_info.BINARIES)
+        if path is not None:
+            write_whole(path, sha256(binaries[0]).digest() + binaries[0])
+        return program
+
+
+def _build(program: cl.Program, unit: Unit) -> cl.Program:
+    with warnings.catch_warnings():
+        # Drivers log to every build; a failure raises.
+        warnings.simplefilter("ignore")
+        # False keeps PyOpenCL's own cache out of the way; its annotation leaves that out.
+        no_cache: Any = False
+        built: cl.Program = program.build(unit.options, devices=[unit.device], cache_dir=no_cache)
+        return built
+
+
+def _pack(form: struct.Struct, value: Any) -> bytes:
+    """Return an argument's bytes. A float beyond float32 becomes infinite, as in a conversion."""
+    try:
+        return form.pack(value)
+    except OverflowError:
+        return form.pack(math.copysign(math.inf, value))
+
+
+def _read(path: Path | None) -> bytes | None:
+    """Return a kept binary, or None where there is none or it is damaged."""
+    try:
+        data = path.read_bytes() if path is not None else b""
+    except OSError:
+        return None
+    digest, binary = data[:32], data[32:]
+    return binary if sha256(binary).digest() == digest else None
+
+
+def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the global and the local size of a launch; the first is a multiple of the second.
+
+    Groups hold whole rows where these fit, as vector units are filled from neighbours, and are few enough to
+    keep all cores busy. ``largest``: the most items that a group may have.
+    """
+    grid = launch.grid or (1,)
+    if launch.kernel.solo or not launch.grid:
+        return grid, (1,) * len(grid)
+    room = min(largest, max(prod(grid) // _GROUPS, 16))
+    if launch.tiled and min(grid[:2]) >= 16 and room >= 256:
+        group = [16, min(room // 16, grid[1])]
+    else:
+        group = []
+        for n in grid[:2]:
+            pieces = -(-n // max(room, 1))
+            group.append(-(-n // pieces))
+            room //= group[-1]
+    if len(grid) > 2:
+        group.append(max(min(room, grid[2]), 1))
+    return tuple(-(-n // g) * g for n, g in zip(grid, group, strict=True)), tuple(group)

@@ -1,0 +1,236 @@
+"""The OpenCL devices: which there are, what they can do, their queues and events."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tensorbus.backend_api import (
+    DeviceProperties,
+    DeviceUnavailableError,
+    DType,
+    IndexingError,
+    MemoryStats,
+    StridedArray,
+    Target,
+    UnsupportedDtypeError,
+    pack,
+)
+
+from . import drivers
+
+drivers.set_up()
+
+import pyopencl as cl  # noqa: E402  (the loader looks for drivers when it is imported)
+
+from .compiler import OpenclCompiler  # noqa: E402
+from .lowering import dialect  # noqa: E402
+from .memory import Block, Pool  # noqa: E402
+
+
+class Unit:
+    """One device: its context, its queues, its memory, and where its kernels report errors."""
+
+    def __init__(self, index: int, device: cl.Device) -> None:
+        self.index = index
+        self.device = device
+        self.name = f"opencl:{index} ({device.name.strip()})"
+        self.context = cl.Context([device])
+        self.default = self.new_queue()
+        self.pool = Pool(self.context, device, self.name)
+        extensions = device.extensions.split()
+        self.is_processor = bool(device.type & cl.device_type.CPU)
+        self.dialect = dialect(
+            half="cl_khr_fp16" in extensions, double="cl_khr_fp64" in extensions, target=self._target()
+        )
+        exact = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        self.options = ["-cl-std=CL1.2", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else [])]
+        self.largest_group = min(int(device.max_work_group_size), 1024 if self.is_processor else 256)
+        self._local = threading.local()
+        self._errors: Block | None = None
+        self._unread = False
+
+    def _target(self) -> Target:
+        units = self.device.max_compute_units
+        if self.is_processor:
+            return Target(groups=4 * units, items=256 * units, lanes=16, solo_rows=True)
+        return Target(groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4)
+
+    def new_queue(self) -> cl.CommandQueue:
+        """Return a new queue, in order and with times."""
+        return cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+
+    def queue(self) -> cl.CommandQueue:
+        """Return this thread's current queue."""
+        return getattr(self._local, "queue", self.default)
+
+    def use(self, queue: cl.CommandQueue | None) -> cl.CommandQueue | None:
+        """Make a queue current for this thread (None: the default one); return the one it replaces."""
+        replaced = getattr(self._local, "queue", None)
+        self._local.queue = self.default if queue is None else queue
+        return replaced
+
+    def error_block(self) -> Block:
+        """Return the block for errors; from now on it is looked at when waiting."""
+        if self._errors is None:
+            block = self.pool.allocate(24)
+            cl.enqueue_copy(self.default, block.memory, np.zeros(3, np.int64))
+            self._errors = block
+        self._unread = True
+        return self._errors
+
+    def check(self, names: dict[int, str]) -> None:
+        """Raise the first error that a kernel reported since the last look, and forget it."""
+        if not self._unread or self._errors is None:
+            return
+        self._unread = False
+        found = np.zeros(3, np.int64)
+        cl.enqueue_copy(self.default, found, self._errors.memory)
+        if found[0]:
+            cl.enqueue_copy(self.default, self._errors.memory, np.zeros(3, np.int64))
+            op = names.get(int(found[0]) & 0xFFFFFFFF, "an op")
+            raise IndexingError(
+                f"{op} on {self.name}: index {found[1]} is out of range for an axis of length {found[2]}."
+            )
+
+
+class OpenclRuntime:
+    """The T0 functions of OpenCL devices, with streams."""
+
+    def __init__(self) -> None:
+        self.units = [Unit(k, d) for k, d in enumerate(_devices())]
+        self.error_names: dict[int, str] = {}
+        self.compiler = OpenclCompiler(self)
+
+    def unit(self, index: int) -> Unit:
+        """Return one unit."""
+        return self.units[index]
+
+    def device_count(self) -> int:
+        """Return how many devices there are. Raises where there is none."""
+        return len(self.units)
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Describe one device."""
+        unit = self.units[index]
+        d = unit.device
+        return DeviceProperties(
+            name=d.name.strip(),
+            vendor=d.vendor.strip(),
+            driver=f"{d.platform.name.strip()} {d.driver_version}",
+            memory=unit.pool.total,
+            compute_units=d.max_compute_units,
+            dtypes=frozenset(unit.dialect.types),
+            extra={"version": d.version.strip(), "processor": unit.is_processor},
+        )
+
+    def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
+        """Copy C-ordered bytes into a new value."""
+        unit = self.units[index]
+        if dtype not in unit.dialect.types:
+            names = ", ".join(d.name for d in unit.dialect.types)
+            raise UnsupportedDtypeError(
+                f"{unit.name} has no {dtype}; it has {names}. Cast it before it is moved there."
+            )
+        if data.nbytes == 0:
+            return StridedArray.contiguous(None, shape, dtype)
+        block = unit.pool.allocate(data.nbytes)
+        cl.enqueue_copy(unit.queue(), block.memory, np.frombuffer(data, np.uint8), is_blocking=True)
+        return StridedArray.contiguous(block, shape, dtype)
+
+    def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
+        """Return the elements as C-ordered bytes."""
+        unit = self.units[index]
+        if value.size == 0:
+            unit.check(self.error_names)
+            return memoryview(b"")
+        packed = pack(self.compiler, value, index)
+        host: Any = np.empty(value.nbytes, np.uint8)
+        cl.enqueue_copy(unit.queue(), host, packed.buffer.memory, is_blocking=True)
+        unit.check(self.error_names)
+        return memoryview(host)
+
+    def synchronize(self, index: int) -> None:
+        """Wait for all queues' work; raise what a kernel reported."""
+        unit = self.units[index]
+        unit.queue().finish()
+        unit.default.finish()
+        unit.check(self.error_names)
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return the memory statistics of the device."""
+        return self.units[index].pool.stats()
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        """Make the peak equal to what is allocated now."""
+        pool = self.units[index].pool
+        pool.peak = pool.allocated
+
+    def create_stream(self, index: int) -> Any:
+        """Return a new queue. From now on freed memory is not reused: another queue may be at work on it."""
+        self.units[index].pool.reuse = False
+        return self.units[index].new_queue()
+
+    def use_stream(self, stream: Any, index: int) -> Any:
+        """Make ``stream`` current for this thread; return the one it replaces."""
+        return self.units[index].use(stream)
+
+    def synchronize_stream(self, stream: Any, index: int) -> None:
+        """Wait for the work in ``stream``."""
+        unit = self.units[index]
+        (stream or unit.queue()).finish()
+        unit.check(self.error_names)
+
+    def record_event(self, stream: Any, index: int) -> Any:
+        """Return a marker behind the work now in ``stream``."""
+        return cl.enqueue_marker(stream or self.units[index].queue())
+
+    def wait_event(self, event: Any, stream: Any, index: int) -> None:
+        """Make later work in ``stream`` wait for ``event``."""
+        cl.enqueue_barrier(stream or self.units[index].queue(), wait_for=[event])
+
+    def synchronize_event(self, event: Any, index: int) -> None:
+        """Block until ``event`` has been reached."""
+        event.wait()
+
+    def event_done(self, event: Any, index: int) -> bool:
+        """Return whether ``event`` has been reached."""
+        return bool(event.command_execution_status == cl.command_execution_status.COMPLETE)
+
+    def elapsed_time(self, start: Any, end: Any, index: int) -> float:
+        """Return the milliseconds between two events."""
+        cl.wait_for_events([start, end])
+        return float(end.profile.end - start.profile.end) / 1e6
+
+
+def _devices() -> list[cl.Device]:
+    """Return all devices, graphics processors first."""
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error as error:
+        raise DeviceUnavailableError(_nothing(str(error))) from error
+    found: list[cl.Device] = []
+    for platform in platforms:
+        try:
+            found += platform.get_devices()
+        except cl.Error:
+            continue
+    found = [d for d in found if d.available and d.compiler_available]
+    if not found:
+        raise DeviceUnavailableError(_nothing(f"{len(platforms)} platform(s), none with a device"))
+    return sorted(found, key=lambda d: not d.type & cl.device_type.GPU)
+
+
+def _nothing(why: str) -> str:
+    return (
+        f"no OpenCL device was found ({why}). Install the driver of your GPU, or one for the processor with"
+        f" pip install 'tensorbus-opencl[cpu]'; `clinfo` lists what the loader sees."
+    )
+
+
+@cache
+def runtime() -> OpenclRuntime:
+    """Return the runtime: one for the process."""
+    return OpenclRuntime()

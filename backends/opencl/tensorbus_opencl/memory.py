@@ -1,0 +1,127 @@
+"""Device memory: buffers that are kept for reuse, counted, and refused before the device runs out."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyopencl as cl
+from tensorbus.backend_api import MemoryStats, OutOfMemoryError
+
+LEAST = 256
+
+
+class Block:
+    """A buffer of the pool. It goes back when the last value over it is gone.
+
+    Queues run in order, so work that was queued before the block is handed out again is done with it first.
+    """
+
+    __slots__ = ("__weakref__", "memory", "nbytes", "pool")
+
+    def __init__(self, memory: cl.Buffer, nbytes: int, pool: Pool) -> None:
+        self.memory = memory
+        self.nbytes = nbytes
+        self.pool = pool
+
+    def __del__(self) -> None:
+        self.pool.free(self.memory, self.nbytes)
+
+
+class Pool:
+    """The memory of one device. Safe in many threads."""
+
+    def __init__(self, context: cl.Context, device: cl.Device, name: str) -> None:
+        self.context = context
+        self.name = name
+        self.largest = int(device.max_mem_alloc_size)
+        self.total = min(
+            int(device.global_mem_size), _process_limit() if device.host_unified_memory else 1 << 62
+        )
+        self.reuse = True
+        self._free: dict[int, list[cl.Buffer]] = {}
+        # Reentrant: the garbage collector may free a block while this thread holds the lock.
+        self._lock = threading.RLock()
+        self.allocated = self.peak = self.reserved = 0
+
+    def allocate(self, nbytes: int) -> Block:
+        """Return a buffer of at least ``nbytes``. Raises ``OutOfMemoryError``; every value stays valid."""
+        size = rounded(nbytes)
+        with self._lock:
+            kept = self._free.get(size)
+            if kept:
+                memory = kept.pop()
+                self.reserved -= size
+            else:
+                memory = self._create(nbytes, size)
+            self.allocated += size
+            if self.allocated > self.peak:
+                self.peak = self.allocated
+        return Block(memory, size, self)
+
+    def _create(self, nbytes: int, size: int) -> cl.Buffer:
+        if self.allocated + self.reserved + size > self.total:
+            self.trim()
+        if nbytes > self.largest or self.allocated + size > self.total:
+            raise self._full(nbytes)
+        for last in (False, True):
+            try:
+                return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, size)
+            except (cl.MemoryError, cl.RuntimeError, cl.LogicError) as error:
+                if last:
+                    raise self._full(nbytes) from error
+                self.trim()
+        raise AssertionError
+
+    def _full(self, nbytes: int) -> OutOfMemoryError:
+        return OutOfMemoryError(
+            f"{self.name}: no room for {nbytes:,} bytes: {self.allocated:,} of {self.total:,} are in use,"
+            f" and one value may have {self.largest:,}. Free tensors, or work in smaller pieces."
+        )
+
+    def free(self, memory: cl.Buffer, size: int) -> None:
+        """Take a buffer back: for reuse, or to the driver, which waits for the work that uses it."""
+        with self._lock:
+            self.allocated -= size
+            if self.reuse and self.reserved + size <= self.total // 4:
+                self._free.setdefault(size, []).append(memory)
+                self.reserved += size
+                return
+        memory.release()
+
+    def trim(self) -> None:
+        """Give what is kept for reuse back to the driver."""
+        with self._lock:
+            for kept in self._free.values():
+                for memory in kept:
+                    memory.release()
+            self._free.clear()
+            self.reserved = 0
+
+    def stats(self) -> MemoryStats:
+        """Return the bytes in use and kept."""
+        return MemoryStats(allocated=self.allocated, peak=self.peak, reserved=self.reserved, total=self.total)
+
+
+def rounded(nbytes: int) -> int:
+    """Return the size of the block for ``nbytes``: few sizes, so that blocks fit again.
+
+    >>> rounded(1), rounded(1000), rounded(1_100_000)
+    (256, 1024, 1179648)
+    """
+    if nbytes <= 1 << 20:
+        return max(LEAST, 1 << (nbytes - 1).bit_length())
+    step = 1 << (nbytes.bit_length() - 4)
+    return -(-nbytes // step) * step
+
+
+def _process_limit() -> int:
+    """Return the memory that this process may use, where the system limits it."""
+    for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(place).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            return int(text)
+    return 1 << 62

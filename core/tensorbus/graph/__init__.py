@@ -1,0 +1,1 @@
+"""Programs as data: ops in static single assignment."""

@@ -1,0 +1,1 @@
+"""Ready kernels that make a device small."""

@@ -1,0 +1,233 @@
+"""Kernels generated from a dialect: each op through the same code generator that compiles whole graphs.
+
+An eager call is a graph of one op, or of its decomposition. Its launches are worked out once for each pattern
+of shapes and strides; the code is compiled once for each structure, whatever the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from ..dtypes import DType
+from ..errors import UnsupportedDtypeError
+from ..graph.graph import Graph, Node
+from ..lowering.builder import Late, Launch, fit
+from ..lowering.dialect import Dialect
+from ..lowering.job import ERROR_SLOT
+from ..lowering.layout import Layout
+from ..lowering.program import ROOTS, Program, lower
+from ..lowering.pull import ELEMENTWISE
+from ..lowering.reduce import accumulator
+from ..lowering.render import render
+from ..lowering.verify import verify
+from ..ops.op import Spec
+from ..runtime import Call, Kernel, KernelTable, Shape
+from ..strided import StridedArray
+from .strided import strided_views
+
+_verified: Final[set[str]] = set()
+Run = Callable[[Sequence[Any], Sequence[int | float | bool]], None]
+MANY: Final = 256
+
+
+class Compiler(Protocol):
+    """What turns source into launches on a device, and supplies its memory. ``index`` is the unit."""
+
+    def dialect(self, index: int) -> Dialect:
+        """Return the language as the unit speaks it."""
+        ...
+
+    def describe(self, index: int) -> str:
+        """Return the unit's name, for messages."""
+        ...
+
+    def allocate(self, nbytes: int, index: int) -> Any:
+        """Return a new buffer. Raises ``OutOfMemoryError``."""
+        ...
+
+    def prepare(self, source: str, launch: Launch, index: int) -> Run:
+        """Return what runs a kernel with its grid and its static parameters.
+
+        It takes the buffers in order (None for an empty one) and the values of the parameters that are
+        ``Late``, in order.
+        """
+        ...
+
+    def errors(self, index: int) -> Any:
+        """Return the buffer that kernels report data-dependent errors in, which is looked at when waiting."""
+        ...
+
+    def error_code(self, op: str) -> int:
+        """Return the number under which kernels report errors of ``op``."""
+        ...
+
+
+def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
+    """Return the kernels of all prims, and one kernel for each of the composites named in ``fused``."""
+    views = strided_views(lambda x, index: pack(compiler, x, index))
+    names = [*ELEMENTWISE, *ROOTS, "pad", "concat", "slice_update", "gather", "iota", "full", *fused]
+    table: dict[str, Any] = dict(views)
+    for name in names:
+        table.setdefault(name, Kernel(name="generated", prepare=_Preparer(compiler)))
+    return table
+
+
+def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
+    """Return ``x`` in C order: itself where it is, else a copy."""
+    if x.is_contiguous and x.offset == 0:
+        return x
+    node = Node(op="input", spec=Spec(x.shape, x.dtype))
+    # A cast to its own dtype is a copy, and makes the node one that must be computed.
+    copy = Node(op="cast", inputs=(node,), attrs={"dtype": x.dtype}, spec=node.spec)
+    run: StridedArray = _Generated(compiler, "copy", Graph(inputs=(node,), outputs=(copy,)), [x], index).run(
+        [x]
+    )
+    return run
+
+
+class _Preparer:
+    def __init__(self, compiler: Compiler) -> None:
+        self.compiler = compiler
+
+    def __call__(self, call: Call) -> Callable[..., StridedArray]:
+        compiler, index = self.compiler, call.index
+        _check_dtypes(compiler, call)
+        known: dict[Any, _Generated] = {}
+
+        def run(*values: Any) -> StridedArray:
+            key = tuple(
+                [(v.shape, v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values]
+            )
+            found = known.get(key)
+            if found is None:
+                if len(known) >= MANY:
+                    known.clear()
+                found = known[key] = _Generated(compiler, call.op, _graph(call, values), values, index)
+            return found.run(values)
+
+        return run
+
+
+def _check_dtypes(compiler: Compiler, call: Call) -> None:
+    known = compiler.dialect(call.index).types
+    for d in (*call.dtypes, call.out_dtype, *map(accumulator, call.dtypes)):
+        if d not in known:
+            names = ", ".join(t.name for t in known)
+            raise UnsupportedDtypeError(
+                f"{call.op}: {compiler.describe(call.index)} has no {d}; it has {names}."
+                f" Cast with .to(dtype), or move to another device."
+            )
+
+
+def _graph(call: Call, values: Sequence[Any]) -> Graph:
+    """Return the graph of one call: the op itself where a schedule knows it, else its decomposition."""
+    shapes = [v.shape if type(v) is StridedArray else () for v in values]
+    specs = [Spec(s, d) for s, d in zip(shapes, call.dtypes, strict=True)]
+    if call.op in ELEMENTWISE or call.op in ROOTS or call.op in _OWN:
+        inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
+        shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
+        out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))
+        return Graph(inputs=inputs, outputs=(out,))
+    from ..capture import trace
+
+    return trace(call.op, specs, call.attrs)
+
+
+_OWN: Final = frozenset({"pad", "concat", "slice_update", "gather", "iota", "full"})
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape:
+    from ..ops.elementwise import broadcast_shapes
+
+    return broadcast_shapes(*shapes)
+
+
+class _Generated:
+    """A program bound to a device: what one pattern of operands runs."""
+
+    def __init__(self, compiler: Compiler, op: str, graph: Graph, values: Sequence[Any], index: int) -> None:
+        dialect = compiler.dialect(index)
+        layouts = [
+            Layout(k, v.shape, v.strides, 0, k if v.offset else None) if type(v) is StridedArray else None
+            for k, v in enumerate(values)
+        ]
+        program = lower(graph, layouts, dialect.target)
+        self.compiler = compiler
+        self.index = index
+        self.sizes = {
+            slot: max(size, 1) * d.itemsize if size else 0 for slot, (size, d) in program.sizes.items()
+        }
+        self.program: Program = program
+        self.out_dtype: DType = graph.outputs[0].spec.dtype
+        self.steps = [self._bind(op, step.launch, step.slots, graph, dialect) for step in program.steps]
+        self.run: Callable[[Sequence[Any]], StridedArray] = self._single() or self._many
+
+    def _bind(
+        self, op: str, launch: Launch, slots: tuple[int, ...], graph: Graph, dialect: Dialect
+    ) -> tuple[Run, tuple[int, ...], tuple[Callable[[Sequence[Any]], Any], ...]]:
+        late: list[Callable[[Sequence[Any]], Any]] = []
+        values: list[Any] = []
+        for value in launch.values:
+            if isinstance(value, Late) and value.what == "code":
+                value = self.compiler.error_code(op)
+            elif isinstance(value, Late):
+                late.append(_reader(value, graph))
+            values.append(value)
+        bound = Launch(kernel=launch.kernel, values=tuple(values), grid=launch.grid)
+        source = render(launch.kernel, dialect)
+        if source not in _verified:
+            verify(launch.kernel)
+            _verified.add(source)
+        return self.compiler.prepare(source, bound, self.index), slots, tuple(late)
+
+    def _single(self) -> Callable[[Sequence[Any]], StridedArray] | None:
+        """Return the short way for one launch into one new buffer, which most calls are."""
+        (out,) = self.program.outputs
+        if len(self.steps) != 1 or len(self.sizes) != 1 or out.slot not in self.sizes:
+            return None
+        launch, slots, late = self.steps[0]
+        compiler, index, nbytes = self.compiler, self.index, self.sizes[out.slot]
+        if ERROR_SLOT in slots:
+            return None
+        shape, strides, offset, dtype, own = out.shape, out.strides, out.offset, self.out_dtype, out.slot
+
+        def run(values: Sequence[Any]) -> StridedArray:
+            made = compiler.allocate(nbytes, index)
+            launch(
+                [made if s == own else values[s].buffer for s in slots],
+                [read(values) for read in late] if late else (),
+            )
+            return StridedArray(made, shape, strides, offset, dtype)
+
+        return run
+
+    def _many(self, values: Sequence[Any]) -> StridedArray:
+        buffers: dict[int, Any] = {k: v.buffer for k, v in enumerate(values) if type(v) is StridedArray}
+        for (launch, slots, late), frees in zip(self.steps, self.program.frees, strict=True):
+            for slot in slots:
+                if slot == ERROR_SLOT:
+                    buffers[slot] = self.compiler.errors(self.index)
+                elif slot not in buffers:
+                    buffers[slot] = (
+                        self.compiler.allocate(self.sizes[slot], self.index) if self.sizes[slot] else None
+                    )
+            launch([buffers[s] for s in slots], [read(values) for read in late])
+            for slot in frees:
+                buffers.pop(slot, None)
+        (out,) = self.program.outputs
+        return StridedArray(
+            buffers.get(out.slot), out.shape, out.strides, self._offset(out, values), self.out_dtype
+        )
+
+    @staticmethod
+    def _offset(out: Layout, values: Sequence[Any]) -> int:
+        return out.offset + (values[out.late].offset if out.late is not None else 0)
+
+
+def _reader(late: Late, graph: Graph) -> Callable[[Sequence[Any]], Any]:
+    operand, plus = late.operand, late.plus
+    if late.what == "offset":
+        return lambda values: values[operand].offset + plus
+    dtype = graph.inputs[operand].spec.dtype
+    return lambda values: fit(values[operand], dtype)

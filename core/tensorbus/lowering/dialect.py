@@ -1,0 +1,83 @@
+"""A device's C-family language, as data: its types, an expression per prim, and how it launches kernels.
+
+A template is text with ``{0}``, ``{1}`` ... for operands, ``{T}`` for the register type, ``{U}`` for the
+unsigned type of its width, ``{M}`` for one that products wrap in, ``{W}`` for its bits, ``{S}`` for the
+dtype's name and ``{f}`` for the suffix of math functions. In casts ``{T}`` is the target's type, ``{R}`` and
+``{F}`` are the type and the name of the source. The keys of ``expressions`` are the prims that the device
+computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..dtypes import DType
+from .target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRule:
+    """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
+
+    ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well. ``rounded`` brings a
+    register value ``{0}`` to the precision of the dtype where registers hold more.
+    """
+
+    storage: str
+    register: str
+    unsigned: str = ""
+    math: str = ""
+    suffix: str = ""
+    load: str = "{p}[{i}]"
+    store: str = "{p}[{i}] = {v}"
+    rounded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A function of the language that an expression calls, and the call. Written once for each dtype used."""
+
+    name: str
+    call: str
+    source: str
+
+
+Template = str | Helper
+ByKind = Mapping[str, Template]
+"""A template for each kind of operand: ``bool``, ``int``, ``uint``, ``float`` or ``index``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """All that the renderer and the schedules know of a language and the device behind it.
+
+    ``parallel`` names the item on each grid axis; without it parallel loops are written as loops.
+    ``solo_types`` stand in for ``types`` in solo kernels.
+    """
+
+    name: str
+    types: Mapping[DType, TypeRule]
+    index: TypeRule
+    expressions: Mapping[str, ByKind]
+    casts: Mapping[tuple[str, str], Template]
+    kernel: str
+    solo: str
+    buffer: str
+    constant: str = "const "
+    solo_types: Mapping[DType, TypeRule] = field(default_factory=dict)
+    parallel: tuple[str, ...] = ()
+    barrier: str = ""
+    shared: str = ""
+    unroll: str = ""
+    vector_type: str = "{T}{lanes}"
+    vector_load: Template = ""
+    vector_store: Template = ""
+    vector_store_some: Template = ""
+    splat: str = "({V})({0})"
+    report: Template = ""
+    infinity: str = "INFINITY"
+    nan: str = "NAN"
+    prologue: str = ""
+    narrow: Helper | None = None
+    target: Target = field(default_factory=Target)

@@ -1,0 +1,250 @@
+"""Loop IR to source text: one walk, with a dialect's data. The only code that writes a device's language."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..dtypes import DType, bfloat16, float16, float64, uint32, uint64
+from ..errors import TensorbusError
+from .dialect import Dialect, Template, TypeRule
+from .ir import (
+    INDEX,
+    Apply,
+    Array,
+    Assign,
+    Barrier,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Report,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+
+_NARROW = (float16, bfloat16)
+
+
+def render(kernel: Kernel, dialect: Dialect) -> str:
+    """Return the source of ``kernel``. Raises ``TensorbusError`` for what the dialect cannot say."""
+    return _Renderer(kernel, dialect).source()
+
+
+class _Renderer:
+    def __init__(self, kernel: Kernel, dialect: Dialect) -> None:
+        self.kernel = kernel
+        self.dialect = dialect
+        self.types = {**dialect.types, **dialect.solo_types} if kernel.solo else dialect.types
+        self.helpers: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.depth = 1
+        self.memory: dict[str, tuple[DType, bool]] = {b.name: (b.dtype, True) for b in kernel.buffers}
+
+    def source(self) -> str:
+        d = self.dialect
+        arguments = []
+        for b in self.kernel.buffers:
+            constant = "" if b.writes else d.constant
+            arguments.append(d.buffer.format(const=constant, T=self.rule(b.dtype).storage, name=b.name))
+        arguments += [f"const {self.rule(p.dtype).storage} {p.name}" for p in self.kernel.params]
+        self.block(self.kernel.body)
+        form = d.solo if self.kernel.solo else d.kernel
+        head = form.format(name=self.kernel.name, arguments=", ".join(arguments))
+        return "\n".join([d.prologue, *self.helpers.values(), f"{head} {{", *self.lines, "}", ""])
+
+    def rule(self, dtype: DType) -> TypeRule:
+        if dtype is INDEX:
+            return self.dialect.index
+        found = self.types.get(dtype)
+        if found is None:
+            raise TensorbusError(f"{self.dialect.name} has no {dtype}")
+        return found
+
+    def type(self, dtype: DType, lanes: int = 1) -> str:
+        register = self.rule(dtype).register
+        return register if lanes == 1 else self.dialect.vector_type.format(T=register, lanes=lanes)
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def block(self, body: Sequence[Stmt]) -> None:
+        for s in body:
+            self.statement(s)
+
+    def nested(self, body: Sequence[Stmt]) -> None:
+        self.depth += 1
+        self.block(body)
+        self.depth -= 1
+        self.line("}")
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Let():
+                const = "" if s.mutable else "const "
+                self.line(
+                    f"{const}{self.type(s.var.dtype, s.var.lanes)} {s.var.name} = {self.expr(s.value)};"
+                )
+            case Assign():
+                self.line(f"{s.var.name} = {self.expr(s.value)};")
+            case Array():
+                self.memory[s.name] = (s.dtype, False)
+                shared = f"{self.dialect.shared} " if s.space == "shared" else ""
+                self.line(f"{shared}{self.type(s.dtype)} {s.name}[{s.size}];")
+            case Store():
+                self.store(s)
+            case If():
+                self.line(f"if ({self.expr(s.condition)}) {{")
+                self.nested(s.body)
+            case For():
+                self.loop(s)
+            case Barrier():
+                self.line(f"{self.dialect.barrier};")
+            case Report():
+                values = {"code": self.expr(s.code), "value": self.expr(s.value), "limit": self.expr(s.limit)}
+                self.line(self.template(self.dialect.report, INDEX, [], p=s.buffer, **values))
+
+    def loop(self, s: For) -> None:
+        start, stop = self.expr(s.start), self.expr(s.stop)
+        index = self.dialect.index.register
+        if s.kind == "parallel" and self.dialect.parallel:
+            self.line(f"const {index} {s.var.name} = {self.dialect.parallel[s.axis]};")
+            self.line(f"if ({s.var.name} < {stop}) {{")
+        else:
+            if s.kind == "unroll" and self.dialect.unroll:
+                self.lines.append(self.dialect.unroll)
+            step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
+            self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
+        self.nested(s.body)
+
+    def store(self, s: Store) -> None:
+        dtype, outside = self.memory[s.buffer]
+        index = self.expr(s.index)
+        value = self.expr(s.value, direct=outside)
+        if s.value.lanes > 1:
+            d, keys = self.dialect, {"p": s.buffer, "i": index, "v": value, "lanes": s.value.lanes}
+            keys["B"] = self.rule(dtype).storage
+            if s.count is None:
+                self.line(self.template(d.vector_store, dtype, [], **keys) + ";")
+            else:
+                self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
+        elif outside:
+            self.line(self.rule(dtype).store.format(p=s.buffer, i=index, v=value) + ";")
+        else:
+            self.line(f"{s.buffer}[{index}] = {value};")
+
+    def template(self, given: Template, dtype: DType, args: Sequence[str], **keys: object) -> str:
+        rule = self.rule(dtype)
+        lanes = keys.get("lanes", 1)
+        names = {
+            "T": rule.register, "U": rule.unsigned, "M": self.wide(dtype), "S": dtype.name,
+            "W": 8 * dtype.itemsize, "f": rule.math,
+            "inline": "static inline ", "lanes": lanes,
+            "V": self.dialect.vector_type.format(T=rule.register, lanes=lanes),
+        }  # fmt: skip
+        names.update(keys)
+        if isinstance(given, str):
+            return given.format(*args, **names)
+        source = given.source.format(**names)
+        self.helpers[source] = source
+        return given.call.format(*args, **names)
+
+    def wide(self, dtype: DType) -> str:
+        """Return the unsigned type that products of ``dtype`` wrap in: C promotes narrower ones to int."""
+        found = self.dialect.types.get(uint32 if dtype.itemsize <= 4 else uint64)
+        return found.register if found else ""
+
+    def expr(self, e: Expr, direct: bool = False) -> str:
+        """Return an expression. ``direct``: its store rounds to the dtype's precision, so it need not."""
+        match e:
+            case Const():
+                return self.constant(e)
+            case Var():
+                return e.name
+            case Load():
+                return self.load(e)
+            case Select():
+                parts = (self.expr(e.condition), self.expr(e.then, direct), self.expr(e.other, direct))
+                return f"({parts[0]} ? {parts[1]} : {parts[2]})"
+            case Cast():
+                return self.cast(e, direct)
+            case Apply():
+                return self.apply(e, direct)
+
+    def load(self, e: Load) -> str:
+        dtype, outside = self.memory[e.buffer]
+        index = self.expr(e.index)
+        if e.lanes > 1:
+            keys = {"p": e.buffer, "i": index, "lanes": e.lanes, "B": self.rule(dtype).storage}
+            return self.template(self.dialect.vector_load, dtype, [], **keys)
+        if not outside:
+            return f"{e.buffer}[{index}]"
+        return self.rule(dtype).load.format(p=e.buffer, i=index)
+
+    def apply(self, e: Apply, direct: bool) -> str:
+        over = e.args[0].dtype if e.args else e.dtype
+        kind = "index" if over is INDEX else over.kind
+        given = self.dialect.expressions.get(e.op, {}).get(kind)
+        if given is None:
+            raise TensorbusError(f"{self.dialect.name} has no expression for {e.op!r} of {over}")
+        text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)
+        return self.rounded(text, e.dtype) if not direct else text
+
+    def rounded(self, text: str, dtype: DType) -> str:
+        rule = self.rule(dtype) if dtype in _NARROW else None
+        return self.template(rule.rounded, dtype, [text]) if rule and rule.rounded else text
+
+    def cast(self, e: Cast, direct: bool) -> str:
+        source, target = e.arg.dtype, e.dtype
+        text = self.expr(e.arg)
+        if e.lanes > 1 and e.arg.lanes == 1:
+            wide = self.dialect.vector_type.format(T=self.rule(target).register, lanes=e.lanes)
+            return self.dialect.splat.format(text, V=wide)
+        if source is target:
+            return text
+        kinds = tuple("index" if d is INDEX else d.kind for d in (source, target))
+        if target in _NARROW and source is float64 and self.dialect.narrow is not None:
+            text = self.template(self.dialect.narrow, source, [text])
+        else:
+            given = self.dialect.casts.get((kinds[0], kinds[1]))
+            if given is None:
+                raise TensorbusError(f"{self.dialect.name} has no cast from {source} to {target}")
+            if self.rule(source).register != self.rule(target).register or "bool" in kinds:
+                keys = {"R": self.rule(source).register, "F": source.name}
+                text = f"({self.template(given, target, [text], **keys)})"
+        exact = source in _NARROW and source is target
+        return text if direct or exact else self.rounded(text, target)
+
+    def constant(self, e: Const) -> str:
+        rule = self.rule(e.dtype)
+        text = self.number(e, rule)
+        if e.lanes == 1:
+            return text
+        wide = self.dialect.vector_type.format(T=rule.register, lanes=e.lanes)
+        return self.dialect.splat.format(text, V=wide)
+
+    def number(self, e: Const, rule: TypeRule) -> str:
+        if e.dtype.kind == "bool":
+            return "true" if e.value else "false"
+        if e.dtype.kind != "float":
+            whole = int(e.value)
+            if whole == -(1 << (8 * e.dtype.itemsize - 1)):
+                return f"({rule.register})({whole + 1}{rule.suffix} - 1)"
+            return f"{whole}{rule.suffix}" if whole >= 0 else f"({whole}{rule.suffix})"
+        value = float(e.value)
+        if math.isnan(value):
+            return f"({rule.register}){self.dialect.nan}"
+        if math.isinf(value):
+            return f"({'-' if value < 0 else ''}({rule.register}){self.dialect.infinity})"
+        text = self.literal(value, rule)
+        return self.rounded(text, e.dtype)
+
+    def literal(self, value: float, rule: TypeRule) -> str:
+        text = f"{abs(value)!r}{rule.suffix}"
+        return f"(-{text})" if math.copysign(1, value) < 0 else text

@@ -1,0 +1,106 @@
+"""The schedule of a running sum: serial along the axis, in chunks where that alone leaves cores idle."""
+
+from __future__ import annotations
+
+from math import prod
+
+from . import index as ix
+from .builder import Builder, literal
+from .index import ZERO
+from .ir import Apply, Assign, Cast, Expr, Load
+from .job import Job, Steps, spread
+from .reduce import TALL, Axis, Chunks, Reducer, State, accumulator, fold
+
+LEAST = 1024
+
+
+def lower_scan(job: Job, steps: Steps) -> None:
+    """Append the launches of a ``cumulative_sum``."""
+    root, operand = job.root, job.root.inputs[0]
+    shape, axis = operand.spec.shape, root.attrs["axis"]
+    if 0 in shape:
+        return
+    dtype = accumulator(operand.spec.dtype)
+    rest = tuple(n for k, n in enumerate(shape) if k != axis)
+    solo = steps.target.solo_rows and prod(shape[axis + 1 :]) < steps.target.lanes
+    wanted = steps.target.groups if solo else steps.target.items
+    count = min(-(-wanted // prod(rest)), shape[axis] // LEAST)
+    if not solo and shape[axis] >= 4 * TALL:
+        count = max(count, shape[axis] // TALL)
+    chunks = None
+    if count > 1:
+        size = -(-shape[axis] // count)
+        chunks = Chunks(axis=axis, size=size, count=-(-shape[axis] // size))
+        totals = steps.temporary(chunks.count * prod(rest), dtype)
+        _totals(job, steps, chunks, totals)
+        _offsets(steps, chunks.count, prod(rest), totals, Reducer.of("sum", dtype))
+    b = Builder("tb_cumulative_sum")
+    pull, slots = job.puller(b)
+    lengths = [pull.length(operand, k) for k in range(len(shape))]
+    others = [n for k, n in enumerate(lengths) if k != axis]
+    values = list(rest)
+    if chunks is not None:
+        others, values = [b.size("chunks", chunks.count), *others], [chunks.count, *values]
+    outer, loops = spread(b, others, values)
+    index = list(outer[1:] if chunks is not None else outer)
+    start: Expr = ZERO
+    stop: Expr = lengths[axis]
+    first: Expr = literal(0, dtype)
+    if chunks is not None:
+        size_of = b.size("chunk", chunks.size)
+        start = b.let(ix.multiply(outer[0], size_of), "start")
+        stop = b.let(ix.minimum(ix.add(start, size_of), lengths[axis]), "stop")
+        slots["totals"] = totals
+        first = Load(b.buffer("totals", dtype), ix.flatten(outer, others), dtype)
+    total = b.let(first, "acc", mutable=True)
+    with b.loop(start, stop) as i, pull.scope():
+        at = (*index[:axis], i, *index[axis:])
+        value = pull.value(operand, at)
+        value = value if value.dtype is dtype else Cast(value, dtype)
+        b.emit(Assign(total, Apply("add", (total, value), dtype)))
+        out = b.buffer("out", root.spec.dtype, writes=True)
+        b.store(
+            out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
+        )
+    steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
+
+
+def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int) -> None:
+    """Append the sum of each chunk."""
+    operand = job.root.inputs[0]
+    b = Builder("tb_cumulative_sum_totals")
+    pull, slots = job.puller(b)
+    axes = [
+        Axis(length=pull.length(operand, k), value=n, reduced=k == chunks.axis)
+        for k, n in enumerate(operand.spec.shape)
+    ]
+    reducer = Reducer.of("sum", operand.spec.dtype)
+    last = chunks.axis == len(axes) - 1
+
+    def element(index: tuple[Expr, ...]) -> State:
+        with pull.scope():
+            return reducer.element(pull.value(operand, index), ZERO)
+
+    def keep(index: tuple[Expr, ...], state: State) -> None:
+        lengths = [b.size("chunks", chunks.count), *(a.length for a in axes if not a.reduced)]
+        b.store(b.buffer("totals", reducer.dtypes[0], writes=True), ix.flatten(index, lengths), state[0])
+
+    solo = last and steps.target.solo_rows
+    loops = fold(b, reducer, axes, element, keep, chunks, steps.target.lanes if solo else 1)
+    steps.add(b.finish(loops, solo=solo), {**slots, "totals": totals})
+
+
+def _offsets(steps: Steps, count: int, width: int, totals: int, reducer: Reducer) -> None:
+    """Append what turns the chunks' sums, in place, into the sums of all chunks before each."""
+    b = Builder("tb_cumulative_sum_offsets")
+    dtype = reducer.dtypes[0]
+    row = b.size("n0", width)
+    (column,), loops = spread(b, [row], [width])
+    b.buffer("totals", dtype, writes=True)
+    total = b.let(reducer.start()[0], "acc", mutable=True)
+    with b.loop(ZERO, b.size("chunks", count)) as k:
+        at = b.let(ix.flatten((k, column), (b.size("chunks", count), row)), "at")
+        own = b.let(Load("totals", at, dtype), "own")
+        b.store("totals", at, total)
+        b.emit(Assign(total, Apply("add", (total, own), dtype)))
+    steps.add(b.finish(loops), {"totals": totals})

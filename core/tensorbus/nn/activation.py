@@ -1,0 +1,102 @@
+"""Activations as modules, so that they can stand in a ``Sequential``."""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+from ..tensor import Tensor
+from . import functional
+from .module import Module
+
+
+class ReLU(Module):
+    """``max(x, 0)``. With ``inplace`` the input then holds the result too.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.ReLU()(tb.asarray([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of ``x``."""
+        return _also_in(x, functional.relu(x), self.inplace)
+
+    def extra_repr(self) -> str:
+        """Return the setting where it is on."""
+        return "inplace=True" if self.inplace else ""
+
+
+class SiLU(Module):
+    """``x * sigmoid(x)`` (Hendrycks and Gimpel 2016; Elfwing, Uchibe, Doya 2017)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of ``x``."""
+        return _also_in(x, functional.silu(x), self.inplace)
+
+    def extra_repr(self) -> str:
+        """Return the setting where it is on."""
+        return "inplace=True" if self.inplace else ""
+
+
+class GELU(Module):
+    """The Gaussian error linear unit: exact, or by its approximation with ``approximate="tanh"``."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ArgumentError(f"GELU: approximate must be 'none' or 'tanh', got {approximate!r}.")
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of ``x``."""
+        out: Tensor = functional.gelu(x, self.approximate)
+        return out
+
+    def extra_repr(self) -> str:
+        """Return the setting."""
+        return f"approximate={self.approximate!r}"
+
+
+class Sigmoid(Module):
+    """The logistic function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of ``x``."""
+        return functional.sigmoid(x)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of ``x``."""
+        return functional.tanh(x)
+
+
+class Softmax(Module):
+    """``exp(x)`` divided by its sum along ``dim``."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the shares, which add up to 1 along ``dim``."""
+        return functional.softmax(x, self.dim)
+
+    def extra_repr(self) -> str:
+        """Return the axis."""
+        return f"dim={self.dim}"
+
+
+def _also_in(x: Tensor, out: Tensor, inplace: bool) -> Tensor:
+    if inplace:
+        x.rebind(out)
+    return out

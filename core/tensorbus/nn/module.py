@@ -1,0 +1,315 @@
+"""``Module``: parameters, buffers and submodules under one roof, with PyTorch's names and meaning.
+
+Moving or loading a module changes what its cells hold, never the cells themselves: an optimizer or another
+module that shares a parameter goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Self
+
+from .. import dtypes as dt
+from ..device import device
+from ..dtypes import DType
+from ..errors import DtypeError
+from ..ops.creation import zeros_like
+from ..tensor import Tensor
+from .parameter import Parameter, hold
+from .state import LoadResult, load_state, named_state
+
+_TABLES: Final = ("_parameters", "_buffers", "_modules")
+
+
+def _no_forward(self: Module, *args: Any, **kwargs: Any) -> Any:
+    """Compute the module's result. Every module supplies its own."""
+    raise NotImplementedError(f"{type(self).__name__} has no forward(); define what it computes.")
+
+
+class Module:
+    """Base of all models and layers: assign parameters and modules in ``__init__``, write ``forward``.
+
+    >>> import tensorbus as tb
+    >>> class Scale(tb.nn.Module):
+    ...     def __init__(self) -> None:
+    ...         super().__init__()
+    ...         self.factor = tb.nn.Parameter(tb.ones((1,)))
+    ...
+    ...     def forward(self, x):
+    ...         return x * self.factor
+    >>> [name for name, _ in Scale().named_parameters()]
+    ['factor']
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _transient: set[str]
+    forward: Callable[..., Any] = _no_forward
+
+    def __init__(self) -> None:
+        # Into __dict__ directly: __setattr__ below reads these very entries.
+        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={}, _transient=set())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what ``forward`` returns."""
+        return self.forward(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        for table in _TABLES:
+            found = self.__dict__.get(table, ())
+            if name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        tables = [self.__dict__.get(table) for table in _TABLES]
+        kinds: tuple[type, ...] = (Parameter, Tensor, Module)
+        home = 0 if isinstance(value, Parameter) else 2 if isinstance(value, Module) else None
+        if home is not None:
+            if tables[home] is None:
+                raise AttributeError(
+                    f"call super().__init__() in {type(self).__name__} before assigning {name!r}."
+                )
+            self.__dict__.pop(name, None)
+            for place, table in enumerate(tables):
+                if table is not None and place != home:
+                    table.pop(name, None)
+            self._table(home)[name] = value
+            return
+        for table, kind in zip(tables, kinds, strict=True):
+            if table is not None and name in table:
+                if value is not None and not isinstance(value, kind):
+                    raise TypeError(
+                        f"{type(self).__name__}.{name} holds a {kind.__name__} or None, got"
+                        f" {type(value).__name__};"
+                        f" assign such a one, or delete the attribute first."
+                    )
+                table[name] = value
+                return
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for table in _TABLES:
+            if name in self.__dict__.get(table, ()):
+                del self.__dict__[table][name]
+                self._transient.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(
+            {*super().__dir__(), *(name for table in _TABLES for name in self.__dict__.get(table, ()))}
+        )
+
+    def _table(self, place: int) -> dict[str, Any]:
+        table: dict[str, Any] = self.__dict__[_TABLES[place]]
+        return table
+
+    def _check_name(self, what: str, name: str) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(
+                f"call super().__init__() in {type(self).__name__} before registering {name!r}."
+            )
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {what} is a string, got {type(name).__name__}.")
+        if not name or "." in name:
+            raise KeyError(f"the name of a {what} is not empty and has no dot, got {name!r}.")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or a place for one (None). ``KeyError`` where the name is taken."""
+        self._register(0, "parameter", name, param, Parameter)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is not learned; one that is not ``persistent`` stays out of state dicts."""
+        self._register(1, "buffer", name, tensor, Tensor)
+        if persistent:
+            self._transient.discard(name)
+        else:
+            self._transient.add(name)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule. ``KeyError`` where the name is taken."""
+        self._register(2, "module", name, module, Module)
+
+    add_module = register_module
+
+    def _register(self, place: int, what: str, name: str, value: Any, kind: type) -> None:
+        self._check_name(what, name)
+        if name not in self._table(place) and hasattr(self, name):
+            raise KeyError(f"{type(self).__name__} already has an attribute {name!r}; choose another name.")
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"a {what} is a {kind.__name__} or None, got {type(value).__name__}.")
+        self._table(place)[name] = value
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield this module and all below it with their dotted names, each module once."""
+        yield from self._walk(prefix, set())
+
+    def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
+
+    def modules(self) -> Iterator[Module]:
+        """Yield this module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Yield the modules directly below, each once."""
+        seen: set[int] = set()
+        for name, child in self._modules.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """Yield the modules directly below, each once."""
+        return (child for _, child in self.named_children())
+
+    def _named(self, place: int, prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+            for name, cell in module._table(place).items():
+                if cell is not None and id(cell) not in seen:
+                    seen.add(id(cell))
+                    yield (f"{path}.{name}" if path else name), cell
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """Yield parameters with their dotted names, each once."""
+        return self._named(0, prefix, recurse)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Yield parameters, each once."""
+        return (cell for _, cell in self._named(0, "", recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """Yield buffers with their dotted names, each once."""
+        return self._named(1, prefix, recurse)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yield buffers, each once."""
+        return (cell for _, cell in self._named(1, "", recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """Return the module of a dotted name. Raises ``AttributeError`` where there is none."""
+        found: Any = self
+        for name in target.split(".") if target else ():
+            found = getattr(found, name)
+            if not isinstance(found, Module):
+                raise AttributeError(f"{type(self).__name__}: {name!r} in {target!r} is no module.")
+        return found  # type: ignore[no-any-return]
+
+    def get_parameter(self, target: str) -> Parameter:
+        """Return the parameter of a dotted name. Raises ``AttributeError`` where there is none."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._parameters.get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no parameter {target!r}.")
+        return found
+
+    def apply(self, fn: Callable[[Module], object]) -> Self:
+        """Call ``fn`` on every module below and then on this one; return this one."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode here and below: dropout drops, batch normalization gathers statistics."""
+        if not isinstance(mode, bool):
+            raise TypeError(f"train: the mode is a bool, got {mode!r}.")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Set evaluation mode: ``train(False)``."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Make every parameter require a gradient, or none."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or make them zeros."""
+        zero_grad(self.parameters(), set_to_none)
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move to another device, another floating-point dtype, or both; return the module.
+
+        Integers keep their dtype.
+
+        ``m.to("opencl")``, ``m.to(tb.bfloat16)``, ``m.to(device, dtype)``, ``m.to(tensor)``. Where one tensor
+        cannot move, none does. Raises ``DtypeError`` for a dtype that is not floating-point.
+        """
+        where, dtype = _target(*args, **kwargs)
+        cells = list({id(c): c for c in (*self.parameters(), *self.buffers())}.values())
+        values = [c.detach().to(device=where, dtype=dtype if c.dtype.is_inexact else None) for c in cells]
+        for cell, value in zip(cells, values, strict=True):
+            hold(cell, value)
+        return self
+
+    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
+        """Return parameters and persistent buffers by dotted name, with the values of now."""
+        return {name: cell.detach() for name, cell in named_state(self, prefix)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> LoadResult:
+        """Take over the values of ``state_dict``, in each parameter's own dtype and on its own device.
+
+        Returns the missing and the unexpected keys, which must be none where ``strict``. Raises
+        ``StateError`` naming every key that is missing, unexpected or of a wrong shape, and then has changed
+        nothing.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"load_state_dict: a dict of tensors is needed, got {type(state_dict).__name__}.")
+        return load_state(self, state_dict, strict)
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows of this module between its brackets."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        below = [f"({name}): {_indented(repr(child))}" for name, child in self._modules.items()]
+        if not below and len(lines) <= 1:
+            return f"{type(self).__name__}({extra})"
+        return f"{type(self).__name__}(\n  " + "\n  ".join([*lines, *below]) + "\n)"
+
+
+def zero_grad(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Forget gradients, or make them zeros."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is not None:
+            parameter.grad = None if set_to_none else zeros_like(gradient)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
+def _target(*args: Any, device: Any = None, dtype: DType | str | None = None) -> tuple[Any, DType | None]:
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, DType) or (isinstance(arg, str) and arg in dt.BY_NAME):
+            dtype = arg
+        elif arg is not None:
+            device = arg
+    kind = None if dtype is None else dt.dtype(dtype)
+    if kind is not None and not kind.is_inexact:
+        raise DtypeError(f"a module is moved to a floating-point or complex dtype, got {kind}.")
+    return _device(device), kind
+
+
+def _device(spec: Any) -> Any:
+    return None if spec is None else device(spec)

@@ -1,0 +1,58 @@
+"""``Parameter``: a tensor that a module learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd import no_grad
+from ..tensor import Leaf, Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that modules list among their parameters; it requires a gradient unless told otherwise.
+
+    It is a cell of its own: changing ``data`` later does not change the parameter. Raises ``TypeError`` for
+    ``data`` that is no tensor, ``AutogradError`` for a dtype that has no derivative.
+
+    >>> import tensorbus as tb
+    >>> weight = tb.nn.Parameter(tb.ones((2, 3)))
+    >>> weight.requires_grad, weight.is_leaf, isinstance(weight, tb.Tensor)
+    (True, True, True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data: Tensor, requires_grad: bool = True) -> Parameter:
+        """Make the cell; there is no ``__init__``, so that copies need no arguments."""
+        if not isinstance(data, Tensor):
+            raise TypeError(
+                f"a Parameter is made from a tensor, got {type(data).__name__}; use tensorbus.asarray."
+            )
+        made = object.__new__(cls)
+        made._value, made._vtype, made._node = data._value, data._vtype, None
+        if requires_grad:
+            made.requires_grad_()
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        return type(self)(self.detach(), self.requires_grad)
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"
+
+
+def hold(cell: Tensor, value: Tensor) -> None:
+    """Make ``cell`` hold ``value``, of any dtype and device, and stay the same object.
+
+    Whoever refers to the cell, an optimizer above all, keeps working. A gradient moves along.
+    """
+    node = cell._node
+    gradient = None
+    if isinstance(node, Leaf) and node.grad is not None and node.grad._vtype is not value._vtype:
+        with no_grad():
+            gradient = node.grad.to(value.device, value.dtype)
+    cell._value, cell._vtype = value._value, value._vtype
+    if gradient is not None:
+        node.grad = gradient
+    elif node is not None and not isinstance(node, Leaf):
+        cell._node = value._node

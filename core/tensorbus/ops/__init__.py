@@ -1,0 +1,1 @@
+"""What operations mean: a file for each family."""

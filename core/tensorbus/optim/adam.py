@@ -1,0 +1,107 @@
+"""Adam, and Adam with weight decay apart from the gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ops.arithmetic import maximum
+from ..ops.creation import zeros, zeros_like
+from ..ops.transcendental import expm1, sqrt
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer, Parameters, State, at_least
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015), or with ``amsgrad`` the variant of Reddi, Kale, Kumar 2018.
+
+    ``weight_decay`` is added to the gradient. With ``capturable`` the count of steps is a tensor on the
+    parameter's device, so that a captured step can be run again. Raises ``ArgumentError`` for settings out of
+    range.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([2.0]).requires_grad_()
+    >>> optimizer = tb.optim.Adam([x], lr=0.5)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 4)
+    1.5
+    """
+
+    decoupled = False
+
+    def __init__(
+        self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
+        capturable: bool = False,
+    ) -> None:  # fmt: skip
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "capturable": capturable,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def check(self, group: Group) -> None:
+        """Raise ``ArgumentError`` for settings that are out of range."""
+        name = type(self).__name__
+        at_least(name, 0, **{k: group[k] for k in ("lr", "eps", "weight_decay")})
+        betas = group["betas"]
+        if len(betas) != 2 or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in betas):
+            raise ArgumentError(f"{name}: betas are two numbers in [0, 1), got {betas!r}.")
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return the parameter less the averaged gradient, over the root of its averaged square."""
+        beta1, beta2 = group["betas"]
+        decay, lr = group["weight_decay"], group["lr"]
+        if not state:
+            state["step"] = zeros((), device=parameter.device) if group["capturable"] else 0
+            state["exp_avg"] = state["exp_avg_sq"] = zeros_like(parameter)
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"] = state["exp_avg_sq"]
+        step = state["step"] = state["step"] + 1
+        if decay and not self.decoupled:
+            gradient = gradient + parameter * decay
+        average = state["exp_avg"] * beta1 + gradient * (1 - beta1)
+        square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
+        state["exp_avg"], state["exp_avg_sq"] = average, square
+        if group["amsgrad"]:
+            square = state["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
+        # The correction of the second moment, a number, goes into eps and the step: one op less on every
+        # element.
+        correction = _gathered(beta2, step) ** 0.5
+        floor, rate = correction * group["eps"], correction * lr / _gathered(beta1, step)
+        if isinstance(step, Tensor):
+            floor, rate = floor.to(parameter.dtype), rate.to(parameter.dtype)
+        change = average / (sqrt(square) + floor) * rate
+        kept: Tensor = parameter * (1 - lr * decay) if decay and self.decoupled else parameter
+        moved: Tensor = kept - change
+        return moved
+
+
+def _gathered(beta: float, step: Any) -> Any:
+    """Return ``1 - beta**step``, the weight that an average has gathered; precise in float32 too."""
+    if isinstance(step, Tensor) and beta > 0:
+        return -expm1(step * math.log(beta))
+    return 1 - beta**step
+
+
+class AdamW(Adam):
+    """Adam whose weight decay shrinks parameters and leaves gradients alone (Loshchilov and Hutter 2019).
+
+    >>> import tensorbus as tb
+    >>> model = tb.nn.Linear(3, 1)
+    >>> optimizer = tb.optim.AdamW(model.parameters(), lr=1e-2)
+    >>> model(tb.ones((2, 3))).sum().backward()
+    >>> optimizer.step()
+    """
+
+    decoupled = True
+
+    def __init__(
+        self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+        capturable: bool = False,
+    ) -> None:  # fmt: skip
+        more = {"maximize": maximize, "capturable": capturable}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **more)

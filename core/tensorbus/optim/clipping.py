@@ -1,0 +1,57 @@
+"""Keeping gradients small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ..autograd import no_grad
+from ..errors import ArgumentError, AutogradError
+from ..ops.arithmetic import abs, minimum
+from ..ops.creation import zeros
+from ..ops.movement import stack
+from ..ops.reduction import max, sum
+from ..tensor import Tensor
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scale all gradients so that their joint norm is at most ``max_norm``; return the norm they had.
+
+    Nothing is read back to the host unless ``error_if_nonfinite``, which raises ``AutogradError`` for a norm
+    that is infinite or NaN. Parameters without a gradient count for nothing. Pascanu, Mikolov, Bengio 2013.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([3.0, 4.0]).requires_grad_()
+    >>> (x * x).sum().backward()
+    >>> tb.optim.clip_grad_norm_([x], 1.0).item()
+    10.0
+    """
+    if not norm_type > 0:
+        raise ArgumentError(f"clip_grad_norm_: norm_type must be > 0, or inf, got {norm_type!r}.")
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(p, p.grad) for p in given if p.grad is not None]
+    if not pairs:
+        return zeros(())
+    with no_grad():
+        home = pairs[0][1]
+        norms = stack([_norm(g, norm_type).to(home.device, home.dtype) for _, g in pairs])
+        total = _norm(norms, norm_type)
+        if error_if_nonfinite and not math.isfinite(float(total)):
+            raise AutogradError(
+                f"clip_grad_norm_: the gradients' norm is {float(total)}, so they cannot be clipped."
+            )
+        factor = minimum(max_norm / (total + 1e-6), 1.0)
+        for parameter, gradient in pairs:
+            parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
+    return total
+
+
+def _norm(x: Tensor, kind: float) -> Tensor:
+    if kind == math.inf:
+        return max(abs(x))
+    if kind == 2:
+        return sum(x * x) ** 0.5
+    return sum(abs(x) ** kind) ** (1 / kind)

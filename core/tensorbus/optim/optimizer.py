@@ -1,0 +1,191 @@
+"""``Optimizer``: parameter groups, state for each parameter, and a step that rebinds cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..autograd import enable_grad, no_grad
+from ..errors import ArgumentError, StateError
+from ..ops.creation import zeros_like
+from ..tensor import Tensor
+
+Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+Group = dict[str, Any]
+State = dict[str, Any]
+
+
+def at_least(optimizer: str, least: float, **settings: Any) -> None:
+    """Raise ``ArgumentError`` for a setting that is no number or below ``least``."""
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+            raise ArgumentError(f"{optimizer}: {name} must be a number >= {least}, got {value!r}.")
+
+
+class Optimizer:
+    """Base of optimizers: what PyTorch's is, with the same groups, state and state dicts.
+
+    ``params`` are tensors, pairs of name and tensor, or dicts of ``"params"`` and the settings that differ
+    from ``defaults``. A subclass writes ``update(parameter, gradient, state, group)``, which runs without
+    recording history and returns the parameter's next value. Raises ``ArgumentError`` for no parameters, one
+    given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
+    """
+
+    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError(
+                f"{type(self).__name__}: params is an iterable of tensors, got one tensor; put it in a list."
+            )
+        self.defaults = defaults
+        self.state: dict[Tensor, State] = {}
+        self.param_groups: list[Group] = []
+        given: list[Any] = list(params)
+        if not given:
+            raise ArgumentError(f"{type(self).__name__}: no parameters to optimize were given.")
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: Any) -> None:
+        """Add parameters with settings of their own; what is not set is as in ``defaults``."""
+        name = type(self).__name__
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise TypeError(f"{name}: a parameter group is a dict with 'params', got {param_group!r}.")
+        given = param_group["params"]
+        listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
+        named = bool(listed) and isinstance(listed[0], tuple)
+        tensors = [pair[1] for pair in listed] if named else listed
+        taken = {id(p) for group in self.param_groups for p in group["params"]}
+        for place, parameter in enumerate(tensors):
+            if not isinstance(parameter, Tensor):
+                raise TypeError(
+                    f"{name}: parameter {place} is a {type(parameter).__name__}, and must be a tensor."
+                )
+            if not parameter.is_leaf:
+                raise ArgumentError(
+                    f"{name}: parameter {place} is the result of an op; only leaves are optimized."
+                )
+            if id(parameter) in taken:
+                raise ArgumentError(
+                    f"{name}: parameter {place} of shape {parameter.shape} was already given."
+                )
+            taken.add(id(parameter))
+        group = {**self.defaults, **param_group, "params": tensors}
+        if named:
+            group["param_names"] = [pair[0] for pair in listed]
+        self.check(group)
+        self.param_groups.append(group)
+
+    def check(self, group: Group) -> None:
+        """Raise ``ArgumentError`` for settings that are out of range. Subclasses supply it."""
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return the parameter's next value. Subclasses supply it."""
+        raise NotImplementedError(f"{type(self).__name__} has no update(); write how a parameter changes.")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or make them zeros."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad = None if set_to_none else zeros_like(parameter.grad)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change every parameter that has a gradient; return what ``closure`` (run first) returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    if gradient is not None:
+                        state = self.state.setdefault(parameter, {})
+                        follow(parameter, state)
+                        if group.get("maximize"):
+                            gradient = -gradient
+                        parameter.rebind(self.update(parameter, gradient, state, group))
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return state and groups, parameters numbered in order: data and tensors, fit for ``tb.save``."""
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                numbers[id(parameter)] = len(numbers)
+            groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
+        state = {
+            numbers[id(parameter)]: {
+                k: v.detach() if isinstance(v, Tensor) else v for k, v in entries.items()
+            }
+            for parameter, entries in self.state.items()
+        }
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Take over state and settings, with tensors in each parameter's dtype and on its device.
+
+        Raises ``StateError`` where the groups are of other sizes, or a state has another shape than its
+        parameter, and then has changed nothing.
+        """
+        name = type(self).__name__
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            raise StateError(f"{name}: a state dict has 'state' and 'param_groups'.")
+        saved = state_dict["param_groups"]
+        sizes = (
+            [len(group["params"]) for group in self.param_groups],
+            [len(group["params"]) for group in saved],
+        )
+        if sizes[0] != sizes[1]:
+            raise StateError(
+                f"{name}: the state dict has groups of {sizes[1]} parameters, and the optimizer of"
+                f" {sizes[0]}."
+            )
+        groups = []
+        of: dict[Any, Tensor] = {}
+        for own, other in zip(self.param_groups, saved, strict=True):
+            of.update(zip(other["params"], own["params"], strict=True))
+            group = {**self.defaults, **other, "params": own["params"]}
+            if "param_names" in own:
+                group["param_names"] = own["param_names"]
+            self.check(group)
+            groups.append(group)
+        state = {}
+        for number, entries in state_dict["state"].items():
+            if number not in of:
+                raise StateError(
+                    f"{name}: the state dict has state of parameter {number!r}, which no group names."
+                )
+            state[of[number]] = {k: _fitted(name, number, k, v, of[number]) for k, v in entries.items()}
+        self.state, self.param_groups = state, groups
+
+    def __repr__(self) -> str:
+        lines = []
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {k}: {v}" for k, v in sorted(group.items()) if k not in ("params", "param_names")]
+        return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def follow(parameter: Tensor, state: State) -> None:
+    """Move state after a parameter whose module was moved to another device or dtype since."""
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value._vtype is not parameter._vtype:
+            if name != "step":
+                state[name] = value.to(parameter.device, parameter.dtype)
+            elif value.device != parameter.device:
+                state[name] = value.to(parameter.device)
+
+
+def _fitted(optimizer: str, number: Any, name: str, value: Any, parameter: Tensor) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if name == "step":
+        return value.detach().to(parameter.device)
+    if value.shape != parameter.shape:
+        raise StateError(
+            f"{optimizer}: {name!r} of parameter {number} has shape {value.shape}, and the parameter"
+            f" {parameter.shape}."
+        )
+    return value.detach().to(parameter.device, parameter.dtype)

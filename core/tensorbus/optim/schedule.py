@@ -1,0 +1,85 @@
+"""Learning rates that change with time: call ``step()`` once an epoch, after the optimizer's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ArgumentError, StateError
+from .optimizer import Optimizer
+
+
+class LRScheduler:
+    """Base of schedules. A subclass writes ``rate(base, epoch)``: the rate in an epoch, from 0 on."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = 0
+        self._set()
+
+    def rate(self, base: float, epoch: int) -> float:
+        """Return the learning rate in ``epoch`` of a group that began with ``base``."""
+        raise NotImplementedError(f"{type(self).__name__} has no rate(); write how the rate changes.")
+
+    def step(self) -> None:
+        """Go to the next epoch and set the rates of all groups."""
+        self.last_epoch += 1
+        self._set()
+
+    def _set(self) -> None:
+        base: float
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = self.rate(base, self.last_epoch)
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rate of each group."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch and the rates that groups began with."""
+        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go to where another schedule was. Raises ``StateError`` for another number of groups."""
+        if len(state_dict["base_lrs"]) != len(self.base_lrs):
+            raise StateError(
+                f"{type(self).__name__}: the state has {len(state_dict['base_lrs'])} groups, and the"
+                f" optimizer"
+                f" {len(self.base_lrs)}."
+            )
+        self.last_epoch, self.base_lrs = state_dict["last_epoch"], list(state_dict["base_lrs"])
+        self._set()
+
+
+class StepLR(LRScheduler):
+    """Multiply the rate by ``gamma`` every ``step_size`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+        if step_size < 1:
+            raise ArgumentError(f"StepLR: step_size must be >= 1, got {step_size!r}.")
+        self.step_size = step_size
+        self.gamma = gamma
+        super().__init__(optimizer)
+
+    def rate(self, base: float, epoch: int) -> float:
+        """Return the learning rate in ``epoch``."""
+        return base * self.gamma ** (epoch // self.step_size)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Lower the rate to ``eta_min`` along half a cosine in ``T_max`` epochs (Loshchilov and Hutter 2017)."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - PyTorch's name
+        if T_max < 1:
+            raise ArgumentError(f"CosineAnnealingLR: T_max must be >= 1, got {T_max!r}.")
+        self.T_max = T_max
+        self.eta_min = eta_min
+        super().__init__(optimizer)
+
+    def rate(self, base: float, epoch: int) -> float:
+        """Return the learning rate in ``epoch``."""
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2

@@ -1,0 +1,158 @@
+"""Generators, and numbers drawn from them: one stream for one seed on every device.
+
+A generator is a seed and a position in the stream of ``random_bits``; drawing steps over what was handed out.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from . import dtypes as dt
+from .dtypes import DType
+from .errors import DtypeError, ShapeError
+from .interchange import asarray
+from .ops.comparison import bitwise_right_shift, less
+from .ops.creation import DeviceLike, check_shape
+from .ops.movement import as_shape
+from .ops.op import Shape
+from .ops.random import random_bits
+from .ops.selection import cast
+from .ops.transcendental import cos, log, sqrt
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+class Generator:
+    """A stream of random numbers: a seed and a position. Safe to share between threads.
+
+    >>> import tensorbus as tb
+    >>> first, second = (tb.uniform((2,), generator=tb.Generator(0)) for _ in range(2))
+    >>> first.tolist() == second.tolist()
+    True
+    """
+
+    __slots__ = ("_lock", "_position", "_seed")
+
+    def __init__(self, seed: int = 0) -> None:
+        self._lock = threading.Lock()
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of ``seed`` (64 bits count) from its beginning."""
+        self._seed = int(seed) & 0xFFFFFFFFFFFFFFFF
+        self._position = 0
+        return self
+
+    def get_state(self) -> tuple[int, int]:
+        """Return the seed and the position, for ``set_state``."""
+        return self._seed, self._position
+
+    def set_state(self, state: tuple[int, int]) -> None:
+        """Go to a position that ``get_state`` returned."""
+        self._seed, self._position = int(state[0]), int(state[1])
+
+    def advance(self, words: int) -> tuple[int, int]:
+        """Return the seed and the first block of the next ``words`` words, and step over them."""
+        with self._lock:
+            first = self._position
+            self._position += -(-words // 4)
+        return self._seed, first
+
+
+default_generator: Final = Generator(0)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the stream that every random function draws from unless it is handed another generator."""
+    return default_generator.manual_seed(seed)
+
+
+def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
+    state = (generator or default_generator).advance(prod(check_shape("random", shape)))
+    return random_bits(asarray(list(state), dtype=dt.uint64, device=device), shape)
+
+
+def _floating(name: str, dtype: DType | str | None) -> DType:
+    kind = dt.default_float if dtype is None else dt.dtype(dtype)
+    if not kind.is_floating:
+        raise DtypeError(f"{name}: a floating-point dtype is needed, got {kind}.")
+    return kind
+
+
+_BITS: Final = {dt.float16: 11, dt.bfloat16: 8, dt.float8_e4m3fn: 4, dt.float8_e5m2: 3}
+"""How many bits of a fraction the narrow dtypes hold: more would round up to 1."""
+
+
+def _unit(shape: Shape, device: DeviceLike, generator: Generator | None, bits: int = 24) -> Tensor:
+    """Multiples of ``2**-bits`` in [0, 1): the same float32 on every device."""
+    return cast(bitwise_right_shift(_words(shape, device, generator), 32 - bits), dt.float32) * 2.0**-bits
+
+
+def uniform(
+    shape: int | tuple[int, ...], /, low: float = 0.0, high: float = 1.0, *, dtype: DType | str | None = None,
+    device: DeviceLike = None, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return numbers spread evenly over ``[low, high)``, from 24 random bits each, fewer for narrow dtypes.
+
+    Between other limits than 0 and 1 the largest of them may be rounded to ``high``.
+    """
+    kind = _floating("uniform", dtype)
+    unit = _unit(as_shape("uniform", shape), device, generator, _BITS.get(kind, 24))
+    spread = unit if (low, high) == (0.0, 1.0) else unit * (high - low) + low
+    return spread if kind is dt.float32 else cast(spread, kind)
+
+
+def normal(
+    shape: int | tuple[int, ...], /, mean: float = 0.0, std: float = 1.0, *, dtype: DType | str | None = None,
+    device: DeviceLike = None, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return normally distributed numbers (Box and Muller 1958, two words for each)."""
+    kind = _floating("normal", dtype)
+    size = as_shape("normal", shape)
+    pairs = _unit((2, *size), device, generator)
+    radius = sqrt(-2.0 * log(1.0 - pairs[0]))
+    drawn = radius * cos((2 * math.pi) * pairs[1]) * std + mean
+    return drawn if kind is dt.float32 else cast(drawn, kind)
+
+
+def randint(
+    low: int, high: int, shape: int | tuple[int, ...], *, dtype: DType | str | None = None,
+    device: DeviceLike = None, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return integers from ``low`` up to but without ``high``, at most 2**32 apart."""
+    if not 0 < high - low <= 1 << 32:
+        raise ShapeError(f"randint: the range must hold 1 to 2**32 integers, got [{low}, {high}).")
+    kind = dt.default_int if dtype is None else dt.dtype(dtype)
+    if not kind.is_integer:
+        raise DtypeError(f"randint: an integer dtype is needed, got {kind}.")
+    for bound in (low, high - 1):
+        dt.check_scalar("randint", bound, kind)
+    words = cast(_words(as_shape("randint", shape), device, generator), dt.uint64)
+    return cast(cast(bitwise_right_shift(words * (high - low), 32), dt.int64) + low, kind)
+
+
+def bernoulli(
+    p: float, shape: int | tuple[int, ...], *, device: DeviceLike = None, generator: Generator | None = None
+) -> Tensor:
+    """Return a bool tensor that is true with probability ``p``; exactly the same on every device."""
+    if not 0 <= p <= 1:
+        raise ShapeError(f"bernoulli: a probability lies in [0, 1], got {p}.")
+    return less(_unit(as_shape("bernoulli", shape), device, generator), p)
+
+
+def rand(*shape: int, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return numbers spread evenly over [0, 1): PyTorch's name for ``uniform``."""
+    return uniform(_spread(shape), dtype=dtype, device=device)
+
+
+def randn(*shape: int, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+    """Return normally distributed numbers: PyTorch's name for ``normal``."""
+    return normal(_spread(shape), dtype=dtype, device=device)
+
+
+def _spread(shape: Any) -> Shape:
+    return tuple(shape[0]) if len(shape) == 1 and not hasattr(shape[0], "__index__") else tuple(shape)

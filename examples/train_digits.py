@@ -1,0 +1,260 @@
+"""Train a small convolutional network on handwritten digits: the same program on every device.
+
+    python examples/train_digits.py                    # cpu, opencl and refdev in turn
+    python examples/train_digits.py --device opencl    # one of them
+
+The digits are the 1,797 images of 8 x 8 pixels that scikit-learn brings along; 80 % of them are learned from.
+One seed gives each device the same first weights, the same order of images and the same dropout. The exit
+code is 1 where a device cannot be used, stays under 97 % of the test images, or ends over 0.5 % away from
+another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import tensorbus as tb
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from tensorbus import nn, optim, plugins
+
+mpl.use("Agg")  # draws without a screen; to be chosen before what comes next
+from matplotlib import pyplot
+
+SEED = 0
+BATCH = 64
+ENOUGH = 0.97
+APART = 0.005
+COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd")
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What became of one device."""
+
+    device: str
+    state: str = ""
+    reason: str = ""
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    predictions: list[int] = field(default_factory=list)
+    peak: str = ""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of test images told right in the end; None where training did not get there."""
+        return self.accuracies[-1] if self.predictions else None
+
+
+def network() -> nn.Sequential:
+    """Return the network, with fresh weights on the current device."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.25),
+        nn.Linear(32 * 4 * 4, 10),
+    )
+
+
+def training_step(
+    model: nn.Module, optimizer: optim.Optimizer
+) -> Callable[[tb.Tensor, tb.Tensor], tb.Tensor]:
+    """Return one whole step as a function of a batch: forward, backward, and the change of the weights."""
+    criterion = nn.CrossEntropyLoss()
+
+    def step(images: tb.Tensor, labels: tb.Tensor) -> tb.Tensor:
+        optimizer.zero_grad()
+        loss: tb.Tensor = criterion(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+@tb.no_grad()
+def predict(model: nn.Module, images: tb.Tensor) -> tb.Tensor:
+    """Return the digit that the model sees in each image."""
+    model.eval()
+    found: tb.Tensor = model(images).argmax(axis=1)
+    model.train()
+    return found
+
+
+def train(
+    run: Run, data: tuple[Any, Any, Any, Any], epochs: int, tick: Callable[[float, float], None]
+) -> None:
+    """Train on the device of ``run`` and note how it went; ``tick(loss, accuracy)`` is called every epoch."""
+    device = tb.device(run.device)
+    run.state = "ready"
+    with device:
+        device.reset_peak_memory_stats()
+        tb.manual_seed(SEED)
+        shuffler = random.Random(SEED)
+        images, test_images, labels, test_labels = (tb.asarray(part) for part in data)
+        model = network()
+        optimizer = optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.05)
+        schedule = optim.CosineAnnealingLR(optimizer, T_max=epochs)
+        step = training_step(model, optimizer)
+        order = list(range(len(images)))
+        for _ in range(epochs):
+            started = time.perf_counter()
+            shuffler.shuffle(order)
+            places = tb.asarray(order)
+            losses = []
+            for first in range(0, len(order), BATCH):
+                batch = places[first : first + BATCH]
+                losses.append(step(images[batch], labels[batch]))
+            schedule.step()
+            device.synchronize()
+            run.seconds.append(time.perf_counter() - started)
+            run.losses += [loss.item() for loss in losses]  # type: ignore[misc]
+            found = predict(model, test_images)
+            run.accuracies.append(float(tb.mean((found == test_labels).to(tb.float32))))
+            tick(statistics.mean(run.losses[-len(losses) :]), run.accuracies[-1])
+        run.predictions = found.tolist()
+        memory = device.memory_stats()
+        run.peak = f"{memory.peak / 2**20:.1f} MiB" + (" *" if memory.scope == "process" else "")
+
+
+def attempt(device: str, data: tuple[Any, Any, Any, Any], epochs: int, progress: Progress) -> Run:
+    """Train on one device; where it cannot be used, say why instead."""
+    run = Run(device=device)
+    task = progress.add_task(device, total=epochs, note="")
+
+    def tick(loss: float, accuracy: float) -> None:
+        progress.update(task, advance=1, note=f"loss {loss:.3f}  test {accuracy:.1%}")
+
+    try:
+        train(run, data, epochs, tick)
+    except (tb.TensorbusError, NotImplementedError) as error:
+        run.reason = str(error)
+        run.state = "failed" if run.state else "unavailable"
+        progress.update(task, note=f"[red]{run.state}")
+    return run
+
+
+def table(runs: list[Run]) -> Table:
+    """Return what the runs came to."""
+    known = {status.name: status for status in plugins.status() if status.kind == "device"}
+    note = (
+        "* of the whole process: the device shares the host's memory"
+        if any("*" in r.peak for r in runs)
+        else ""
+    )
+    shown = Table(title="The same network on each device", caption=note, caption_justify="right")
+    for name in ("device", "package", "state"):
+        shown.add_column(name, no_wrap=True)
+    for name in ("s / epoch", "accuracy", "peak memory"):
+        shown.add_column(name, justify="right")
+    for run in runs:
+        status = known.get(run.device.partition(":")[0])
+        package = f"{status.dist} {status.version}" if status else "not installed"
+        good = run.accuracy is not None and run.accuracy >= ENOUGH
+        shown.add_row(
+            run.device,
+            package,
+            Text(run.state, style="green" if run.accuracy is not None else "red"),
+            f"{statistics.median(run.seconds):.3f}" if run.seconds else "",
+            Text("" if run.accuracy is None else f"{run.accuracy:.2%}", style="green" if good else "red"),
+            run.peak,
+        )
+    return shown
+
+
+def draw(runs: list[Run], images: Any, labels: Any, path: Path) -> None:
+    """Draw the loss of every device, and test images with what the devices saw in them: mistakes first."""
+    figure: Any = pyplot.figure(figsize=(12, 5.2), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    axes = left.subplots()
+    for place, run in enumerate(runs):
+        steps = len(run.losses) // len(run.accuracies)
+        means = [statistics.mean(run.losses[k : k + steps]) for k in range(0, len(run.losses), steps)]
+        # The curves lie on top of each other: the earlier, the wider, so that each is seen.
+        width, color = 2 + 4 * (len(runs) - 1 - place), COLORS[place % len(COLORS)]
+        batches = [(k + 1) / steps for k in range(len(run.losses))]
+        axes.plot(batches, run.losses, color=color, linewidth=0.4 * width, alpha=0.25)
+        label = f"{run.device}: {run.accuracies[-1]:.2%} of the test images"
+        axes.plot([k + 0.5 for k in range(len(means))], means, color=color, linewidth=width, label=label)
+    axes.set(
+        yscale="log",
+        xlabel="epoch",
+        ylabel="cross entropy",
+        title="Training loss: mean of each epoch, and each batch",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    wrong = {k for run in runs for k, seen in enumerate(run.predictions) if seen != labels[k]}
+    chosen = [*sorted(wrong), *(k for k in range(len(labels)) if k not in wrong)][:20]
+    right.suptitle("Test images and predictions (red: wrong)")
+    grid = right.subplots(4, 5)
+    for cell, k in zip(grid.flat, chosen, strict=True):
+        seen = sorted({run.predictions[k] for run in runs})
+        cell.imshow(images[k, 0], cmap="gray_r", interpolation="nearest")
+        cell.set_axis_off()
+        said = " or ".join(map(str, seen))
+        right_answer = seen == [labels[k]]
+        title = said if right_answer else f"{said} (is {labels[k]})"
+        cell.set_title(title, color="black" if right_answer else "red", fontsize=11)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Train a small network on handwritten digits.")
+    parser.add_argument(
+        "--device", action="append", metavar="NAME", help="repeatable; default: cpu opencl refdev"
+    )
+    parser.add_argument("--epochs", type=int, default=12, metavar="N", help="default: 12")
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo.png"), metavar="FILE", help="default: demo.png"
+    )
+    chosen = parser.parse_args()
+    if chosen.epochs < 1:
+        parser.error(f"--epochs must be at least 1, got {chosen.epochs}")
+    digits = load_digits()
+    images = (digits.images / 16).astype("float32")[:, None]
+    data = train_test_split(images, digits.target, test_size=0.2, random_state=SEED, stratify=digits.target)
+    console = Console()
+    columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as progress:
+        names = dict.fromkeys(chosen.device or ("cpu", "opencl", "refdev"))
+        runs = [attempt(name, data, chosen.epochs, progress) for name in names]
+    console.print(table(runs))
+    done = [run for run in runs if run.accuracy is not None]
+    problems = [f"{run.device} is {run.state}: {run.reason}" for run in runs if run.accuracy is None]
+    shares = {run.device: run.accuracies[-1] for run in done}
+    problems += [
+        f"{name} ends at {share:.2%}, under {ENOUGH:.0%}." for name, share in shares.items() if share < ENOUGH
+    ]
+    if shares and max(shares.values()) - min(shares.values()) > APART:
+        problems.append(f"the devices end more than {APART:.1%} apart.")
+    if done:
+        draw(done, data[1], data[3], chosen.output)
+        console.print(f"Loss curves and predictions are in {chosen.output}.", highlight=False)
+    for problem in problems:
+        console.print(Text(problem, style="red"))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

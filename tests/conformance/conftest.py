@@ -1,0 +1,27 @@
+"""Every test with a ``device`` argument runs on every device that can be used here."""
+
+from __future__ import annotations
+
+import pytest
+
+from installed import available, reasons
+
+
+def _chosen(config: pytest.Config) -> list[str]:
+    asked = [name for given in config.getoption("--device") or () for name in given.split(",")]
+    wrong = {name: reasons().get(name, "not installed") for name in asked if name not in available()}
+    if wrong:
+        raise pytest.UsageError(f"--device: {'; '.join(f'{name}: {why}' for name, why in wrong.items())}")
+    return asked or available()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Hand out the devices."""
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", _chosen(metafunc.config))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say on which devices the tests run, and why not on the others."""
+    out = [f"{name} ({why.splitlines()[0]})" for name, why in reasons().items()]
+    return f"devices: {', '.join(_chosen(config))}; not available: {', '.join(out) or 'none'}"

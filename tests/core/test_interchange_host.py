@@ -1,0 +1,141 @@
+"""What a device in host memory gives without a copy: NumPy views, buffers, DLPack; and pickles."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import plugins
+
+
+def on_cpu(values: Any, **options: Any) -> tb.Tensor:
+    return tb.asarray(values, device="cpu", **options)
+
+
+def test_numpy_shares_memory_and_cannot_write() -> None:
+    t = on_cpu([1.0, 2.0])
+    view = t.numpy()
+    assert np.shares_memory(view, t.numpy())
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 5
+    t += 1
+    assert view.tolist() == [1.0, 2.0]
+    assert np.asarray(t).tolist() == [2.0, 3.0]
+    assert np.shares_memory(np.asarray(t), t.numpy())
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_are_those_of_ml_dtypes(name: str) -> None:
+    source = np.array([1.5, -0.25, np.nan], getattr(ml_dtypes, name))
+    t = on_cpu(source)
+    assert t.dtype.name == name
+    assert t.numpy().dtype == source.dtype
+    assert t.tolist()[:2] == [1.5, -0.25]
+
+
+def test_numpy_protocol_options() -> None:
+    t = on_cpu([1.0, 2.0])
+    assert np.asarray(t, dtype="float64").tolist() == [1.0, 2.0]
+    assert not np.shares_memory(np.array(t, copy=True), t.numpy())
+    with pytest.raises(ValueError, match="copy"):
+        np.array(t, dtype="float64", copy=False)
+
+
+def test_sharing_on_request() -> None:
+    source = np.arange(3.0)
+    assert np.shares_memory(on_cpu(source, copy=False).numpy(), source)
+    with pytest.raises(ValueError, match="byte order"):
+        on_cpu(source.astype(source.dtype.newbyteorder()), copy=False)
+    with pytest.raises(ValueError, match="copied"):
+        on_cpu([1, 2], copy=False)
+
+
+def test_buffer_protocol() -> None:
+    t = on_cpu([[1, 2, 3], [4, 5, 6]], dtype="int16")
+    view: Any = t.__buffer__(0)
+    assert (view.format, view.shape, view.readonly, view.tolist()) == (
+        "h",
+        (2, 3),
+        True,
+        [[1, 2, 3], [4, 5, 6]],
+    )
+    if sys.version_info >= (3, 12):
+        assert memoryview(t).tolist() == view.tolist()
+    with pytest.raises(BufferError, match="bfloat16"):
+        on_cpu([1.0], dtype="bfloat16").__buffer__(0)
+
+
+@pytest.mark.parametrize(
+    "name", ["bool", "int8", "int64", "uint16", "float16", "float32", "float64", "complex64"]
+)
+def test_dlpack_to_numpy_and_back(name: str) -> None:
+    t = on_cpu([[0, 1, 1], [1, 0, 1]], dtype=name)[:, ::-1]
+    assert t.__dlpack_device__() == (1, 0)
+    exported = np.from_dlpack(t)
+    assert exported.dtype.name == name
+    assert np.array_equal(exported, t.numpy())
+    back = tb.from_dlpack(np.array(t.numpy()))
+    assert (back.dtype.name, back.tolist()) == (name, t.tolist())
+
+
+def test_dlpack_shares_or_copies() -> None:
+    source = np.arange(3.0)
+    assert np.shares_memory(tb.from_dlpack(source).numpy(), source)
+    assert not np.shares_memory(tb.from_dlpack(source, copy=True).numpy(), source)
+    t = tb.from_dlpack(source)
+    t += 1
+    assert source.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_dlpack_types_come_from_the_manifests() -> None:
+    assert plugins.dlpack_types()[1] == "cpu"
+
+
+class Foreign:
+    """An array on a device that nobody reads."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (99, 0)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise AssertionError("it must not be asked")
+
+
+def test_dlpack_of_an_unknown_device() -> None:
+    with pytest.raises(BufferError, match="device type 99"):
+        tb.from_dlpack(Foreign())
+
+
+def test_dlpack_refusals() -> None:
+    with pytest.raises(BufferError, match="detach"):
+        np.from_dlpack(on_cpu([1.0]).requires_grad_())
+    with pytest.raises(BufferError):
+        np.from_dlpack(on_cpu([1.0], dtype="bfloat16"))
+
+
+def test_copies() -> None:
+    x = on_cpu([1.0, 2.0]).requires_grad_()
+    for made in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert (made.tolist(), made.dtype, made.device, made.requires_grad) == (
+            [1.0, 2.0],
+            x.dtype,
+            x.device,
+            True,
+        )
+    deep = copy.deepcopy(x)
+    with tb.no_grad():
+        deep += 1
+    assert x.tolist() == [1.0, 2.0]
+    deep.sum().backward()
+    assert x.grad is None
+
+
+def test_a_recorded_result_is_not_pickled() -> None:
+    with pytest.raises(tb.AutogradError, match="detach"):
+        pickle.dumps(on_cpu([1.0]).requires_grad_() * 2)

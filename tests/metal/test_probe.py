@@ -1,0 +1,44 @@
+"""Asking for the metal device says what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+from types import SimpleNamespace
+
+import pytest
+import tensorbus as tb
+from tensorbus_metal import device
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, system: str, mlx: bool, metal: bool) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if mlx else None)
+    core = SimpleNamespace(metal=SimpleNamespace(is_available=lambda: metal))
+    monkeypatch.setitem(sys.modules, "mlx", SimpleNamespace(core=core))
+    monkeypatch.setitem(sys.modules, "mlx.core", core)
+
+
+@pytest.mark.parametrize(
+    ("system", "mlx", "metal", "reason"),
+    [
+        ("Linux", True, True, "Metal is part of macOS, and this machine runs Linux"),
+        ("", True, True, "an unknown system"),
+        ("Darwin", False, True, "MLX is not installed"),
+        ("Darwin", True, False, "MLX is installed but finds no Metal GPU"),
+        ("Darwin", True, True, "supplies the probe only"),
+    ],
+)
+def test_the_first_thing_that_is_missing_is_named(monkeypatch, system, mlx, metal, reason):
+    _machine(monkeypatch, system, mlx, metal)
+    assert reason in device.why_unavailable()
+
+
+def test_the_device_is_unavailable_with_the_reason():
+    with pytest.raises(tb.DeviceUnavailableError) as caught:
+        tb.device("metal")
+    message = str(caught.value)
+    assert device.why_unavailable() in message
+    assert "tensorbus-metal" in message
+    assert not tb.Device("metal").is_available()

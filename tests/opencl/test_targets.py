@@ -1,0 +1,63 @@
+"""The schedules for many thin cores, which a graphics processor gets, on whatever device is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opencl_bench import Bench
+
+
+@pytest.fixture(scope="module")
+def thin() -> Bench:
+    pytest.importorskip("pyopencl", reason="the opencl device needs PyOpenCL")
+    from tensorbus.backend_api import Target, from_dialect
+    from tensorbus_opencl import device
+
+    class Thin(device.Unit):
+        def _target(self) -> Target:
+            return Target(groups=256, items=4096, lanes=4, solo_rows=False, tile=4)
+
+    made = Bench()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "Unit", Thin)
+        made.runtime = device.OpenclRuntime()
+    made.kernels = from_dialect(made.runtime.compiler)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((5000, 3), (0,)), ((3, 5000), (1,)), ((300000,), (0,)), ((40, 3, 50), (0, 2)), ((7, 9), (1,))],
+)
+def test_reductions(thin: Bench, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=shape)
+    np.testing.assert_allclose(thin.run("sum", x, axis=axis, keepdims=False), x.sum(axis=axis), atol=1e-9)
+    np.testing.assert_array_equal(thin.run("max", x, axis=axis, keepdims=False), x.max(axis=axis))
+    if len(axis) == 1:
+        x = np.round(x * 4)
+        np.testing.assert_array_equal(thin.run("argmax", x, axis=axis[0], keepdims=False), x.argmax(axis[0]))
+
+
+@pytest.mark.parametrize("name", ["f4", "f2", "i4"])
+@pytest.mark.parametrize("sizes", [(5, 7, 9), (64, 64, 64), (33, 2000, 3), (1, 10, 30), (130, 17, 66)])
+def test_matmul(thin: Bench, sizes: tuple[int, int, int], name: str) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-3, 4, (2, a, b)).astype(name) for a, b in ((m, k), (k, n)))
+    np.testing.assert_array_equal(thin.run("matmul", x, y), (x.astype("i8") @ y.astype("i8")).astype(name))
+    turned = thin.put(np.ascontiguousarray(y.transpose(0, 2, 1)))
+    turned = thin.prepare("permute_dims", (turned,), axes=(0, 2, 1))(turned)
+    np.testing.assert_array_equal(
+        thin.run("matmul", x, turned), (x.astype("i8") @ y.astype("i8")).astype(name)
+    )
+
+
+def test_scan_and_scatter(thin: Bench) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3000))
+    for axis in (0, 1):
+        np.testing.assert_allclose(thin.run("cumulative_sum", x, axis=axis), x.cumsum(axis), atol=1e-9)
+    i = np.random.default_rng(0).integers(0, 50, 400)
+    wanted = np.zeros((50, 3000))
+    np.add.at(wanted, i, x[i])
+    np.testing.assert_allclose(thin.run("scatter", wanted * 0, x[i], i, mode="add"), wanted, atol=1e-9)

@@ -1,0 +1,32 @@
+"""The package is what authors copy: small, and written against the backend API alone."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import tensorbus_refdev
+
+PACKAGE = Path(tensorbus_refdev.__file__).parent
+
+
+def test_it_has_fewer_than_300_lines():
+    names = ("*.py", "*.toml", "*.pyi")
+    files = [path for name in names for path in PACKAGE.rglob(name)]
+    lines = {path.name: path.read_bytes().count(b"\n") for path in files}
+    assert sum(lines.values()) < 300, lines
+
+
+def test_it_imports_the_backend_api_and_numpy_only():
+    found: set[str] = set()
+    for path in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(node.module or "")
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+    ours = {name for name in found if name.startswith("tensorbus")}
+    assert ours == {"tensorbus.backend_api"}
+    standard = {name for name in found if name.partition(".")[0] in sys.stdlib_module_names}
+    assert found - ours - standard == {"numpy"}
