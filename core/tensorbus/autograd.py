@@ -50,26 +50,45 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     node.plan = plan
     node.order = next(_order)
     node.out = out._value if plan.keeps_out else None
-    if len(operands) == 2 and type(operands[0]) is Tensor and type(operands[1]) is Tensor:
-        x, y = operands
-        keep_x, keep_y = plan.keeps
-        a, b = x._value, y._value
-        node.shapes = (a.shape, b.shape)
-        node.values = (a if keep_x else None, b if keep_y else None)
-        node.parents = (x._node, y._node)
+    first = operands[0]
+    if type(first) is not Tensor or len(operands) > 2:
+        _keep(node, operands)
+    elif len(operands) == 1:
+        value = first._value
+        node.shapes = (value.shape,)
+        node.values = (value if plan.keeps[0] else None,)
+        node.parents = (first._node,)
     else:
-        shapes, values, parents = [], [], []
-        for x, keep in zip(operands, plan.keeps, strict=True):
-            if isinstance(x, Tensor):
-                shapes.append(x._value.shape)
-                values.append(x._value if keep else None)
-                parents.append(x._node)
-            else:
-                shapes.append(())
-                values.append(x)
-                parents.append(None)
-        node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
+        second, (keep_first, keep_second) = operands[1], plan.keeps
+        value = first._value
+        kept = value if keep_first else None
+        if type(second) is Tensor:
+            other = second._value
+            node.shapes = (value.shape, other.shape)
+            node.values = (kept, other if keep_second else None)
+            node.parents = (first._node, second._node)
+        elif isinstance(second, Tensor):
+            _keep(node, operands)
+        else:
+            node.shapes = (value.shape, ())
+            node.values = (kept, second)
+            node.parents = (first._node, None)
     out._node = node
+
+
+def _keep(node: Node, operands: Sequence[Any]) -> None:
+    """Fill in what a node holds of its operands, whatever they are."""
+    shapes, values, parents = [], [], []
+    for x, keep in zip(operands, node.plan.keeps, strict=True):
+        if isinstance(x, Tensor):
+            shapes.append(x._value.shape)
+            values.append(x._value if keep else None)
+            parents.append(x._node)
+        else:
+            shapes.append(())
+            values.append(x)
+            parents.append(None)
+    node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
 
 
 class _GradMode:

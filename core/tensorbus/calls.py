@@ -47,20 +47,22 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, /) -> Any:
-        if type(x) is Tensor:
-            found = plans.get(x._vtype)
-            if found is not None:
-                out = Tensor()
-                try:
-                    out._value = found.run(x._value)
-                except Exception as error:
-                    raise explain(op, (x,), {}, error) from error
-                out._vtype = found.out
-                out._node = None
-                if x._node is not None:
-                    autograd.record(found, (x,), out)
-                return out
-        return run((x,), {})
+        if type(x) is not Tensor:
+            return run((x,), {})
+        try:
+            found = plans[x._vtype]
+        except KeyError:
+            return run((x,), {})
+        out = Tensor()
+        try:
+            out._value = found.run(x._value)
+        except Exception as error:
+            raise explain(op, (x,), {}, error) from error
+        out._vtype = found.out
+        out._node = None
+        if x._node is not None:
+            autograd.record(found, (x,), out)
+        return out
 
     return call
 
@@ -70,34 +72,29 @@ def _binary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is Tensor:
-            if type(y) is Tensor:
-                found = plans.get((x._vtype, y._vtype))
-                if found is not None:
-                    out = Tensor()
-                    try:
-                        out._value = found.run(x._value, y._value)
-                    except Exception as error:
-                        raise explain(op, (x, y), {}, error) from error
-                    out._vtype = found.out
-                    out._node = None
-                    if x._node is not None or y._node is not None:
-                        autograd.record(found, (x, y), out)
-                    return out
-            elif type(y) is float:
-                found = plans.get((x._vtype, float))
-                if found is not None:
-                    out = Tensor()
-                    try:
-                        out._value = found.run(x._value, y)
-                    except Exception as error:
-                        raise explain(op, (x, y), {}, error) from error
-                    out._vtype = found.out
-                    out._node = None
-                    if x._node is not None:
-                        autograd.record(found, (x, y), out)
-                    return out
-        return run((x, y), {})
+        if type(x) is not Tensor:
+            return run((x, y), {})
+        kind: Any
+        if type(y) is Tensor:
+            kind, other, node = y._vtype, y._value, y._node
+        elif type(y) is float:
+            kind, other, node = float, y, None
+        else:
+            return run((x, y), {})
+        try:
+            found = plans[x._vtype, kind]
+        except KeyError:
+            return run((x, y), {})
+        out = Tensor()
+        try:
+            out._value = found.run(x._value, other)
+        except Exception as error:
+            raise explain(op, (x, y), {}, error) from error
+        out._vtype = found.out
+        out._node = None
+        if node is not None or x._node is not None:
+            autograd.record(found, (x, y), out)
+        return out
 
     return call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -85,7 +86,8 @@ def _max_pool(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shap
     """Take the maximum of strided boxes, one for each place of a window: NumPy is slow on short axes."""
     rank = len(size)
     if any(padding):
-        lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+        finite = x.dtype == DTYPES[dtypes.float8_e4m3fn]  # it has no infinities
+        lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -448.0 if finite else -np.inf
         edges = ((0, 0),) * (x.ndim - rank) + tuple((p, p) for p in padding)
         x = np.pad(x, edges, constant_values=lowest)
     space = zip(x.shape[-rank:], size, stride, dilation, strict=True)
@@ -133,7 +135,8 @@ def _table() -> KernelTable:
     }  # fmt: skip
     table |= {name: _folded(name, ufunc, table[name]) for name, ufunc in ufuncs.items()}
     table["windows"] = _by_bits(table["windows"])
-    return {**table, "random_bits": _random_bits, "max_pool": _max_pool}
+    pool = Kernel(name="max_pool", prepare=lambda call: quiet(partial(_max_pool, **call.attrs)))
+    return {**table, "random_bits": _random_bits, "max_pool": pool}
 
 
 TABLE: Final = _table()
