@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 import pytest
+import tensorbus as tb
 
 from installed import available, reasons
 
@@ -25,3 +29,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say on which devices the tests run, and why not on the others."""
     out = [f"{name} ({why.splitlines()[0]})" for name, why in reasons().items()]
     return f"devices: {', '.join(_chosen(config))}; not available: {', '.join(out) or 'none'}"
+
+
+@pytest.fixture(autouse=True)
+def _settled() -> Iterator[None]:
+    """Let devices that queue work report what a test of errors left behind, before the next test waits."""
+    yield
+    for name in available():
+        with suppress(tb.TensorbusError):
+            tb.Device(name).synchronize()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import REAL, DType, float8_e4m3fn
 
 from case import Case, Draw, Sample
 from movement_cases import windows
@@ -81,7 +81,10 @@ MODELS: dict[str, Case] = {
         samples=_conv_samples, reference=_conv, ulps=16,
         scale=lambda x, weight, **attrs: _conv(np.abs(x), np.abs(weight), **attrs),
     ),
-    "max_pool": Case(samples=_pool_samples, reference=_pool),
+    "max_pool": Case(
+        samples=_pool_samples, reference=_pool,
+        dtypes=tuple(d for d in REAL if d is not float8_e4m3fn),  # it has no infinity to pad with
+    ),
     "standardize": Case(
         samples=_standardize_samples, reference=_standardize, ulps=32, scale=lambda x, **_: 1.0,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from itertools import combinations_with_replacement
 from typing import Any
@@ -189,3 +190,10 @@ def test_narrow_sums_do_not_lose_their_way() -> None:
         1.0,
         -1.0,
     ]
+
+
+def test_pooling_pads_with_the_lowest_number_there_is() -> None:
+    for name, lowest in (("float8_e4m3fn", -448.0), ("float16", -math.inf), ("int8", -128), ("uint8", 0)):
+        x = tb.asarray([[[1]]], dtype=name, device="cpu")
+        assert tb.max_pool2d(x, 2, 1, 1).tolist() == [[[1, 1], [1, 1]]]
+        assert tb.max_pool2d(x, 2, 1, 1, dilation=2).tolist() == [[[lowest]]]
