@@ -12,6 +12,7 @@ another.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 import sys
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import tensorbus as tb
@@ -33,6 +34,9 @@ from tensorbus import nn, optim, plugins
 
 mpl.use("Agg")  # draws without a screen; to be chosen before what comes next
 from matplotlib import pyplot
+
+if TYPE_CHECKING:
+    from tensorbus.backend_api import MemoryStats
 
 SEED = 0
 BATCH = 64
@@ -52,7 +56,7 @@ class Run:
     accuracies: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     predictions: list[int] = field(default_factory=list)
-    peak: str = ""
+    memory: MemoryStats | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -133,7 +137,7 @@ def train(
             tick(statistics.mean(run.losses[-len(losses) :]), run.accuracies[-1])
         run.predictions = found.tolist()
         memory = device.memory_stats()
-        run.peak = f"{memory.peak / 2**20:.1f} MiB" + (" *" if memory.scope == "process" else "")
+        run.memory = memory
 
 
 def attempt(device: str, data: tuple[Any, Any, Any, Any], epochs: int, progress: Progress) -> Run:
@@ -158,7 +162,7 @@ def table(runs: list[Run]) -> Table:
     known = {status.name: status for status in plugins.status() if status.kind == "device"}
     note = (
         "* of the whole process: the device shares the host's memory"
-        if any("*" in r.peak for r in runs)
+        if any(r.memory and r.memory.scope == "process" for r in runs)
         else ""
     )
     shown = Table(title="The same network on each device", caption=note, caption_justify="right")
@@ -176,9 +180,32 @@ def table(runs: list[Run]) -> Table:
             Text(run.state, style="green" if run.accuracy is not None else "red"),
             f"{statistics.median(run.seconds):.3f}" if run.seconds else "",
             Text("" if run.accuracy is None else f"{run.accuracy:.2%}", style="green" if good else "red"),
-            run.peak,
+            _peak(run.memory),
         )
     return shown
+
+
+def _peak(memory: MemoryStats | None) -> str:
+    if memory is None:
+        return ""
+    return f"{memory.peak / 2**20:.1f} MiB" + (" *" if memory.scope == "process" else "")
+
+
+def report(runs: list[Run]) -> str:
+    """Return the table's figures as JSON, for other programs."""
+    rows = [
+        {
+            "device": run.device,
+            "state": run.state,
+            "reason": run.reason,
+            "accuracy": run.accuracy,
+            "seconds_per_epoch": statistics.median(run.seconds) if run.seconds else None,
+            "peak_bytes": run.memory.peak if run.memory else None,
+            "memory_scope": run.memory.scope if run.memory else None,
+        }
+        for run in runs
+    ]
+    return json.dumps(rows, indent=2)
 
 
 def draw(runs: list[Run], images: Any, labels: Any, path: Path) -> None:
@@ -228,6 +255,7 @@ def main() -> int:
     parser.add_argument(
         "--output", type=Path, default=Path("demo.png"), metavar="FILE", help="default: demo.png"
     )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the figures, as JSON")
     chosen = parser.parse_args()
     if chosen.epochs < 1:
         parser.error(f"--epochs must be at least 1, got {chosen.epochs}")
@@ -240,6 +268,8 @@ def main() -> int:
         names = dict.fromkeys(chosen.device or ("cpu", "opencl", "refdev"))
         runs = [attempt(name, data, chosen.epochs, progress) for name in names]
     console.print(table(runs))
+    if chosen.report:
+        chosen.report.write_text(report(runs) + "\n")
     done = [run for run in runs if run.accuracy is not None]
     problems = [f"{run.device} is {run.state}: {run.reason}" for run in runs if run.accuracy is None]
     shares = {run.device: run.accuracies[-1] for run in done}

@@ -24,11 +24,12 @@ from .errors import (
     ShapeError,
     TensorbusError,
     UnsupportedDtypeError,
+    suggest,
 )
 from .ops.creation import MAX_RANK
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
-from .plugins import backend, host_backend
+from .plugins import backend, host_backend, known_types
 from .runtime import Runtime, SupportsDLPack, SupportsHostArrays, SupportsPeerCopy
 from .tensor import Tensor, cell
 
@@ -397,6 +398,9 @@ def to(
         dtype = target
     elif target is not None:
         where = target
+        hint = suggest(target, dt.BY_NAME) if isinstance(target, str) else ""
+        if hint and target.partition(":")[0] not in known_types():
+            raise DtypeError(f"to: {target!r} is neither a dtype nor an installed device type.{hint}")
     out = x
     if where is not None and (there := _on(where)) != x.device:
         narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize

@@ -20,12 +20,16 @@ from .runtime import SupportsStreams
 class Stream:
     """A queue of work on one device. Work in one stream runs in order; streams wait for each other by events.
 
+    Work in another stream is not waited for by itself: a stream that uses what another one makes waits for an
+    event behind it. Reading a value on the host waits for everything.
     Raises ``DeviceUnavailableError`` where the device cannot be used.
 
-    >>> side = Stream("opencl")  # doctest: +SKIP
+    >>> side, made = Stream("opencl"), Event("opencl")  # doctest: +SKIP
+    >>> made.record()
+    >>> side.wait_event(made)  # x comes from the current stream
     >>> with stream(side):
     ...     y = x * 2
-    >>> side.synchronize()
+    >>> side.record_event().wait()  # before the current stream uses y
     """
 
     __slots__ = ("device", "handle")

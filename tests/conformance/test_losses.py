@@ -74,3 +74,12 @@ def test_mse(device: str) -> None:
     assert (tb.mse_loss(x, y).item(), tb.mse_loss(x, y, reduction="sum").item()) == (2.5, 5.0)
     with pytest.raises(tb.ShapeError, match="reduction must be"):
         tb.mse_loss(x, y, reduction="most")  # type: ignore[arg-type]
+
+
+def test_an_ignored_row_may_hold_infinities(device: str) -> None:
+    x = tb.asarray([[-np.inf, 0.0, 1.0], [1.0, 2.0, 3.0]], device=device).requires_grad_()
+    loss = tb.cross_entropy(x, tb.asarray([-100, 1], device=device))
+    assert loss.item() == pytest.approx(1.4076059)
+    loss.backward()
+    assert x.grad is not None
+    assert x.grad.tolist()[0] == [0.0, 0.0, 0.0]

@@ -139,3 +139,25 @@ def test_copies() -> None:
 def test_a_recorded_result_is_not_pickled() -> None:
     with pytest.raises(tb.AutogradError, match="detach"):
         pickle.dumps(on_cpu([1.0]).requires_grad_() * 2)
+
+
+def test_dlpack_exports_cannot_change_a_tensor() -> None:
+    t = tb.ones((4,), device="cpu")
+    exported = np.from_dlpack(t)
+    assert np.shares_memory(exported, t.numpy())
+    assert not exported.flags.writeable
+
+    class Old:
+        """A consumer of the protocol before 1.0, which knows no read-only arrays."""
+
+        def __dlpack__(self, **_: Any) -> Any:
+            return t.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return t.__dlpack_device__()
+
+    copied = np.from_dlpack(Old())
+    assert copied.tolist() == t.tolist()
+    assert not np.shares_memory(copied, t.numpy())
+    with pytest.raises(BufferError, match=r"before 1\.0"):
+        t.__dlpack__(copy=False)

@@ -68,9 +68,17 @@ class CpuRuntime:
         return share(array, dtype, copy)
 
     def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
-        """Export the array; the consumer shares its memory and must not write to it."""
-        array = value if value.flags.writeable else value.copy()
-        return array.__dlpack__(**options)
+        """Export the array, read-only; a copy for consumers of the protocol before 1.0, which has no such."""
+        version = options.get("max_version")
+        if version is not None and tuple(version) >= (1, 0):
+            return self.to_numpy(value).__dlpack__(**options)
+        if options.get("copy") is False:
+            raise BufferError(
+                "the consumer speaks DLPack before 1.0, which has no read-only arrays: copy=False fails."
+            )
+        return value.copy().__dlpack__(
+            **{k: v for k, v in options.items() if k not in ("max_version", "copy")}
+        )
 
     def dlpack_device(self, value: Any, index: int) -> tuple[int, int]:
         """Return ``kDLCPU`` and 0."""

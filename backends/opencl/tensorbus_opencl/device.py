@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,13 @@ from .lowering import dialect  # noqa: E402
 from .memory import Block, Pool  # noqa: E402
 
 
+class Queue(cl.CommandQueue):
+    """A queue whose work is done before it goes away: afterwards nobody could wait for it."""
+
+    def __del__(self) -> None:
+        self.finish()
+
+
 class Unit:
     """One device: its context, its queues, its memory, and where its kernels report errors."""
 
@@ -38,6 +46,7 @@ class Unit:
         self.device = device
         self.name = f"opencl:{index} ({device.name.strip()})"
         self.context = cl.Context([device])
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
         self.default = self.new_queue()
         self.pool = Pool(self.context, device, self.name)
         extensions = device.extensions.split()
@@ -58,15 +67,23 @@ class Unit:
             return Target(groups=4 * units, items=256 * units, lanes=16, solo_rows=True)
         return Target(groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4)
 
-    def new_queue(self) -> cl.CommandQueue:
+    def new_queue(self) -> Queue:
         """Return a new queue, in order and with times."""
-        return cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        queue = Queue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        self._queues.add(queue)
+        return queue
 
-    def queue(self) -> cl.CommandQueue:
+    def wait(self, but: Queue | None = None) -> None:
+        """Wait for the work in every queue, or every other one."""
+        for queue in list(self._queues):
+            if queue is not but:
+                queue.finish()
+
+    def queue(self) -> Queue:
         """Return this thread's current queue."""
         return getattr(self._local, "queue", self.default)
 
-    def use(self, queue: cl.CommandQueue | None) -> cl.CommandQueue | None:
+    def use(self, queue: Queue | None) -> Queue | None:
         """Make a queue current for this thread (None: the default one); return the one it replaces."""
         replaced = getattr(self._local, "queue", None)
         self._local.queue = self.default if queue is None else queue
@@ -141,11 +158,12 @@ class OpenclRuntime:
         return StridedArray.contiguous(block, shape, dtype)
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
-        """Return the elements as C-ordered bytes."""
+        """Return the elements as C-ordered bytes, waiting for the work in all queues."""
         unit = self.units[index]
         if value.size == 0:
             unit.check(self.error_names)
             return memoryview(b"")
+        unit.wait(but=unit.queue())  # whichever queue makes the value; the current one is in order
         packed = pack(self.compiler, value, index)
         host: Any = np.empty(value.nbytes, np.uint8)
         cl.enqueue_copy(unit.queue(), host, packed.buffer.memory, is_blocking=True)
@@ -155,8 +173,7 @@ class OpenclRuntime:
     def synchronize(self, index: int) -> None:
         """Wait for all queues' work; raise what a kernel reported."""
         unit = self.units[index]
-        unit.queue().finish()
-        unit.default.finish()
+        unit.wait()
         unit.check(self.error_names)
 
     def memory_stats(self, index: int) -> MemoryStats:

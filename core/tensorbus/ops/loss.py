@@ -70,7 +70,8 @@ def cross_entropy(
     kept = target != ignore_index
     index = where(kept, target, 0)
     factors = where(kept, 1.0 if weight is None else gather(weight, index), 0.0)
-    losses = -_chosen(logs, index) * factors
+    chosen = where(kept, _chosen(logs, index), 0.0)  # an ignored row may hold infinities
+    losses = -chosen * factors
     if label_smoothing:
         every = -sum(logs if weight is None else logs * weight, axis=-1)
         losses = losses * (1 - label_smoothing) + where(kept, every, 0.0) * (label_smoothing / classes)

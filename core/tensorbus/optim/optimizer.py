@@ -90,21 +90,29 @@ class Optimizer:
                     parameter.grad = None if set_to_none else zeros_like(parameter.grad)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change every parameter that has a gradient; return what ``closure`` (run first) returned."""
+        """Change every parameter that has a gradient; return what ``closure`` (run first) returned.
+
+        All new values are computed before the first is stored: a step that fails, for lack of memory say,
+        leaves parameters and state as they were.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
         with no_grad():
+            changes = []
             for group in self.param_groups:
                 for parameter in group["params"]:
                     gradient = parameter.grad
                     if gradient is not None:
-                        state = self.state.setdefault(parameter, {})
+                        state = dict(self.state.get(parameter, {}))
                         follow(parameter, state)
                         if group.get("maximize"):
                             gradient = -gradient
-                        parameter.rebind(self.update(parameter, gradient, state, group))
+                        changes.append((parameter, self.update(parameter, gradient, state, group), state))
+            for parameter, value, state in changes:
+                parameter.rebind(value)
+                self.state[parameter] = state
         return loss
 
     def state_dict(self) -> dict[str, Any]:

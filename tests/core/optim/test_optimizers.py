@@ -246,3 +246,36 @@ def test_a_network_learns():
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.15
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adam, lambda p: optim.SGD(p, momentum=0.9)])
+def test_a_step_that_fails_changes_nothing(kind: Callable[[Any], optim.Optimizer], steps: int) -> None:
+    parameters = [nn.Parameter(tb.asarray([1.0, 2.0])) for _ in range(3)]
+    optimizer = kind(parameters)
+    for p in parameters:
+        p.grad = tb.asarray([0.5, -0.5])
+    for _ in range(steps):
+        optimizer.step()
+    before = [p.tolist() for p in parameters], optimizer.state_dict()
+    own, calls = optimizer.update, []
+
+    def fails_at_the_second(*args: Any) -> tb.Tensor:
+        calls.append(args)
+        if len(calls) == 2:
+            raise tb.OutOfMemoryError("no room")
+        return own(*args)
+
+    optimizer.update = fails_at_the_second  # type: ignore[method-assign]
+    with pytest.raises(tb.OutOfMemoryError):
+        optimizer.step()
+    state = optimizer.state_dict()["state"]
+    assert [p.tolist() for p in parameters] == before[0]
+    assert state.keys() == before[1]["state"].keys()
+    for number, entries in before[1]["state"].items():
+        for name, value in entries.items():
+            now = state[number][name]
+            assert now.tolist() == value.tolist() if isinstance(value, tb.Tensor) else now == value
+    optimizer.update = own  # type: ignore[method-assign]
+    optimizer.step()
+    assert parameters[0].tolist() == parameters[2].tolist() != before[0][0]
