@@ -26,6 +26,7 @@ from .errors import UnsupportedOpError as UnsupportedOpError
 from .hookspecs import hookimpl as hookimpl
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided import strided_views as strided_views
+from .ops.elementwise import broadcast_shapes as broadcast_shapes
 from .ops.elementwise import elementwise as elementwise
 from .ops.op import Op as Op
 from .ops.op import Spec as Spec

@@ -12,7 +12,7 @@
     host = false                   # true: values live in host memory, as NumPy arrays
     fork_safe = false              # false: cannot be used in a forked child once it was used in the parent
     dlpack_type = 4                # DLDeviceType, where values can be exchanged by DLPack
-    dtypes = ["float32", "int32"]  # empty or absent: ask the device
+    dtypes = ["float32", "int32"]  # what units may have; each unit lists its own when asked
     requires = "an OpenCL 1.2 driver"
     install = "pip install tensorbus-opencl[cpu]"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 import pytest
 import tensorbus as tb
 
-from installed import available, reasons
+from installed import available, missing_dtype, reasons
 
 
 def _chosen(config: pytest.Config) -> list[str]:
@@ -29,6 +29,19 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say on which devices the tests run, and why not on the others."""
     out = [f"{name} ({why.splitlines()[0]})" for name, why in reasons().items()]
     return f"devices: {', '.join(_chosen(config))}; not available: {', '.join(out) or 'none'}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Skip a test that needs a dtype which no device owes and this one does not have, naming the dtype."""
+    device = getattr(pyfuncitem, "callspec", None) and pyfuncitem.callspec.params.get("device")
+    try:
+        return (yield)
+    except tb.UnsupportedDtypeError as error:
+        dtype = missing_dtype(device, error) if isinstance(device, str) else None
+        if dtype is None:
+            raise
+        pytest.skip(f"{device} has no {dtype}")
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from typing import Final
 
 import pytest
 import tensorbus as tb
+from tensorbus import dtypes as dt
 from tensorbus import plugins
 from tensorbus.dtypes import DType
 from tensorbus.errors import DeviceError, PluginError
+
+OWED: Final = frozenset({dt.bool_, dt.int64, dt.float32, dt.uint32, dt.uint64})
+"""The dtypes that every device has, because tensorbus itself computes in them."""
 
 
 @cache
@@ -47,3 +53,10 @@ def lacks(device: str, dtype: DType) -> bool:
 def dtypes(device: str) -> frozenset[DType]:
     """Return what the device computes in."""
     return tb.device(device).properties.dtypes
+
+
+def missing_dtype(device: str, error: tb.UnsupportedDtypeError) -> DType | None:
+    """Return the dtype that ``error`` says ``device`` lacks, where the device may lack it and does."""
+    found = re.search(rf"\b{re.escape(device)}:\d+ has no (\w+)", str(error))
+    dtype = dt.BY_NAME.get(found[1]) if found else None
+    return None if dtype is None or dtype in OWED or dtype in dtypes(device) else dtype

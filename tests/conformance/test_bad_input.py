@@ -170,6 +170,8 @@ DTYPES: dict[str, Refusal] = {
     "targets of floats": (lambda t: tb.nll_loss(t.x, t.v), Dtype, "nll_loss: the target"),
 }  # fmt: skip
 
+NEED_UINT8 = {"a scalar below zero", "a comparison out of range", "a padding that does not fit"}
+
 
 def _deep(depth: int) -> Any:
     found: Any = 1
@@ -186,9 +188,10 @@ def test_refused(device: str, name: str) -> None:
         x=tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device),
         v=tb.asarray([7.0, 8.0], device=device),
         n=tb.asarray([1, 0], device=device),
-        u=tb.asarray([1, 255], dtype="uint8", device=device),
         b=tb.asarray([True, False], device=device),
     )
+    if name in NEED_UINT8:
+        t.u = tb.asarray([1, 255], dtype="uint8", device=device)
     before = {k: v.tolist() for k, v in vars(t).items() if k != "device"}
     assert issubclass(error, TypeError if error in (Dtype, TypeError) else ValueError)
     with pytest.raises(error, match=text):

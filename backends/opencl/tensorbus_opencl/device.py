@@ -229,7 +229,12 @@ def _devices() -> list[cl.Device]:
     except cl.Error as error:
         raise DeviceUnavailableError(_nothing(str(error))) from error
     found: list[cl.Device] = []
+    drivers_seen = set()
     for platform in platforms:
+        driver = (platform.name, platform.vendor, platform.version)
+        if driver in drivers_seen:  # listed by two .icd files
+            continue
+        drivers_seen.add(driver)
         try:
             found += platform.get_devices()
         except cl.Error:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, Kernel, KernelTable, StridedArray, from_namespace, strided_views
+from tensorbus.backend_api import Call, Kernel, StridedArray, broadcast_shapes, from_namespace, strided_views
 
 from .device import UNITS
 from .memory import DTYPES
@@ -26,7 +26,7 @@ def on_device(host_kernel: Callable[..., Any] | Kernel) -> Kernel:
         def run(*values: Any) -> StridedArray:
             shape = call.out_shape
             if shape is None:  # elementwise: one prepared kernel serves every shape
-                shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, StridedArray)))
+                shape = broadcast_shapes(*(v.shape for v in values if isinstance(v, StridedArray)))
             return unit.launch(call.op, compute, values, shape, call.out_dtype)
 
         return run
@@ -47,4 +47,4 @@ def pack(x: StridedArray, index: int) -> StridedArray:
 
 
 _COMPUTED: Final = {op: on_device(kernel) for op, kernel in from_namespace(np, DTYPES).items()}
-TABLE: Final[KernelTable] = {**_COMPUTED, **strided_views(pack)}
+TABLE: Final = {**_COMPUTED, **strided_views(pack)}
