@@ -58,6 +58,10 @@ class Device:
     @property
     def runtime(self) -> Runtime:
         """The device type's runtime. Raises ``DeviceUnavailableError`` where this unit cannot be used."""
+        return self._backend.runtime
+
+    @property
+    def _backend(self) -> plugins.Backend:
         backend = plugins.backend(self.type)
         if self.index >= backend.device_count:
             last = Device(self.type, backend.device_count - 1)
@@ -65,7 +69,7 @@ class Device:
                 f"there is no device '{self}': {backend.extension.owner} found {backend.device_count},"
                 f" of which the last is '{last}'."
             )
-        return backend.runtime
+        return backend
 
     def is_available(self) -> bool:
         """Return whether the device can be used here. Opens its backend; never raises."""
@@ -76,8 +80,8 @@ class Device:
 
     @property
     def properties(self) -> DeviceProperties:
-        """What the device says of itself: name, memory, dtypes."""
-        return self.runtime.properties(self.index)
+        """What the device says of itself: name, memory, dtypes. Raises ``DeviceError`` where it fails to."""
+        return self._backend.properties(self.index)
 
     def memory_stats(self) -> MemoryStats:
         """Return the bytes in use now, and at their peak."""
@@ -106,8 +110,11 @@ def device(spec: DeviceLike = None) -> Device:
     for anything else, ``DeviceUnavailableError`` where it is not installed or cannot be used here,
     ``PluginError`` where its package is broken.
 
-    >>> with device("opencl:0"):  # doctest: +SKIP
-    ...     x = tensorbus.zeros((2, 3))
+    >>> import tensorbus as tb
+    >>> with tb.device("cpu:0"):
+    ...     x = tb.zeros((2, 3))
+    >>> x.device
+    Device('cpu:0')
     """
     if spec is None:
         return get_default_device()
@@ -152,7 +159,8 @@ def get_default_device() -> Device:
 
     That is the innermost ``with device(...)``; else what ``set_default_device`` chose; else
     ``TENSORBUS_DEFAULT_DEVICE``; else the device that lives in host memory; else the only one installed.
-    Raises ``DeviceUnavailableError`` where none of these is there.
+    Raises ``DeviceUnavailableError`` where none of these is there, and as ``device`` does where the variable
+    names one that cannot be used.
     """
     entered = _entered.get()
     if entered:
@@ -166,8 +174,10 @@ def _find_initial() -> Device:
     if name is not None:
         try:
             found = device(name)
-        except DeviceUnavailableError as error:
-            raise DeviceUnavailableError(f"TENSORBUS_DEFAULT_DEVICE={name!r}: {error}") from error
+        except (DeviceError, PluginError) as error:
+            kinds = (DeviceUnavailableError, DeviceError, PluginError)
+            kind = next(kind for kind in kinds if isinstance(error, kind))
+            raise kind(f"TENSORBUS_DEFAULT_DEVICE={name!r}: {error}") from error
     else:
         known = plugins.known_types()
         only = known[0] if len(known) == 1 else plugins.host_type()

@@ -84,7 +84,7 @@ class _Plugins:
 
     def dtypes(self, index: int) -> frozenset[DType] | None:
         if index not in self._properties:
-            self._properties[index] = self._backend.runtime.properties(index).dtypes
+            self._properties[index] = self._backend.properties(index).dtypes
         return self._properties[index]
 
 

@@ -47,7 +47,7 @@ class Tensor:
     >>> import tensorbus as tb
     >>> x = tb.asarray([[1.0, 2.0], [3.0, 4.0]])
     >>> (x @ x).sum(axis=0).tolist()
-    [17.0, 32.0]
+    [22.0, 32.0]
     """
 
     __slots__ = ("__weakref__", "_node", "_value", "_vtype")

@@ -43,10 +43,14 @@ def devices(as_json: AsJson = False) -> None:
     """List the devices: what is installed, what works here, and which one is the default."""
     with waiting("Opening devices"):
         rows = devices_command.collect()
+        problem = devices_command.why_no_default() if rows else None
     if as_json:
         typer.echo(json.dumps([row.as_dict() for row in rows], indent=2))
     else:
         Console().print(devices_command.render(rows))
+    if problem is not None:
+        # Beside JSON it goes to the error stream, so that the output stays JSON.
+        typer.echo(f"The default device cannot be used: {problem}", err=as_json)
 
 
 @app.command()

@@ -45,7 +45,7 @@ def collect() -> list[Row]:
     for status in plugins.status():
         if status.kind == "device":
             units = range(max(status.device_count, 1))
-            rows += [_row(status, Device(status.name, index), default) for index in units]
+            rows += [_row(status, index, default) for index in units]
     return rows
 
 
@@ -63,22 +63,35 @@ def default_device() -> Device | None:
         return None
 
 
-def _row(status: PluginStatus, device: Device, default: Device | None) -> Row:
+def why_no_default() -> str | None:
+    """Return why the default device cannot be used; None where it can."""
+    try:
+        get_default_device()
+    except TensorbusError as error:
+        return str(error)
+    return None
+
+
+def _row(status: PluginStatus, index: int, default: Device | None) -> Row:
     name, memory, state, reason = "", None, str(status.state), status.reason
     dtypes: tuple[str, ...] = ()
-    if state == "ready":
+    # Only what is ready is known to have a name that a Device may have.
+    device = Device(status.name, index) if state == "ready" else None
+    if device is not None:
         try:
             properties = device.properties
             name, memory = properties.name, properties.memory
             dtypes = tuple(sorted(dtype.name for dtype in properties.dtypes))
+        except TensorbusError as error:
+            reason = str(error)
         except Exception as error:
             reason = f"describing it failed: {type(error).__name__}: {error}"
     return Row(
-        device=str(device) if state == "ready" else device.type,
+        device=status.name if device is None else str(device),
         dist=status.dist,
         version=status.version,
         state=state,
-        default=state == "ready" and device == default,
+        default=device is not None and device == default,
         name=name,
         memory=memory,
         dtypes=dtypes,

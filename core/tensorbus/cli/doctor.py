@@ -16,7 +16,7 @@ from ..device import Device
 from ..errors import TensorbusError
 from ..plugins.probe import Probe
 from ..plugins.report import PluginStatus
-from .devices import STYLES, default_device, open_quietly
+from .devices import STYLES, default_device, open_quietly, why_no_default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def examine() -> Diagnosis:
     findings = tuple(_finding(status, wanted) for status in plugins.status())
     return Diagnosis(
         default=str(default) if default else None,
-        reason=None if default else _why_no_default(),
+        reason=None if default else why_no_default() or "it can be used now",
         findings=findings,
     )
 
@@ -112,15 +112,6 @@ def _host_type() -> str:
         return plugins.host_type() or ""
     except TensorbusError:
         return ""
-
-
-def _why_no_default() -> str:
-    from ..device import get_default_device
-
-    try:
-        return f"{get_default_device()} works now"
-    except TensorbusError as error:
-        return str(error)
 
 
 def _how_to_select(status: PluginStatus) -> str:

@@ -160,7 +160,8 @@ def literal(value: int | float | bool, dtype: DType) -> Const:
 def fit(value: int | float | bool, dtype: DType) -> int | float | bool:
     """Return the Python scalar in the kind of ``dtype``; integers wrap to its range.
 
-    >>> fit(300, BY_NAME["uint8"])
+    >>> from tensorbus.dtypes import uint8
+    >>> fit(300, uint8)
     44
     """
     if dtype.kind == "bool":

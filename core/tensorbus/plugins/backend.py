@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .. import settings
-from ..errors import DeviceUnavailableError, PluginError, TensorbusError
+from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
 from ..runtime import KernelTable
 from .extension import Extension
 from .probe import Probe, ProbeTimeoutError
@@ -17,7 +17,7 @@ from .probe import Probe, ProbeTimeoutError
 if TYPE_CHECKING:
     from ..discovery import EntryPoint
     from ..manifest import Manifest
-    from ..runtime import Runtime
+    from ..runtime import DeviceProperties, Runtime
 
 T = TypeVar("T")
 State = Literal["discovered", "imported", "probed", "ready", "unavailable"]
@@ -117,6 +117,17 @@ class Backend:
 
     def __repr__(self) -> str:
         return f"<Backend {self.type!r} {self.state} from {self.extension.owner}>"
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Return what a unit says of itself. Raises ``DeviceError`` with the cause where it fails to."""
+        try:
+            return self.runtime.properties(index)
+        except Exception as error:
+            text = " ".join(str(error).split()) or "no reason given"
+            raise DeviceError(
+                f"device '{self.type}:{index}' of {self.extension.owner} cannot be described: its"
+                f" runtime.properties({index}) failed: {type(error).__name__}: {text}"
+            ) from error
 
     def open(self, finish: Callable[[Backend], None]) -> bool:
         """Import and probe, once; return True if this call made it ready.
@@ -246,6 +257,22 @@ class Backend:
         finally:
             self._threads.discard(me)
             self._lock.release()
+
+    @property
+    def opened_by_this_thread(self) -> bool:
+        """True while this thread imports or probes it."""
+        return threading.get_ident() in self._threads
+
+    def hold_for_fork(self, seconds: float) -> bool:
+        """Wait until nobody is opening it, and keep others from it; False where that takes too long.
+
+        Also False, at once, where this thread is the one that opens it.
+        """
+        return not self.opened_by_this_thread and self._lock.acquire(timeout=seconds)
+
+    def release_after_fork(self) -> None:
+        """Let others open it again, after a ``hold_for_fork`` that was True."""
+        self._lock.release()
 
     def renew_after_fork(self) -> bool:
         """In a forked child: renew the lock; return True if the device was ready and is so no longer."""

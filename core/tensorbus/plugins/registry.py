@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,12 @@ class Registry:
         self._installed: Installed | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
-        os.register_at_fork(after_in_child=self._renew_after_fork)
+        self._held: dict[int, list[Backend]] = {}
+        os.register_at_fork(
+            before=self._hold_for_fork,
+            after_in_parent=self._release_after_fork,
+            after_in_child=self._renew_after_fork,
+        )
 
     def backend(self, device_type: str) -> Backend:
         """Return the backend of ``device_type``, imported, probed and ready.
@@ -61,7 +67,8 @@ class Registry:
         self._refresh()
         with self._lock:
             allowed = {claim.name for claim in self._group(DEVICES) if selection.refusal(claim) is None}
-            return sorted(allowed - self._removed | set(self._late))
+            named = {name for name in allowed if is_type_name(name)}
+            return sorted(named - self._removed | set(self._late))
 
     def dlpack_types(self) -> dict[int, str]:
         """Return which device type reads each DLPack device code, by the manifests; imports none of them.
@@ -121,8 +128,11 @@ class Registry:
         ``Manifest``, the path of a file or its TOML text; without it, the ``manifest.toml`` of a named module
         is read, and an object gets a plain one. Raises ``PluginError`` where the device type is taken.
 
-        >>> from types import SimpleNamespace  # doctest: +SKIP
-        >>> register("npu", SimpleNamespace(tensorbus_device=hookimpl(lambda device_type: NpuRuntime())))
+        >>> from types import SimpleNamespace
+        >>> from tensorbus.hookspecs import hookimpl
+        >>> hooks = SimpleNamespace(tensorbus_device=hookimpl(lambda device_type: None))
+        >>> Registry().register("npu", hooks)
+        <Backend 'npu' discovered from SimpleNamespace>
         """
         if not is_type_name(device_type):
             raise PluginError(
@@ -253,6 +263,13 @@ class Registry:
         refused = selection.refusal(claim)
         if refused is not None:
             return snapshot(claim.name, "device", unopened, "blocked", None, refused=refused)
+        if not is_type_name(claim.name):
+            misnamed = PluginError(
+                f"the entry point of {claim.dist} {claim.version} cannot name a device type: {claim.name!r}"
+                f" must consist of ASCII letters, digits, '_' and '-'."
+            )
+            failure = Failure(stage="reading its entry point", error=misnamed, broken=True)
+            return snapshot(claim.name, "device", unopened, "unavailable", failure)
         try:
             backend = self._select(claim.name)
         except PluginError as error:
@@ -328,7 +345,36 @@ class Registry:
         for callback in list(self._callbacks):
             callback()
 
+    def _hold_for_fork(self) -> None:
+        # A child made in the middle of an import inherits locks that nobody there will ever release.
+        held = self._held[threading.get_ident()] = []
+        deadline = time.monotonic() + settings.probe_timeout()
+        while True:
+            busy = []
+            with self._lock:
+                backends = [*self._late.values(), *self._found.values()]
+                for backend in backends:
+                    if backend.hold_for_fork(0):
+                        held.append(backend)
+                    elif not backend.opened_by_this_thread:
+                        busy.append(backend)
+            left = deadline - time.monotonic()
+            if not busy or left <= 0:
+                return
+            # None is held while another is waited for: what is being opened may itself open one of these.
+            self._release_held(held)
+            if busy[0].hold_for_fork(left):
+                busy[0].release_after_fork()
+
+    def _release_held(self, held: list[Backend]) -> None:
+        while held:
+            held.pop().release_after_fork()
+
+    def _release_after_fork(self) -> None:
+        self._release_held(self._held.pop(threading.get_ident(), []))
+
     def _renew_after_fork(self) -> None:
+        self._held = {}
         self._lock = threading.RLock()
         for addon in self._addons.values():
             addon.lock = threading.RLock()
