@@ -26,7 +26,7 @@ test: lint
 	$(BIN)/python examples/train_digits.py --output $(VENV)/demo.png
 
 bench: $(STAMP)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet '.[bench]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
 lint: $(STAMP)
