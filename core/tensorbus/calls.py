@@ -6,8 +6,8 @@ look-up, the kernel and one new cell; everything else is behind the first miss.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from . import autograd, operators
@@ -36,10 +36,20 @@ def function(op: Op[...]) -> Callable[..., Any]:
         made = _with_attributes(op)
     else:
         made = _general(op)
-    functools.update_wrapper(made, op.arguments)
     made.__name__ = made.__qualname__ = op.name
+    made.__module__ = "tensorbus"
     made.__doc__ = op.doc
+    made.__wrapped__ = _shown(op)  # type: ignore[attr-defined]
     return made
+
+
+def _shown(op: Op[...]) -> FunctionType:
+    """Return a function with the op's signature, for ``help`` and ``inspect``; it is never called."""
+    given = op.arguments
+    shown = FunctionType(given.__code__, given.__globals__, op.name, given.__defaults__, given.__closure__)
+    shown.__kwdefaults__ = given.__kwdefaults__
+    shown.__annotations__ = {**given.__annotations__, "return": "Tensor"}
+    return shown
 
 
 def _unary(op: Op[...]) -> Callable[..., Any]:
