@@ -143,6 +143,9 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         if type(x) is Tensor:
+            for given in (*args, *kwargs.values()):
+                if type(given) is float:  # equal to an integer as a key, but not as an axis
+                    return general(x, *args, **kwargs)
             shape = None if shape_free else x._value.shape
             key = (x._vtype, shape, args, *kwargs.items()) if kwargs else (x._vtype, shape, args)
             try:

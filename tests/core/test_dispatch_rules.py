@@ -217,3 +217,13 @@ def test_an_op_is_called_like_its_function() -> None:
     assert "square root" in (tb.sqrt.__doc__ or "")
     with pytest.raises(tb.UnsupportedOpError, match="Did you mean 'sqrt'"):
         table["sqrtt"]
+
+
+def test_a_float_is_no_axis_however_often_the_integer_was() -> None:
+    x = tb.ones((2, 3))
+    for _ in range(2):
+        assert x.sum(axis=1).tolist() == [3.0, 3.0]
+        with pytest.raises(tb.ShapeError, match="an axis is an integer"):
+            x.sum(axis=1.0)
+        with pytest.raises(tb.ShapeError, match="an axis is an integer"):
+            tb.sum(x, 1.0)
