@@ -6,7 +6,6 @@ the first whose ``supports`` says True. Without one the op decomposes; without a
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -88,7 +87,8 @@ class _Plugins:
         return self._properties[index]
 
 
-_lock = threading.RLock()
+# Each use is one operation on a dict or list, which Python makes whole: no lock, as `invalidate` also runs in
+# forked children, where a lock that another thread held would never be released.
 _sources: dict[str, KernelSource] = {}
 _fixed: dict[str, KernelSource] = {}
 _caches: list[dict[Any, Plan]] = []
@@ -96,24 +96,21 @@ _caches: list[dict[Any, Plan]] = []
 
 def add_source(device_type: str, source: KernelSource) -> None:
     """Serve a device type that is no plugin: the type of values being captured."""
-    with _lock:
-        _fixed[device_type] = source
+    _fixed[device_type] = source
 
 
 def new_cache() -> dict[Any, Plan]:
     """Return a cache of plans that is emptied whenever plugins come or go."""
     cache: dict[Any, Plan] = {}
-    with _lock:
-        _caches.append(cache)
+    _caches.append(cache)
     return cache
 
 
 def invalidate() -> None:
     """Forget every plan and every kernel table."""
-    with _lock:
-        _sources.clear()
-        for cache in _caches:
-            cache.clear()
+    _sources.clear()
+    for cache in _caches:
+        cache.clear()
 
 
 on_change(invalidate)
@@ -123,9 +120,7 @@ def source(device_type: str) -> KernelSource:
     """Return where the kernels of a device type come from, bringing the device up if need be."""
     found = _sources.get(device_type) or _fixed.get(device_type)
     if found is None:
-        made = _Plugins(device_type)
-        with _lock:
-            found = _sources.setdefault(device_type, made)
+        found = _sources.setdefault(device_type, _Plugins(device_type))
     return found
 
 
