@@ -1,5 +1,7 @@
 # make demo   install the workspace into .venv and train a network on every device
 # make test   everything that continuous integration checks
+# make conformance
+#             every op in every dtype on every device; the reports lie in conformance/
 # make bench  the figures of benchmarks/
 # make lint   style, types and import contracts only
 # make clean  remove .venv and what the tools left behind
@@ -13,17 +15,25 @@ STAMP  := $(VENV)/.installed
 
 # The driver for OpenCL on the processor is published for x86-64 only.
 OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
-DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/refdev
+DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev
+DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests
 
-.PHONY: demo test bench lint install clean
+.PHONY: demo test conformance bench lint install clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/train_digits.py
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal --report $(VENV)/conformance.json
 	$(BIN)/python examples/train_digits.py --output $(VENV)/demo.png
+
+# One command a device: what fails on one is told after the others have run.
+conformance: $(STAMP)
+	@mkdir -p conformance
+	@failed=; for device in $(DEVICES); do \
+	    $(BIN)/tensorbus conformance --device $$device -n 0 --report conformance/$$device.json || failed="$$failed $$device"; \
+	done; [ -z "$$failed" ] || { echo "make: found something wrong on$$failed" >&2; exit 1; }
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -e '.[bench]'
@@ -52,5 +62,5 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks demo.png
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks conformance demo.png
 	find $(SOURCE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-SUITES = ("startup", "overhead", "memory")
+SUITES = ("startup", "overhead", "memory", "kernels", "opencl")
 HERE = Path(__file__).parent
 
 

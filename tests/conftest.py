@@ -1,11 +1,10 @@
-"""Options and hypothesis profiles of every test."""
+"""The hypothesis profiles of every test. Options come from the conformance kit."""
 
 from __future__ import annotations
 
 import os
 from datetime import timedelta
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 _QUIET = (
@@ -21,11 +20,3 @@ settings.register_profile(
     "thorough", max_examples=300, deadline=timedelta(minutes=1), suppress_health_check=_QUIET
 )
 settings.load_profile(os.environ.get("TENSORBUS_TEST_PROFILE", "ci"))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the conformance tests be run on chosen devices only."""
-    parser.addoption(
-        "--device", action="append", default=None, metavar="TYPE",
-        help="run tests/conformance on this device type; may be repeated (default: every installed one)",
-    )  # fmt: skip

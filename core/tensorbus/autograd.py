@@ -7,6 +7,7 @@ changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from functools import wraps
@@ -16,6 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from .device import ValueType
 from .dispatch import Plan
 from .errors import AutogradError, DeviceError, DtypeError, ShapeError
+from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
 from .ops.selection import cast
@@ -32,7 +34,7 @@ _FREED: Final = ("freed",)
 class Node:
     """One recorded op: its plan, what its derivative needs, and the histories of its operands."""
 
-    __slots__ = ("order", "out", "parents", "plan", "shapes", "values")
+    __slots__ = ("__weakref__", "hooks", "order", "out", "parents", "parts", "plan", "shapes", "values")
 
     order: int
     out: Any
@@ -40,6 +42,18 @@ class Node:
     plan: Plan
     shapes: tuple[Any, ...]
     values: tuple[Any, ...]
+    parts: list[weakref.ref[Part] | None]
+
+
+class Part:
+    """One result of a recorded op that has several; its only operand is the op's node."""
+
+    __slots__ = ("__weakref__", "hooks", "order", "parents", "place")
+
+    def __init__(self, whole: Node, place: int) -> None:
+        self.order = next(_order)
+        self.parents = (whole,)
+        self.place = place
 
 
 def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
@@ -74,6 +88,31 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
             node.values = (kept, second)
             node.parents = (first._node, None)
     out._node = node
+
+
+def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) -> None:
+    """Give each of ``outs`` that can carry a gradient its history."""
+    if not plan.differentiable or not _recording.get():
+        return
+    node = Node()
+    node.plan = plan
+    node.order = next(_order)
+    node.out = tuple(out._value for out in outs) if plan.keeps_out else None
+    node.parts = [None] * len(outs)
+    _keep(node, operands)
+    for place, out in enumerate(outs):
+        if out.dtype.is_inexact:
+            out._node = _part(node, place)
+
+
+def _part(whole: Node, place: int) -> Part:
+    """Return the history of one result: the same object for as long as anybody has it."""
+    known = whole.parts[place]
+    part = known() if known is not None else None
+    if part is None:
+        part = Part(whole, place)
+        whole.parts[place] = weakref.ref(part)
+    return part
 
 
 def _keep(node: Node, operands: Sequence[Any]) -> None:
@@ -255,9 +294,13 @@ def _walk(
             g = grads.pop(node, None)
             if g is None:
                 continue
+            g = _hooked(node, g)
             if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
             if isinstance(node, Leaf) or not any(id(parent) in useful for parent in node.parents):
+                continue
+            if isinstance(node, Part):
+                _gather_part(grads, node, g)
                 continue
             for parent, back in zip(node.parents, _pull(node, g, create), strict=True):
                 if id(parent) in useful:
@@ -265,6 +308,46 @@ def _walk(
             if not (create if retain is None else retain):
                 node.values, node.out = _FREED, None
     return result
+
+
+def _hooked(node: Any, g: Any) -> Any:
+    """Return the gradient as the hooks of a tensor leave it."""
+    for hook in list(getattr(node, "hooks", {}).values()):
+        changed = hook(g)
+        if changed is None:
+            continue
+        if not isinstance(changed, Tensor) or changed.shape != g.shape:
+            raise AutogradError(
+                f"a hook returns None or a gradient of shape {g.shape}, got"
+                f" {getattr(changed, 'shape', type(changed).__name__)}."
+            )
+        g = changed
+    return g
+
+
+class HookHandle:
+    """What ``register_hook`` returns: ``remove()`` takes the hook away again."""
+
+    def __init__(self, hooks: dict[int, Any], key: int) -> None:
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        """Take the hook away; again is no error."""
+        self._hooks.pop(self._key, None)
+
+
+def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+    """Call ``hook`` with the gradient of ``x`` whenever it is computed; a tensor that it returns replaces it.
+
+    Raises ``AutogradError`` for a tensor that requires no gradient.
+    """
+    if x._node is None:
+        raise AutogradError("register_hook: this tensor requires no gradient; call requires_grad_() first.")
+    hooks: dict[int, Any] = getattr(x._node, "hooks", None) or {}
+    x._node.hooks = hooks
+    key = next(_order)
+    hooks[key] = hook
+    return HookHandle(hooks, key)
 
 
 def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:
@@ -281,6 +364,14 @@ def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
     grads[node] = grads[node] + g if node in grads else g
 
 
+def _gather_part(grads: dict[Any, Any], part: Part, g: Tensor) -> None:
+    """Put the gradient of one result beside those of the others."""
+    (whole,) = part.parents
+    results = grads.setdefault(whole, [None] * len(whole.plan.outs))
+    known = results[part.place]
+    results[part.place] = g if known is None else known + g
+
+
 def _reached(roots: Sequence[Any]) -> list[Any]:
     """Return every node behind ``roots``, later ones first: users before what they were made from."""
     seen: dict[int, Any] = {}
@@ -295,7 +386,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     return sorted(seen.values(), key=lambda node: -node.order)
 
 
-def _pull(node: Node, g: Tensor, create: bool) -> list[Any]:
+def _pull(node: Node, g: Any, create: bool) -> list[Any]:
     """Return the gradient for each operand of ``node``, in its shape and dtype; None where it has none."""
     plan, op = node.plan, node.plan.op
     if node.values is _FREED:
@@ -304,6 +395,11 @@ def _pull(node: Node, g: Tensor, create: bool) -> list[Any]:
         )
     if op.vjp is None and op.decompose is None:
         raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
+    if op.results:
+        g = tuple(
+            full(shape, 0, dtype=kind.dtype, device=kind.device) if back is None else back
+            for back, kind, shape in zip(g, plan.outs, plan.shapes, strict=True)
+        )
     arguments = _arguments(node, g, create)
     if op.vjp is not None:
         backs = op.vjp(**{name: arguments[name] for name in op.needs})
@@ -318,11 +414,14 @@ def _pull(node: Node, g: Tensor, create: bool) -> list[Any]:
             back = full(shape, 0, dtype=kind.dtype, device=kind.device)
         if op.broadcasts and back.shape != shape:
             back = sum_to(back, shape)
+        if back.dtype.is_complex and not kind.dtype.is_complex:
+            # A real operand cannot move off the real axis: only that part of the slope is its.
+            back = real(back)
         result.append(back if back.dtype is kind.dtype else cast(back, kind.dtype))
     return result
 
 
-def _through_decomposition(node: Node, g: Tensor, create: bool) -> tuple[Any, ...]:
+def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
     """Return the gradients of a composite that has none of its own: it is run again, in recorded ops."""
     plan, op = node.plan, node.plan.op
     if op.decompose is None:
@@ -339,16 +438,19 @@ def _through_decomposition(node: Node, g: Tensor, create: bool) -> tuple[Any, ..
                     asked[place] = x = x * 1 if create else x.requires_grad_()
                 operands[place] = x
         casts = zip(operands, plan.casts, strict=True)
-        out = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
-    if out._node is None:
+        found = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
+    pairs = list(zip(found, g, strict=True)) if op.results else [(found, g)]
+    outs = [(out, back) for out, back in pairs if out._node is not None]
+    if not outs:
         return (None,) * len(operands)
-    grads = _walk([out], [g], None, create, {id(x._node) for x in asked.values()})
+    keep = {id(x._node) for x in asked.values()}
+    grads = _walk([out for out, _ in outs], [back for _, back in outs], None, create, keep)
     return tuple(grads.get(asked[k]._node) if k in asked else None for k in range(len(operands)))
 
 
-def _arguments(node: Node, g: Tensor, create: bool) -> dict[str, Any]:
+def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
     """Return what a ``vjp`` may name: ``g``, ``out``, ``wanted``, operands, their shapes, the attributes."""
-    plan = node.plan
+    plan, op = node.plan, node.plan.op
     operands = [
         cell(value, kind, parent if create else None)
         if isinstance(kind, ValueType) and value is not None
@@ -356,7 +458,12 @@ def _arguments(node: Node, g: Tensor, create: bool) -> dict[str, Any]:
         for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
     ]
     arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
-    if plan.keeps_out:
+    if plan.keeps_out and op.results:
+        arguments["out"] = tuple(
+            cell(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
+            for place, (value, kind) in enumerate(zip(node.out, plan.outs, strict=True))
+        )
+    elif plan.keeps_out:
         arguments["out"] = cell(node.out, plan.out, node if create else None)
     for place, name in enumerate(plan.op.operands):
         if name.startswith("*"):

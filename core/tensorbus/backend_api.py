@@ -1,8 +1,7 @@
 """What backends and plugins import, and all that they may import, from tensorbus core.
 
 This module follows semantic versioning by ``API_VERSION``: a manifest's ``api`` range is checked against it.
-It re-exports; the code generator is imported when one of its names is first used, since only devices with a
-dialect need it.
+It re-exports; what only some devices need, the code generator above all, is imported when it is first named.
 """
 
 from __future__ import annotations
@@ -12,11 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import dtypes as dtypes
 from .api_version import API_VERSION as API_VERSION
+from .caching import keep as keep
+from .caching import kept as kept
+from .caching import numbered as numbered
+from .caching import private_folder as private_folder
+from .caching import write_whole as write_whole
 from .dtypes import DType as DType
 from .errors import DeviceError as DeviceError
 from .errors import DeviceUnavailableError as DeviceUnavailableError
 from .errors import DtypeError as DtypeError
 from .errors import IndexingError as IndexingError
+from .errors import LinAlgError as LinAlgError
 from .errors import OutOfMemoryError as OutOfMemoryError
 from .errors import PluginError as PluginError
 from .errors import ShapeError as ShapeError
@@ -27,7 +32,7 @@ from .hookspecs import hookimpl as hookimpl
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided import strided_views as strided_views
 from .ops.elementwise import broadcast_shapes as broadcast_shapes
-from .ops.elementwise import elementwise as elementwise
+from .ops.elementwise import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
 from .ops.op import Op as Op
 from .ops.op import Spec as Spec
 from .runtime import Call as Call
@@ -36,17 +41,25 @@ from .runtime import Kernel as Kernel
 from .runtime import KernelTable as KernelTable
 from .runtime import MemoryStats as MemoryStats
 from .runtime import Runtime as Runtime
+from .runtime import SupportsCache as SupportsCache
 from .runtime import SupportsDLPack as SupportsDLPack
 from .runtime import SupportsHostArrays as SupportsHostArrays
 from .runtime import SupportsPeerCopy as SupportsPeerCopy
 from .runtime import SupportsStreams as SupportsStreams
+from .runtime import SupportsThreads as SupportsThreads
+from .settings import c_compiler as c_compiler
 from .settings import cache_dir as cache_dir
+from .settings import threads as threads
 from .strided import StridedArray as StridedArray
 
 if TYPE_CHECKING:
     from .capture import trace as trace
     from .kernels.from_dialect import from_dialect as from_dialect
     from .kernels.from_dialect import pack as pack
+    from .kernels.host import FFT as FFT
+    from .kernels.host import LINALG as LINALG
+    from .kernels.host import host_kernels as host_kernels
+    from .kernels.linalg import linalg_from_namespace as linalg_from_namespace
     from .lowering.builder import Late as Late
     from .lowering.builder import Launch as Launch
     from .lowering.c_family import CASTS as CASTS
@@ -61,6 +74,10 @@ _LATER: Final = {
     "trace": "capture",
     "from_dialect": "kernels.from_dialect",
     "pack": "kernels.from_dialect",
+    "FFT": "kernels.host",
+    "LINALG": "kernels.host",
+    "host_kernels": "kernels.host",
+    "linalg_from_namespace": "kernels.linalg",
     "Late": "lowering.builder",
     "Launch": "lowering.builder",
     "CASTS": "lowering.c_family",
@@ -74,7 +91,7 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a part of the code generator when it is first named."""
+    """Import what only some devices need when it is first named."""
     if name in _LATER:
         return getattr(importlib.import_module(f".{_LATER[name]}", __package__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,27 +6,30 @@ look-up, the kernel and one new cell; everything else is behind the first miss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from . import autograd, operators
+from . import autograd, operators, preference
 from .device import ValueType
 from .dispatch import Plan, new_cache, plan
 from .dtypes import check_scalar
 from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from .ops.op import Op, Spec, table
-from .tensor import Tensor
+from .tensor import Tensor, cell
 
 _SCALARS = frozenset({bool, int, float, complex})
 _MANY = 4096
-_MEMOIZED = frozenset({"cast", "movement", "reduction", "scan", "softmax"})
+_MEMOIZED = frozenset({"cast", "movement", "reduction", "scan", "softmax", "sorting"})
 """Families whose calls are recognized by their arguments as given, before they are normalized."""
 
 
 def function(op: Op[...]) -> Callable[..., Any]:
     """Make the function that users call for ``op``."""
-    if op.family == "elementwise" and len(op.operands) == 1:
+    if op.results:
+        made = _several(op)
+    elif op.family == "elementwise" and len(op.operands) == 1:
         made = _unary(op)
     elif op.family == "elementwise" and len(op.operands) == 2:
         made = _binary(op)
@@ -173,7 +176,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         if len(operands) != 1 or operands[0] is not x:
             return None
         found = plan_for((x._vtype,), (x._value,), attrs)
-        if found.run is None:
+        if found.run is None or preference.active():
             return None
         if len(seen) >= _MANY:
             seen.clear()
@@ -196,6 +199,48 @@ def _general(op: Op[...]) -> Callable[..., Any]:
     return call
 
 
+def _several(op: Op[...]) -> Callable[..., Any]:
+    """An op of several results, which come as a named tuple."""
+    arguments, run = op.arguments, _several_runner(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            operands, attrs = arguments(*args, **kwargs)
+        except AttributeError as error:
+            raise _not_tensors(op, args, error) from error
+        return run(operands, attrs)
+
+    return call
+
+
+def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    plan_for = _planner(op, new_cache())
+    results = namedtuple(op.name, op.results)  # type: ignore[misc]
+
+    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        if not all(isinstance(x, Tensor) for x in operands):
+            operands = _as_operands(op, operands)
+        found = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
+        tracked = any(x._node is not None for x in operands)
+        if found.run is None:
+            return results(*_decomposed(found, operands, tracked))
+        try:
+            values = found.run(*[x._value for x in operands])
+        except Exception as error:
+            raise explain(op, operands, attrs, error) from error
+        outs = [cell(value, kind) for value, kind in zip(values, found.outs, strict=True)]
+        if tracked:
+            autograd.record_several(found, operands, outs)
+        return results(*outs)
+
+    return run
+
+
+def runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    """Return what runs ``op`` on operands and attributes, past its Python signature."""
+    return _several_runner(op) if op.results else _runner(op, new_cache())
+
+
 def _planner(
     op: Op[...], plans: dict[Any, Plan]
 ) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
@@ -211,13 +256,16 @@ def _planner(
         else:  # floats by their text: 0.0 and -0.0 are equal keys but different attributes, as are 1 and 1.0
             named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
             key = (*kinds, *named) if shape_free else (*kinds, *[v.shape for v in values], *named)
+        preferring = preference.active()
+        if preferring:
+            key = (preference.preferred(op.name), key)
         try:
             found = plans.get(key)
         except TypeError as error:
             raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
         if found is None:
             found = _plan(op, kinds, values, attrs, shape_free)
-            if found.run is not None:
+            if found.run is not None and preferring == preference.active():
                 if len(plans) >= _MANY:
                     plans.clear()
                 plans[key] = found
@@ -301,6 +349,17 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
     return result
 
 
+def operands_of(
+    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return what a call of ``op`` comes down to: its operands, tensors and scalars, and its attributes."""
+    try:
+        operands, attrs = op.arguments(*args, **kwargs)
+    except AttributeError as error:
+        raise _not_tensors(op, args, error) from error
+    return _as_operands(op, operands), attrs
+
+
 def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:
     got = ", ".join(type(x).__name__ for x in args)
     if error is not None and all(isinstance(x, Tensor) for x in args[: len(op.operands)]):
@@ -309,8 +368,13 @@ def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> E
 
 
 def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
-    """Run an op by its decomposition; its own derivative, where it has one, stands for the whole."""
+    """Run an op by its decomposition; its own derivative, where it has one, stands for the whole.
+
+    Operands from outside a transform are lifted into it first, with their history.
+    """
     op, attrs = found.op, dict(found.attrs)
+    if found.lift is not None:
+        return table.run(op.name, [found.lift(x) for x in operands], attrs)
     cast = table.function("cast")
     assert op.decompose is not None
     if op.family == "creation":
@@ -319,7 +383,9 @@ def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     given = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
     given = [x if c is None else cast(x, c) for x, c in zip(given, found.casts, strict=True)]
     out = op.decompose(*given, **attrs)
-    if own:
+    if own and op.results:
+        autograd.record_several(found, operands, out)
+    elif own:
         autograd.record(found, operands, out)
     return out
 
@@ -345,5 +411,5 @@ def explain(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], error: 
     return DeviceError(f"{where}: the kernel failed with {type(error).__name__}: {error}")
 
 
-table.bind(function)
+table.bind(function, runner)
 operators.attach()

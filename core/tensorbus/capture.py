@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .autograd import no_grad
+from .choice import add_source
 from .device import Device, ValueType
-from .dispatch import add_source
 from .dtypes import DType
 from .graph.graph import Graph, Node
-from .ops.op import Spec, table
+from .ops.op import Op, Spec, table
 from .runtime import Call, Kernel
 from .tensor import cell
 
@@ -34,14 +34,22 @@ class _Recorder:
 def _recording(call: Call) -> Any:
     op = table[call.op]
 
-    def run(*values: Any) -> Node:
+    def run(*values: Any) -> Any:
         nodes = tuple(
             v if isinstance(v, Node) else _constant(v, d) for v, d in zip(values, call.dtypes, strict=True)
         )
-        spec = op.infer(tuple(n.spec for n in nodes), **call.attrs)
-        return Node(op=call.op, inputs=nodes, attrs=dict(call.attrs), spec=spec)
+        return _apply(op, nodes, call.attrs)
 
     return run
+
+
+def _apply(op: Op[...], inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Any:
+    """Return the node of an op; of one with several results, a tuple of the nodes that take them apart."""
+    specs = op.specs(tuple(n.spec for n in inputs), attrs)
+    node = Node(op=op.name, inputs=inputs, attrs=dict(attrs), spec=specs[0])
+    if not op.results:
+        return node
+    return tuple(Node(op="result", inputs=(node,), attrs={"index": k}, spec=s) for k, s in enumerate(specs))
 
 
 def _constant(value: Any, dtype: DType) -> Node:
@@ -59,8 +67,8 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
     found = table[op]
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(operands))
     if found.decompose is None:
-        out = Node(op=op, inputs=inputs, attrs=dict(attrs), spec=found.infer(tuple(operands), **attrs))
-        return Graph(inputs=inputs, outputs=(out,))
+        made = _apply(found, inputs, attrs)
+        return Graph(inputs=inputs, outputs=made if found.results else (made,))
     where = Device(GRAPH, 0)
     cells = [cell(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
     with no_grad():
@@ -68,4 +76,5 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
             result = found.decompose(device=where, **attrs)
         else:
             result = found.decompose(*cells, **attrs)
-    return Graph(inputs=inputs, outputs=(result._value,))
+    outputs = tuple(x._value for x in result) if found.results else (result._value,)
+    return Graph(inputs=inputs, outputs=outputs)

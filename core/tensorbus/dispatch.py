@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .choice import Verdict, choose, forget, is_fixed, is_served, judge, source
 from .device import Device, ValueType
 from .dtypes import DType
-from .errors import DeviceError, PluginError, UnsupportedDtypeError, UnsupportedOpError
+from .errors import DeviceError, UnsupportedDtypeError, UnsupportedOpError
+from .hosting import fallback_mode, through_host
 from .ops.op import Op, Shape, Spec, table
-from .plugins import backend, known_types, on_change
+from .plugins import known_types, on_change
+from .preference import on_first
 from .runtime import Call, Kernel
 
 Operand = ValueType | type
@@ -24,10 +27,12 @@ Operand = ValueType | type
 class Plan:
     """What one signature of an op comes down to.
 
-    ``run`` takes values and returns the value; it is None where the op decomposes. ``casts`` are the dtypes
-    that a decomposition's operands need first, None where an operand fits as it is; ``computed`` are those
-    that the op computes in. ``keeps`` and ``keeps_out``
-    say which operands, and whether the result, the derivative needs.
+    ``run`` takes values and returns the value (of an op of several results: the values); it is None where the
+    op decomposes. ``out`` is the type of the result, ``outs`` and ``shapes`` tell those of several. ``lift``
+    makes operands from outside into ones of a transform first; ``run`` is then None too. ``casts`` are the
+    dtypes that a decomposition's operands need first, None where an operand fits as it is; ``computed`` are
+    those that the op computes in. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the
+    derivative needs.
     """
 
     op: Op[...]
@@ -37,6 +42,9 @@ class Plan:
     casts: tuple[DType | None, ...]
     attrs: Mapping[str, Any]
     computed: tuple[DType, ...] = ()
+    outs: tuple[ValueType, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    lift: Callable[[Any], Any] | None = None
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)
     differentiable: bool = field(init=False, default=False)
@@ -48,55 +56,44 @@ class Plan:
         again = self.op.vjp is None and self.op.decompose is not None
         object.__setattr__(self, "keeps", tuple(again or n in self.op.needs for n in names))
         object.__setattr__(self, "keeps_out", "out" in self.op.needs)
-        object.__setattr__(self, "differentiable", self.out.dtype.is_inexact)
+        kinds = self.outs or (self.out,)
+        object.__setattr__(self, "differentiable", any(kind.dtype.is_inexact for kind in kinds))
 
 
-class KernelSource(Protocol):
-    """Where the kernels of a device type come from: its plugins, or a capture that records instead."""
+class Transform(Protocol):
+    """What runs ops on the values of a transform, all of its pseudo device and of one depth."""
 
-    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
-        """Return ``(owner, kernel)`` pairs in the order of their registration."""
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
+        """Return what takes values to the result, or None where the op must decompose first."""
         ...
 
-    def dtypes(self, index: int) -> frozenset[DType] | None:
-        """Return what the unit computes in; None for everything."""
+    def lift(self, x: Any, device: Device) -> Any:
+        """Return a tensor from outside as one of the pseudo device."""
         ...
-
-
-class _Plugins:
-    """The kernels that plugins registered for one device type."""
-
-    def __init__(self, device_type: str) -> None:
-        self._backend = backend(device_type)
-        self._tables = [(owner, dict(kernels)) for owner, kernels in self._backend.kernels]
-        self._properties: dict[int, frozenset[DType]] = {}
-
-    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
-        found = []
-        for owner, kernels in self._tables:
-            entry = kernels.get(op)
-            if entry is not None:
-                found.append(
-                    (owner, entry if isinstance(entry, Kernel) else Kernel(name=owner, function=entry))
-                )
-        return found
-
-    def dtypes(self, index: int) -> frozenset[DType] | None:
-        if index not in self._properties:
-            self._properties[index] = self._backend.properties(index).dtypes
-        return self._properties[index]
 
 
 # Each use is one operation on a dict or list, which Python makes whole: no lock, as `invalidate` also runs in
 # forked children, where a lock that another thread held would never be released.
-_sources: dict[str, KernelSource] = {}
-_fixed: dict[str, KernelSource] = {}
+_transforms: dict[str, Transform] = {}
 _caches: list[dict[Any, Plan]] = []
+_observers: list[Callable[[Op[...], Call, Device, Sequence[Verdict], Verdict | None], None]] = []
 
 
-def add_source(device_type: str, source: KernelSource) -> None:
-    """Serve a device type that is no plugin: the type of values being captured."""
-    _fixed[device_type] = source
+def add_transform(device_type: str, transform: Transform) -> None:
+    """Serve the pseudo device type of values that a transform of programs made."""
+    _transforms[device_type] = transform
+
+
+def observe(
+    observer: Callable[[Op[...], Call, Device, Sequence[Verdict], Verdict | None], None],
+) -> None:
+    """Call ``observer`` at each choice of a kernel: once for a signature, not for each call."""
+    _observers.append(observer)
+
+
+def is_transform(device_type: str) -> bool:
+    """Return whether values of this type stand for others, and have no memory of their own."""
+    return device_type in _transforms or is_fixed(device_type)
 
 
 def new_cache() -> dict[Any, Plan]:
@@ -108,65 +105,22 @@ def new_cache() -> dict[Any, Plan]:
 
 def invalidate() -> None:
     """Forget every plan and every kernel table."""
-    _sources.clear()
+    forget()
     for cache in _caches:
         cache.clear()
 
 
 on_change(invalidate)
-
-
-def source(device_type: str) -> KernelSource:
-    """Return where the kernels of a device type come from, bringing the device up if need be."""
-    found = _sources.get(device_type) or _fixed.get(device_type)
-    if found is None:
-        found = _sources.setdefault(device_type, _Plugins(device_type))
-    return found
-
-
-def order(op: str, found: Sequence[tuple[str, Kernel]]) -> list[tuple[str, Kernel]]:
-    """Return kernels best first: later registrations yield, unless ``before``/``after`` say otherwise.
-
-    Raises ``PluginError`` naming both owners where the declared order contradicts itself.
-    """
-    pending = list(found)
-    names = {kernel.name for _, kernel in pending}
-    ahead = {kernel.name: {n for n in kernel.after if n in names} for _, kernel in pending}
-    for _, kernel in pending:
-        for later in kernel.before:
-            if later in ahead:
-                ahead[later].add(kernel.name)
-    result: list[tuple[str, Kernel]] = []
-    while pending:
-        done = {kernel.name for _, kernel in result}
-        free = next((pair for pair in pending if ahead[pair[1].name] <= done), None)
-        if free is None:
-            claims = " and ".join(f"{kernel.name!r} of {owner!r}" for owner, kernel in pending)
-            raise PluginError(f"{op}: kernels {claims} each claim to come before the other; drop one claim.")
-        pending.remove(free)
-        result.append(free)
-    return result
-
-
-def select(op: Op[...], call: Call, device: Device) -> tuple[Kernel | None, list[str]]:
-    """Return the kernel that serves ``call``, or None, and why each one before it was passed over."""
-    reasons = []
-    for owner, kernel in order(op.name, source(device.type).candidates(op.name)):
-        if kernel.dtypes is not None and not kernel.dtypes.issuperset(call.dtypes):
-            reasons.append(
-                f"{kernel.name} of {owner}: takes only {', '.join(sorted(d.name for d in kernel.dtypes))}"
-            )
-            continue
-        answer = True if kernel.supports is None else kernel.supports(call)
-        if answer is True:
-            return kernel, reasons
-        reasons.append(f"{kernel.name} of {owner}: {answer}")
-    return None, reasons
+on_first(invalidate)
 
 
 def common_device(op: str, operands: Sequence[Operand]) -> Device:
     """Return the device of all operands. Raises ``DeviceError`` naming both where they differ."""
     devices = [o.device for o in operands if isinstance(o, ValueType)]
+    if _transforms:
+        inner = [d for d in devices if d.type in _transforms]
+        if inner:  # the innermost transform sees the values of all others as constants
+            return max(inner, key=lambda d: d.index)
     for other in devices[1:]:
         if other != devices[0]:
             raise DeviceError(
@@ -193,31 +147,79 @@ def plan(
     sized = tuple(Spec(s, d) for s, d in zip(shapes or [()] * len(computed), computed, strict=True))
     if op.normalize is not None:
         given = op.normalize(sized, **given)
-    out = op.infer(sized, **given)
+    outs = op.specs(sized, given)
+    out = outs[0]
     call = Call(
         op=op.name, dtypes=computed, shapes=tuple(shapes) if shapes is not None else None, attrs=given,
         out_dtype=out.dtype, out_shape=out.shape if shapes is not None else None, index=device.index,
+        weak=tuple(isinstance(o, type) for o in operands),
     )  # fmt: skip
-    _check_dtypes(op.name, (*(d for d in dtypes if isinstance(d, DType)), *computed, out.dtype), device)
+    strong = [d for d in dtypes if isinstance(d, DType)]
+    _check_dtypes(op.name, [*strong, *computed, *(o.dtype for o in outs)], device)
     casts = tuple(
         c if isinstance(d, DType) and d is not c else None for d, c in zip(dtypes, computed, strict=True)
     )
-    result = ValueType.of(out.dtype, device)
-    kernel, reasons = select(op, call, device)
-    if kernel is not None:
-        run = _prepare(kernel, call, device, casts, dtypes)
-        return Plan(
-            op=op, operands=tuple(operands), run=run, out=result, casts=casts, attrs=given, computed=computed
-        )
-    if op.decompose is None:
-        raise UnsupportedOpError(_unsupported(op, device, call, reasons))
+    several = bool(op.results)
+    lift = _lift(operands, device)
     return Plan(
-        op=op, operands=tuple(operands), run=None, out=result, casts=casts, attrs=given, computed=computed
-    )
+        op=op, operands=tuple(operands), casts=casts, attrs=given, computed=computed,
+        run=None if lift else _run(op, call, operands, device, casts, [o.dtype for o in outs]),
+        lift=lift,
+        out=ValueType.of(out.dtype, device),
+        outs=tuple(ValueType.of(o.dtype, device) for o in outs) if several else (),
+        shapes=tuple(o.shape for o in outs) if several else (),
+    )  # fmt: skip
+
+
+def _lift(operands: Sequence[Operand], device: Device) -> Callable[[Any], Any] | None:
+    """Return what makes operands from outside into ones of a transform, where there are any."""
+    transform = _transforms.get(device.type)
+    if transform is None or all(o.device == device for o in operands if isinstance(o, ValueType)):
+        return None
+    return lambda x: x if getattr(x, "device", device) == device else transform.lift(x, device)
+
+
+def _run(
+    op: Op[...], call: Call, operands: Sequence[Operand], device: Device, casts: Sequence[DType | None],
+    outs: Sequence[DType],
+) -> Callable[..., Any] | None:  # fmt: skip
+    """Return what runs ``call``; None where the op decomposes."""
+    transform = _transforms.get(device.type)
+    if transform is not None:
+        run = transform.prepare(op, call)
+        if run is None and op.decompose is None:
+            raise UnsupportedOpError(f"{op.name}: this op has no batching rule, and no decomposition.")
+        return run
+    verdicts = judge(op.name, call, device)
+    chosen = choose(op.name, verdicts, device)
+    dtypes = [o.dtype if isinstance(o, ValueType) else o for o in operands]
+    for observer in _observers:
+        observer(op, call, device, verdicts, chosen)
+    if chosen is not None:
+        return _prepare(chosen.kernel, call, device, casts, dtypes)
+    if op.decompose is not None:
+        return None
+    if fallback_mode() == "error" or op.family in ("creation", "random"):
+        raise UnsupportedOpError(_unsupported(op, device, call, verdicts))
+    return _falling_back(op, call, operands, device, dtypes, outs)
+
+
+def _falling_back(
+    op: Op[...], call: Call, operands: Sequence[Operand], device: Device, dtypes: Sequence[DType | type],
+    outs: Sequence[DType],
+) -> Callable[..., Any]:  # fmt: skip
+    def on(host: Device) -> Callable[..., Any]:
+        moved = [ValueType.of(o.dtype, host) if isinstance(o, ValueType) else o for o in operands]
+        run: Callable[..., Any] | None = plan(op, moved, call.shapes, call.attrs).run
+        if run is None:
+            raise UnsupportedOpError(f"{op.name}: {host} has no kernel for it to fall back to.")
+        return run
+
+    return through_host(op.name, device, dtypes, outs, bool(op.results), on)
 
 
 def _check_dtypes(op: str, dtypes: Sequence[DType], device: Device) -> None:
-    known = source(device.type).dtypes(device.index)
+    known = None if device.type in _transforms else source(device.type).dtypes(device.index)
     if known is not None and not known.issuperset(dtypes):
         lacking = next(d for d in dtypes if d not in known)
         raise UnsupportedDtypeError(
@@ -259,16 +261,15 @@ def _cast_kernel(operand: ValueType, target: DType) -> Callable[..., Any]:
     return run
 
 
-def _unsupported(op: Op[...], device: Device, call: Call, reasons: Sequence[str]) -> str:
-    served = [t for t in known_types() if t != device.type and _serves(t, op.name)]
+def _unsupported(op: Op[...], device: Device, call: Call, verdicts: Sequence[Verdict]) -> str:
+    served = [t for t in known_types() if t != device.type and is_served(t, op.name)]
+    reasons = [f"{v.kernel.name} of {v.owner}: {v.reason}" for v in verdicts]
     asked = ", ".join(d.name for d in call.dtypes) or call.out_dtype.name
     text = f"{op.name}: no kernel on {device} for {asked}"
     if reasons:
         text += f" ({'; '.join(reasons)})"
     where = f"; supported on {', '.join(served)}" if served else ""
-    return f"{text}, and it has no decomposition{where}. Move the operands with .to(device)."
-
-
-def _serves(device_type: str, op: str) -> bool:
-    found = _sources.get(device_type)
-    return found is not None and bool(found.candidates(op))
+    return (
+        f"{text}, and it has no decomposition{where}. Move the operands with"
+        f" .to(device), or allow it on the host with tensorbus.fallback('warn')."
+    )

@@ -94,22 +94,27 @@ BOOL: Final = (bool_,)
 NARROW: Final = (float8_e4m3fn, float8_e5m2, float16, bfloat16)
 """Dtypes whose sums and products are accumulated in float32."""
 
-default_float: Final = float32
+_PYTHON: Final[dict[object, DType]] = {bool: bool_, int: int64, float: float64, complex: complex128}
+
 default_int: Final = int64
-default_complex: Final = complex64
+default_float: DType = float32  # default_dtype.py changes these two: read them as dtypes.default_float
+default_complex: DType = complex64
 
 
-def dtype(name: str | DType) -> DType:
+def dtype(name: str | DType | type) -> DType:
     """Return the dtype called ``name``; a ``DType`` is returned as it is.
 
-    Raises ``DtypeError`` for an unknown name.
+    Python's ``bool``, ``int``, ``float`` and ``complex`` stand for the dtypes that hold them exactly: bool,
+    int64, float64 and complex128, as in NumPy and PyTorch. Raises ``DtypeError`` for an unknown name.
 
-    >>> dtype("float32")
-    tensorbus.float32
+    >>> dtype("float32"), dtype(float)
+    (tensorbus.float32, tensorbus.float64)
     """
     if isinstance(name, DType):
         return name
     found = BY_NAME.get(name) if isinstance(name, str) else None
+    if isinstance(name, type):
+        found = _PYTHON.get(name)
     if found is None:
         raise DtypeError(
             f"no dtype is called {name!r}.{suggest(str(name), BY_NAME)} There are: {', '.join(BY_NAME)}."
@@ -186,7 +191,9 @@ def promote_scalar(a: DType, kind: type) -> DType:
         return a if a.is_inexact else default_float
     if a.is_complex:
         return a
-    return complex128 if a is float64 else default_complex
+    if a.is_inexact:
+        return complex128 if a is float64 else complex64
+    return default_complex
 
 
 def as_scalar(name: str, value: object) -> Scalar:
@@ -239,6 +246,29 @@ def _brief(value: float) -> str:
 def real_of(a: DType) -> DType:
     """Return the dtype of the parts of a complex dtype; other dtypes as they are."""
     return {complex64: float32, complex128: float64}.get(a, a)
+
+
+_LARGEST: Final = {
+    float8_e4m3fn: 448.0, float8_e5m2: 57344.0, float16: 65504.0, bfloat16: (2 - 2.0**-7) * 2.0**127,
+    float32: (2 - 2.0**-23) * 2.0**127, float64: (2 - 2.0**-52) * 2.0**1023,
+}  # fmt: skip
+
+
+def largest(a: DType) -> float:
+    """Return the largest finite number of a real floating-point dtype.
+
+    >>> largest(float16)
+    65504.0
+    """
+    return _LARGEST[a]
+
+
+def complex_of(a: DType) -> DType:
+    """Return the complex dtype whose parts are of dtype ``a``. Raises ``DtypeError`` where there is none."""
+    found = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}.get(a)
+    if found is None:
+        raise DtypeError(f"no complex dtype has parts of {a}; cast them to float32 or float64.")
+    return found
 
 
 def integer_range(a: DType) -> tuple[int, int]:

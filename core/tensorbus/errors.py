@@ -17,6 +17,10 @@ class ShapeError(TensorbusError, ValueError):
     """Shapes, axes or sizes do not fit the op: nothing was computed and no tensor was changed."""
 
 
+class AxisError(ShapeError, IndexError):
+    """A tensor has no such axis: also an ``IndexError``, as the array API standard asks for."""
+
+
 class DtypeError(TensorbusError, TypeError):
     """The op is not defined for these dtypes, or they have no common dtype to promote to."""
 
@@ -31,6 +35,10 @@ class IndexingError(TensorbusError, IndexError):
 
 class ArgumentError(TensorbusError, ValueError):
     """A setting is out of its range, unknown, or contradicts another one: nothing was made or changed."""
+
+
+class LinAlgError(TensorbusError, ValueError):
+    """A matrix has no such factors: it is singular, not positive definite, or holds NaN or infinities."""
 
 
 class StateError(TensorbusError, RuntimeError):

@@ -6,18 +6,25 @@ An op is called the same way; going straight to its function saves a call in pro
 from __future__ import annotations
 
 from . import calls as _calls  # noqa: F401 - importing it binds the op table
+from .operators import comparing
 from .ops import (
     activation,
+    along,
     arithmetic,
     comparison,
     creation,
-    indexing,
+    gathering,
+    integers,
     movement,
     random,
     reduction,
+    scan,
     selection,
+    sorting,
+    special,
     transcendental,
 )
+from .ops import attention as attention_ops
 from .ops import softmax as softmax_ops
 
 logaddexp = activation.logaddexp.function
@@ -26,16 +33,32 @@ sigmoid = activation.sigmoid.function
 silu = activation.silu.function
 softplus = activation.softplus.function
 
+hardsigmoid = activation.hardsigmoid.function
+hardswish = activation.hardswish.function
+logaddexp2 = activation.logaddexp2.function
+logsigmoid = activation.logsigmoid.function
+mish = activation.mish.function
+softsign = activation.softsign.function
+tanhshrink = activation.tanhshrink.function
+
 abs = arithmetic.abs.function
 add = arithmetic.add.function
 ceil = arithmetic.ceil.function
+complex = arithmetic.complex.function
+copysign = arithmetic.copysign.function
 divide = arithmetic.divide.function
 floor = arithmetic.floor.function
 floor_divide = arithmetic.floor_divide.function
+fmod = arithmetic.fmod.function
+frac = arithmetic.frac.function
+heaviside = arithmetic.heaviside.function
+hypot = arithmetic.hypot.function
+lerp = arithmetic.lerp.function
 maximum = arithmetic.maximum.function
 minimum = arithmetic.minimum.function
 multiply = arithmetic.multiply.function
 negative = arithmetic.negative.function
+nextafter = arithmetic.nextafter.function
 remainder = arithmetic.remainder.function
 round = arithmetic.round.function
 sign = arithmetic.sign.function
@@ -48,25 +71,32 @@ bitwise_left_shift = comparison.bitwise_left_shift.function
 bitwise_or = comparison.bitwise_or.function
 bitwise_right_shift = comparison.bitwise_right_shift.function
 bitwise_xor = comparison.bitwise_xor.function
-equal = comparison.equal.function
-greater = comparison.greater.function
-greater_equal = comparison.greater_equal.function
+equal = comparing("equal")
+greater = comparing("greater")
+greater_equal = comparing("greater_equal")
 isfinite = comparison.isfinite.function
 isinf = comparison.isinf.function
 isnan = comparison.isnan.function
-less = comparison.less.function
-less_equal = comparison.less_equal.function
+less = comparing("less")
+less_equal = comparing("less_equal")
 logical_and = comparison.logical_and.function
 logical_not = comparison.logical_not.function
 logical_or = comparison.logical_or.function
 logical_xor = comparison.logical_xor.function
-not_equal = comparison.not_equal.function
+not_equal = comparing("not_equal")
+signbit = comparison.signbit.function
 
 full = creation.full.function
 iota = creation.iota.function
 
-gather = indexing.gather.function
-scatter = indexing.scatter.function
+gather = gathering.gather.function
+scatter_along_axis = along.scatter_along_axis.function
+scatter = gathering.scatter.function
+take_along_axis = along.take_along_axis.function
+
+bitwise_count = integers.bitwise_count.function
+gcd = integers.gcd.function
+lcm = integers.lcm.function
 
 broadcast_to = movement.broadcast_to.function
 concat = movement.concat.function
@@ -80,18 +110,32 @@ all = reduction.all.function
 any = reduction.any.function
 argmax = reduction.argmax.function
 argmin = reduction.argmin.function
-cumulative_sum = reduction.cumulative_sum.function
 max = reduction.max.function
 mean = reduction.mean.function
 min = reduction.min.function
 prod = reduction.prod.function
 sum = reduction.sum.function
 
+logcumsumexp = scan.logcumsumexp.function
+
+argsort = sorting.argsort.function
+sort = sorting.sort.function
+
 cast = selection.cast.function
 where = selection.where.function
 
+scaled_dot_product_attention = attention_ops.attention.function
+
 log_softmax = softmax_ops.log_softmax.function
+logsumexp = softmax_ops.logsumexp.function
 softmax = softmax_ops.softmax.function
+
+digamma = special.digamma.function
+erfc = special.erfc.function
+erfinv = special.erfinv.function
+lgamma = special.lgamma.function
+sinc = special.sinc.function
+xlogy = special.xlogy.function
 
 acos = transcendental.acos.function
 acosh = transcendental.acosh.function
@@ -100,16 +144,20 @@ asinh = transcendental.asinh.function
 atan = transcendental.atan.function
 atan2 = transcendental.atan2.function
 atanh = transcendental.atanh.function
+cbrt = transcendental.cbrt.function
 cos = transcendental.cos.function
 cosh = transcendental.cosh.function
+deg2rad = transcendental.deg2rad.function
 erf = transcendental.erf.function
 exp = transcendental.exp.function
+exp2 = transcendental.exp2.function
 expm1 = transcendental.expm1.function
 log = transcendental.log.function
 log10 = transcendental.log10.function
 log1p = transcendental.log1p.function
 log2 = transcendental.log2.function
 power = transcendental.power.function
+rad2deg = transcendental.rad2deg.function
 reciprocal = transcendental.reciprocal.function
 rsqrt = transcendental.rsqrt.function
 sin = transcendental.sin.function

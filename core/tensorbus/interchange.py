@@ -14,22 +14,22 @@ from typing import Any, Final
 
 from . import autograd
 from . import dtypes as dt
+from .choice import source
 from .device import Device, ValueType, device, get_default_device
-from .dispatch import Plan, source
+from .dispatch import Plan, is_transform
 from .dtypes import DType, Scalar, check_scalar
 from .errors import (
     DeviceError,
     DtypeError,
     OutOfMemoryError,
-    ShapeError,
     TensorbusError,
     UnsupportedDtypeError,
     suggest,
 )
-from .ops.creation import MAX_RANK
+from .nested import numbers
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
-from .plugins import backend, host_backend, known_types
+from .plugins import backend, dlpack_types, host_backend, known_types
 from .runtime import Runtime, SupportsDLPack, SupportsHostArrays, SupportsPeerCopy
 from .tensor import Tensor, cell
 
@@ -43,6 +43,11 @@ CODES: Final = {
 
 def runtime(where: Device) -> Runtime:
     """Return the runtime of a device, bringing it up if need be."""
+    if is_transform(where.type):
+        raise DeviceError(
+            f"a tensor on {where} stands for many values, or for one that is not computed yet; its elements"
+            f" cannot be read, nor a branch depend on them, inside of a transform."
+        )
     return backend(where.type).runtime
 
 
@@ -85,8 +90,10 @@ def asarray(
     """
     want = None if dtype is None else dt.dtype(dtype)
     if isinstance(obj, Tensor):
-        moved = obj if device is None else obj.to(device)
-        return moved._again() if want is None else cast(moved, want)
+        moved = to(obj, None, want, device=device)
+        if copy is False and moved._vtype is not obj._vtype:
+            raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
+        return obj if copy is False else moved
     where = _on(device)
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
@@ -96,15 +103,30 @@ def asarray(
     if name is not None and hasattr(obj, "__array_interface__"):
         return _from_array(obj, str(name), want, where, copy)
     if hasattr(obj, "__dlpack__"):
-        made = from_dlpack(obj, copy=copy)
-        return asarray(made, dtype=want, device=where)
+        return _from_producer(obj, want, where, copy)
     try:
         view = memoryview(obj)
     except TypeError:
         raise DtypeError(
             f"asarray: {type(obj).__name__} is no number, sequence, tensor, array, buffer or DLPack producer."
         ) from None
-    return _from_buffer(view, want, where)
+    return _from_buffer(view, want, where, copy)
+
+
+def astype(
+    x: Tensor, dtype: DType | str, /, *, copy: bool = True, device: Device | str | None = None
+) -> Tensor:
+    """Return ``x`` with another dtype, and on another device where one is named; gradients flow through.
+
+    With ``copy=False`` a tensor that is so already is returned itself. Raises ``DtypeError`` for a complex
+    tensor that should become real: name the part, ``.real`` or ``.imag``.
+
+    >>> import tensorbus as tb
+    >>> tb.astype(tb.asarray([1.5, -2.5]), tb.int32).tolist()
+    [1, -2]
+    """
+    out = to(x, None, dtype, device=device)
+    return x if not copy and out._vtype is x._vtype else out
 
 
 def tensor(
@@ -120,24 +142,8 @@ def tensor(
 
 
 def _from_sequence(obj: Any, want: DType | None, where: Device) -> Tensor:
-    shape, flat = _flatten(obj)
-    if any(isinstance(x, Tensor) for x in flat):
-        flat = [x.item() if isinstance(x, Tensor) else x for x in flat]
-    kinds = {type(x) for x in flat}
-    if not kinds <= {bool, int, float, complex}:
-        flat = [x.item() if hasattr(x, "item") and getattr(x, "shape", None) == () else x for x in flat]
-        kinds = {type(x) for x in flat}
-        bad = kinds - {bool, int, float, complex}
-        if bad:
-            raise DtypeError(
-                f"asarray: {bad.pop().__name__} is no number; tensors hold bools, ints, floats, complex."
-            )
-    if want is None:
-        top: type = next((k for k in (complex, float, int, bool) if k in kinds), float)
-        want = dt.scalar_dtype(top(0))
-        if want is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]:
-            want = dt.uint64
-    return _packed(flat, shape, want, where)
+    shape, flat, found = numbers(obj)
+    return _packed(flat, shape, found if want is None else want, where)
 
 
 def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
@@ -164,26 +170,6 @@ def _saturated(x: float, dtype: DType, _: Any) -> float:
     return x
 
 
-def _flatten(obj: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
-    """Return the shape of nested sequences and their numbers in C order."""
-    if not isinstance(obj, (list, tuple, range)):
-        if not getattr(obj, "shape", ()) or not hasattr(obj, "tolist"):
-            return (), [obj]
-        obj = obj.tolist()
-    if depth >= MAX_RANK:
-        raise ShapeError(
-            f"asarray: a sequence is nested more than {MAX_RANK} deep; a tensor has at most so many axes."
-        )
-    parts = [_flatten(x, depth + 1) for x in obj]
-    shapes = {shape for shape, _ in parts}
-    if len(shapes) > 1:
-        raise ShapeError(
-            f"asarray: a nested sequence has parts of shapes {sorted(shapes)}; they must be equal."
-        )
-    inner = shapes.pop() if shapes else ()
-    return (len(parts), *inner), [x for _, flat in parts for x in flat]
-
-
 def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bool | None) -> Tensor:
     name = "bool" if name == "bool_" else name
     if name not in dt.BY_NAME:
@@ -192,6 +178,8 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
         )
     stored = dt.BY_NAME[name]
     check_dtype("asarray", stored if want is None else want, where)
+    if copy is False and want not in (None, stored):
+        raise ValueError(f"asarray: an array of {stored} as {want} needs a copy; drop copy=False.")
     host = _host_arrays(where)
     if host is not None:
         made = cell(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
@@ -211,13 +199,32 @@ def _host_device() -> Device:
     return Device(host_backend().type, 0)
 
 
-def _from_buffer(view: memoryview, want: DType | None, where: Device) -> Tensor:
+def _from_producer(obj: Any, want: DType | None, where: Device, copy: bool | None) -> Tensor:
+    """Read another library's array; copy it unless that has happened on the way, or is forbidden."""
+    try:
+        made = from_dlpack(obj, copy=copy)
+    except BufferError as error:
+        if copy is False:
+            raise ValueError(f"asarray: the memory cannot be shared: {error}") from error
+        raise
+    out = asarray(made, dtype=want, device=where, copy=copy)
+    if copy is None and out._vtype is made._vtype:
+        return from_bytes(to_bytes(out), out.shape, out.dtype, where)
+    return out
+
+
+def _from_buffer(view: memoryview, want: DType | None, where: Device, copy: bool | None) -> Tensor:
     code = view.format.lstrip("@=<>!") if view.format else "B"
     if code in ("l", "L"):
         code = {"l": "q", "L": "Q"}[code] if view.itemsize == 8 else {"l": "i", "L": "I"}[code]
     stored = next((d for d, c in CODES.items() if c == code and not d.is_complex), None)
     if stored is None:
         raise DtypeError(f"asarray: a buffer of format {view.format!r} holds no numbers that tensors have.")
+    if copy is False:
+        host = _host_arrays(where)
+        if host is None or want not in (None, stored):
+            raise ValueError(f"asarray: a buffer of {stored} as {want or stored} on {where} needs a copy.")
+        return cell(host.from_numpy(view, stored, False), ValueType.of(stored, where))
     data = bytearray(view.tobytes())
     foreign = "<" if sys.byteorder == "big" else ">"
     if (view.format or "")[:1] in (foreign, "!") and stored.itemsize > 1:
@@ -312,6 +319,10 @@ def to_buffer(x: Tensor) -> memoryview:
         raise BufferError(f"buffers have no format for {x.dtype}: {error}; cast the tensor first.") from error
 
 
+_EXTENSION_DEVICE: Final = 12
+"""DLPack's ``kDLExtDev``: a device that has no type of its own there."""
+
+
 def _dlpack(x: Tensor) -> SupportsDLPack:
     found: object = runtime(x.device)
     if not isinstance(found, SupportsDLPack):
@@ -319,16 +330,41 @@ def _dlpack(x: Tensor) -> SupportsDLPack:
     return found
 
 
-def to_dlpack(x: Tensor, **options: Any) -> Any:
-    """Serve ``__dlpack__``."""
+def to_dlpack(
+    x: Tensor,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[Any, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """Serve ``__dlpack__``. The host is the only other device that tensors are exported to, by a copy."""
     if x.requires_grad:
         raise BufferError("a tensor that requires a gradient is not exported; use .detach() first.")
-    return _dlpack(x).to_dlpack(x._value, x.device.index, **options)
+    if dl_device is not None:
+        asked = (int(getattr(dl_device[0], "value", dl_device[0])), int(dl_device[1]))
+        host = _host_device()
+        if x.device != host and asked == runtime(host).dlpack_device(None, 0):  # type: ignore[attr-defined]
+            if copy is False:
+                raise BufferError(f"{x.device} to {host} needs a copy; drop copy=False.")
+            return to_dlpack(to(x, host), max_version=max_version)
+        if asked != dlpack_device(x):
+            raise BufferError(
+                f"__dlpack__: a tensor on {x.device}, DLPack device {dlpack_device(x)}, was asked for on"
+                f" {asked}; move it with .to(device)."
+            )
+    return _dlpack(x).to_dlpack(
+        x._value, x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+    )
 
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:
-    """Serve ``__dlpack_device__``."""
-    return _dlpack(x).dlpack_device(x._value, x.device.index)
+    """Serve ``__dlpack_device__``: also for a device that exports to the host only, by a copy."""
+    found: object = runtime(x.device)
+    if isinstance(found, SupportsDLPack):
+        return found.dlpack_device(x._value, x.device.index)
+    codes = [code for code, name in dlpack_types().items() if name == x.device.type]
+    return (codes[0] if codes else _EXTENSION_DEVICE, x.device.index)
 
 
 def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
@@ -340,10 +376,15 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     >>> tb.from_dlpack(numpy.arange(3.0)).tolist()
     [0.0, 1.0, 2.0]
     """
-    from .plugins import dlpack_types
-
+    target = None if device is None else _on(device)
+    if isinstance(x, Tensor):
+        if target not in (None, x.device) and copy is False:
+            raise BufferError(f"from_dlpack: {x.device} to {target} needs a copy; drop copy=False.")
+        return to(x.detach(), target)
     code, index = x.__dlpack_device__()
     source_type = dlpack_types().get(int(code))
+    if source_type is None and target == _host_device():
+        source_type, index = _host_device().type, 0
     if source_type is None:
         raise BufferError(
             f"from_dlpack: no installed device reads DLPack device type {int(code)};"
@@ -353,7 +394,6 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     found: object = runtime(where)
     if not isinstance(found, SupportsDLPack):
         raise BufferError(f"from_dlpack: {where} does not read DLPack.")
-    target = None if device is None else _on(device)
     if target is not None and target != where and copy is False:
         raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
     value, dtype = found.from_dlpack(x, where.index, copy=copy)

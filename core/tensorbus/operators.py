@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
-from .ops import activation, creation, indexing, matmul, movement, reduction, softmax
+from .dtypes import DType, bool_, integer_range
+from .ops import (
+    activation,
+    along,
+    arithmetic,
+    arrange,
+    creation,
+    diagonals,
+    einsum,
+    indexing,
+    matmul,
+    movement,
+    reduction,
+    scan,
+    search,
+    selecting,
+    sorting,
+)
 from .ops.op import Op, table
+from .ops.selection import cast
+from .ops.view import view
 from .tensor import Tensor
 
 BINARY: Final = {
@@ -17,12 +38,19 @@ BINARY: Final = {
 COMPARISON: Final = {
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"
 }  # fmt: skip
+PYTHON: Final = {name: short for short, name in COMPARISON.items()}
 UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
 _PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
-    reduction.var, reduction.std, softmax.logsumexp, movement.expand_dims, movement.squeeze, movement.flatten,
+    reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten,
     indexing.take, indexing.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
-    activation.clip,
+    activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
+    scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
+    sorting.topk, along.scatter_add, along.scatter_reduce, selecting.index_add, selecting.index_copy,
+    selecting.index_select, selecting.masked_fill, selecting.masked_select, arrange.chunk, arrange.repeat,
+    arrange.repeat_interleave, arrange.roll, arrange.rot90, arrange.split, arrange.swapaxes, arrange.tile,
+    arrange.unfold, diagonals.diag, diagonals.diag_embed, diagonals.diagonal, diagonals.trace, einsum.outer,
+    search.bincount, movement.moveaxis,
 )  # fmt: skip
 
 
@@ -32,19 +60,46 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], T
 
 def _in_place(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     def change(self: Tensor, other: Any) -> Tensor:
-        self.rebind(function(self, other))
+        made = function(self, other)
+        if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
+            made = cast(made, self.dtype)  # as an assignment to x[...] does
+        self.rebind(made)
         return self
 
     return change
 
 
-def _compared(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Any]:
+def comparing(name: str) -> Callable[[Any, Any], Tensor]:
+    """Return the function of a comparison: it also knows whole numbers that the dtype does not hold."""
+    function, holds = table.function(name), getattr(operator, PYTHON[name])
+
+    @wraps(function)
+    def compare(x: Any, y: Any, /) -> Tensor:
+        if type(y) is int and isinstance(x, Tensor) and not _fits(y, x.dtype):
+            return creation.full(x.shape, holds(0, y), dtype=bool_, device=x.device)
+        if type(x) is int and isinstance(y, Tensor) and not _fits(x, y.dtype):
+            return creation.full(y.shape, holds(x, 0), dtype=bool_, device=y.device)
+        return function(x, y)  # type: ignore[no-any-return]
+
+    return compare
+
+
+def _fits(number: int, dtype: DType) -> bool:
+    if not dtype.is_integer:
+        return True
+    low, high = integer_range(dtype)
+    return low <= number <= high
+
+
+def _compared(name: str) -> Callable[[Any, Any], Any]:
     """``x == None`` and the like are left to Python, which compares identities."""
+    function, general = table.function(name), comparing(name)
 
     def compare(self: Tensor, other: Any) -> Any:
-        if type(other) is Tensor or isinstance(other, (Tensor, bool, int, float, complex)):
+        if type(other) is Tensor:
             return function(self, other)
-        return function(self, other) if hasattr(other, "dtype") else NotImplemented
+        known = isinstance(other, (Tensor, bool, int, float, complex)) or hasattr(other, "dtype")
+        return general(self, other) if known else NotImplemented
 
     return compare
 
@@ -81,7 +136,7 @@ def attach() -> None:
         setattr(Tensor, f"__r{short}__", _reflected(function))
         setattr(Tensor, f"__i{short}__", _in_place(function))
     for short, name in COMPARISON.items():
-        setattr(Tensor, f"__{short}__", _compared(table.function(name)))
+        setattr(Tensor, f"__{short}__", _compared(name))
     for short, name in UNARY.items():
         setattr(Tensor, f"__{short}__", table.function(name))
     dynamic: Any = Tensor
@@ -92,7 +147,10 @@ def attach() -> None:
     dynamic.__imatmul__ = _in_place(matmul.matmul)
     dynamic.reshape = _one_by_one(table.function("reshape"))
     dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
+    dynamic.view = _one_by_one(view)
     for function in _PLAIN_METHODS:
         setattr(Tensor, function.__name__, function)
+    dynamic.real = property(arithmetic.real, doc="The real part.")
+    dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
     for op in table:
         attach_op(op)

@@ -11,6 +11,7 @@ from typing import Any
 
 from . import plugins
 from .operators import attach_op, detach_op
+from .ops import lazy
 from .ops.op import table
 
 _lock = threading.RLock()
@@ -47,5 +48,10 @@ def _mark_stale() -> None:
     _stale = True
 
 
+def _look() -> None:
+    lazy.load_all()
+    refresh()
+
+
 plugins.on_change(_mark_stale)
-table.on_miss(refresh)
+table.on_miss(_look)

@@ -92,6 +92,11 @@ def _unit(shape: Shape, device: DeviceLike, generator: Generator | None, bits: i
     return cast(bitwise_right_shift(_words(shape, device, generator), 32 - bits), dt.float32) * 2.0**-bits
 
 
+def open_unit(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
+    """Return odd multiples of ``2**-24``: between 0 and 1 and never one of them; the same everywhere."""
+    return _unit(shape, device, generator, 23) + 2.0**-24
+
+
 def uniform(
     shape: int | tuple[int, ...], /, low: float = 0.0, high: float = 1.0, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
@@ -136,12 +141,28 @@ def randint(
 
 
 def bernoulli(
-    p: float, shape: int | tuple[int, ...], *, device: DeviceLike = None, generator: Generator | None = None
-) -> Tensor:
-    """Return a bool tensor that is true with probability ``p``; exactly the same on every device."""
-    if not 0 <= p <= 1:
-        raise ShapeError(f"bernoulli: a probability lies in [0, 1], got {p}.")
-    return less(_unit(as_shape("bernoulli", shape), device, generator), p)
+    p: float | Tensor, shape: int | tuple[int, ...] | None = None, *, device: DeviceLike = None,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return a bool tensor that is true with probability ``p``; exactly the same on every device.
+
+    ``p`` is a number, or a tensor of probabilities: then the result is on its device, of its shape unless
+    another is given, to which it broadcasts. Raises ``ShapeError`` for a number outside [0, 1]; probabilities
+    in a tensor are not read back: those outside give always, or never, true.
+
+    >>> import tensorbus as tb
+    >>> tb.bernoulli(tb.asarray([0.0, 1.0])).tolist()
+    [False, True]
+    """
+    if isinstance(p, (int, float)):
+        if not 0 <= p <= 1:
+            raise ShapeError(f"bernoulli: a probability lies in [0, 1], got {p}.")
+        if shape is None:
+            raise ShapeError("bernoulli: a shape is needed where the probability is a number.")
+        return less(_unit(as_shape("bernoulli", shape), device, generator), p)
+    size = p.shape if shape is None else as_shape("bernoulli", shape)
+    wide = cast(p, dt.float32) if p.dtype is not dt.float64 else p
+    return less(_unit(size, p.device, generator), wide)
 
 
 def rand(*shape: int, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:

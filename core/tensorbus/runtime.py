@@ -151,6 +151,28 @@ class SupportsDLPack(Protocol):
 
 
 @runtime_checkable
+class SupportsThreads(Protocol):
+    """Optional: a device that computes with threads of the host."""
+
+    def num_threads(self, index: int) -> int:
+        """Return how many threads a kernel may use."""
+        ...
+
+    def set_num_threads(self, count: int, index: int) -> None:
+        """Use up to ``count`` threads from now on."""
+        ...
+
+
+@runtime_checkable
+class SupportsCache(Protocol):
+    """Optional: a device that keeps freed memory for reuse."""
+
+    def empty_cache(self, index: int) -> None:
+        """Give what is kept back to the system."""
+        ...
+
+
+@runtime_checkable
 class SupportsPeerCopy(Protocol):
     """Optional: copies between two units of this device type that do not pass through the host."""
 
@@ -165,7 +187,8 @@ class Call:
 
     ``shapes`` and ``out_shape`` are ``None`` for elementwise ops: one prepared kernel serves every shape, and
     broadcasting is the kernel's own. ``dtypes`` are those of the operands after promotion; for a reduction of
-    one operand it has one entry, for creation none. ``index`` is the unit of the device type.
+    one operand it has one entry, for creation none. ``index`` is the unit of the device type. ``weak`` tells
+    of each operand whether it is a Python number; it is empty where that is not known.
     """
 
     op: str
@@ -175,6 +198,7 @@ class Call:
     out_dtype: DType
     out_shape: Shape | None
     index: int
+    weak: tuple[bool, ...] = ()
 
 
 Prepared = Callable[..., Any]
@@ -188,7 +212,7 @@ class Kernel:
     returns a callable of the values alone and runs once for each signature. Values are the device's own; an
     elementwise kernel may be handed a Python scalar in the place of any but one of them. ``supports`` answers
     True or the reason why this kernel cannot serve the call. ``before`` and ``after`` name other kernels of
-    the op that it should be preferred to, or yield to.
+    the op that it should be preferred to, or yield to: by name, ``"distribution:name"``, or ``"*"`` for all.
     """
 
     name: str

@@ -36,6 +36,11 @@ def default_device() -> str | None:
     return os.environ.get("TENSORBUS_DEFAULT_DEVICE", "").strip() or None
 
 
+def logged() -> frozenset[str]:
+    """``TENSORBUS_LOG=dispatch``: what is told on the error stream: each new choice of a kernel."""
+    return _names("TENSORBUS_LOG") or frozenset()
+
+
 def probe_timeout() -> float:
     """``TENSORBUS_PROBE_TIMEOUT``: how many seconds a device may take to answer its probe (default 20)."""
     text = os.environ.get("TENSORBUS_PROBE_TIMEOUT", "")
@@ -55,3 +60,14 @@ def cache_dir() -> Path:
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tensorbus"
+
+
+def threads() -> int | None:
+    """``TENSORBUS_NUM_THREADS``: how many threads a device on the host computes with. None: one a core."""
+    text = os.environ.get("TENSORBUS_NUM_THREADS", "")
+    return int(text) if text.strip().isdecimal() and int(text) > 0 else None
+
+
+def c_compiler() -> str | None:
+    """``CC``: the C compiler, with options if need be, as builds know it. None: the one that is found."""
+    return os.environ.get("CC", "").strip() or None

@@ -21,11 +21,13 @@ from .ops.op import Shape, table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .autograd import HookHandle
+
 
 class Leaf:
     """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
 
-    __slots__ = ("grad",)
+    __slots__ = ("grad", "hooks")
     order = 0
 
     def __init__(self) -> None:
@@ -174,6 +176,20 @@ class Tensor:
 
         backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
 
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+        """Call ``hook`` with this tensor's gradient during ``backward``; what it returns replaces it.
+
+        >>> import tensorbus as tb
+        >>> x = tb.asarray([1.0]).requires_grad_()
+        >>> handle = x.register_hook(lambda g: g * 2)
+        >>> (x * 3).backward()
+        >>> x.grad.tolist()
+        [6.0]
+        """
+        from .autograd import register_hook
+
+        return register_hook(self, hook)
+
     def rebind(self, other: Tensor) -> None:
         """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
 
@@ -247,11 +263,11 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("a 0-dimensional tensor has no length.")
+            raise TypeError("a 0-dimensional tensor has no length, and is not iterated over.")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        return iter([self[k] for k in range(len(self))])
+        return indexing.parts(self._again()) if len(self) else iter(())
 
     def __bool__(self) -> bool:
         if self.size != 1:
@@ -279,10 +295,33 @@ class Tensor:
 
         return to_host_array(self, dtype, copy)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        from .namespace import namespace
+
+        return namespace(api_version)
+
+    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
+        """Return the tensor on another device; the array API standard's name of ``to``.
+
+        The copy is ordered in ``stream``, where one is given. Gradients flow through.
+        """
+        if stream is None:
+            return self.to(device)
+        with stream:
+            return self.to(device)
+
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         from .interchange import to_dlpack
 
-        return to_dlpack(self, **options)
+        return to_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         from .interchange import dlpack_device
@@ -316,6 +355,9 @@ class Tensor:
         from .printing import format_tensor
 
         return format_tensor(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else object.__format__(self, spec)
 
     if TYPE_CHECKING:
 

@@ -1,4 +1,4 @@
-"""What a test of one op is made of."""
+"""What a property test of one op draws. What should come out of it the conformance kit knows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
+from tensorbus import dtypes as dt
 from tensorbus.dtypes import DType
+from tensorbus.ops import sample as kit
+from tensorbus.ops.op import table
+from tensorbus_conformance.native import native
+from tensorbus_conformance.trial import Trial
 
 from samples import Array
 
@@ -16,28 +22,30 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Operands as host arrays, and attributes."""
+    """Operands as host arrays, in a list if ``listed``, what follows them by position, and attributes."""
 
     operands: tuple[Array, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[Any, ...] = ()
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """An op's reference and what to try it on.
-
-    ``samples(draw, dtype)`` draws operands and attributes. ``reference(*operands, **attrs)`` takes floats in
-    float64 and complex numbers in complex128. ``ulps`` is the error allowed in units in the last place of the
-    result, or of what ``scale(*operands, **attrs)`` says where a sum or a difference loses digits. ``result``
-    is the dtype rule. ``call`` runs the op; without it, its function is called with the operands and the
-    attributes. ``exact`` asks for the same bits.
-    """
+    """``samples(draw, dtype)`` draws operands and attributes; ``dtypes`` are those that it can draw."""
 
     samples: Callable[[Draw, DType], Sample]
-    reference: Callable[..., Any]
-    result: Callable[[DType], DType] = lambda d: d
-    ulps: float = 0.0
-    scale: Callable[..., Any] | None = None
-    call: Callable[..., Any] | None = None
     dtypes: tuple[DType, ...] | None = None
-    exact: bool = False
+
+
+_NAMES = {native(d): d for d in dt.ALL}
+
+
+def trial(name: str, device: str, dtype: DType, sample: Sample) -> Trial:
+    """Return the call as the kit takes it, with the arrays that were drawn."""
+    fills = tuple(kit.Fill(shape=a.shape, dtype=_NAMES[np.dtype(a.dtype)]) for a in sample.operands)
+    args: tuple[Any, ...] = ([*fills],) if sample.listed else fills
+    call = kit.Sample(args=(*args, *sample.args), kwargs=sample.attrs)
+    made = Trial(op=table[name], device=device, dtype=dtype, sample=call, place=0)
+    made.__dict__["arrays"] = list(sample.operands)
+    return made

@@ -1,16 +1,14 @@
-"""References of the ops that models are made of: convolution, pooling, normalization."""
+"""What is drawn for the ops that models are made of: convolution, pooling, normalization, attention."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 from tensorbus.dtypes import REAL, DType, float8_e4m3fn
 
 from case import Case, Draw, Sample
-from movement_cases import windows
-from samples import Array, arrays, shapes
+from samples import arrays, shapes
 
 
 def _space(draw: Draw, size: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
@@ -32,22 +30,6 @@ def _conv_samples(draw: Draw, dtype: DType) -> Sample:
     return Sample((x, weight), {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups})
 
 
-def _padded(x: Array, padding: Any, value: Any = 0) -> Array:
-    edges = ((0, 0),) * (x.ndim - len(padding)) + tuple((p, p) for p in padding)
-    return np.pad(x, edges, constant_values=value)
-
-
-def _conv(x: Array, weight: Array, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
-    size = weight.shape[2:]
-    rank = len(size)
-    cut = windows(_padded(x, padding), size, stride, dilation)
-    batch, channels, *rest = cut.shape
-    grouped = cut.reshape(batch, groups, 1, channels // groups, *rest)
-    rows = weight.reshape(1, groups, weight.shape[0] // groups, weight.shape[1], *(1,) * rank, *size)
-    summed = (grouped * rows).sum(axis=(3, *range(4 + rank, 4 + 2 * rank)))
-    return summed.reshape(batch, weight.shape[0], *rest[:rank])
-
-
 def _pool_samples(draw: Draw, dtype: DType) -> Sample:
     rank = draw(st.integers(1, 2))
     size, stride, dilation = (_per_axis(draw, rank, 1, 2 + (k == 0)) for k in range(3))
@@ -59,33 +41,50 @@ def _pool_samples(draw: Draw, dtype: DType) -> Sample:
     )
 
 
-def _pool(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, rank: int) -> Array:
-    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-    cut = windows(_padded(x, padding, lowest), kernel_size, stride, dilation)
-    return cut.max(axis=tuple(range(-rank, 0)), initial=lowest)
-
-
 def _standardize_samples(draw: Draw, dtype: DType) -> Sample:
     x = draw(arrays(shapes(1, least=1), dtype, "unit"))
     return Sample((x,), {"rank": draw(st.integers(1, x.ndim)), "eps": draw(st.sampled_from((1e-2, 1e-1)))})
 
 
-def _standardize(x: Array, rank: int, eps: float) -> Array:
-    axes = tuple(range(-rank, 0))
-    centred = x - x.mean(axis=axes, keepdims=True)
-    return centred / np.sqrt((centred * centred).mean(axis=axes, keepdims=True) + eps)
+def _transpose_samples(draw: Draw, dtype: DType) -> Sample:
+    rank, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    batch, depth, wide = draw(st.integers(0, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    size, stride, dilation = (_per_axis(draw, rank, 1, 2 + (k == 0)) for k in range(3))
+    padding = tuple(draw(st.integers(0, d * (k - 1) // 2)) for d, k in zip(dilation, size, strict=True))
+    extra = tuple(draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True))
+    x = draw(arrays((batch, groups * depth, *_per_axis(draw, rank, 1, 3)), dtype, "unit"))
+    weight = draw(arrays((groups * depth, wide, *size), dtype, "unit"))
+    return Sample(
+        (x, weight),
+        {
+            "stride": stride, "padding": padding, "output_padding": extra, "dilation": dilation,
+            "groups": groups,
+        },
+    )  # fmt: skip
+
+
+def _attention_samples(draw: Draw, dtype: DType) -> Sample:
+    lead = draw(shapes(0, 2, least=1))
+    length, source, width, depth = draw(st.tuples(*(st.integers(1, 3),) * 4))
+    query = draw(arrays((*lead, length, width), dtype, "unit"))
+    key = draw(arrays((*lead, source, width), dtype, "unit"))
+    value = draw(arrays((*lead, source, depth), dtype, "unit"))
+    attrs = {"is_causal": draw(st.booleans()), "scale": draw(st.sampled_from((0.5, 1.0)))}
+    return Sample((query, key, value), {**attrs, "enable_gqa": False})
+
+
+def _logsumexp_samples(draw: Draw, dtype: DType) -> Sample:
+    x = draw(arrays(shapes(), dtype, "moderate"))
+    axes = draw(st.lists(st.integers(0, x.ndim - 1), unique=True).map(tuple) if x.ndim else st.just(()))
+    return Sample((x,), {"axis": axes, "keepdims": draw(st.booleans())})
 
 
 MODELS: dict[str, Case] = {
-    "conv": Case(
-        samples=_conv_samples, reference=_conv, ulps=16,
-        scale=lambda x, weight, **attrs: _conv(np.abs(x), np.abs(weight), **attrs),
-    ),
-    "max_pool": Case(
-        samples=_pool_samples, reference=_pool,
-        dtypes=tuple(d for d in REAL if d is not float8_e4m3fn),  # it has no infinity to pad with
-    ),
-    "standardize": Case(
-        samples=_standardize_samples, reference=_standardize, ulps=32, scale=lambda x, **_: 1.0,
-    ),
+    "conv": Case(samples=_conv_samples),
+    "max_pool": Case(samples=_pool_samples, dtypes=tuple(d for d in REAL if d is not float8_e4m3fn)),
+    "standardize": Case(samples=_standardize_samples),
+    "to_unit_rms": Case(samples=_standardize_samples),
+    "conv_transpose": Case(samples=_transpose_samples),
+    "scaled_dot_product_attention": Case(samples=_attention_samples),
+    "logsumexp": Case(samples=_logsumexp_samples),
 }  # fmt: skip

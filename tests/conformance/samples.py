@@ -14,9 +14,10 @@ from tensorbus import dtypes as dt
 from tensorbus.dtypes import DType
 
 Array = np.ndarray[Any, Any]
-Kind = Literal["any", "finite", "moderate", "positive", "unit", "near", "small"]
+Kind = Literal["any", "finite", "moderate", "positive", "unit", "chance", "near", "small"]
 """Which numbers a sample holds: also NaN and infinities; only finite ones; at most 1000 in size; more than 0
-and at most 1000; within [-1, 1]; within [-8, 8], as all complex ones are; whole numbers from -4 to 4."""
+and at most 1000; within [-1, 1]; within [0, 1]; within [-8, 8], as all complex ones are; whole
+numbers from -4 to 4."""
 
 SMALL_FLOATS = {
     dt.bfloat16: ml_dtypes.bfloat16,
@@ -72,9 +73,9 @@ def _floats(dtype: DType, kind: Kind) -> st.SearchStrategy[float]:
         return st.integers(-4, 4).map(float)
     width: Any = {8: 64, 4: 32}.get(dtype.itemsize, 16)
     top = float(ml_dtypes.finfo(native(dtype)).max)
-    bound = {"unit": 1.0, "near": 8.0, "moderate": 1000.0, "positive": 1000.0}.get(kind, top)
+    bound = {"unit": 1.0, "chance": 1.0, "near": 8.0, "moderate": 1000.0, "positive": 1000.0}.get(kind, top)
     bound = min(bound, top, 65504.0 if width == 16 else top)
-    low = 2.0**-6 if kind == "positive" else -bound
+    low = {"positive": 2.0**-6, "chance": 0.0}.get(kind, -bound)
     drawn = st.floats(low, bound, width=width, allow_subnormal=False)
     plain = [v for v in _PLAIN if low <= v <= bound]
     return st.sampled_from([*plain, *_SPECIAL, top, -top] if kind == "any" else plain) | drawn

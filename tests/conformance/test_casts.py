@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorbus import dtypes as dt
+from tensorbus_conformance.checks.expected import expected
+from tensorbus_conformance.trial import array
 
-from agreement import check, wide
-from elementwise_cases import CASTS
+from case import Sample, trial
 from installed import dtypes as dtypes_of
 from installed import lacks
-from samples import LAYOUTS, native, place
+from samples import LAYOUTS, arrays, place, shapes
 
 
-@pytest.mark.parametrize("target", CASTS)
+@pytest.mark.parametrize("target", dt.ALL, ids=str)
 @given(data=st.data())
-def test_cast(device: str, target: str, data: st.DataObject) -> None:
-    case = CASTS[target]
-    if lacks(device, dt.BY_NAME[target]):
+def test_cast(device: str, target: dt.DType, data: st.DataObject) -> None:
+    if lacks(device, target):
         return
-    dtype = data.draw(
-        st.sampled_from([d for d in case.dtypes or () if d in dtypes_of(device)]), label="source"
-    )
-    (x,) = case.samples(data.draw, dtype).operands
-    got = place(x, device, data.draw(st.sampled_from(LAYOUTS))).to(target).numpy()
-    assert got.dtype == native(dt.BY_NAME[target])
-    with np.errstate(all="ignore"):
-        check(got, case.reference(wide(x)), case.ulps)
+    takes = [d for d in dt.ALL if not d.is_complex or target.is_complex or target is dt.bool_]
+    dtype = data.draw(st.sampled_from([d for d in takes if d in dtypes_of(device)]), label="source")
+    x = data.draw(arrays(shapes(), dtype))
+    call = trial("cast", device, dtype, Sample((x,), args=(target,)))
+    (out,) = call.run([place(x, device, data.draw(st.sampled_from(LAYOUTS)))])
+    problem = expected(call).problem([array(out)])
+    assert problem is None, problem
 
 
 @pytest.mark.parametrize("target", [d.name for d in dt.INTEGER])

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus_conformance.references.movement import philox
 
 from agreement import check
 from installed import dtypes as dtypes_of
-from movement_cases import philox
 from samples import Array
 
 KNOWN = [

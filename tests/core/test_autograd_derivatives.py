@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor
-from tensorbus.ops import movement, normalization
+from tensorbus.ops import movement
 from tensorbus.ops.op import Spec, table
+
+from linalg_derivatives import REAL as LINALG
+from ordering_derivatives import ORDERING
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Tensor]
@@ -36,6 +39,9 @@ ONE: dict[str, tuple[float, float]] = {
     "asin": U, "acos": U, "atan": R, "sinh": R, "cosh": R, "tanh": R, "asinh": R, "acosh": (1.2, 3.0),
     "atanh": U, "erf": R,
     "sigmoid": R, "relu": R, "silu": R, "softplus": R, "gelu_erf": R, "gelu_tanh": R,
+    "erfc": R, "erfinv": U, "lgamma": P, "digamma": P, "exp2": R, "cbrt": P, "deg2rad": R, "rad2deg": R,
+    "frac": (0.1, 0.9), "sinc": R, "logit": (0.1, 0.9), "logsigmoid": R, "softsign": R, "tanhshrink": R,
+    "mish": R, "hardsigmoid": R, "hardswish": R, "angle": R,
 }  # fmt: skip
 TWO: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "add": (R, R),
@@ -45,6 +51,9 @@ TWO: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "floor_divide": (R, P),
     "remainder": (R, P),
     "maximum": (R, R), "minimum": (R, R), "power": (P, R), "atan2": (P, R), "logaddexp": (R, R),
+    "copysign": (R, R), "nextafter": (R, R), "hypot": (R, P), "xlogy": (P, P), "fmod": (R, P),
+    "heaviside": (R, R), "logaddexp2": (R, R), "elu": (R, P), "celu": (R, P), "leaky_relu": (R, P),
+    "clamp_min": (R, R), "clamp_max": (R, R), "softshrink": (R, P), "hardshrink": (R, P),
 }  # fmt: skip
 
 
@@ -118,14 +127,38 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
     "standardize": (op("standardize", rank=2), [x234]),
     "layer_norm": (lambda x, w, b: tb.layer_norm(x, 3, w, b), [x23, array(*R, 3), array(*R, 3)]),
     "batch_norm": (
-        lambda x: normalization.batch_norm(x, *normalization.batch_statistics(x)[:2]), [array(*R, 3, 2, 2)],
+        lambda x: tb.nn.functional.batch_norm(x, None, None, training=True), [array(*R, 3, 2, 2)],
     ),
+    "to_unit_rms": (op("to_unit_rms", rank=2), [x234]),
+    "conv_transpose": (
+        op("conv_transpose", stride=(2, 1), padding=(1, 0), output_padding=(0, 1), dilation=(1, 2), groups=2),
+        [image[:1, :, :2, :3], array(*R, 4, 1, 2, 2)],
+    ),
+    "conv_transpose with room": (
+        op("conv_transpose", stride=1, padding=1, output_padding=1, dilation=2),
+        [array(*R, 1, 1, 4), array(*R, 1, 2, 2)],
+    ),
+    "scaled_dot_product_attention": (
+        op("scaled_dot_product_attention"),
+        [array(*R, 2, 3), array(*R, 2, 3, seed=5), array(*R, 2, 2, seed=6)],
+    ),
+    "bernoulli_loss": (op("bernoulli_loss"), [array(0.1, 0.9, 3), array(0.1, 0.9, 3, seed=5)]),
     "cross_entropy": (lambda x: tb.cross_entropy(x, labels, label_smoothing=0.1), [x23]),
+    "lerp": (op("lerp"), [x23, array(*R, 3, seed=5), array(*P, 2, 1, seed=6)]),
+    "hardtanh": (op("hardtanh"), [x23, array(-2, -1, 3, seed=5), array(1, 2, 3, seed=6)]),
+    "complex": (lambda x, y: tb.real(tb.exp(tb.complex(x, y))), [x23, array(*R, 3, seed=5)]),
+    "lgamma negative": (tb.lgamma, [array(-2.9, -2.1, 3)]),
+    "digamma negative": (tb.digamma, [array(-2.9, -2.1, 3)]),
+    "glu": (tb.nn.functional.glu, [array(*R, 2, 4)]), "selu": (tb.nn.functional.selu, [x23]),
+    "prelu": (tb.nn.functional.prelu, [x234, array(*P, 3)]),
+    "softplus beta": (lambda x: tb.nn.functional.softplus(x, 2.0, 3.0), [x23]),
     "mse_loss": (tb.mse_loss, [x23, array(*R, 3)]), "nll_loss": (lambda x: tb.nll_loss(x, labels), [x23]),
     "tensordot": (lambda x, y: tb.tensordot(x, y, axes=1), [x23, m]), "tril": (tb.tril, [x23]),
     "getitem": (lambda x: x[:, None, at, 1], [x234]), "getitem mask": (lambda x: x[mask], [x234]),
     "setitem": (lambda x, v: _changed(x, v, (slice(None), [0, 2, 0])), [x23, array(*R, 2, 3, seed=9)]),
     "setitem slice": (lambda x, v: _changed(x, v, (0, slice(None, None, -2))), [x23, array(*R, 1)]),
+    **LINALG,
+    **ORDERING,
 }  # fmt: skip
 
 
@@ -197,7 +230,7 @@ def test_every_derivative_has_a_case() -> None:
     differentiable = {
         o.name for o in table if any(d.is_floating for d in o.dtypes) and (o.vjp or o.decompose)
     }
-    elsewhere = {"transfer", "random_bits"}
+    elsewhere = {"transfer", "random_bits", "searchsorted"}
     assert differentiable - {name.split()[0] for name in CASES} - elsewhere == set()
 
 
@@ -219,9 +252,14 @@ def test_own_derivative_is_that_of_the_decomposition(name: str) -> None:
 
 
 ATTRS: dict[str, dict[str, Any]] = {
+    "logsumexp": {"axis": 1},
+    "cumulative_max": {"axis": 1}, "cumulative_min": {"axis": 0},
     "softmax": {"axis": 0}, "log_softmax": {"axis": -1}, "mean": {"axis": (0, 2),
     "keepdims": True}, "standardize": {"rank": 2},
     "conv": {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 1), "groups": 2},
-    "max_pool": {"kernel_size": 2, "stride": 1, "padding": 1},
-    "fold": {"shape": (3, 4), "stride": (1, 2), "dilation": (2, 1)},
+    "max_pool": {"kernel_size": 2, "stride": 1, "padding": 1}, "to_unit_rms": {"rank": 2},
+    "conv_transpose": {
+        "stride": (2, 1), "padding": (1, 0), "output_padding": (0, 1), "dilation": (1, 2), "groups": 2
+    },
+    "fold": {"shape": (3, 4), "stride": (1, 2), "dilation": (2, 1)}, "vector_norm": {"axis": 0},
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dispatch, plugins
+from tensorbus import choice, dispatch, plugins
 from tensorbus.backend_api import DeviceProperties, Kernel, MemoryStats, dtypes, hookimpl
 from tensorbus.ops import movement
 from tensorbus.ops.op import table
@@ -129,11 +129,11 @@ def test_supports_and_order(toy: dict[str, Any]) -> None:
         tb.sqrt(toys(4.0))
     assert seen == ["sqrt"]
     slow, fast = Kernel(name="slow", function=abs), Kernel(name="fast", function=abs, before=("slow",))
-    assert [k.name for _, k in dispatch.order("op", [("a", slow), ("b", fast)])] == ["fast", "slow"]
+    assert [k.name for _, k in choice.order("op", [("a", slow), ("b", fast)])] == ["fast", "slow"]
     late = Kernel(name="late", function=abs, after=("slow",))
-    assert [k.name for _, k in dispatch.order("op", [("a", late), ("b", slow)])] == ["slow", "late"]
+    assert [k.name for _, k in choice.order("op", [("a", late), ("b", slow)])] == ["slow", "late"]
     with pytest.raises(tb.PluginError, match=r"'fast' of 'b'.*'slow' of 'a'|'slow' of 'a'.*'fast' of 'b'"):
-        dispatch.order("op", [("a", Kernel(name="slow", function=abs, before=("fast",))), ("b", fast)])
+        choice.order("op", [("a", Kernel(name="slow", function=abs, before=("fast",))), ("b", fast)])
 
 
 def test_plans_are_forgotten_when_devices_go(toy: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -52,3 +53,55 @@ def test_a_stream_that_goes_away_finishes_first() -> None:
     del side
     gc.collect()
     assert y[0, 0].item() == 300.0
+
+
+def test_streams_reuse_memory() -> None:
+    x = tb.ones((1000, 1000), device=DEVICE)
+    side = tb.Stream(DEVICE)
+    with tb.stream(side):
+        for _ in range(3):
+            y = x + 1
+        del y
+    DEVICE.synchronize()
+    for stream in (None, side):
+        with tb.stream(stream) if stream else contextlib.nullcontext():
+            kept = x + 1
+            del kept
+            before = DEVICE.memory_stats().reserved
+            for _ in range(20):
+                kept = x + 1
+                del kept
+            assert DEVICE.memory_stats().reserved == before
+
+
+def test_memory_that_two_streams_use_waits_for_both() -> None:
+    x = tb.ones((600, 600), device=DEVICE)
+    side = tb.Stream(DEVICE)
+    for _ in range(20):
+        y = x @ x
+        made = tb.Event(DEVICE)
+        made.record()
+        side.wait_event(made)
+        with tb.stream(side):
+            z = y @ x
+        del y
+        spoiled = [x * 0 for _ in range(4)]  # must not be where the other stream still reads
+        assert z[599, 599].item() == 360000.0
+        del spoiled, z
+
+
+def test_memory_of_a_stream_that_went_away_is_used_again() -> None:
+    x = tb.ones((1000, 1000), device=DEVICE)
+    side = tb.Stream(DEVICE)
+    with tb.stream(side):
+        y = x + 1
+    DEVICE.synchronize()
+    kept = [x + k for k in range(30)]  # takes what the default stream has free
+    del side
+    gc.collect()
+    del y
+    before = DEVICE.memory_stats().reserved
+    z = x + 1
+    assert DEVICE.memory_stats().reserved < before
+    assert z[0, 0].item() == 2.0
+    del kept

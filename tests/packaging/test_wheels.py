@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 NAMES = [
-    "tensorbus", "tensorbus-core", "tensorbus-cpu", "tensorbus-cuda", "tensorbus-metal", "tensorbus-opencl",
-    "tensorbus-refdev",
+    "tensorbus", "tensorbus-conformance", "tensorbus-core", "tensorbus-cpu", "tensorbus-cuda",
+    "tensorbus-metal", "tensorbus-opencl", "tensorbus-refdev",
 ]  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES[2:])
+@pytest.mark.parametrize("name", NAMES[3:])
 def test_a_device_has_an_entry_point_and_a_manifest_that_agree(built, name):
     files = _files(built[name])
     device = name.removeprefix("tensorbus-")
@@ -77,6 +77,18 @@ def test_a_device_has_an_entry_point_and_a_manifest_that_agree(built, name):
     assert manifest["device"]["requires"]
     assert name in manifest["device"]["install"]
     assert f"tensorbus_{device}/extension.py" in files
+
+
+def test_the_conformance_kit_is_a_pytest_plugin_and_holds_its_tests(built):
+    files = _files(built["tensorbus-conformance"])
+    entry_points = next(text for path, text in files.items() if path.endswith("entry_points.txt"))
+    assert entry_points.split() == [
+        "[pytest11]",
+        "tensorbus-conformance",
+        "=",
+        "tensorbus_conformance.plugin",
+    ]
+    assert "tensorbus_conformance/test_conformance.py" in files
 
 
 def test_all_versions_are_one(built):

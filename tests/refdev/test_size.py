@@ -14,7 +14,9 @@ PACKAGE = Path(tensorbus_refdev.__file__).parent
 def test_it_has_fewer_than_300_lines():
     names = ("*.py", "*.toml", "*.pyi")
     files = [path for name in names for path in PACKAGE.rglob(name)]
-    lines = {path.name: path.read_bytes().count(b"\n") for path in files}
+    # The table of ops in the manifest is generated, by `tensorbus coverage --device refdev --write`.
+    written = {path.name: path.read_text().partition("\n# Written by ")[0] for path in files}
+    lines = {name: text.count("\n") for name, text in written.items()}
     assert sum(lines.values()) < 300, lines
 
 

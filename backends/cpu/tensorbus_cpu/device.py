@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import Any
 import numpy as np
 from tensorbus.backend_api import DeviceProperties, DType, MemoryStats
 
+from .compiler import NATIVE, cores, physical_memory
 from .memory import DTYPES, from_bytes, from_producer, share, to_bytes
+from .products import use_blas_threads
 
 
 class CpuRuntime:
@@ -27,11 +28,10 @@ class CpuRuntime:
             name=_model() or platform.processor() or platform.machine(),
             vendor=platform.system(),
             driver=f"NumPy {np.__version__}",
-            memory=_physical_memory(),
-            compute_units=len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count(),
+            memory=physical_memory(),
+            compute_units=cores(),
             dtypes=frozenset(DTYPES),
+            extra={"threads": NATIVE.threads, **NATIVE.describe()},
         )
 
     def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> Any:
@@ -48,7 +48,25 @@ class CpuRuntime:
     def memory_stats(self, index: int) -> MemoryStats:
         """Return what the process holds: host memory is shared with everything else in it."""
         resident, peak = _process_memory()
-        return MemoryStats(allocated=resident, peak=peak, total=_physical_memory(), scope="process")
+        reserved = NATIVE.found.runtime.tb_reserved() if NATIVE.found is not None else 0
+        return MemoryStats(
+            allocated=max(resident - reserved, 0), peak=peak, reserved=reserved, total=physical_memory(),
+            scope="process",
+        )  # fmt: skip
+
+    def empty_cache(self, index: int) -> None:
+        """Give freed blocks back to the system."""
+        if NATIVE.found is not None:
+            NATIVE.found.runtime.tb_empty_cache()
+
+    def num_threads(self, index: int) -> int:
+        """Return how many threads kernels use."""
+        return NATIVE.threads
+
+    def set_num_threads(self, count: int, index: int) -> None:
+        """Use up to ``count`` threads from now on, in BLAS as well."""
+        NATIVE.use_threads(count)
+        use_blas_threads(count)
 
     def reset_peak_memory_stats(self, index: int) -> None:
         """Make the kernel forget the process's peak, where it can (Linux)."""
@@ -68,14 +86,15 @@ class CpuRuntime:
         return share(array, dtype, copy)
 
     def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
-        """Export the array, read-only; a copy for consumers of the protocol before 1.0, which has no such."""
+        """Export the array, read-only; a copy for consumers of the protocol before 1.0, which has no such.
+
+        With ``copy=False`` they get the array itself, and may not write to it.
+        """
         version = options.get("max_version")
         if version is not None and tuple(version) >= (1, 0):
             return self.to_numpy(value).__dlpack__(**options)
         if options.get("copy") is False:
-            raise BufferError(
-                "the consumer speaks DLPack before 1.0, which has no read-only arrays: copy=False fails."
-            )
+            return value.__dlpack__(stream=options.get("stream"))
         return value.copy().__dlpack__(
             **{k: v for k, v in options.items() if k not in ("max_version", "copy")}
         )
@@ -102,13 +121,6 @@ def _lines(path: str) -> Iterator[str]:
             yield from file
     except OSError:
         return
-
-
-def _physical_memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def _process_memory() -> tuple[int, int]:

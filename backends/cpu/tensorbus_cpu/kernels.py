@@ -2,56 +2,168 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, Kernel, KernelTable, dtypes, from_namespace
+from tensorbus.backend_api import (
+    Call,
+    DeviceError,
+    Kernel,
+    KernelTable,
+    dtypes,
+    from_namespace,
+    linalg_from_namespace,
+)
 
-from .memory import DTYPES
+from . import large, products
+from .large import COSTLY, LIGHT, Compiled, is_covered
+from .memory import DTYPES, fast_run, run
 
-_QUIET: Final = contextvars.copy_context()
-_QUIET.run(np.seterr, all="ignore")
-_run = _QUIET.run
 _ARRAY = np.ndarray
+_COSTLY: Final = frozenset(
+    "power exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2"
+    " erf floor_divide remainder".split()
+)
+_ELEMENTWISE: Final = (
+    "add subtract multiply divide negative abs sign sqrt floor ceil round trunc maximum minimum equal"
+    " not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not"
+    " bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift isnan isinf"
+    " isfinite where cast".split()
+)
 Shape = tuple[int, ...]
 _SMALL: Final = frozenset(DTYPES[d] for d in (dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2))
 _WIDENED: Final = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2})
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Call ``function`` with NumPy's floating-point warnings off; make an array of a scalar that it returns.
-
-    Running in a context that was prepared once costs a twentieth of ``numpy.errstate``. A context serves one
-    thread at a time, so a second thread takes a copy of it.
-    """
+    """Call ``function`` in the context of ``memory.run``; make an array of a scalar that it returns."""
 
     def unary(x: Any) -> Any:
         try:
-            out = _run(function, x)
+            out = fast_run(function, x)
         except RuntimeError:
-            out = _QUIET.copy().run(function, x)
+            out = run(function, x)
         return out if type(out) is _ARRAY else np.asarray(out)
 
     def binary(x: Any, y: Any) -> Any:
         try:
-            out = _run(function, x, y)
+            out = fast_run(function, x, y)
         except RuntimeError:
-            out = _QUIET.copy().run(function, x, y)
+            out = run(function, x, y)
         return out if type(out) is _ARRAY else np.asarray(out)
 
     def kernel(*values: Any) -> Any:
-        try:
-            out = _run(function, *values)
-        except RuntimeError:
-            out = _QUIET.copy().run(function, *values)
+        out = run(function, *values)
         return out if type(out) is _ARRAY else np.asarray(out)
 
     arity = getattr(function, "nin", 0)
-    return unary if arity == 1 else binary if arity == 2 else kernel
+    made = unary if arity == 1 else binary if arity == 2 else kernel
+    made.__wrapped__ = function  # type: ignore[union-attr]
+    return made
+
+
+def _by_size(small: Kernel, limit: int) -> Kernel:
+    """Return the kernel of an elementwise op that leaves small arrays to NumPy.
+
+    The plan of such an op serves every shape, so sizes are compared in each call, by as little as possible.
+    """
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        assert small.prepare is not None
+        otherwise = small.prepare(call)
+        if not is_covered(call):
+            return otherwise
+        large = Compiled(call, otherwise)
+        function: Any = getattr(otherwise, "__wrapped__", None)
+        arity = getattr(function, "nin", 0)
+
+        def unary(x: Any) -> Any:
+            if x.size >= limit:
+                return large(x)
+            try:
+                out = fast_run(function, x)
+            except RuntimeError:  # another thread is in the context
+                return otherwise(x)
+            return out if type(out) is _ARRAY else np.asarray(out)
+
+        def binary(x: Any, y: Any) -> Any:
+            if x.size >= limit or y.size >= limit:
+                return large(x, y)
+            try:
+                out = fast_run(function, x, y)
+            except RuntimeError:
+                return otherwise(x, y)
+            return out if type(out) is _ARRAY else np.asarray(out)
+
+        def either(x: Any, y: Any) -> Any:
+            """One of the two may be a number, which has no size."""
+            try:
+                is_large = x.size >= limit or (type(y) is _ARRAY and y.size >= limit)
+            except AttributeError:
+                is_large = y.size >= limit
+            if is_large:
+                return large(x, y)
+            try:
+                out = fast_run(function, x, y)
+            except RuntimeError:
+                return otherwise(x, y)
+            return out if type(out) is _ARRAY else np.asarray(out)
+
+        def general(*values: Any) -> Any:
+            for x in values:
+                if type(x) is _ARRAY and x.size >= limit:
+                    return large(*values)
+            return otherwise(*values)
+
+        if arity == 2:
+            return binary if call.weak == (False, False) else either
+        return unary if arity == 1 else general
+
+    return Kernel(name=small.name, prepare=prepare)
+
+
+def _where_large(
+    small: Any, made: Callable[[Call, Callable[..., Any]], Callable[..., Any]], size: Callable[[Call], int],
+    covered: Callable[[Call], bool] = is_covered,
+) -> Kernel:  # fmt: skip
+    """Return the kernel that is ``made`` for large calls of an op whose plan knows the shapes."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        if isinstance(small, Kernel):
+            assert small.prepare is not None
+            otherwise = small.prepare(call)
+        else:
+            otherwise = partial(small, **call.attrs)
+        return made(call, otherwise) if size(call) >= LIGHT and covered(call) else otherwise
+
+    return Kernel(name=small.name if isinstance(small, Kernel) else "numpy", prepare=prepare)
+
+
+def _refuse(*values: Any) -> Any:
+    raise DeviceError("cpu: the compiler that this call was planned for is gone")
+
+
+def _operand_size(call: Call) -> int:
+    return prod(call.shapes[0]) if call.shapes else 0
+
+
+def _value_size(call: Call) -> int:
+    return prod(call.shapes[1]) if call.shapes else 0
+
+
+def _costly(call: Call) -> int:
+    return _operand_size(call) * LIGHT // COSTLY
+
+
+def _is_native_float(call: Call) -> bool:
+    return call.dtypes[0] in (dtypes.float32, dtypes.float64)
+
+
+def _result_size(call: Call) -> int:
+    return prod(call.out_shape) if call.out_shape else 0
 
 
 def _random_bits(state: Any, shape: tuple[int, ...]) -> Any:
@@ -113,7 +225,7 @@ def _folded(name: str, ufunc: np.ufunc, general: Kernel) -> Kernel:
         dtype = DTYPES[call.out_dtype] if name in ("sum", "prod") else None
         return quiet(lambda x: reduce(x, axis, dtype, None, keepdims))
 
-    return Kernel(name=name, prepare=prepare)
+    return Kernel(name=general.name, prepare=prepare)
 
 
 def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,9 +246,29 @@ def _table() -> KernelTable:
         "all": np.logical_and,
     }  # fmt: skip
     table |= {name: _folded(name, ufunc, table[name]) for name, ufunc in ufuncs.items()}
+    table |= {name: _by_size(table[name], COSTLY) for name in _COSTLY}
+    table |= {name: _by_size(table[name], LIGHT) for name in _ELEMENTWISE}
     table["windows"] = _by_bits(table["windows"])
-    pool = Kernel(name="max_pool", prepare=lambda call: quiet(partial(_max_pool, **call.attrs)))
-    return {**table, "random_bits": _random_bits, "max_pool": pool}
+    sized: dict[str, Callable[..., Any]] = {
+        "sum": large.fold, "prod": large.fold, "max": large.fold, "min": large.fold, "any": large.Compiled,
+        "all": large.Compiled, "argmax": large.best, "argmin": large.best, "cumulative_sum": large.scan,
+        "sort": large.sort, "argsort": large.argsort,
+    }  # fmt: skip
+    table |= {name: _where_large(table[name], made, _operand_size) for name, made in sized.items()}
+    for name in ("gather", "take_along_axis"):
+        table[name] = _where_large(table[name], large.gather, _result_size, lambda call: True)
+    table["scatter"] = _where_large(table["scatter"], large.scatter, _value_size)
+    table["matmul"] = _where_large(table["matmul"], products.matmul, lambda call: LIGHT, lambda call: True)
+    table["reshape"] = _where_large(table["reshape"], products.reshape, _costly, lambda call: True)
+    table["fold"] = _where_large(table["fold"], products.overlap, _costly, _is_native_float)
+    table["conv"] = Kernel(name="generated", prepare=products.convolve, supports=products.takes_windows)
+    table["scatter_along_axis"] = Kernel(
+        name="generated", prepare=lambda call: large.scatter(call, _refuse), supports=large.takes_places
+    )
+    for name in ("softmax", "log_softmax", "standardize"):
+        table[name] = Kernel(name="generated", prepare=large.rows, supports=large.takes_rows)
+    pool = Kernel(name="numpy", prepare=lambda call: quiet(partial(_max_pool, **call.attrs)))
+    return {**table, **linalg_from_namespace(np, quiet), "random_bits": _random_bits, "max_pool": pool}
 
 
 TABLE: Final = _table()

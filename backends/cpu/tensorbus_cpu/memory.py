@@ -1,7 +1,16 @@
-"""Bytes and foreign arrays in and out of ``numpy.ndarray`` values."""
+"""Bytes and foreign arrays in and out of ``numpy.ndarray`` values, and where the memory of values comes from.
+
+NumPy's calls run in a context of their own (``run``), in which floating-point warnings are off and, once a C
+compiler has made the runtime, NumPy allocates from a pool that keeps freed blocks (NEP 49). Arrays own their
+blocks as they do NumPy's own, so a block goes back when no view, export or tensor refers to it any more.
+"""
 
 from __future__ import annotations
 
+import contextvars
+import ctypes
+import time
+from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
@@ -17,12 +26,56 @@ _SMALL: Final = {
 DTYPES: Final[dict[DType, np.dtype[Any]]] = {d: np.dtype(_SMALL.get(d, d.name)) for d in dtypes.ALL}
 """How NumPy names each dtype; the small floats are those of ml_dtypes."""
 NAMES: Final = {native: d for d, native in DTYPES.items()}
+_QUIET: Final = contextvars.copy_context()
+_QUIET.run(np.seterr, all="ignore")
+fast_run: Final = _QUIET.run
+_SET_HANDLER: Final = 304
+"""Where ``PyDataMem_SetHandler`` stands in NumPy's table of C functions, which is part of its ABI."""
+
+
+def run(function: Callable[..., Any], *values: Any) -> Any:
+    """Call ``function`` in the context. One serves one thread at a time: a second thread takes a copy."""
+    try:
+        return fast_run(function, *values)
+    except RuntimeError:
+        return _QUIET.copy().run(function, *values)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return a new array whose elements are not set."""
+    return run(np.empty, shape, dtype)
+
+
+def use_pool(runtime: ctypes.CDLL, limit: int) -> None:
+    """Make NumPy allocate from the runtime's pool, in the context only; it keeps up to ``limit`` bytes."""
+    runtime.tb_set_limit.argtypes, runtime.tb_set_limit.restype = (ctypes.c_size_t,), None
+    runtime.tb_reserved.argtypes, runtime.tb_reserved.restype = (), ctypes.c_size_t
+    runtime.tb_set_limit(limit)
+    python = ctypes.pythonapi
+    unwrap = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", python)
+    )
+    wrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+        ("PyCapsule_New", python)
+    )
+    table = unwrap(np._core.multiarray._ARRAY_API, None)  # type: ignore[attr-defined]
+    address = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[_SET_HANDLER]
+    handler = ctypes.addressof(ctypes.c_char.in_dll(runtime, "tb_handler"))
+    while True:
+        try:
+            fast_run(
+                ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(address),
+                wrap(handler, b"mem_handler", None),
+            )
+            return
+        except RuntimeError:  # another thread is in the context
+            time.sleep(0.0001)
 
 
 def from_bytes(data: memoryview, shape: tuple[int, ...], dtype: DType) -> Any:
     """Return a new array with a copy of C-ordered bytes."""
     try:
-        out = np.empty(shape, DTYPES[dtype])
+        out = empty(shape, DTYPES[dtype])
     except MemoryError as error:
         raise OutOfMemoryError(
             f"cpu: no memory for {dtype}{list(shape)}, {prod(shape) * dtype.itemsize} bytes; free"
@@ -47,13 +100,17 @@ def share(array: Any, dtype: DType, copy: bool) -> Any:
             raise ValueError(
                 f"asarray: an array of {given.dtype} in foreign byte order cannot be shared; copy it."
             )
-        return given.astype(native)
-    return given.copy(order="C") if copy else given
+        return run(given.astype, native)
+    return run(given.copy, "C") if copy else given
 
 
 def from_producer(producer: Any, copy: bool | None) -> tuple[Any, DType]:
     """Return the array that a DLPack producer exports, and its dtype."""
-    array = np.from_dlpack(producer, copy=copy)
+    here = int(producer.__dlpack_device__()[0]) == 1
+    try:
+        array = np.from_dlpack(producer, device=None if here else "cpu", copy=copy)
+    except RuntimeError as error:
+        raise DtypeError(f"from_dlpack: NumPy, which reads the capsule, refuses it: {error}") from error
     if array.dtype not in NAMES:
         raise DtypeError(f"from_dlpack: no tensor dtype is {array.dtype}.")
     return array, NAMES[array.dtype]

@@ -10,14 +10,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
-from tensorbus.backend_api import INDEX, DeviceError, Dialect, Late, Launch
+from tensorbus.backend_api import (
+    INDEX,
+    DeviceError,
+    Dialect,
+    Late,
+    Launch,
+    keep,
+    kept,
+    numbered,
+    private_folder,
+)
 from tensorbus.backend_api import dtypes as dt
-
-from .folders import private_folder, write_whole
 
 if TYPE_CHECKING:
     from .device import OpenclRuntime, Unit
@@ -26,9 +33,11 @@ _FORMAT: dict[dt.DType, struct.Struct] = {
     kind: struct.Struct(code) for kind, code in (
         (INDEX, "q"), (dt.int8, "b"), (dt.int16, "h"), (dt.int32, "i"), (dt.int64, "q"), (dt.uint8, "B"),
         (dt.uint16, "H"), (dt.uint32, "I"), (dt.uint64, "Q"), (dt.float32, "f"), (dt.float64, "d"),
+        (dt.complex64, "2f"), (dt.complex128, "2d"),
     )
 }  # fmt: skip
 _GROUPS = 16
+_SOLO = 256
 
 
 class OpenclCompiler:
@@ -51,7 +60,8 @@ class OpenclCompiler:
 
     def allocate(self, nbytes: int, index: int) -> Any:
         """Return a block of the unit's pool."""
-        return self.runtime.units[index].pool.allocate(nbytes)
+        unit = self.runtime.units[index]
+        return unit.pool.allocate(nbytes, unit.queue().bit)
 
     def errors(self, index: int) -> Any:
         """Return the block in which kernels report bad indices."""
@@ -86,15 +96,22 @@ class OpenclCompiler:
 
         def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
             # A kernel object holds its arguments until they are queued: one thread at a time.
+            to = queue()
+            bit = to.bit
             with lock:
                 for at, block in enumerate(buffers):
-                    set_arg(at, None if block is None else block.memory)
+                    if block is None:
+                        set_arg(at, None)
+                        continue
+                    set_arg(at, block.memory)
+                    if block.users != bit:
+                        block.users |= bit
                 for at, data in fixed:
                     set_bytes(at, data)
                 for (at, pack), value in zip(late, values, strict=True):
                     set_bytes(at, pack(value))
                 try:
-                    enqueue(queue(), kernel, grid, group)
+                    enqueue(to, kernel, grid, group)
                 except cl.Error as error:
                     raise DeviceError(f"{unit.name}: {name} could not be queued: {error}") from error
 
@@ -116,9 +133,9 @@ class OpenclCompiler:
         text = "\0".join(
             (source, *unit.options, unit.device.name, unit.device.version, unit.device.driver_version)
         )
-        folder = private_folder("programs")
+        folder = private_folder("opencl", "programs")
         path = folder / f"{sha256(text.encode()).hexdigest()}.bin" if folder is not None else None
-        binary = _read(path)
+        binary = kept(path) if path is not None else None
         if binary is not None:
             try:
                 return _build(cl.Program(unit.context, [unit.device], [binary]), unit)
@@ -128,14 +145,16 @@ class OpenclCompiler:
         try:
             program = _build(cl.Program(unit.context, source), unit)
         except cl.Error as error:
-            lines = "\n".join(f"{k:4} {line}" for k, line in enumerate(source.splitlines(), 1))
             raise DeviceError(
-                f"{unit.name}: a generated kernel does not compile.\n{error}\n{lines}"
+                f"{unit.name}: a generated kernel does not compile.\n{error}\n{numbered(source)}"
             ) from error
         binaries: Any = program.get_info(cl.program_info.BINARIES)
         if path is not None:
-            write_whole(path, sha256(binaries[0]).digest() + binaries[0])
-        return program
+            keep(path, binaries[0])
+        try:  # what a compiler leaves in memory with its program is several times what the binary needs
+            return _build(cl.Program(unit.context, [unit.device], [binaries[0]]), unit)
+        except cl.Error:
+            return program
 
 
 def _build(program: cl.Program, unit: Unit) -> cl.Program:
@@ -150,34 +169,30 @@ def _build(program: cl.Program, unit: Unit) -> cl.Program:
 
 def _pack(form: struct.Struct, value: Any) -> bytes:
     """Return an argument's bytes. A float beyond float32 becomes infinite, as in a conversion."""
+    if isinstance(value, complex):
+        part = struct.Struct(form.format[-1])
+        return _pack(part, value.real) + _pack(part, value.imag)
     try:
         return form.pack(value)
     except OverflowError:
         return form.pack(math.copysign(math.inf, value))
 
 
-def _read(path: Path | None) -> bytes | None:
-    """Return a kept binary, or None where there is none or it is damaged."""
-    try:
-        data = path.read_bytes() if path is not None else b""
-    except OSError:
-        return None
-    digest, binary = data[:32], data[32:]
-    return binary if sha256(binary).digest() == digest else None
-
-
 def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the global and the local size of a launch; the first is a multiple of the second.
 
     Groups hold whole rows where these fit, as vector units are filled from neighbours, and are few enough to
-    keep all cores busy. ``largest``: the most items that a group may have.
+    keep all cores busy. Solo items share axis 0. ``largest``: the most items that a group may have.
     """
     grid = launch.grid or (1,)
     if launch.kernel.solo or not launch.grid:
+        if launch.kernel.solo and launch.grid:
+            grid = (min(grid[0], max(1, _SOLO // prod(grid[1:]))), *grid[1:])
         return grid, (1,) * len(grid)
     room = min(largest, max(prod(grid) // _GROUPS, 16))
     if launch.tiled and min(grid[:2]) >= 16 and room >= 256:
         group = [16, min(room // 16, grid[1])]
+        room //= prod(group)
     else:
         group = []
         for n in grid[:2]:

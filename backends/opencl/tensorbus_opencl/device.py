@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,12 @@ from .memory import Block, Pool  # noqa: E402
 
 
 class Queue(cl.CommandQueue):
-    """A queue whose work is done before it goes away: afterwards nobody could wait for it."""
+    """A queue whose work is done before it goes away: afterwards nobody could wait for it.
+
+    ``bit`` tells it from the other queues of its unit.
+    """
+
+    bit: int
 
     def __del__(self) -> None:
         self.finish()
@@ -46,9 +52,9 @@ class Unit:
         self.device = device
         self.name = f"opencl:{index} ({device.name.strip()})"
         self.context = cl.Context([device])
-        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self._queues: weakref.WeakValueDictionary[int, Queue] = weakref.WeakValueDictionary()
+        self.pool = Pool(self.context, device, self.name, self._queues)
         self.default = self.new_queue()
-        self.pool = Pool(self.context, device, self.name)
         extensions = device.extensions.split()
         self.is_processor = bool(device.type & cl.device_type.CPU)
         self.dialect = dialect(
@@ -70,12 +76,14 @@ class Unit:
     def new_queue(self) -> Queue:
         """Return a new queue, in order and with times."""
         queue = Queue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
-        self._queues.add(queue)
+        with self.pool.lock:
+            queue.bit = next(1 << k for k in count() if 1 << k not in self._queues)
+            self._queues[queue.bit] = queue
         return queue
 
     def wait(self, but: Queue | None = None) -> None:
         """Wait for the work in every queue, or every other one."""
-        for queue in list(self._queues):
+        for queue in list(self._queues.values()):
             if queue is not but:
                 queue.finish()
 
@@ -92,7 +100,7 @@ class Unit:
     def error_block(self) -> Block:
         """Return the block for errors; from now on it is looked at when waiting."""
         if self._errors is None:
-            block = self.pool.allocate(24)
+            block = self.pool.allocate(24, self.default.bit)
             cl.enqueue_copy(self.default, block.memory, np.zeros(3, np.int64))
             self._errors = block
         self._unread = True
@@ -153,8 +161,9 @@ class OpenclRuntime:
             )
         if data.nbytes == 0:
             return StridedArray.contiguous(None, shape, dtype)
-        block = unit.pool.allocate(data.nbytes)
-        cl.enqueue_copy(unit.queue(), block.memory, np.frombuffer(data, np.uint8), is_blocking=True)
+        queue = unit.queue()
+        block = unit.pool.allocate(data.nbytes, queue.bit)
+        cl.enqueue_copy(queue, block.memory, np.frombuffer(data, np.uint8), is_blocking=True)
         return StridedArray.contiguous(block, shape, dtype)
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
@@ -185,9 +194,12 @@ class OpenclRuntime:
         pool = self.units[index].pool
         pool.peak = pool.allocated
 
+    def empty_cache(self, index: int) -> None:
+        """Give the blocks that are kept for reuse back to the driver."""
+        self.units[index].pool.trim()
+
     def create_stream(self, index: int) -> Any:
-        """Return a new queue. From now on freed memory is not reused: another queue may be at work on it."""
-        self.units[index].pool.reuse = False
+        """Return a new queue."""
         return self.units[index].new_queue()
 
     def use_stream(self, stream: Any, index: int) -> Any:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
-from .folders import private_folder, write_whole
+from tensorbus.backend_api import private_folder, write_whole
 
 _CHOICES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
 _PRELOAD = ("libintlc.so.5", "libirng.so", "libsvml.so", "libimf.so", "libtbb.so.12")
@@ -86,7 +86,7 @@ def _resolved(file: Path) -> str:
 
 def _folder(found: dict[str, str]) -> Path:
     text = repr(sorted(found.items()))
-    folder = private_folder(f"icd-{sha256(text.encode()).hexdigest()[:16]}")
+    folder = private_folder("opencl", f"icd-{sha256(text.encode()).hexdigest()[:16]}")
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="tensorbus-opencl-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

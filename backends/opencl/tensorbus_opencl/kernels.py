@@ -1,20 +1,18 @@
-"""The kernels of the opencl device, all of them generated; composites are fused."""
+"""The kernels of the opencl device: generated, composites fused; factorizations run on the host."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from tensorbus.backend_api import KernelTable, from_dialect
+from tensorbus.backend_api import KernelTable, from_dialect, host_kernels
 
 from .device import runtime
 
-FUSED = (
-    "sigmoid relu silu softplus gelu_erf gelu_tanh logaddexp square reciprocal rsqrt log10 mean softmax"
-    " log_softmax random_bits fold".split()
-)
+FUSED = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
 
 
 @cache
 def table() -> KernelTable:
     """Return the table: op names to kernels."""
-    return from_dialect(runtime().compiler, fused=FUSED)
+    generated = from_dialect(runtime().compiler, fused=FUSED)
+    return {**generated, **host_kernels("opencl")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
@@ -25,25 +26,31 @@ BOOL: Final = TypeRule(
     store="{p}[{i}] = ({v}) ? 1 : 0",
 )
 FLOAT: Final = TypeRule(storage="float", register="float", unsigned="uint", suffix="f")
+_HALVES: Final = {
+    "wide_load": "vload_half{lanes}(0, {p} + ({i}))",
+    "wide_store": "vstore_half{lanes}_rte({v}, 0, {p} + ({i}))",
+}  # fmt: skip
 DOUBLE: Final = TypeRule(storage="double", register="double", unsigned="ulong")
 # Halves are stored as 16 bits, computed in float and rounded after each op: the same result everywhere.
 HALF: Final = TypeRule(
     storage="half", register="float", unsigned="uint", suffix="f", load="convert_float({p}[{i}])",
-    store="{p}[{i}] = convert_half_rte({v})", rounded="convert_float(convert_half_rte({0}))",
+    store="{p}[{i}] = convert_half_rte({v})", rounded="convert_float(convert_half_rte({0}))", **_HALVES,
 )  # fmt: skip
 HALF_BY_FUNCTIONS: Final = TypeRule(
     storage="half", register="float", unsigned="uint", suffix="f", load="vload_half({i}, {p})",
-    store="vstore_half_rte({v}, {i}, {p})", rounded="tb_round_half({0})",
+    store="vstore_half_rte({v}, {i}, {p})", rounded="tb_round_half({0})", **_HALVES,
 )  # fmt: skip
 # A driver was seen to crash on unrolled loops over native halves; this makes integers of them.
 HALF_BY_BITS: Final = TypeRule(
     storage="half", register="float", unsigned="uint", suffix="f",
     load="tb_from_half(((__global const ushort *){p})[{i}])", store="{p}[{i}] = convert_half_rte({v})",
-    rounded="convert_float(convert_half_rte({0}))",
+    rounded="convert_float(convert_half_rte({0}))", **_HALVES,
 )  # fmt: skip
 BFLOAT: Final = TypeRule(
     storage="ushort", register="float", unsigned="uint", suffix="f", load="as_float((uint){p}[{i}] << 16)",
     store="{p}[{i}] = tb_bfloat({v})", rounded="as_float((uint)tb_bfloat({0}) << 16)",
+    wide_load="as_float{lanes}(convert_uint{lanes}(vload{lanes}(0, {p} + ({i}))) << 16)",
+    wide_store="vstore{lanes}(tb_bfloat_{lanes}({v}), 0, {p} + ({i}))",
 )  # fmt: skip
 
 _PROLOGUE = """\
@@ -51,6 +58,10 @@ _PROLOGUE = """\
 static inline ushort tb_bfloat(float x) {
   const uint bits = as_uint(x);
   return isnan(x) ? (ushort)((bits >> 16) | 64u) : (ushort)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+static inline ushort16 tb_bfloat_16(float16 x) {
+  const uint16 bits = as_uint16(x), near = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return convert_ushort16(select(near, (bits >> 16) | 64u, isnan(x)));
 }
 """
 _FROM_HALF = """\
@@ -89,6 +100,31 @@ static inline void tb_report(__global long *errors, long code, long value, long 
   errors[2] = limit;
 }}""")  # fmt: skip
 
+# Comparisons of vectors give -1 or 0 in each lane. A NaN of either operand must stay.
+_WIDE: Final[dict[str, str | Helper]] = {
+    "select": "select({2}, {1}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
+    "logical_not": "(~{0})",
+} | {
+    name: Helper(f"wide_{name}", f"tb_{name}_{{S}}_{{lanes}}({{0}}, {{1}})", f"""\
+static inline {{V}} tb_{name}_{{S}}_{{lanes}}({{V}} a, {{V}} b) {{{{
+  return select(b, a, (a {sign} b) | (a != a));
+}}}}""") for name, sign in (("maximum", ">"), ("minimum", "<"))
+} | {
+    "square": Helper("wide_square", "tb_square_{S}_{lanes}({0})", """\
+static inline {V} tb_square_{S}_{lanes}({V} a) {{ return a * a; }}"""),
+}  # fmt: skip
+_WIDE_OPS: Final = frozenset(
+    """add subtract multiply divide negative abs maximum minimum square reciprocal sqrt rsqrt exp expm1 log
+    log1p log2 log10 asin acos atan sinh cosh tanh asinh acosh atanh atan2 power erf floor ceil
+    trunc round select load_float16 load_bfloat16 store_float16 store_bfloat16""".split()
+)
+# Starting an item costs as much as reading some kilobytes, so that there are fewer of them than rows.
+_SHARE: Final = (
+    "const long {v}_part = ({n} - 1) / (long)get_global_size(0) + 1, {v}_from = get_global_id(0) * {v}_part;",
+    "const long {v}_to = {v}_from + {v}_part < {n} ? {v}_from + {v}_part : {n};",
+    "for (long {v} = {v}_from; {v} < {v}_to; ++{v}) {{",
+)
+
 
 def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
     """Return OpenCL C for a device: with native half storage and double precision where it has them."""
@@ -99,8 +135,10 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + prologue + _FROM_HALF
     else:
         prologue += _ROUND_HALF
+    types[dt.complex64] = TypeRule(storage="float2", register="float2")
     if double:
         types[dt.float64] = DOUBLE
+        types[dt.complex128] = TypeRule(storage="double2", register="double2")
         prologue = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" + prologue
     return Dialect(
         name="OpenCL C",
@@ -113,14 +151,16 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         solo="__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\nvoid {name}({arguments})",
         buffer="__global {const}{T} *{name}",
         parallel=("get_global_id(0)", "get_global_id(1)", "get_global_id(2)"),
+        share=_SHARE,
         barrier="barrier(CLK_LOCAL_MEM_FENCE)",
         shared="__local",
         unroll="#pragma unroll",
+        wide=_WIDE,
         vector_load="vload{lanes}(0, {p} + ({i}))",
         vector_store="vstore{lanes}({v}, 0, {p} + ({i}))",
         vector_store_some=_STORE_SOME,
         report=_REPORT,
         prologue=prologue,
         narrow=_NARROW,
-        target=target,
+        target=replace(target, wide_ops=_WIDE_OPS),
     )

@@ -1,8 +1,13 @@
-"""Device memory: buffers that are kept for reuse, counted, and refused before the device runs out."""
+"""Device memory: buffers that are kept for reuse, counted, and refused before the device runs out.
+
+A queue runs in order, so what was used by one queue alone can be used by that queue again at once. What
+several queues used is kept back until they have passed the point where it was freed.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyopencl as cl
@@ -14,41 +19,49 @@ LEAST = 256
 class Block:
     """A buffer of the pool. It goes back when the last value over it is gone.
 
-    Queues run in order, so work that was queued before the block is handed out again is done with it first.
+    ``users`` has the bit of each queue that was given work with it.
     """
 
-    __slots__ = ("__weakref__", "memory", "nbytes", "pool")
+    __slots__ = ("__weakref__", "memory", "nbytes", "pool", "users")
 
-    def __init__(self, memory: cl.Buffer, nbytes: int, pool: Pool) -> None:
+    def __init__(self, memory: cl.Buffer, nbytes: int, pool: Pool, users: int) -> None:
         self.memory = memory
         self.nbytes = nbytes
         self.pool = pool
+        self.users = users
 
     def __del__(self) -> None:
-        self.pool.free(self.memory, self.nbytes)
+        self.pool.free(self.memory, self.nbytes, self.users)
 
 
 class Pool:
     """The memory of one device. Safe in many threads."""
 
-    def __init__(self, context: cl.Context, device: cl.Device, name: str) -> None:
+    def __init__(
+        self, context: cl.Context, device: cl.Device, name: str, queues: Mapping[int, cl.CommandQueue]
+    ) -> None:
+        """Serve the ``queues`` that there are, each under its bit."""
         self.context = context
         self.name = name
         self.largest = int(device.max_mem_alloc_size)
         self.total = min(
             int(device.global_mem_size), _process_limit() if device.host_unified_memory else 1 << 62
         )
-        self.reuse = True
-        self._free: dict[int, list[cl.Buffer]] = {}
+        self._queues = queues
+        self._free: dict[tuple[int, int], list[cl.Buffer]] = {}
+        self._busy: list[tuple[list[cl.Event], cl.Buffer, int]] = []
         # Reentrant: the garbage collector may free a block while this thread holds the lock.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.allocated = self.peak = self.reserved = 0
 
-    def allocate(self, nbytes: int) -> Block:
-        """Return a buffer of at least ``nbytes``. Raises ``OutOfMemoryError``; every value stays valid."""
+    def allocate(self, nbytes: int, bit: int) -> Block:
+        """Return a buffer of at least ``nbytes`` for the queue of ``bit``.
+
+        Raises ``OutOfMemoryError``; every value stays valid.
+        """
         size = rounded(nbytes)
-        with self._lock:
-            kept = self._free.get(size)
+        with self.lock:
+            kept = self._free.get((bit, size)) or self._settled(bit, size)
             if kept:
                 memory = kept.pop()
                 self.reserved -= size
@@ -57,7 +70,21 @@ class Pool:
             self.allocated += size
             if self.allocated > self.peak:
                 self.peak = self.allocated
-        return Block(memory, size, self)
+        return Block(memory, size, self, bit)
+
+    def _settled(self, bit: int, size: int) -> list[cl.Buffer]:
+        """Hand over what no queue is at work on any more; return what that gives ``bit`` of ``size``."""
+        done = cl.command_execution_status.COMPLETE
+        waiting = []
+        for events, memory, n in self._busy:
+            if all(e.command_execution_status == done for e in events):
+                self._free.setdefault((bit, n), []).append(memory)
+            else:
+                waiting.append((events, memory, n))
+        self._busy = waiting
+        for key in [key for key in self._free if key[0] not in self._queues]:  # a queue finishes as it goes
+            self._free.setdefault((bit, key[1]), []).extend(self._free.pop(key))
+        return self._free.get((bit, size), [])
 
     def _create(self, nbytes: int, size: int) -> cl.Buffer:
         if self.allocated + self.reserved + size > self.total:
@@ -79,23 +106,30 @@ class Pool:
             f" and one value may have {self.largest:,}. Free tensors, or work in smaller pieces."
         )
 
-    def free(self, memory: cl.Buffer, size: int) -> None:
+    def free(self, memory: cl.Buffer, size: int, users: int) -> None:
         """Take a buffer back: for reuse, or to the driver, which waits for the work that uses it."""
-        with self._lock:
+        with self.lock:
             self.allocated -= size
-            if self.reuse and self.reserved + size <= self.total // 4:
-                self._free.setdefault(size, []).append(memory)
+            if self.reserved + size <= self.total // 4:
+                if users & (users - 1):
+                    at_work = [queue for bit, queue in self._queues.items() if users & bit]
+                    self._busy.append(([cl.enqueue_marker(queue) for queue in at_work], memory, size))
+                else:
+                    self._free.setdefault((users, size), []).append(memory)
                 self.reserved += size
                 return
         memory.release()
 
     def trim(self) -> None:
         """Give what is kept for reuse back to the driver."""
-        with self._lock:
+        with self.lock:
             for kept in self._free.values():
                 for memory in kept:
                     memory.release()
+            for _, memory, _ in self._busy:
+                memory.release()
             self._free.clear()
+            self._busy.clear()
             self.reserved = 0
 
     def stats(self) -> MemoryStats:

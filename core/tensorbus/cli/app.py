@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,8 @@ from rich.console import Console
 
 from ..api_version import API_VERSION
 from ..version import __version__
+from . import conformance as conformance_command
+from . import coverage as coverage_command
 from . import devices as devices_command
 from . import doctor as doctor_command
 from .waiting import waiting
@@ -68,6 +71,57 @@ def doctor(as_json: AsJson = False) -> None:
     else:
         doctor_command.render(diagnosis, Console())
     raise typer.Exit(0 if diagnosis.healthy else 1)
+
+
+@app.command()
+def coverage(
+    device: Annotated[str, typer.Option("--device", help="The device type to look at.")] = "",
+    write: Annotated[bool, typer.Option("--write", help="Write the [ops] table of its manifest.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All devices, by their manifests, as Markdown.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown; goes with --all.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which ops a device has kernels for, which decompose, and which go through the host.
+
+    `tensorbus coverage --device X` asks what is registered; `--write` puts it into the manifest of X.
+    `tensorbus coverage --all --markdown` prints the matrix of all installed devices by their manifests.
+    """
+    if every or markdown:
+        typer.echo(coverage_command.markdown(coverage_command.manifests()), nl=False)
+        return
+    if not device:
+        raise typer.BadParameter("name a device with --device, or ask for --all.")
+    with conformance_command.problems(), waiting(f"Asking {device}"):
+        found = coverage_command.of(device, own=write)
+    if write:
+        typer.echo(f"wrote {coverage_command.write(found)}")
+    elif as_json:
+        typer.echo(json.dumps(coverage_command.as_dict(found), indent=2))
+    else:
+        Console().print(coverage_command.render(found))
+
+
+@app.command()
+def conformance(
+    device: Annotated[
+        list[str], typer.Option("--device", help="The device type to examine; may be repeated.")
+    ],
+    ops: Annotated[str, typer.Option("--ops", help="Only these ops, by commas.")] = "",
+    dtypes: Annotated[str, typer.Option("--dtypes", help="Only these dtypes, by commas.")] = "",
+    checks: Annotated[str, typer.Option("--checks", help="Only these checks, by commas.")] = "",
+    report: Annotated[Path | None, typer.Option("--report", help="Write the report as JSON.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One dtype of each kind, fewer checks.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-n", help="Processes; 0: one for each processor.")] = 1,
+) -> None:
+    """Hold a device to what every op means, and print a report of op x dtype.
+
+    The exit code is 1 where anything was found, 2 where the kit is not installed or the question is wrong.
+    """
+    with conformance_command.problems():
+        code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs)
+    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -19,7 +19,10 @@ STYLES = {"ready": "green", "unavailable": "red", "conflict": "red", "blocked": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A unit of a device type; or a device type that does not work, with ``device`` lacking its index."""
+    """A unit of a device type; or a device type that does not work, with ``device`` lacking its index.
+
+    ``note`` is what its properties say that a user should know: what it does without, say.
+    """
 
     device: str
     dist: str
@@ -30,6 +33,7 @@ class Row:
     memory: int | None
     dtypes: tuple[str, ...]
     reason: str | None
+    note: str
 
     def as_dict(self) -> dict[str, object]:
         """Return it in a form for JSON; ``memory`` is in bytes."""
@@ -73,14 +77,14 @@ def why_no_default() -> str | None:
 
 
 def _row(status: PluginStatus, index: int, default: Device | None) -> Row:
-    name, memory, state, reason = "", None, str(status.state), status.reason
+    name, memory, state, reason, note = "", None, str(status.state), status.reason, ""
     dtypes: tuple[str, ...] = ()
     # Only what is ready is known to have a name that a Device may have.
     device = Device(status.name, index) if state == "ready" else None
     if device is not None:
         try:
             properties = device.properties
-            name, memory = properties.name, properties.memory
+            name, memory, note = properties.name, properties.memory, str(properties.extra.get("note", ""))
             dtypes = tuple(sorted(dtype.name for dtype in properties.dtypes))
         except TensorbusError as error:
             reason = str(error)
@@ -96,6 +100,7 @@ def _row(status: PluginStatus, index: int, default: Device | None) -> Row:
         memory=memory,
         dtypes=dtypes,
         reason=reason,
+        note=note,
     )
 
 
@@ -118,5 +123,5 @@ def render(rows: list[Row]) -> Table | str:
 def _described(row: Row) -> str:
     lacking = [name for name in BY_NAME if name not in row.dtypes]
     parts = [row.name, f"{row.memory / 2**30:.1f} GiB" if row.memory else ""]
-    parts.append(f"no {', '.join(lacking)}" if lacking else "every dtype")
+    parts += [f"no {', '.join(lacking)}" if lacking else "every dtype", row.note]
     return "; ".join(part for part in parts if part)

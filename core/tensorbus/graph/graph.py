@@ -14,7 +14,8 @@ class Node:
     """One value of a graph: what ``op`` makes of ``inputs``.
 
     A graph's own inputs have the op ``"input"`` and the attribute ``index``; an operand that is a Python
-    scalar has the op ``"constant"`` and the attribute ``value``.
+    scalar has the op ``"constant"`` and the attribute ``value``. An op of several results is one node, with
+    the spec of the first; nodes of the op ``"result"`` with the attribute ``index`` take it apart.
     """
 
     op: str

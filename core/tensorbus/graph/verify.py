@@ -28,6 +28,12 @@ def _verify_node(graph: Graph, node: Node, number: int, own: bool) -> None:
         need(own and not node.inputs, "is an input that the graph does not list")
     elif node.op == "constant":
         need(node.spec.shape == () and "value" in node.attrs, "a constant is one Python scalar")
+    elif node.op == "result":
+        (whole,) = node.inputs
+        need(whole.op in table and len(table[whole.op].results) > 1, "takes no op of several results apart")
+        specs = table[whole.op].specs(tuple(operand.spec for operand in whole.inputs), whole.attrs)
+        need(0 <= node.attrs["index"] < len(specs), "there are not as many results")
+        need(node.spec == specs[node.attrs["index"]], "is not what the op gives there")
     else:
         need(node.op in table, "no op has this name")
         names = table[node.op].operands
@@ -35,7 +41,7 @@ def _verify_node(graph: Graph, node: Node, number: int, own: bool) -> None:
         need(many or len(node.inputs) == len(names), f"takes {len(names)} operand(s), not {len(node.inputs)}")
         specs = tuple(operand.spec for operand in node.inputs)
         try:
-            wanted: Spec = table[node.op].infer(specs, **node.attrs)
+            wanted: Spec = table[node.op].specs(specs, node.attrs)[0]
         except (TensorbusError, TypeError, ValueError) as error:
             raise GraphError(f"%{number} = {node.op}: {error}\n{graph}") from error
         need(wanted == node.spec, f"is {node.spec}, where the op gives {wanted}")

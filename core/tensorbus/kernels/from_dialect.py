@@ -7,9 +7,10 @@ of shapes and strides; the code is compiled once for each structure, whatever th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from ..dtypes import DType
+from ..dtypes import DType, Scalar
 from ..errors import UnsupportedDtypeError
 from ..graph.graph import Graph, Node
 from ..lowering.builder import Late, Launch, fit
@@ -18,16 +19,16 @@ from ..lowering.job import ERROR_SLOT
 from ..lowering.layout import Layout
 from ..lowering.program import ROOTS, Program, lower
 from ..lowering.pull import ELEMENTWISE
-from ..lowering.reduce import accumulator
+from ..lowering.reducer import accumulator
 from ..lowering.render import render
 from ..lowering.verify import verify
-from ..ops.op import Spec
+from ..ops.op import Spec, table
 from ..runtime import Call, Kernel, KernelTable, Shape
 from ..strided import StridedArray
 from .strided import strided_views
 
 _verified: Final[set[str]] = set()
-Run = Callable[[Sequence[Any], Sequence[int | float | bool]], None]
+Run = Callable[[Sequence[Any], Sequence[Scalar]], None]
 MANY: Final = 256
 
 
@@ -64,13 +65,14 @@ class Compiler(Protocol):
 
 
 def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
-    """Return the kernels of all prims, and one kernel for each of the composites named in ``fused``."""
+    """Return the kernels of prims, of composites that take few launches, and of those named in ``fused``."""
     views = strided_views(lambda x, index: pack(compiler, x, index))
-    names = [*ELEMENTWISE, *ROOTS, "pad", "concat", "slice_update", "gather", "iota", "full", *fused]
-    table: dict[str, Any] = dict(views)
+    composites = [op.name for op in table if op.family in _FUSED]
+    names = [*ELEMENTWISE, *ROOTS, *_OWN, *composites, *fused]
+    kernels: dict[str, Any] = dict(views)
     for name in names:
-        table.setdefault(name, Kernel(name="generated", prepare=_Preparer(compiler)))
-    return table
+        kernels.setdefault(name, Kernel(name="generated", prepare=_Preparer(compiler)))
+    return kernels
 
 
 def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
@@ -134,6 +136,7 @@ def _graph(call: Call, values: Sequence[Any]) -> Graph:
     return trace(call.op, specs, call.attrs)
 
 
+_FUSED: Final = frozenset({"elementwise", "softmax", "normalization"})
 _OWN: Final = frozenset({"pad", "concat", "slice_update", "gather", "iota", "full"})
 
 
@@ -152,7 +155,8 @@ class _Generated:
             Layout(k, v.shape, v.strides, 0, k if v.offset else None) if type(v) is StridedArray else None
             for k, v in enumerate(values)
         ]
-        program = lower(graph, layouts, dialect.target)
+        sized = op in table and table[op].family != "elementwise"
+        program = lower(graph, layouts, dialect.target, sized)
         self.compiler = compiler
         self.index = index
         self.sizes = {
@@ -174,7 +178,7 @@ class _Generated:
             elif isinstance(value, Late):
                 late.append(_reader(value, graph))
             values.append(value)
-        bound = Launch(kernel=launch.kernel, values=tuple(values), grid=launch.grid)
+        bound = replace(launch, values=tuple(values))
         source = render(launch.kernel, dialect)
         if source not in _verified:
             verify(launch.kernel)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from .. import dtypes as dt
 from ..dtypes import DType
 from ..errors import IndexingError
 from ..runtime import Call, Kernel
+from .ordering import ordering
 from .special import erf
 
 SAME_NAME: Final = (
@@ -23,14 +25,24 @@ SAME_NAME: Final = (
     "round", "conj", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan",
     "isinf", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "log10",
+    "real", "imag",
 )  # fmt: skip
 """Ops that the array API standard calls by the same name, with the meaning that the op has here."""
+
+OFTEN: Final = (
+    "signbit", "nextafter", "gcd", "copysign", "hypot", "exp2", "cbrt", "logaddexp", "logaddexp2", "square",
+    "deg2rad", "rad2deg", "lcm",
+)  # fmt: skip
+"""Ops that many libraries have beyond the standard, and some do not. Composites are decomposed there."""
 
 WIDENED: Final = frozenset(dt.NARROW)
 """Dtypes whose sums and products are accumulated in float32."""
 
 SMALL: Final = WIDENED - {dt.float16}
 """Dtypes that many libraries only know from an extension, which leaves Python's numbers to promotion."""
+
+COMBINE: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
+"""What the modes of ``scatter`` do to the values that meet at one place."""
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -46,10 +58,15 @@ def from_namespace(
     table: dict[str, Callable[..., Any] | Kernel] = {
         name: Kernel(name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes)) for name in SAME_NAME
     }
+    table |= _beyond_the_standard(xp, dtypes, wrap)
     fill = wrap(lambda shape, value, dtype: xp.full(shape, value, dtype=dtype))
     count = wrap(lambda length, start, step, dtype: _iota(xp, length, start, step, dtype, dtypes))
     table |= {
         "where": Kernel(name="where", prepare=_where(xp, wrap, dtypes)),
+        "complex": Kernel(name="complex", prepare=lambda call: wrap(_complex(xp, dtypes[call.out_dtype]))),
+        "floor_divide": Kernel(name="floor_divide", prepare=_floor_divide(xp, wrap, dtypes)),
+        "expm1": Kernel(name="expm1", prepare=lambda call: wrap(_expm1(xp, call.out_dtype))),
+        "tanh": Kernel(name="tanh", prepare=lambda call: wrap(_tanh(xp, call.out_dtype))),
         "power": Kernel(name="power", prepare=lambda call: _power(xp, dtypes, call, wrap)),
         "erf": Kernel(name="erf", prepare=_widening(lambda x: erf(xp, x), dtypes, wrap)),
         "cast": Kernel(name="cast", prepare=lambda call: _cast(xp, dtypes, call, wrap)),
@@ -58,7 +75,14 @@ def from_namespace(
     }
     for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"):
         table[name] = Kernel(name=name, prepare=_reducer(xp, name, dtypes, wrap))
-    return table | _movement(xp, fill, wrap) | _indexing(xp, wrap) | _products(xp, dtypes, wrap)
+    table |= ordering(xp, dtypes, wrap)
+    table |= _movement(xp, fill, wrap) | _indexing(xp, wrap) | _products(xp, dtypes, wrap)
+    return {op: _named(kernel, xp.__name__) for op, kernel in table.items()}
+
+
+def _named(kernel: Callable[..., Any] | Kernel, library: str) -> Callable[..., Any] | Kernel:
+    """Call a kernel after the library that runs it: that is how users choose one."""
+    return replace(kernel, name=library) if isinstance(kernel, Kernel) else kernel
 
 
 def _same(
@@ -73,6 +97,19 @@ def _same(
         return lambda *xs: function(*[xp.asarray(x, dtype=own) if type(x) in (int, float) else x for x in xs])
 
     return prepare
+
+
+def _beyond_the_standard(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Kernel]:
+    """Composites of small floats are decomposed: few libraries know more than arithmetic of those."""
+    native = frozenset(dtypes) - SMALL
+    return {
+        name: Kernel(
+            name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes),
+            dtypes=None if name == "signbit" else native,
+        )
+        for name in OFTEN
+        if hasattr(xp, name)
+    }  # fmt: skip
 
 
 def _where(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call], Callable[..., Any]]:
@@ -104,6 +141,56 @@ def _power(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Call
         return xp.where(y < 0, inverse, xp.pow(x, xp.where(y < 0, 0, y))).astype(own)
 
     return wrap(power)
+
+
+def _floor_divide(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call], Callable[..., Any]]:
+    """Python's floor of a quotient differs from the standard's where an operand is infinite."""
+
+    def floor_divide(x: Any, y: Any) -> Any:
+        out = xp.floor_divide(x, y)
+        infinite = xp.isinf(y) | xp.isinf(x)
+        return xp.where(infinite, xp.divide(x, y), out) if infinite.any() else out
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        function = floor_divide if call.out_dtype.is_floating else xp.floor_divide
+        return _same(xp, wrap(function), dtypes)(call)
+
+    return prepare
+
+
+def _expm1(xp: Any, dtype: DType) -> Callable[..., Any]:
+    """Libraries get complex infinities, NaN and the sign of zeros right in ``exp`` only."""
+
+    def expm1(x: Any) -> Any:
+        out, finite = xp.asarray(xp.expm1(x)), xp.isfinite(x)
+        out = out if finite.all() else xp.where(finite, out, xp.exp(x) - 1)
+        out.real = xp.where(x == 0, 0.0, out.real)
+        return out
+
+    return expm1 if dtype.is_complex else xp.expm1
+
+
+def _tanh(xp: Any, dtype: DType) -> Callable[..., Any]:
+    """At an infinite real part the standard's imaginary part has the operand's sign, whatever its size."""
+
+    def tanh(x: Any) -> Any:
+        out, ends = xp.asarray(xp.tanh(x)), xp.isinf(x.real) & xp.isfinite(x.imag)
+        if ends.any():
+            out.imag = xp.where(ends, xp.copysign(0.0, x.imag), out.imag)
+        return out
+
+    return tanh if dtype.is_complex else xp.tanh
+
+
+def _complex(xp: Any, native: Any) -> Callable[..., Any]:
+    def complex(x: Any, y: Any) -> Any:
+        """Set the parts one by one: ``x + 1j * y`` is NaN where ``y`` is infinite."""
+        shapes = [part.shape for part in (x, y) if hasattr(part, "shape")]
+        out = xp.empty(xp.broadcast_shapes(*shapes), dtype=native)
+        out.real, out.imag = x, y
+        return out
+
+    return complex
 
 
 def _cast(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Callable[..., Any]:
@@ -246,15 +333,15 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
     def scatter(x: Any, value: Any, *indices: Any, mode: str) -> Any:
         check("scatter", x, indices)
         out = x.copy()
-        if mode == "add":
-            return add_at(out, value, *indices)
+        if mode != "set":
+            return combine_at(out, value, mode, *indices)
         # In memory order, or the library may store the values of one place in another order.
         out[tuple(map(xp.ascontiguousarray, indices))] = xp.ascontiguousarray(value)
         return out
 
     @wrap
-    def add_at(out: Any, value: Any, *indices: Any) -> Any:
-        xp.add.at(out, indices, value)
+    def combine_at(out: Any, value: Any, mode: str, *indices: Any) -> Any:
+        getattr(xp, COMBINE[mode]).at(out, indices, value)
         return out
 
     return {"gather": gather, "scatter": scatter}
@@ -278,7 +365,4 @@ def _widening(
 def _products(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
     return {
         "matmul": Kernel(name="matmul", prepare=_widening(xp.matmul, dtypes, wrap)),
-        "cumulative_sum": Kernel(
-            name="cumulative_sum", prepare=_widening(lambda x, axis: xp.cumsum(x, axis=axis), dtypes, wrap)
-        ),
     }

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ..dtypes import DType, bfloat16, bool_, float16, float32, uint8
+from ..dtypes import DType, Scalar, bfloat16, bool_, float16, float32, uint8
 from ..errors import TensorbusError
 from .index import ONE, ZERO, const
-from .ir import INDEX, Array, Buffer, Cast, Const, Expr, For, If, Kernel, Kind, Let, Stmt, Store, Var
+from .ir import INDEX, Array, Assign, Buffer, Cast, Const, Expr, For, If, Kernel, Kind, Let, Stmt, Store, Var
 
 PARAMETER: dict[DType, DType] = {bool_: uint8, float16: float32, bfloat16: float32}
 """The dtypes that do not pass as arguments by value, and what passes in their place."""
@@ -29,7 +29,7 @@ class Launch:
     """
 
     kernel: Kernel
-    values: tuple[int | float | bool | Late, ...]
+    values: tuple[Scalar | Late, ...]
     grid: tuple[int, ...]
     tiled: bool = False
 
@@ -49,7 +49,7 @@ class Builder:
 
     name: str
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    params: dict[str, tuple[Var, int | float | bool | Late]] = field(default_factory=dict)
+    params: dict[str, tuple[Var, Scalar | Late]] = field(default_factory=dict)
     block: list[Stmt] = field(default_factory=list)
     grid: dict[int, int] = field(default_factory=dict)
     count: int = 0
@@ -71,7 +71,7 @@ class Builder:
             return ONE
         return self.param(role, INDEX, value)
 
-    def param(self, role: str, dtype: DType, value: int | float | bool | Late) -> Expr:
+    def param(self, role: str, dtype: DType, value: Scalar | Late) -> Expr:
         """Return the parameter called ``role`` as a value of ``dtype``."""
         known = self.params.get(role)
         if known is None:
@@ -79,7 +79,7 @@ class Builder:
             self.params[role] = (var, value)
         else:
             var = known[0]
-            if known[1] != value:
+            if known[1] != value and value == value:  # NaN is not equal to itself
                 raise TensorbusError(
                     f"parameter {role!r} of {self.name!r} is both {known[1]!r} and {value!r}"
                 )
@@ -99,6 +99,10 @@ class Builder:
         var = Var(self.fresh(prefix), value.dtype, value.lanes)
         self.emit(Let(var, value, mutable))
         return var
+
+    def assign(self, var: Var, value: Expr) -> None:
+        """Give a mutable name a new value."""
+        self.emit(Assign(var, value))
 
     def array(self, dtype: DType, size: int) -> str:
         """Declare a private array; return its name."""
@@ -150,14 +154,14 @@ class Builder:
         return Launch(kernel=kernel, values=values, grid=tuple(n for _, _, n in loops), tiled=tiled)
 
 
-def literal(value: int | float | bool, dtype: DType) -> Const:
+def literal(value: Scalar, dtype: DType) -> Const:
     """Return a Python scalar as a literal of ``dtype``; integers wrap."""
     if dtype is INDEX:
-        return const(int(value))
+        return const(int(value.real))
     return Const(fit(value, dtype), dtype)
 
 
-def fit(value: int | float | bool, dtype: DType) -> int | float | bool:
+def fit(value: Scalar, dtype: DType) -> Scalar:
     """Return the Python scalar in the kind of ``dtype``; integers wrap to its range.
 
     >>> from tensorbus.dtypes import uint8
@@ -166,6 +170,9 @@ def fit(value: int | float | bool, dtype: DType) -> int | float | bool:
     """
     if dtype.kind == "bool":
         return bool(value)
+    if dtype.is_complex:
+        return complex(value)
+    value = value.real
     if dtype.kind == "float":
         return float(value)
     bits = 8 * dtype.itemsize

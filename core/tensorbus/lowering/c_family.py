@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from . import c_complex
 from .dialect import ByKind, Helper, Template
 
 _KINDS: Final = ("bool", "int", "uint", "float")
@@ -34,8 +35,9 @@ def _call(name: str, arity: int = 1) -> dict[str, Template]:
     return {"float": f"{name}{{f}}({', '.join(f'{{{k}}}' for k in range(arity))})"}
 
 
-def _wrap(operator: str) -> dict[str, Template]:
+def _wrap(operator: str, of_bools: str = "") -> dict[str, Template]:
     return {
+        **({"bool": f"({{0}} {of_bools} {{1}})"} if of_bools else {}),
         "int": f"({{T}})(({{U}}){{0}} {operator} ({{U}}){{1}})",
         "uint": f"({{T}})({{0}} {operator} {{1}})",
         "float": f"({{0}} {operator} {{1}})",
@@ -51,9 +53,9 @@ _INT_FLOOR = "if (b == 0) return 0; if (b == -1) return ({T})(0 - ({U})a); {T} q
     " return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;"  # fmt: skip
 _INT_REST = "if (b == 0 || b == -1) return 0; {T} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r;"
 _FLOAT_FLOOR = (
-    "if (isinf(a) || b == 0 || isnan(a) || isnan(b)) return isinf(a) && isinf(b) ? a - a : a / b;"
+    "if (isinf(a) || isinf(b) || b == 0 || isnan(a) || isnan(b)) return a / b;"
     " {T} r = fmod{f}(a, b); {T} q = (a - r) / b;"
-    " if (r != 0 && (b < 0) != (r < 0)) q = isinf(b) ? -1 : q - 1;"
+    " if (r != 0 && (b < 0) != (r < 0)) q = q - 1;"
     " if (q == 0) return copysign{f}(({T})0, a / b);"
     " {T} w = floor{f}(q); return q - w > ({T})0.5 ? w + 1 : w;"
 )
@@ -67,12 +69,20 @@ _POWER = (
     " {{ if (left & 1) result = ({U})(({M})result * base); base = ({U})(({M})base * base); }}"
     " return ({T})result;"
 )
+_GCD = (
+    "{U} x = a < 0 ? ({U})(0 - ({U})a) : ({U})a, y = b < 0 ? ({U})(0 - ({U})b) : ({U})b;"
+    " while (y != 0) {{ const {U} rest = x % y; x = y; y = rest; }} return ({T})x;"
+)
+_BITS = (
+    "{inline}{U} tb_bits_{S}({T} x) {{ union {{ {T} value; {U} bits; }} both; both.value = x;"
+    " return both.bits; }}"
+)
 
 
-EXPRESSIONS: Final[Mapping[str, ByKind]] = {
-    "add": _wrap("+"),
+_REAL: Final[Mapping[str, ByKind]] = {
+    "add": _wrap("+", "||"),
     "subtract": _wrap("-"),
-    "multiply": {**_wrap("*"), "int": "({T})(({M}){0} * ({M}){1})", "uint": "({T})(({M}){0} * {1})"},
+    "multiply": {**_wrap("*", "&&"), "int": "({T})(({M}){0} * ({M}){1})", "uint": "({T})(({M}){0} * {1})"},
     "divide": {"float": "({0} / {1})"},
     "quotient": {"index": "({0} / {1})"},
     "modulo": {"index": "({0} % {1})"},
@@ -95,7 +105,7 @@ EXPRESSIONS: Final[Mapping[str, ByKind]] = {
     },
     "sign": {
         "int": _function("sign", "a", "return (a > 0) - (a < 0);"), "uint": "({T})({0} > 0)",
-        "float": _function("sign", "a", "return a > 0 ? 1 : a < 0 ? -1 : a;"),
+        "float": _function("sign", "a", "return isnan(a) ? a : ({T})((a > 0) - (a < 0));"),
     },
     "square": {**_ints(_function("square", "a", "return ({T})(({M})a * ({M})a);")),
                "float": _function("square", "a", "return a * a;")},
@@ -138,10 +148,20 @@ EXPRESSIONS: Final[Mapping[str, ByKind]] = {
         "int": _function("right_shift", "a b", "return a >> (({U})b >= {W} ? {W} - 1 : b);"),
         "uint": _function("right_shift", "a b", "return b >= {W} ? 0 : a >> b;"),
     },
+    "bits": {"float": Helper("bits", "tb_bits_{S}({0})", _BITS)},
+    "signbit": {"float": "(signbit({0}) != 0)"},
+    "nextafter": _call("nextafter", 2),
+    "gcd": _ints(_function("gcd", "a b", _GCD)),
     "isnan": {**_ints("({0} != {0})"), "float": "(isnan({0}) != 0)"},
     "isinf": {**_ints("({0} != {0})"), "float": "(isinf({0}) != 0)"},
     "isfinite": {**_ints("({0} == {0})"), "float": "(isfinite({0}) != 0)"},
 }  # fmt: skip
+
+EXPRESSIONS: Final[Mapping[str, ByKind]] = {
+    name: {**_REAL.get(name, {}), **({"complex": function} if function is not None else {})}
+    for name in dict.fromkeys((*_REAL, *c_complex.EXPRESSIONS))
+    for function in (c_complex.EXPRESSIONS.get(name),)
+}
 
 CASTS: Final[Mapping[tuple[str, str], Template]] = {
     **{(kind, "bool"): "({0} != 0)" for kind in ("int", "uint", "float", "index")},
@@ -151,5 +171,8 @@ CASTS: Final[Mapping[tuple[str, str], Template]] = {
         for b in ("int", "uint", "float", "index")
     },
     ("float", "float"): "({T}){0}",
+    **{(kind, "complex"): c_complex.FROM_REAL for kind in _KINDS},
+    ("complex", "complex"): c_complex.FROM_COMPLEX,
+    ("complex", "bool"): c_complex.TO_BOOL,
 }
 """Conversions by kind of source and target. A dialect adds its own from float to integers."""

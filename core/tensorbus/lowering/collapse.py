@@ -12,11 +12,11 @@ from typing import Any
 from ..graph.graph import Graph, Node
 from ..ops.op import Spec
 from ..strided import row_major
+from .families import REDUCTIONS, SCANS
 from .job import Job
 from .layout import Layout, Shape
 from .pull import ELEMENTWISE
 
-REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 _PLAIN = ELEMENTWISE | {"constant", "full", "broadcast_to"}
 
 
@@ -61,7 +61,7 @@ def collapse(job: Job) -> Job:
     root = job.root
     if root.op in REDUCTIONS:
         return _collapse_reduction(job)
-    if root.op == "cumulative_sum" and _is_plain(root.inputs[0], job):
+    if root.op in SCANS and _is_plain(root.inputs[0], job):
         domain = root.inputs[0].spec.shape
         kinds = [
             None if k == root.attrs["axis"] else 0 if k < root.attrs["axis"] else 1

@@ -2,9 +2,9 @@
 
 A template is text with ``{0}``, ``{1}`` ... for operands, ``{T}`` for the register type, ``{U}`` for the
 unsigned type of its width, ``{M}`` for one that products wrap in, ``{W}`` for its bits, ``{S}`` for the
-dtype's name and ``{f}`` for the suffix of math functions. In casts ``{T}`` is the target's type, ``{R}`` and
-``{F}`` are the type and the name of the source. The keys of ``expressions`` are the prims that the device
-computes.
+dtype's name, ``{f}`` for the suffix of math functions and ``{P}`` for the type of a complex number's parts.
+In casts ``{T}`` is the target's type, ``{R}`` and ``{F}`` are the type and the name of the source. The keys
+of ``expressions`` are the prims that the device computes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class TypeRule:
     """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
 
     ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well. ``rounded`` brings a
-    register value ``{0}`` to the precision of the dtype where registers hold more.
+    register value ``{0}`` to the precision of the dtype where registers hold more. ``wide_load`` and
+    ``wide_store`` are those of vectors of ``{lanes}``, where the dialect's do not do. A complex dtype is a
+    struct of two parts ``x`` and ``y``.
     """
 
     storage: str
@@ -32,28 +34,37 @@ class TypeRule:
     load: str = "{p}[{i}]"
     store: str = "{p}[{i}] = {v}"
     rounded: str = ""
+    wide_load: str = ""
+    wide_store: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A function of the language that an expression calls, and the call. Written once for each dtype used."""
+    """A function of the language that an expression calls, and the call. Written once for each dtype used.
+
+    ``needs`` are the functions that it calls itself.
+    """
 
     name: str
     call: str
     source: str
+    needs: tuple[Helper, ...] = ()
 
 
 Template = str | Helper
 ByKind = Mapping[str, Template]
-"""A template for each kind of operand: ``bool``, ``int``, ``uint``, ``float`` or ``index``."""
+"""A template for each kind of operand: ``bool``, ``int``, ``uint``, ``float``, ``complex`` or ``index``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """All that the renderer and the schedules know of a language and the device behind it.
 
-    ``parallel`` names the item on each grid axis; without it parallel loops are written as loops.
-    ``solo_types`` stand in for ``types`` in solo kernels.
+    ``parallel`` names the item on each grid axis; without it parallel loops are written as loops: over the
+    whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid. ``share``
+    are the lines that begin the loop of a solo item over its part of axis 0, whose length is ``{n}``.
+    ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
+    floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
     """
 
     name: str
@@ -67,9 +78,12 @@ class Dialect:
     constant: str = "const "
     solo_types: Mapping[DType, TypeRule] = field(default_factory=dict)
     parallel: tuple[str, ...] = ()
+    bounds: tuple[tuple[str, str], ...] = ()
+    share: tuple[str, ...] = ()
     barrier: str = ""
     shared: str = ""
     unroll: str = ""
+    wide: Mapping[str, Template] = field(default_factory=dict)
     vector_type: str = "{T}{lanes}"
     vector_load: Template = ""
     vector_store: Template = ""

@@ -26,7 +26,7 @@ def const(value: int) -> Const:
 def add(a: Expr, b: Expr) -> Expr:
     """Return ``a + b``."""
     if isinstance(a, Const) and isinstance(b, Const):
-        return const(int(a.value) + int(b.value))
+        return const(int(a.value.real) + int(b.value.real))
     if a == ZERO:
         return b
     if b == ZERO:
@@ -37,7 +37,7 @@ def add(a: Expr, b: Expr) -> Expr:
 def subtract(a: Expr, b: Expr) -> Expr:
     """Return ``a - b``."""
     if isinstance(a, Const) and isinstance(b, Const):
-        return const(int(a.value) - int(b.value))
+        return const(int(a.value.real) - int(b.value.real))
     if b == ZERO:
         return a
     if a == b:
@@ -48,7 +48,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 def multiply(a: Expr, b: Expr) -> Expr:
     """Return ``a * b``."""
     if isinstance(a, Const) and isinstance(b, Const):
-        return const(int(a.value) * int(b.value))
+        return const(int(a.value.real) * int(b.value.real))
     if ZERO in (a, b):
         return ZERO
     if a == ONE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..dtypes import DType
+from ..dtypes import DType, Scalar
 
 INDEX: Final = DType("index", "int", 8)
 """The type of positions, lengths and strides; wide enough for any buffer."""
@@ -19,7 +19,7 @@ INDEX: Final = DType("index", "int", 8)
 class Const:
     """A literal."""
 
-    value: bool | int | float
+    value: Scalar
     dtype: DType
     lanes: int = 1
 

@@ -24,7 +24,7 @@ class Job:
     """``root`` over ``leaves`` (by node id: where each lies), written to slot ``out``.
 
     ``strides`` are those of the result over the root's domain where a schedule walks it in another order;
-    None: packed.
+    None: packed. ``sized`` says that float constants may come from lengths, so that they are parameters.
     """
 
     root: Node
@@ -32,6 +32,7 @@ class Job:
     scalars: Mapping[int, int]
     out: int
     strides: Shape | None = None
+    sized: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -51,7 +52,9 @@ class Job:
                 strides = shared.setdefault((name, layout.strides), f"{name}v{len(shared)}")
                 offset = f"{name}o{len(named)}"
                 named[id(node)] = Leaf(buffer=name, strides=strides, offset=offset, layout=layout)
-        return Pull(builder, graph, named, self.scalars), {name: slot for slot, name in slots.items()}
+        return Pull(builder, graph, named, self.scalars, self.sized), {
+            name: slot for slot, name in slots.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,11 @@ class Steps:
         self.next_slot += 1
         self.sizes[slot] = (size, dtype)
         return slot
+
+    def forget(self, slot: int) -> None:
+        """Take back the slot that was handed out last."""
+        del self.sizes[slot]
+        self.next_slot = slot
 
     def add(self, launch: Launch, slots: Mapping[str, int]) -> None:
         """Append a launch; ``slots`` maps the names of its buffers."""

@@ -21,7 +21,8 @@ from .ir import INDEX, Apply, Assign, Cast, Const, Expr, Load, Var
 from .job import Job, Steps
 from .layout import Layout, packed
 from .pointwise import lower_map
-from .reduce import accumulator, lower_reduction
+from .reduce import lower_reduction
+from .reducer import accumulator
 from .target import Target
 
 LONG = 512
@@ -61,8 +62,11 @@ def _unsigned(dtype: DType) -> DType:
     return {1: uint8, 2: uint16, 4: uint32, 8: uint64}[dtype.itemsize] if dtype.is_integer else dtype
 
 
-def _tile(m: int, n: int, b: Layout, same: bool, item: int, target: Target) -> _Tile:
+def _tile(m: int, n: int, b: Layout, same: bool, dtype: DType, target: Target) -> _Tile:
     rows = target.tile if m >= target.tile else 4 if m >= 3 else m
+    if dtype.is_complex:  # no vectors of structs: a tile of single elements
+        return _Tile(rows=min(rows, 4), vectors=min(4, n), lanes=1, direct=not target.solo_rows)
+    item = dtype.itemsize
     whole = min(target.lanes, 16 if item <= 4 else 8)
     pair = 2 if target.solo_rows else 1
     direct = same and b.strides[-1] == 1
@@ -88,7 +92,7 @@ def lower_matmul(job: Job, steps: Steps) -> None:
     dtype = _unsigned(accumulator(given))
     *batch, m, n = root.spec.shape
     k = x.shape[-1]
-    tile = _tile(m, n, y, given is dtype, dtype.itemsize, steps.target)
+    tile = _tile(m, n, y, given is dtype, dtype, steps.target)
     tiles = -(-m // tile.rows) * -(-n // tile.columns) * prod(batch)
     parts = min(-(-steps.target.groups // tiles), k // LONG) if tiles < steps.target.groups else 1
     part = -(-k // max(parts, 1))
@@ -219,6 +223,10 @@ def _product(
             to = ix.add(ix.multiply(ix.add(ix.multiply(at, m), line), n), column)
             for v in range(tile.vectors):
                 shift = const(v * tile.lanes)
+                if tile.lanes == 1 and not whole:
+                    with b.when(ix.less(ix.add(column, shift), n)):
+                        b.store("out", ix.add(to, shift), sums[r][v])
+                    continue
                 left = None if whole else ix.subtract(n, ix.add(column, shift))
                 b.store("out", ix.add(to, shift), sums[r][v], left)
     steps.add(b.finish(loops, solo=steps.target.solo_rows), {"x0": x.slot, "x1": right.slot, "out": out})

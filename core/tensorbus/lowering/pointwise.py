@@ -5,23 +5,66 @@ from __future__ import annotations
 from . import index as ix
 from .builder import Builder
 from .index import const
+from .ir import Expr
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
+from .reducer import State
+from .tiles import lower_tiles, turned_leaves
+from .widen import WIDE, Walk
+
+LONG = 512
+PIECE = 4096
 
 
 def lower_map(job: Job, steps: Steps) -> None:
     """Append the launch that computes a root of elementwise and movement ops."""
+    turned = turned_leaves(job)
+    if turned is not None and steps.target.solo_rows:
+        lower_tiles(job, steps, *turned)
+        return
+    if turned is None and lower_wide(job, steps):
+        return
     b = Builder(f"tb_{job.root.op}")
     pull, slots = job.puller(b)
     shape = job.root.spec.shape
     lengths = pull.lengths(job.root)
-    across = _across(job)
+    across = None if turned is None else turned[0]
     index, loops = spread(b, lengths, shape, across)
     b.buffer("out", job.root.spec.dtype, writes=True)
     layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
     value = pull.value(job.root, index)
     b.store("out", place(b, "out", index, lengths, layout), value)
     steps.add(b.finish(loops, tiled=across is not None), {**slots, "out": job.out})
+
+
+def lower_wide(job: Job, steps: Steps) -> bool:
+    """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
+    target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
+    if not target.solo_rows or dtype not in WIDE or not shape or shape[-1] < LONG:
+        return False
+    b = Builder(f"tb_{job.root.op}_wide")
+    pull, slots = job.puller(b)
+    lengths = pull.lengths(job.root)
+    pieces = -(-shape[-1] // PIECE)
+    numbers = [*lengths[:-1], b.size("pieces", pieces)]
+    outer, loops = spread(b, numbers, [*shape[:-1], pieces])
+    start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
+    stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
+    out = b.buffer("out", dtype, writes=True)
+    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+
+    def emit(k: Expr) -> State:
+        index = (*outer[:-1], k)
+        with pull.scope():
+            b.store(out, place(b, "out", index, lengths, layout), pull.value(job.root, index))
+        return ()
+
+    lanes = max(target.lanes * 4 // dtype.itemsize, 1)
+    walk = Walk(ops=target.wide_ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+    if not walk.loop(b, start, stop, (), ()):
+        return False
+    steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
+    return True
 
 
 def lower_stack(job: Job, steps: Steps) -> None:
@@ -42,16 +85,3 @@ def lower_stack(job: Job, steps: Steps) -> None:
         at = (*index[:axis], ix.add(index[axis], shift), *index[axis + 1 :])
         b.store("out", ix.flatten(at, total), pull.value(operand, index))
     steps.add(b.finish(loops), {**slots, "out": job.out})
-
-
-def _across(job: Job) -> int | None:
-    """Return the axis along which a transposed operand lies packed, where that is not the last one."""
-    shape = job.root.spec.shape
-    last = len(shape) - 1
-    for layout in job.leaves.values():
-        if layout.shape != shape or abs(layout.strides[-1] if shape else 1) <= 1:
-            continue
-        walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] > 8]
-        if walked and min(walked)[1] != last:
-            return min(walked)[1]
-    return None

@@ -13,18 +13,21 @@ from typing import Final
 
 from ..dtypes import DType
 from ..graph.graph import Graph, Node
-from .collapse import REDUCTIONS, collapse
+from .collapse import collapse
+from .families import REDUCTIONS, SCANS, SORTS
 from .job import Job, Step, Steps
 from .layout import Layout, packed, view
 from .matmul import lower_matmul
 from .pointwise import lower_map, lower_stack
 from .pull import ELEMENTWISE
 from .reduce import lower_reduction
+from .rows import lower_rows
 from .scan import lower_scan
 from .scatter import lower_scatter
+from .sort import lower_sort
 from .target import Target
 
-ROOTS: Final = REDUCTIONS | {"cumulative_sum", "matmul", "scatter"}
+ROOTS: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
 _COSTLY: Final = frozenset(
     """power sqrt rsqrt exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
     atanh atan2 erf floor_divide remainder""".split()
@@ -51,8 +54,12 @@ class Program:
         return "\n\n".join(str(step.launch.kernel) for step in self.steps)
 
 
-def lower(graph: Graph, inputs: Sequence[Layout | None], target: Target) -> Program:
-    """Return the program of ``graph``. An input that is None is a Python scalar, given at each call."""
+def lower(graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool = False) -> Program:
+    """Return the program of ``graph``. An input that is None is a Python scalar, given at each call.
+
+    ``sized`` says that float constants may come from lengths: they are parameters then, and the code serves
+    other lengths.
+    """
     nodes = list(graph)
     wanted = _materialized(graph, nodes)
     where: dict[int, Layout] = {}
@@ -64,8 +71,10 @@ def lower(graph: Graph, inputs: Sequence[Layout | None], target: Target) -> Prog
         else:
             where[id(node)] = found
     steps = Steps(target=target, next_slot=len(inputs))
+    _lower_rows(graph, where, scalars, steps, sized)
+    needed = _needed(graph, where)
     for node in nodes:
-        if id(node) in where or id(node) in scalars:
+        if id(node) in where or id(node) in scalars or id(node) not in needed:
             continue
         seen = where.get(id(node.inputs[0])) if node.inputs else None
         if seen is not None and (moved := view(node, seen)) is not None:
@@ -73,7 +82,7 @@ def lower(graph: Graph, inputs: Sequence[Layout | None], target: Target) -> Prog
         elif id(node) in wanted:
             slot = steps.temporary(prod(node.spec.shape), node.spec.dtype)
             where[id(node)] = packed(slot, node.spec.shape)
-            _lower_node(_carve(node, where, scalars, slot), steps)
+            _lower_node(_carve(node, where, scalars, slot, sized), steps)
     outputs = []
     for node in graph.outputs:
         if id(node) in scalars:
@@ -87,13 +96,41 @@ def lower(graph: Graph, inputs: Sequence[Layout | None], target: Target) -> Prog
     )  # fmt: skip
 
 
+def _needed(graph: Graph, where: Mapping[int, Layout]) -> set[int]:
+    """Return the ids of the nodes that what is not yet in a buffer is computed from."""
+    found: set[int] = set()
+    stack = list(graph.outputs)
+    while stack:
+        node = stack.pop()
+        if id(node) not in found and id(node) not in where:
+            found.add(id(node))
+            stack.extend(node.inputs)
+    return found
+
+
+def _lower_rows(
+    graph: Graph, where: dict[int, Layout], scalars: Mapping[int, int], steps: Steps, sized: bool
+) -> None:
+    """Lower outputs that normalize rows, each in one kernel."""
+    for node in graph.outputs:
+        if id(node) in where or id(node) in scalars or node.op not in ELEMENTWISE:
+            continue
+        slot = steps.temporary(prod(node.spec.shape), node.spec.dtype)
+        if lower_rows(_carve(node, where, scalars, slot, sized), steps, _COSTLY):
+            where[id(node)] = packed(slot, node.spec.shape)
+        else:
+            steps.forget(slot)
+
+
 def _lower_node(job: Job, steps: Steps) -> None:
     op = job.root.op
     if op == "matmul":
         lower_matmul(job, steps)
     elif op == "scatter":
         lower_scatter(job, steps)
-    elif op == "cumulative_sum":
+    elif op in SORTS:
+        lower_sort(job, steps)
+    elif op in SCANS:
         lower_scan(collapse(job), steps)
     elif op in REDUCTIONS:
         lower_reduction(collapse(job), steps, costly=_cost(job.graph) >= _CALL)
@@ -103,7 +140,9 @@ def _lower_node(job: Job, steps: Steps) -> None:
         lower_map(collapse(job), steps)
 
 
-def _carve(root: Node, where: Mapping[int, Layout], scalars: Mapping[int, int], out: int) -> Job:
+def _carve(
+    root: Node, where: Mapping[int, Layout], scalars: Mapping[int, int], out: int, sized: bool = False
+) -> Job:
     """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""
     leaves: dict[int, Layout] = {}
     numbers: dict[int, int] = {}
@@ -127,7 +166,7 @@ def _carve(root: Node, where: Mapping[int, Layout], scalars: Mapping[int, int], 
             stack.extend((x, False) for x in reversed(node.inputs))
             continue
         done[id(node)] = made
-    return Job(root=done[id(root)], leaves=leaves, scalars=numbers, out=out)
+    return Job(root=done[id(root)], leaves=leaves, scalars=numbers, out=out, sized=sized)
 
 
 def _is_stack(node: Node, cost: int) -> bool:
@@ -158,7 +197,9 @@ def _materialized(graph: Graph, nodes: Sequence[Node]) -> set[int]:
             readers[id(x)] |= mine
             grows = node.op not in _ONCE and prod(node.spec.shape) >= 2 * prod(x.spec.shape)
             rows = node.op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
-            if node.op == "matmul" or (cost[id(x)] >= _CALL and rows) or (cost[id(x)] >= _LONG and grows):
+            again = node.op in SORTS and cost[id(x)] > 0  # an element is read in each pass
+            dear = (cost[id(x)] >= _CALL and rows) or (cost[id(x)] >= _LONG and grows)
+            if node.op == "matmul" or again or dear:
                 wanted.add(id(x))
     return {
         id(node) for node in nodes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from typing import Final
 
 from ..dtypes import bfloat16, bool_, float16, float32
@@ -17,6 +18,7 @@ from ..errors import TensorbusError
 from ..graph.graph import Graph, Node
 from . import index as ix
 from .builder import Builder, Late, fit, literal
+from .c_family import EXPRESSIONS
 from .ir import INDEX, Apply, Assign, Cast, Const, Expr, If, Load, Report, Select, Var
 from .layout import Layout, factor_groups
 from .symbols import Symbols
@@ -25,13 +27,7 @@ Index = tuple[Expr, ...]
 ERRORS: Final = "errors"
 DEEP: Final = 16
 
-ELEMENTWISE: Final = frozenset(
-    """add subtract multiply divide floor_divide remainder power negative abs sign sqrt rsqrt exp expm1 log
-    log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2 floor ceil round trunc
-    maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor
-    logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift isnan
-    isinf isfinite erf square reciprocal where cast""".split()
-)
+ELEMENTWISE: Final = frozenset({*EXPRESSIONS, "where", "cast"} - {"quotient", "modulo", "fma", "bits"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +52,14 @@ class Pull:
         graph: Graph,
         leaves: Mapping[int, Leaf],
         scalars: Mapping[int, int],
+        sized: bool = False,
     ) -> None:
-        """Read ``leaves`` (by the node's id) and ``scalars`` (operand numbers)."""
+        """Read ``leaves`` (by the node's id) and ``scalars`` (operand numbers); ``sized`` as in ``Job``."""
         self.builder = builder
         self.symbols = Symbols(graph)
-        self._leaves = leaves
+        self._leaves = dict(leaves)
         self._scalars = scalars
+        self._sized = sized
         self._memo: list[dict[tuple[int, Index], Expr]] = [{}]
         self._depth: dict[Expr, int] = {}
         self._numbers = {id(node): k for k, node in enumerate(graph)}
@@ -118,6 +116,18 @@ class Pull:
         self._memo[-1][key] = result
         return result
 
+    def define(self, node: Node, index: Index, value: Expr) -> None:
+        """Say what the value of ``node`` at ``index`` is, from here to the end of the scope."""
+        self._memo[-1][(id(node), index)] = value
+
+    def read(self, node: Node, leaf: Leaf) -> None:
+        """Read ``node`` from a buffer from here on."""
+        self._leaves[id(node)] = leaf
+
+    def is_leaf(self, node: Node) -> bool:
+        """Return whether ``node`` is read from a buffer."""
+        return id(node) in self._leaves
+
     def load(self, leaf: Leaf, node: Node, index: Index) -> Expr:
         """Return the load of an element that lies in a buffer."""
         b, layout = self.builder, leaf.layout
@@ -162,7 +172,10 @@ class Pull:
         if operand is not None:
             return self.builder.param(f"a{operand}", node.spec.dtype, Late("scalar", operand))
         if node.op == "constant":
-            return literal(node.attrs["value"], node.spec.dtype)
+            value, dtype = node.attrs["value"], node.spec.dtype
+            if self._sized and dtype.is_floating and isfinite(value) and abs(value) not in (0, 1, 2):
+                return self.builder.param(f"c{self._numbers[id(node)]}", dtype, fit(value, dtype))
+            return literal(value, dtype)
         if node.op in ELEMENTWISE:
             return self._apply(node, [self._operand(x, node, index) for x in node.inputs])
         rule = _RULES.get(node.op)

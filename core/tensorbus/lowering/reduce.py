@@ -9,82 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-from ..dtypes import DType, bfloat16, bool_, float16, float32, int64, integer_range
+from ..dtypes import DType, int32, int64
 from . import index as ix
-from .builder import Builder, literal
-from .index import ONE, ZERO, const
-from .ir import Apply, Assign, Cast, Expr, Load, Select, Var
+from .builder import Builder
+from .columns import lower_panels
+from .index import ONE, ZERO
+from .ir import Assign, Cast, Expr, Load, Select, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
+from .reducer import Reducer, State
+from .walks import Element, walk_lanes, walk_vectors
 
-State = tuple[Expr, ...]
 SHORT = 32
 CHUNK = 65536
 TALL = 128
 MANY = 1024
-
-
-def accumulator(dtype: DType) -> DType:
-    """Return the dtype that values of ``dtype`` add up in."""
-    return float32 if dtype in (float16, bfloat16) else dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reducer:
-    """What is carried along a reduction. ``dtypes`` are those of the state's parts."""
-
-    op: str
-    dtypes: tuple[DType, ...]
-
-    @classmethod
-    def of(cls, op: str, dtype: DType) -> Reducer:
-        """Return the reducer of a prim over elements of ``dtype``."""
-        kept = accumulator(dtype)
-        return cls(op=op, dtypes=(kept, int64) if op in ("argmax", "argmin") else (kept,))
-
-    def start(self) -> State:
-        """Return the state before any element."""
-        d = self.dtypes[0]
-        match self.op:
-            case "sum":
-                return (literal(0, d),)
-            case "prod":
-                return (literal(1, d),)
-            case "any" | "all":
-                return (literal(self.op == "all", d),)
-            case "max" | "min":
-                if d.is_floating:
-                    return (literal(float("-inf" if self.op == "max" else "inf"), d),)
-                return (literal(integer_range(d)[0 if self.op == "max" else 1] if d is not bool_ else 0, d),)
-            case _:
-                return (literal(0, d), literal(-1, int64))
-
-    def element(self, value: Expr, position: Expr) -> State:
-        """Return the state that one element makes."""
-        given = Cast(value, self.dtypes[0]) if value.dtype is not self.dtypes[0] else value
-        return (given,) if len(self.dtypes) == 1 else (given, Cast(position, int64))
-
-    def combine(self, b: Builder, a: State, x: State) -> State:
-        """Return the state of both, those of ``a`` coming first."""
-        d = self.dtypes[0]
-        op = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum",
-              "any": "logical_or", "all": "logical_and"}.get(self.op)  # fmt: skip
-        if op is not None:
-            return (Apply(op, (a[0], x[0]), d),)
-        best, new = (e if isinstance(e, Var) else b.let(e) for e in (a[0], x[0]))
-        beats: Expr = Apply("greater" if self.op == "argmax" else "less", (new, best), bool_)
-        same: Expr = Apply("equal", (new, best), bool_)
-        if d.is_floating:
-            nan, was = (Apply("isnan", (e,), bool_) for e in (new, best))
-            both_nan, only = ix.both([nan, was]), ix.both([nan, Apply("logical_not", (was,), bool_)])
-            beats = Apply("logical_or", (beats, only), bool_)
-            same = Apply("logical_or", (same, both_nan), bool_)
-        earlier = ix.both([same, Apply("less", (x[1], a[1]), bool_)])
-        none = Apply("less", (a[1], literal(0, int64)), bool_)
-        valid = Apply("greater_equal", (x[1], literal(0, int64)), bool_)
-        wins = Apply("logical_or", (none, Apply("logical_or", (beats, earlier), bool_)), bool_)
-        take = b.let(ix.both([valid, wins]), "take")
-        return (Select(take, new, best, d), Select(take, x[1], a[1], int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +48,19 @@ class Chunks:
     woven: bool = False
 
 
-Element = Callable[[tuple[Expr, ...]], State]
 Finish = Callable[[tuple[Expr, ...], State], None]
 
 
 def fold(
     b: Builder, reducer: Reducer, axes: Sequence[Axis], element: Element, finish: Finish,
-    chunks: Chunks | None = None, lanes: int = 1,
+    chunks: Chunks | None = None, lanes: int = 1, wide_ops: frozenset[str] = frozenset(),
+    ordered: bool = True,
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
     """Emit a reduction; return its parallel loops.
 
     ``finish`` gets the kept indices, the chunk's number first where there are chunks. ``lanes`` > 1 walks the
-    last axis that many elements at a time.
+    last axis that many elements at a time, in vectors where ``wide_ops`` has all that this takes.
+    ``ordered`` says that elements are numbered in the order in which they are walked.
     """
     kept = [k for k, a in enumerate(axes) if not a.reduced]
     parallel = [(axes[k].length, axes[k].value) for k in kept]
@@ -145,9 +85,23 @@ def fold(
 
     bound = {k: bounds(k) for k in over}
     if lanes > 1:
-        finish(tuple(outer), _walk_lanes(b, reducer, index, over, bound, element, lanes))
+        found = walk_vectors(b, reducer, index, over, bound, element, lanes, wide_ops)
+        found = found or walk_lanes(b, reducer, index, over, bound, element, lanes)
+        finish(tuple(outer), found)
         return loops
-    state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+    ordered = ordered and reducer.finds and not (chunks is not None and chunks.woven)
+    narrow = int32 if over and axes[over[0]].value < 1 << 31 else int64
+    first = (reducer.least(), Cast(bound[over[0]][0], narrow)) if ordered else reducer.start()
+    state = tuple(b.let(e, "acc", mutable=True) for e in first)
+
+    def follow() -> State:
+        """Return the state with one more element; earlier ones win among equals without being compared."""
+        if not ordered:
+            return reducer.combine(b, state, element(tuple(index)))
+        new = b.let(element(tuple(index))[0], "new")
+        wins = b.let(reducer.beats(new, state[0]), "wins")
+        at = Cast(index[over[0]], narrow)
+        return Select(wins, new, state[0], new.dtype), Select(wins, at, state[1], narrow)
 
     def nest(left: list[int]) -> None:
         if left:
@@ -157,53 +111,12 @@ def fold(
                     index[left[0]] = ix.add(ix.multiply(i, b.size("chunks", chunks.count)), outer[0])
                 nest(left[1:])
         else:
-            for var, e in zip(state, reducer.combine(b, state, element(tuple(index))), strict=True):
+            for var, e in zip(state, follow(), strict=True):
                 b.emit(Assign(var, e))
 
     nest(over)
-    finish(tuple(outer), state)
+    finish(tuple(outer), (state[0], Cast(state[1], int64)) if ordered else state)
     return loops
-
-
-def _walk_lanes(
-    b: Builder, reducer: Reducer, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int,
-) -> State:  # fmt: skip
-    arrays = [b.array(d, lanes) for d in reducer.dtypes]
-    last = over[-1]
-
-    def read(lane: Expr) -> State:
-        return tuple(Load(name, lane, d) for name, d in zip(arrays, reducer.dtypes, strict=True))
-
-    def write(lane: Expr, state: State) -> None:
-        for name, e in zip(arrays, state, strict=True):
-            b.store(name, lane, e)
-
-    with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-        write(u, reducer.start())
-
-    def nest(left: list[int]) -> None:
-        if left[0] != last:
-            with b.loop(*bound[left[0]]) as i:
-                index[left[0]] = i
-                nest(left[1:])
-            return
-        start, stop = bound[last]
-        blocks = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
-        even = b.let(ix.add(start, blocks), "even")
-        with b.loop(start, even, step=lanes) as k, b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-            index[last] = ix.add(k, u)
-            write(u, reducer.combine(b, read(u), element(tuple(index))))
-        with b.loop(even, stop) as k:
-            index[last] = k
-            write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))
-
-    nest(over)
-    state = tuple(b.let(e, "acc", mutable=True) for e in read(ZERO))
-    with b.loop(ONE, const(lanes), prefix="u") as u:
-        for var, e in zip(state, reducer.combine(b, state, read(u)), strict=True):
-            b.emit(Assign(var, e))
-    return state
 
 
 def plan_chunks(axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool) -> Chunks | None:
@@ -242,6 +155,10 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     rows = (
         target.solo_rows and bool(over) and over[-1] == len(shape) - 1 and shape[-1] >= SHORT and not costly
     )
+    keeps_last = bool(shape) and bool(over) and len(shape) - 1 not in over
+    across = target.solo_rows and keeps_last and 0 not in shape and shape[-1] >= SHORT
+    if across and lower_across(job, steps, reducer):
+        return
     wanted = target.groups if rows else target.items
     chunks = plan_chunks(axes, wanted, rows, floating=operand.spec.dtype.is_floating)
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
@@ -255,17 +172,31 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     lengths = [a.length for a in axes if not a.reduced]
     if chunks is None:
         loops = fold(b, reducer, axes, element, _finisher(b, reducer, root.spec.dtype, lengths, layout),
-                     lanes=target.lanes if rows else 1)  # fmt: skip
+                     lanes=target.lanes if rows else 1, wide_ops=target.wide_ops)  # fmt: skip
         steps.add(b.finish(loops, solo=rows), {**slots, "out": job.out})
         return
     size = chunks.count * prod(kept)
     partial = [steps.temporary(size, d) for d in reducer.dtypes]
 
     keep = _keeper(b, lengths, chunks, "part")
-    loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1)
+    loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, target.wide_ops)
     named = {f"part{k}": slot for k, slot in enumerate(partial)}
     steps.add(b.finish(loops, solo=rows), {**slots, **named})
     _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
+
+
+def lower_across(job: Job, steps: Steps, reducer: Reducer) -> bool:
+    """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
+    shape, over = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
+    kept = tuple(n for k, n in enumerate(shape) if k not in over)
+    layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
+    found = lower_panels(job, steps, reducer, layout)
+    if found is None:
+        return False
+    slot, count, done = found
+    if not done:
+        _second_stage(job, steps, reducer, count, kept, {"part0": slot}, layout)
+    return True
 
 
 def _finisher(b: Builder, reducer: Reducer, dtype: DType, lengths: Sequence[Expr], layout: Layout) -> Finish:
@@ -302,11 +233,12 @@ def _second_stage(
         return tuple(Load(b.buffer(name, d), at, d) for name, d in zip(parts, reducer.dtypes, strict=True))
 
     if chunks is None:
-        loops = fold(b, reducer, axes, element, _finisher(b, reducer, job.root.spec.dtype, lengths, layout))
+        loops = fold(b, reducer, axes, element, _finisher(b, reducer, job.root.spec.dtype, lengths, layout),
+                     ordered=False)  # fmt: skip
         steps.add(b.finish(loops), {**parts, "out": job.out})
         return
     fewer = [steps.temporary(chunks.count * prod(kept), d) for d in reducer.dtypes]
-    loops = fold(b, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
+    loops = fold(b, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks, ordered=False)
     steps.add(b.finish(loops), {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
     named = {f"part{k}": slot for k, slot in enumerate(fewer)}
     _second_stage(job, steps, reducer, chunks.count, kept, named, layout)

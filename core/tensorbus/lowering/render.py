@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 
-from ..dtypes import DType, bfloat16, float16, float64, uint32, uint64
+from ..dtypes import DType, bfloat16, float16, float64, real_of, uint32, uint64
 from ..errors import TensorbusError
-from .dialect import Dialect, Template, TypeRule
+from .c_complex import PAIR
+from .dialect import Dialect, Helper, Template, TypeRule
 from .ir import (
     INDEX,
     Apply,
@@ -30,6 +32,7 @@ from .ir import (
 )
 
 _NARROW = (float16, bfloat16)
+_LIMITS = {4: (3.4028234663852886e38, 1.1754943508222875e-38), 8: (sys.float_info.max, sys.float_info.min)}
 
 
 def render(kernel: Kernel, dialect: Dialect) -> str:
@@ -113,10 +116,16 @@ class _Renderer:
     def loop(self, s: For) -> None:
         start, stop = self.expr(s.start), self.expr(s.stop)
         index = self.dialect.index.register
-        if s.kind == "parallel" and self.dialect.parallel:
+        if s.kind == "parallel" and s.axis == 0 and self.kernel.solo and self.dialect.share:
+            self.lines += [
+                "  " * self.depth + text.format(v=s.var.name, n=stop) for text in self.dialect.share
+            ]
+        elif s.kind == "parallel" and self.dialect.parallel:
             self.line(f"const {index} {s.var.name} = {self.dialect.parallel[s.axis]};")
             self.line(f"if ({s.var.name} < {stop}) {{")
         else:
+            if s.kind == "parallel" and self.dialect.bounds:
+                start, stop = self.dialect.bounds[s.axis]
             if s.kind == "unroll" and self.dialect.unroll:
                 self.lines.append(self.dialect.unroll)
             step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
@@ -131,7 +140,8 @@ class _Renderer:
             d, keys = self.dialect, {"p": s.buffer, "i": index, "v": value, "lanes": s.value.lanes}
             keys["B"] = self.rule(dtype).storage
             if s.count is None:
-                self.line(self.template(d.vector_store, dtype, [], **keys) + ";")
+                given = self.rule(dtype).wide_store or d.vector_store
+                self.line(self.template(given, dtype, [], **keys) + ";")
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
         elif outside:
@@ -140,20 +150,30 @@ class _Renderer:
             self.line(f"{s.buffer}[{index}] = {value};")
 
     def template(self, given: Template, dtype: DType, args: Sequence[str], **keys: object) -> str:
-        rule = self.rule(dtype)
+        rule, part = self.rule(dtype), self.rule(real_of(dtype))
         lanes = keys.get("lanes", 1)
         names = {
             "T": rule.register, "U": rule.unsigned, "M": self.wide(dtype), "S": dtype.name,
-            "W": 8 * dtype.itemsize, "f": rule.math,
+            "W": 8 * dtype.itemsize, "f": part.math, "P": part.register,
             "inline": "static inline ", "lanes": lanes,
             "V": self.dialect.vector_type.format(T=rule.register, lanes=lanes),
         }  # fmt: skip
+        if dtype.is_complex:
+            top, tiny = (self.literal(v, part) for v in _LIMITS[dtype.itemsize // 2])
+            names |= {"top": top, "tiny": tiny, "inf": self.dialect.infinity, "nan": self.dialect.nan}
         names.update(keys)
         if isinstance(given, str):
             return given.format(*args, **names)
-        source = given.source.format(**names)
-        self.helpers[source] = source
+        self.helper(given, names)
         return given.call.format(*args, **names)
+
+    def helper(self, given: Helper, names: Mapping[str, object]) -> None:
+        """Have a function written before the kernel, after those that it calls."""
+        for needed in given.needs:
+            self.helper(needed, names)
+        source = given.source.format(**names)
+        if source:
+            self.helpers.setdefault(source, source)
 
     def wide(self, dtype: DType) -> str:
         """Return the unsigned type that products of ``dtype`` wrap in: C promotes narrower ones to int."""
@@ -171,6 +191,8 @@ class _Renderer:
                 return self.load(e)
             case Select():
                 parts = (self.expr(e.condition), self.expr(e.then, direct), self.expr(e.other, direct))
+                if e.condition.lanes > 1:
+                    return self.template(self.dialect.wide["select"], e.dtype, parts)
                 return f"({parts[0]} ? {parts[1]} : {parts[2]})"
             case Cast():
                 return self.cast(e, direct)
@@ -182,15 +204,17 @@ class _Renderer:
         index = self.expr(e.index)
         if e.lanes > 1:
             keys = {"p": e.buffer, "i": index, "lanes": e.lanes, "B": self.rule(dtype).storage}
-            return self.template(self.dialect.vector_load, dtype, [], **keys)
+            given = self.rule(dtype).wide_load if outside else ""
+            return self.template(given or self.dialect.vector_load, dtype, [], **keys)
         if not outside:
             return f"{e.buffer}[{index}]"
         return self.rule(dtype).load.format(p=e.buffer, i=index)
 
     def apply(self, e: Apply, direct: bool) -> str:
-        over = e.args[0].dtype if e.args else e.dtype
+        over = e.args[0].dtype if e.args and not e.dtype.is_complex else e.dtype
         kind = "index" if over is INDEX else over.kind
-        given = self.dialect.expressions.get(e.op, {}).get(kind)
+        given = self.dialect.wide.get(e.op) if e.lanes > 1 and kind in ("float", "bool") else None
+        given = given or self.dialect.expressions.get(e.op, {}).get(kind)
         if given is None:
             raise TensorbusError(f"{self.dialect.name} has no expression for {e.op!r} of {over}")
         text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)
@@ -232,12 +256,16 @@ class _Renderer:
     def number(self, e: Const, rule: TypeRule) -> str:
         if e.dtype.kind == "bool":
             return "true" if e.value else "false"
+        if e.dtype.is_complex:
+            value, part = complex(e.value), real_of(e.dtype)
+            parts = [self.number(Const(v, part), self.rule(part)) for v in (value.real, value.imag)]
+            return self.template(PAIR, e.dtype, parts)
         if e.dtype.kind != "float":
-            whole = int(e.value)
+            whole = int(e.value.real)
             if whole == -(1 << (8 * e.dtype.itemsize - 1)):
                 return f"({rule.register})({whole + 1}{rule.suffix} - 1)"
             return f"{whole}{rule.suffix}" if whole >= 0 else f"({whole}{rule.suffix})"
-        value = float(e.value)
+        value = float(e.value.real)
         if math.isnan(value):
             return f"({rule.register}){self.dialect.nan}"
         if math.isinf(value):

@@ -1,26 +1,29 @@
-"""The schedule of a running sum: serial along the axis, in chunks where that alone leaves cores idle."""
+"""The schedule of scans: serial along the axis, in chunks where that alone leaves cores idle."""
 
 from __future__ import annotations
 
 from math import prod
 
 from . import index as ix
-from .builder import Builder, literal
+from .builder import Builder
+from .families import SCANS
 from .index import ZERO
-from .ir import Apply, Assign, Cast, Expr, Load
+from .ir import Assign, Cast, Expr, Load
 from .job import Job, Steps, spread
-from .reduce import TALL, Axis, Chunks, Reducer, State, accumulator, fold
+from .reduce import TALL, Axis, Chunks, fold
+from .reducer import Reducer, State
 
 LEAST = 1024
 
 
 def lower_scan(job: Job, steps: Steps) -> None:
-    """Append the launches of a ``cumulative_sum``."""
+    """Append the launches of a scan."""
     root, operand = job.root, job.root.inputs[0]
     shape, axis = operand.spec.shape, root.attrs["axis"]
     if 0 in shape:
         return
-    dtype = accumulator(operand.spec.dtype)
+    reducer = Reducer.of(SCANS[root.op], operand.spec.dtype)
+    dtype = reducer.dtypes[0]
     rest = tuple(n for k, n in enumerate(shape) if k != axis)
     solo = steps.target.solo_rows and prod(shape[axis + 1 :]) < steps.target.lanes
     wanted = steps.target.groups if solo else steps.target.items
@@ -32,9 +35,9 @@ def lower_scan(job: Job, steps: Steps) -> None:
         size = -(-shape[axis] // count)
         chunks = Chunks(axis=axis, size=size, count=-(-shape[axis] // size))
         totals = steps.temporary(chunks.count * prod(rest), dtype)
-        _totals(job, steps, chunks, totals)
-        _offsets(steps, chunks.count, prod(rest), totals, Reducer.of("sum", dtype))
-    b = Builder("tb_cumulative_sum")
+        _totals(job, steps, chunks, totals, reducer)
+        _offsets(steps, chunks.count, prod(rest), totals, reducer)
+    b = Builder(f"tb_{root.op}")
     pull, slots = job.puller(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     others = [n for k, n in enumerate(lengths) if k != axis]
@@ -45,7 +48,7 @@ def lower_scan(job: Job, steps: Steps) -> None:
     index = list(outer[1:] if chunks is not None else outer)
     start: Expr = ZERO
     stop: Expr = lengths[axis]
-    first: Expr = literal(0, dtype)
+    first = reducer.start()[0]
     if chunks is not None:
         size_of = b.size("chunk", chunks.size)
         start = b.let(ix.multiply(outer[0], size_of), "start")
@@ -55,9 +58,8 @@ def lower_scan(job: Job, steps: Steps) -> None:
     total = b.let(first, "acc", mutable=True)
     with b.loop(start, stop) as i, pull.scope():
         at = (*index[:axis], i, *index[axis:])
-        value = pull.value(operand, at)
-        value = value if value.dtype is dtype else Cast(value, dtype)
-        b.emit(Assign(total, Apply("add", (total, value), dtype)))
+        state = reducer.element(pull.value(operand, at), ZERO)
+        b.emit(Assign(total, reducer.combine(b, (total,), state)[0]))
         out = b.buffer("out", root.spec.dtype, writes=True)
         b.store(
             out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
@@ -65,16 +67,15 @@ def lower_scan(job: Job, steps: Steps) -> None:
     steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
 
 
-def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int) -> None:
-    """Append the sum of each chunk."""
+def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int, reducer: Reducer) -> None:
+    """Append the reduction of each chunk."""
     operand = job.root.inputs[0]
-    b = Builder("tb_cumulative_sum_totals")
+    b = Builder(f"tb_{job.root.op}_totals")
     pull, slots = job.puller(b)
     axes = [
         Axis(length=pull.length(operand, k), value=n, reduced=k == chunks.axis)
         for k, n in enumerate(operand.spec.shape)
     ]
-    reducer = Reducer.of("sum", operand.spec.dtype)
     last = chunks.axis == len(axes) - 1
 
     def element(index: tuple[Expr, ...]) -> State:
@@ -91,8 +92,8 @@ def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int) -> None:
 
 
 def _offsets(steps: Steps, count: int, width: int, totals: int, reducer: Reducer) -> None:
-    """Append what turns the chunks' sums, in place, into the sums of all chunks before each."""
-    b = Builder("tb_cumulative_sum_offsets")
+    """Append what turns the chunks' states, in place, into those of all chunks before each."""
+    b = Builder(f"tb_{reducer.op}_offsets")
     dtype = reducer.dtypes[0]
     row = b.size("n0", width)
     (column,), loops = spread(b, [row], [width])
@@ -102,5 +103,5 @@ def _offsets(steps: Steps, count: int, width: int, totals: int, reducer: Reducer
         at = b.let(ix.flatten((k, column), (b.size("chunks", count), row)), "at")
         own = b.let(Load("totals", at, dtype), "own")
         b.store("totals", at, total)
-        b.emit(Assign(total, Apply("add", (total, own), dtype)))
+        b.emit(Assign(total, reducer.combine(b, (total,), (own,))[0]))
     steps.add(b.finish(loops), {"totals": totals})

@@ -1,97 +1,174 @@
-"""The schedule of scatter: each item owns a range of rows and walks all indices in order.
+"""The schedules of scatter: ranges of rows have owners, which go through the indices in order.
 
 So the result never depends on timing: sums add up in the order of the indices, and the last of several stores
-wins.
+wins. Few indices are walked by every owner; many are first sorted by owner, stably.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Final
 
-from ..dtypes import bool_
-from ..graph.graph import Node
+from ..dtypes import bool_, int64
 from . import index as ix
 from .builder import Builder
+from .collapse import collapse
+from .distribute import BUCKETS, Read, Source, Target, chunks, distribute
 from .index import ONE, ZERO
-from .ir import INDEX, Apply, Cast, Expr, Load, Report, Var
+from .ir import INDEX, Apply, Cast, Expr, Load, Report, Select, Var
 from .job import Job, Steps
 from .pointwise import lower_map
 from .pull import ERRORS, Pull
 
 OWNERS = 64
+FEW = 1024
+MODES: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 
 
 def lower_scatter(job: Job, steps: Steps) -> None:
     """Append the copy of ``x`` and the walk over the indices."""
     x, value, *indices = job.root.inputs
-    lower_map(_copy(job, x), steps)
+    lower_map(collapse(replace(job, root=x)), steps)
     if 0 in value.spec.shape:
         return
-    depth = len(indices)
-    rest = x.spec.shape[depth:]
-    rows = max(prod(x.spec.shape[:depth]), 1)
-    wide = max(prod(rest), 1)
+    rows = max(prod(x.spec.shape[: len(indices)]), 1)
+    if prod(indices[0].spec.shape) > FEW and rows > 1:
+        _by_bucket(job, steps, rows)
+    else:
+        _by_all(job, steps, rows)
+
+
+def _by_all(job: Job, steps: Steps, rows: int) -> None:
+    """Let every owner walk all indices, and store where a row is its own."""
+    x, _, *indices = job.root.inputs
+    wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.solo_rows
     owners = max(1, min(OWNERS if solo else -(-steps.target.items // wide), OWNERS, rows))
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
     pull, slots = job.puller(b)
-    owner, column = Var("i0", INDEX), Var("i1", INDEX)
-    loops: list[tuple[Var, Expr, int]] = [(owner, b.size("owners", owners), owners)]
-    if rest and not solo:
-        owner, column = column, owner
-        loops = [(column, b.size("wide", wide), wide), (owner, loops[0][1], owners)]
+    owner, column, loops = _loops(b, owners, wide, solo)
     per = b.size("per", -(-rows // owners))
     low = b.let(ix.multiply(owner, per), "low")
     high = b.let(ix.add(low, per), "high")
-    shape = [pull.length(indices[0], k) for k in range(len(indices[0].spec.shape))]
+    shape = pull.lengths(indices[0])
+    first = ix.both([ix.less(var, ONE) for var, _, _ in loops]) if loops else None
     with b.loop(ZERO, b.size("count", prod(indices[0].spec.shape))) as walk, pull.scope():
         at = ix.unflatten(walk, shape)
-        row = _row(b, pull, job, at, [var for var, _, _ in loops])
-        inside = [row[1], Apply("less_equal", (low, row[0]), bool_), ix.less(row[0], high)]
+        row, exists, found, limits = _row(b, pull, job, at)
+        _report(b, pull, found, limits, exists, first)
+        inside = [exists, Apply("less_equal", (low, row), bool_), ix.less(row, high)]
         with b.when(ix.both(inside)):
-            if rest and solo:
-                with b.loop(ZERO, b.size("wide", wide)) as k, pull.scope():
-                    _write(b, pull, job, at, k, row[0], wide)
-            else:
-                _write(b, pull, job, at, column if rest else ZERO, row[0], wide)
+            _write_row(b, pull, job, at, row, column, wide)
     steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
 
 
-def _row(b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], items: list[Var]) -> tuple[Expr, Expr]:
-    """Return the row that the indices at ``at`` name, and whether it exists; one item reports where not."""
+def _by_bucket(job: Job, steps: Steps, rows: int) -> None:
+    """Bring the indices' numbers into the order of their rows' owners, then let these walk their own."""
     x, _, *indices = job.root.inputs
-    b.buffer(ERRORS, INDEX, writes=True)
+    count = prod(indices[0].spec.shape)
+    per = -(-rows // BUCKETS)
+    owners = -(-rows // per)
+    wide = max(prod(x.spec.shape[len(indices) :]), 1)
+    solo = steps.target.solo_rows
+    pulls: list[Pull] = []
+
+    def open_(b: Builder) -> tuple[Read, dict[str, int]]:
+        pull, slots = job.puller(b)
+        pulls.append(pull)
+
+        def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
+            with pull.scope():
+                place = ix.unflatten(at, pull.lengths(indices[0]))
+                row, exists, found, limits = _row(b, pull, job, place)
+            if len(pulls) == 1:  # the first kernel alone reports
+                _report(b, pull, found, limits, exists, None)
+            return Cast(at, int64), Select(exists, row, ZERO, INDEX)
+
+        return read, slots
+
+    def bucket(b: Builder, element: tuple[Expr, ...]) -> Expr:
+        return ix.quotient(element[1], b.size("per", per))
+
+    order = steps.temporary(count, int64)
+    source = Source(rows=1, length=count, open=open_, bucket=bucket)
+    target = Target(part=0, dtype=int64, slot=order, place=lambda b, row, at: at)
+    starts = distribute("tb_scatter", source, [target], steps, starts=True)
+    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_own")
+    pull, slots = job.puller(b)
+    owner, column, loops = _loops(b, owners, wide, solo)
+    pieces = b.size("chunks", chunks(1, count, steps))
+    b.buffer("counts", INDEX)
+    start = b.let(Load("counts", ix.multiply(owner, pieces), INDEX), "start")
+    total = b.size("count", count)
+    stop = b.let(total, "stop", mutable=True)
+    with b.when(ix.less(ix.add(owner, ONE), b.size("owners", owners))):
+        b.assign(stop, Load("counts", ix.multiply(ix.add(owner, ONE), pieces), INDEX))
+    with b.loop(start, stop) as k, pull.scope():
+        number = b.let(Cast(Load(b.buffer("order", int64), k, int64), INDEX), "number")
+        at = ix.unflatten(number, pull.lengths(indices[0]))
+        row, exists, _, _ = _row(b, pull, job, at)
+        with b.when(exists):
+            _write_row(b, pull, job, at, row, column, wide)
+    named = {**slots, "out": job.out, "counts": starts, "order": order}
+    steps.add(b.finish(loops, solo=solo), named)
+
+
+def _loops(
+    b: Builder, owners: int, wide: int, solo: bool
+) -> tuple[Expr, Expr | None, list[tuple[Var, Expr, int]]]:
+    """Return the owner, the column where items do not walk the whole row, and the loops over both."""
+    owner, column = Var("i0", INDEX), Var("i1", INDEX)
+    if solo or wide == 1:
+        return owner, None, [(owner, b.size("owners", owners), owners)]
+    return column, owner, [(owner, b.size("wide", wide), wide), (column, b.size("owners", owners), owners)]
+
+
+def _row(
+    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...]
+) -> tuple[Expr, Expr, Sequence[Expr], Sequence[Expr]]:
+    """Return the row that the indices at ``at`` name, whether it exists, the indices and their limits."""
+    x, _, *indices = job.root.inputs
     limits = [pull.length(x, k) for k in range(len(indices))]
     found: list[Expr] = [b.let(Cast(pull.value(i, at), INDEX), "row") for i in indices]
     conditions: list[Expr] = []
     for row, limit in zip(found, limits, strict=True):
         conditions += [Apply("less_equal", (ZERO, row), bool_), ix.less(row, limit)]
-    inside = b.let(ix.both(conditions), "ok")
-    first = ix.both([ix.less(i, ONE) for i in items])
-    with b.when(ix.both([first, Apply("logical_not", (inside,), bool_)])):
+    exists = b.let(ix.both(conditions), "ok")
+    return b.let(ix.flatten(found, limits), "at"), exists, found, limits
+
+
+def _report(
+    b: Builder, pull: Pull, found: Sequence[Expr], limits: Sequence[Expr], exists: Expr, first: Expr | None
+) -> None:
+    """Report indices that name no row; where ``first`` is given, only the item for which it holds does."""
+    b.buffer(ERRORS, INDEX, writes=True)
+    wrong: Expr = Apply("logical_not", (exists,), bool_)
+    with b.when(wrong if first is None else ix.both([first, wrong])):
         for row, limit in zip(found, limits, strict=True):
             b.emit(Report(ERRORS, pull.code(), row, limit))
-    return b.let(ix.flatten(found, limits), "at"), inside
+
+
+def _write_row(
+    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], row: Expr, column: Expr | None, wide: int
+) -> None:
+    if column is not None or wide == 1:
+        _write(b, pull, job, at, ZERO if column is None else column, row, wide)
+        return
+    with b.loop(ZERO, b.size("wide", wide)) as k, pull.scope():
+        _write(b, pull, job, at, k, row, wide)
 
 
 def _write(
     b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int
 ) -> None:
-    """Store or add one element: column ``column`` of the row."""
+    """Store one element, or combine it with what is there: column ``column`` of the row."""
     x, value, *indices = job.root.inputs
     dtype = job.root.spec.dtype
     b.buffer("out", dtype, writes=True)
     tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
     target = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
     new = pull.value(value, (*at, *tail))
-    if job.root.attrs["mode"] == "add":
-        op = "logical_or" if dtype is bool_ else "add"
-        new = Apply(op, (Load("out", target, dtype), new), dtype)
-    b.store("out", target, new)
-
-
-def _copy(job: Job, x: Node) -> Job:
-    from .collapse import collapse
-
-    return collapse(replace(job, root=x))
+    op = MODES.get(job.root.attrs["mode"])
+    b.store("out", target, new if op is None else Apply(op, (Load("out", target, dtype), new), dtype))

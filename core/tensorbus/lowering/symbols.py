@@ -7,8 +7,9 @@ that the kernel serves other sizes as well.
 from __future__ import annotations
 
 from ..graph.graph import Graph, Node
+from .families import SCANS, SORTS
 
-_SAME = frozenset({"flip", "cumulative_sum", "scatter", "cast"})
+_SAME = frozenset({"flip", "scatter", "cast", *SCANS, *SORTS})
 
 
 class Symbols:

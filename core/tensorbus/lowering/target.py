@@ -12,7 +12,8 @@ class Target:
     ``groups``: how many solo items keep every core busy. ``items``: how many light items do. ``lanes``: how
     many elements a solo item walks side by side, in its vector unit. ``solo_rows``: whether a row of a
     reduction is best walked by one item (cores with vector units) or split among items (many thin cores).
-    ``tile``: how many rows of a product an item makes at once.
+    ``tile``: how many rows of a product an item makes at once. ``wide_ops``: the ops that the language
+    applies to whole vectors of float32 and float64, ``load_`` and ``store_`` of a narrow dtype among them.
     """
 
     groups: int = 16
@@ -20,3 +21,4 @@ class Target:
     lanes: int = 16
     solo_rows: bool = True
     tile: int = 8
+    wide_ops: frozenset[str] = frozenset()

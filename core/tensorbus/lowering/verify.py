@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dtypes import DType, bool_
+from ..dtypes import DType, bool_, real_of
 from ..errors import TensorbusError
 from .ir import (
     INDEX,
@@ -29,9 +29,11 @@ from .ir import (
 from .text import expr_text
 
 COMPARES = frozenset(
-    {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite"}
+    """equal not_equal less less_equal greater greater_equal isnan isinf isfinite signbit""".split()
 )
 LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
+PARTS = frozenset({"abs", "real", "imag"})
+"""What gives a real number also where its operand is complex."""
 
 
 class IRError(TensorbusError, ValueError):
@@ -122,7 +124,7 @@ class _Checker:
                 self.check(e.arg, scope)
                 self.need(e.arg.lanes in (1, e.lanes), f"lanes of {expr_text(e)}")
             case Select():
-                self.same(e.condition, scope, bool_, 1, "condition")
+                self.same(e.condition, scope, bool_, min(e.condition.lanes, e.lanes), "condition")
                 self.same(e.then, scope, e.dtype, e.lanes, "select")
                 self.same(e.other, scope, e.dtype, e.lanes, "select")
             case Apply():
@@ -131,5 +133,13 @@ class _Checker:
                     self.need(a.lanes == e.lanes, f"lanes of {expr_text(e)}")
                 kinds = {a.dtype for a in e.args}
                 self.need(len(kinds) <= 1, f"operands of {e.op} have {[str(k) for k in kinds]}")
-                expected = bool_ if e.op in COMPARES | LOGICAL else next(iter(kinds), e.dtype)
+                given = next(iter(kinds), e.dtype)
+                expected = bool_ if e.op in COMPARES | LOGICAL else real_of(given) if e.op in PARTS else given
+                if e.op == "bits":
+                    self.need(given.is_floating and e.dtype.kind == "uint", f"bits of {given} as {e.dtype}")
+                    expected = e.dtype
+                if e.op == "complex":
+                    self.need(e.dtype.is_complex, f"complex gives no {e.dtype}")
+                    expected, given = e.dtype, real_of(e.dtype)
+                    self.need(kinds == {given}, f"the parts of {e.dtype} are {[str(k) for k in kinds]}")
                 self.need(e.dtype is expected, f"{e.op} gives {expected}, not {e.dtype}")

@@ -22,7 +22,7 @@ class ReLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of ``x``."""
-        return _also_in(x, functional.relu(x), self.inplace)
+        return also_in(x, functional.relu(x), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the setting where it is on."""
@@ -38,7 +38,7 @@ class SiLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of ``x``."""
-        return _also_in(x, functional.silu(x), self.inplace)
+        return also_in(x, functional.silu(x), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the setting where it is on."""
@@ -96,7 +96,8 @@ class Softmax(Module):
         return f"dim={self.dim}"
 
 
-def _also_in(x: Tensor, out: Tensor, inplace: bool) -> Tensor:
+def also_in(x: Tensor, out: Tensor, inplace: bool) -> Tensor:
+    """Return ``out``, which ``x`` then holds too if ``inplace``."""
     if inplace:
         x.rebind(out)
     return out

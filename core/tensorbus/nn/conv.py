@@ -16,6 +16,7 @@ from .module import Module
 from .parameter import Parameter
 
 _RUN: Final = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+PADDING_MODES: Final = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Conv(Module):
@@ -36,9 +37,9 @@ class _Conv(Module):
                 f"{name}: groups must divide in_channels and out_channels, got {groups} for {in_channels} and"
                 f" {out_channels}."
             )
-        if padding_mode != "zeros":
+        if padding_mode not in PADDING_MODES:
             raise ArgumentError(
-                f"{name}: padding_mode must be 'zeros', got {padding_mode!r}; pad the input yourself."
+                f"{name}: padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}."
             )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ArgumentError(f"{name}: padding must be numbers, 'same' or 'valid', got {padding!r}.")
@@ -65,9 +66,23 @@ class _Conv(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution. Raises ``ShapeError`` where the input does not fit."""
+        if self.padding_mode != "zeros":
+            padded = functional.pad(x, self._edges(), mode=self.padding_mode)
+            return _RUN[self.rank](padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
         return _RUN[self.rank](
             x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
+
+    def _edges(self) -> list[int]:
+        """Return what is padded on both sides of each axis, the last one first."""
+        edges: list[int] = []
+        for k in reversed(range(self.rank)):
+            if isinstance(self.padding, str):
+                whole = self.dilation[k] * (self.kernel_size[k] - 1) if self.padding == "same" else 0
+                edges += [whole // 2, whole - whole // 2]
+            else:
+                edges += [self.padding[k]] * 2
+        return edges
 
     def extra_repr(self) -> str:
         """Return the settings that differ from their defaults."""
@@ -83,6 +98,8 @@ class _Conv(Module):
             parts.append(f"groups={self.groups}")
         if self.bias is None:
             parts.append("bias=False")
+        if self.padding_mode != "zeros":
+            parts.append(f"padding_mode={self.padding_mode}")
         return ", ".join(parts)
 
 

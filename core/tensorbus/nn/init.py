@@ -8,15 +8,23 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from .. import random
+from .. import linalg, random
 from ..autograd import no_grad
+from ..distributions import truncated_normal
+from ..dtypes import float32, float64
 from ..errors import ArgumentError, ShapeError
+from ..ops.arithmetic import sign
 from ..ops.creation import eye, full_like
+from ..ops.movement import broadcast_to, pad, reshape
+from ..ops.reduction import sum as sum_of
+from ..ops.selection import cast, where
+from ..ops.sorting import argsort
 from ..random import Generator
 from ..tensor import Tensor
 
 _GAINS: Final = {
-    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "selu": 0.75,
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "selu": 0.75,
     "relu": math.sqrt(2.0),
 }  # fmt: skip
 
@@ -124,6 +132,74 @@ def kaiming_normal_(
 ) -> Tensor:  # fmt: skip
     """Fill normally so that variances stay equal through rectifiers of slope ``a`` (He et al. 2015)."""
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
+
+
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Fill with normally distributed numbers, of those that lie in ``[a, b]``."""
+    drawn = truncated_normal(
+        tensor.shape, mean, std, a, b, dtype=tensor.dtype, device=tensor.device, generator=generator
+    )
+    return _put(tensor, drawn)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Fill with a (half) orthogonal matrix of the axes after the first (Saxe, McClelland, Ganguli 2014).
+
+    Raises ``ShapeError`` for fewer than 2 dimensions.
+    """
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_: at least 2 dimensions are needed, got shape {tensor.shape}.")
+    if not tensor.size:
+        return tensor
+    rows, columns = tensor.shape[0], tensor.size // tensor.shape[0]
+    long, short = max(rows, columns), min(rows, columns)
+    wide = float64 if tensor.dtype is float64 else float32
+    drawn = random.normal((long, short), dtype=wide, device=tensor.device, generator=generator)
+    q, r = linalg.qr(drawn)
+    whole = q * sign(sum_of(r * eye(short, dtype=wide, device=tensor.device), axis=0))
+    whole = whole.mT if rows < columns else whole
+    return _put(tensor, cast(reshape(whole * gain, tensor.shape), tensor.dtype))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Make the weight of a convolution pass as many channels on as it can.
+
+    Raises ``ShapeError`` unless there are 3 to 5 dimensions, ``ArgumentError`` unless ``groups`` divide the
+    outputs.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ShapeError(f"dirac_: 3 to 5 dimensions are needed, got shape {tensor.shape}.")
+    outputs, inputs, *window = tensor.shape
+    if groups < 1 or outputs % groups:
+        raise ArgumentError(f"dirac_: groups must divide {outputs} outputs, got {groups!r}.")
+    part = reshape(
+        eye(outputs // groups, inputs, dtype=tensor.dtype, device=tensor.device),
+        (1, outputs // groups, inputs, *(1,) * len(window)),
+    )  # fmt: skip
+    whole = reshape(broadcast_to(part, (groups, *part.shape[1:])), (outputs, inputs, *(1,) * len(window)))
+    low = (0, 0, *(n // 2 for n in window))
+    high = (0, 0, *(n - 1 - n // 2 for n in window))
+    return _put(tensor, pad(whole, low, high))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Fill a matrix normally, a share ``sparsity`` of each column being 0 (Martens 2010).
+
+    Raises ``ShapeError`` for any other rank, ``ArgumentError`` unless the share lies in [0, 1].
+    """
+    if tensor.ndim != 2:
+        raise ShapeError(f"sparse_: 2 dimensions are needed, got shape {tensor.shape}.")
+    if not 0 <= sparsity <= 1:
+        raise ArgumentError(f"sparse_: sparsity lies in [0, 1], got {sparsity!r}.")
+    drawn = random.normal(
+        tensor.shape, 0.0, std, dtype=tensor.dtype, device=tensor.device, generator=generator
+    )
+    chance = random.uniform(tensor.shape, device=tensor.device, generator=generator)
+    rank = argsort(argsort(chance, axis=0), axis=0)
+    return _put(tensor, where(rank < math.ceil(sparsity * tensor.shape[0]), 0.0, drawn))
 
 
 def reset_affine(weight: Tensor, bias: Tensor | None) -> None:

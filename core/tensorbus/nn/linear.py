@@ -72,19 +72,43 @@ class Identity(Module):
         return x
 
 
-class Flatten(Module):
-    """Join the axes from ``start_dim`` to ``end_dim``: ``(batch, *rest)`` to ``(batch, product)``."""
+class Bilinear(Module):
+    """``x1 @ weight[k] @ x2 + bias[k]`` for each output ``k``, over the last axes.
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+    >>> import tensorbus as tb
+    >>> tb.nn.Bilinear(3, 4, 2)(tb.ones((5, 3)), tb.ones((5, 4))).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
+        device: Device | str | None = None, dtype: DType | str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.start_dim = start_dim
-        self.end_dim = end_dim
+        positive("Bilinear", in1_features=in1_features, in2_features=in2_features, out_features=out_features)
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.register_parameter(
+            "bias", Parameter(empty((out_features,), device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` with fewer axes."""
-        out: Tensor = functional.flatten(x, self.start_dim, self.end_dim)
-        return out
+    def reset_parameters(self) -> None:
+        """Draw new initial values, from within ``1 / sqrt(in1_features)`` of zero."""
+        bound = self.in1_features**-0.5
+        for parameter in self.parameters(recurse=False):
+            init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """Return the result. Raises ``ShapeError`` where the inputs do not fit."""
+        return functional.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """Return the axes."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+        """Return the sizes."""
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features},"
+            f" out_features={self.out_features}, bias={self.bias is not None}"
+        )

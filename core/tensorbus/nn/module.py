@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
 from .. import dtypes as dt
-from ..device import device
-from ..dtypes import DType
-from ..errors import DtypeError
 from ..ops.creation import zeros_like
 from ..tensor import Tensor
-from .parameter import Parameter, hold
+from .hooks import Hook, Hooks, Registered, RemovableHandle
+from .hooks import call as call_hooked
+from .moving import move
+from .parameter import Parameter
 from .state import LoadResult, load_state, named_state
 
 _TABLES: Final = ("_parameters", "_buffers", "_modules")
@@ -46,14 +46,20 @@ class Module:
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
     _transient: set[str]
+    _hooks: Hooks
     forward: Callable[..., Any] = _no_forward
 
     def __init__(self) -> None:
         # Into __dict__ directly: __setattr__ below reads these very entries.
-        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={}, _transient=set())
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _modules={}, _transient=set(), _hooks=Hooks()
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what ``forward`` returns."""
+        """Return what ``forward`` returns, and what hooks make of it."""
+        hooks = self.__dict__.get("_hooks")
+        if hooks:
+            return call_hooked(self, hooks, args, kwargs)
         return self.forward(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -135,6 +141,28 @@ class Module:
 
     add_module = register_module
 
+    def register_forward_pre_hook(
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, args[, kwargs])`` before ``forward``; what it returns replaces them."""
+        return RemovableHandle(self._hooks.before).add(Registered(hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, args[, kwargs], out)`` after ``forward``; what it returns replaces the result.
+
+        With ``always_call`` also where something raised.
+        """
+        return RemovableHandle(self._hooks.after).add(Registered(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` when both are known; both are tuples.
+
+        What it returns replaces the gradient of the module's only tensor argument.
+        """
+        return RemovableHandle(self._hooks.back).add(hook, prepend)
+
     def _register(self, place: int, what: str, name: str, value: Any, kind: type) -> None:
         self._check_name(what, name)
         if name not in self._table(place) and hasattr(self, name):
@@ -213,6 +241,14 @@ class Module:
             raise AttributeError(f"{type(self).__name__} has no parameter {target!r}.")
         return found
 
+    def get_buffer(self, target: str) -> Tensor:
+        """Return the buffer of a dotted name. Raises ``AttributeError`` where there is none."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._buffers.get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no buffer {target!r}.")
+        return found
+
     def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call ``fn`` on every module below and then on this one; return this one."""
         for child in self.children():
@@ -250,12 +286,24 @@ class Module:
         ``m.to("opencl")``, ``m.to(tb.bfloat16)``, ``m.to(device, dtype)``, ``m.to(tensor)``. Where one tensor
         cannot move, none does. Raises ``DtypeError`` for a dtype that is not floating-point.
         """
-        where, dtype = _target(*args, **kwargs)
-        cells = list({id(c): c for c in (*self.parameters(), *self.buffers())}.values())
-        values = [c.detach().to(device=where, dtype=dtype if c.dtype.is_inexact else None) for c in cells]
-        for cell, value in zip(cells, values, strict=True):
-            hold(cell, value)
+        move((*self.parameters(), *self.buffers()), *args, **kwargs)
         return self
+
+    def float(self) -> Self:
+        """Move to float32: ``to(tb.float32)``."""
+        return self.to(dt.float32)
+
+    def double(self) -> Self:
+        """Move to float64."""
+        return self.to(dt.float64)
+
+    def half(self) -> Self:
+        """Move to float16."""
+        return self.to(dt.float16)
+
+    def bfloat16(self) -> Self:
+        """Move to bfloat16."""
+        return self.to(dt.bfloat16)
 
     def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
         """Return parameters and persistent buffers by dotted name, with the values of now."""
@@ -295,21 +343,3 @@ def zero_grad(parameters: Iterable[Tensor], set_to_none: bool) -> None:
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
-
-
-def _target(*args: Any, device: Any = None, dtype: DType | str | None = None) -> tuple[Any, DType | None]:
-    for arg in args:
-        if isinstance(arg, Tensor):
-            device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType) or (isinstance(arg, str) and arg in dt.BY_NAME):
-            dtype = arg
-        elif arg is not None:
-            device = arg
-    kind = None if dtype is None else dt.dtype(dtype)
-    if kind is not None and not kind.is_inexact:
-        raise DtypeError(f"a module is moved to a floating-point or complex dtype, got {kind}.")
-    return _device(device), kind
-
-
-def _device(spec: Any) -> Any:
-    return None if spec is None else device(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import dtypes as dt
-from ..dtypes import ALL, BOOL, INEXACT, INTEGER, REAL, DType
+from ..dtypes import ALL, BOOL, FLOATING, INEXACT, INTEGER, REAL, DType
 from .elementwise import elementwise
 
 
@@ -21,6 +21,7 @@ greater_equal = elementwise("greater_equal", arity=2, dtypes=_ORDERED, result=_t
 isnan = elementwise("isnan", dtypes=INEXACT, result=_to_bool, doc="True where ``x`` is NaN.")
 isinf = elementwise("isinf", dtypes=INEXACT, result=_to_bool, doc="True where ``x`` is infinite.")
 isfinite = elementwise("isfinite", dtypes=INEXACT, result=_to_bool, doc="True where ``x`` is finite.")
+signbit = elementwise("signbit", dtypes=FLOATING, result=_to_bool, doc="True where the sign bit is set.")
 logical_and = elementwise("logical_and", arity=2, dtypes=BOOL, doc="True where both are.")
 logical_or = elementwise("logical_or", arity=2, dtypes=BOOL, doc="True where either is.")
 logical_xor = elementwise("logical_xor", arity=2, dtypes=BOOL, doc="True where exactly one is.")

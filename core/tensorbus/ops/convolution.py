@@ -1,4 +1,4 @@
-"""Convolution and pooling over windows, for any number of spatial axes.
+"""Convolution, for any number of spatial axes.
 
 Inputs are ``(batch, channels, *space)``, weights ``(out, channels / groups, *kernel)``, as in PyTorch.
 """
@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import FLOATING, REAL, DType, float8_e4m3fn, integer_range
-from ..errors import ShapeError
-from .comparison import equal
-from .creation import iota
+from ..dtypes import FLOATING, DType
+from ..errors import ArgumentError, ShapeError
+from .batching import convolved
 from .elementwise import common_dtype, fit
-from .matmul import _product as product
-from .matmul import matrix_transpose
+from .matmul import matrix_transpose, product
 from .movement import fold, pad, permute_dims, reshape, slice, windows
 from .op import Op, Shape, Spec, table
-from .reduction import argmax, mean, sum
-from .selection import where
+from .reduction import sum
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -77,7 +74,7 @@ def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     return (fit("conv", common_dtype(given), FLOATING),) * 2
 
 
-def _columns(x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
+def columns_of(x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
     """Return all patches as columns: ``(batch, groups, channels/groups * kernel, places)``."""
     rank = len(kernel)
     if any(padding):
@@ -99,22 +96,23 @@ def _conv(x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, g
         (Spec(x.shape, x.dtype), Spec(weight.shape, x.dtype)),
         stride=stride, padding=padding, dilation=dilation, groups=groups,
     ).shape  # fmt: skip
-    columns = _columns(x, kernel, stride, padding, dilation, groups)
+    columns = columns_of(x, kernel, stride, padding, dilation, groups)
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, columns.shape[2]))
     return reshape(product(rows, columns), shape)
 
 
-def _conv_vjp(
+def conv_vjp(
     g: Any, x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int,
     wanted: tuple[bool, bool],
 ) -> tuple[Any, ...]:  # fmt: skip
+    """Return the gradients of the input and the weight, None for what is not ``wanted``."""
     kernel = weight.shape[2:]
     rank = len(kernel)
     per_group, depth = weight.shape[0] // groups, prod(weight.shape[1:])
     grads = reshape(g, (g.shape[0], groups, per_group, prod(g.shape[2:])))
     d_x = d_weight = None
     if wanted[1]:
-        columns = _columns(x, kernel, stride, padding, dilation, groups)
+        columns = columns_of(x, kernel, stride, padding, dilation, groups)
         d_weight = reshape(sum(product(grads, matrix_transpose(columns)), axis=0), weight.shape)
     if wanted[0]:
         rows = reshape(weight, (1, groups, per_group, depth))
@@ -137,146 +135,92 @@ conv = table.add(
         infer=_conv_infer,
         compute=_compute,
         decompose=_conv,
-        vjp=_conv_vjp,
+        vjp=conv_vjp,
+        batch=convolved,
         dtypes=FLOATING,
         doc="The cross-correlation of ``x`` with ``weight`` over their spatial axes.",
     )
 )
 
 
-def _conv_of(name: str, rank: int) -> Any:
-    def convolve(
-        x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1, padding: Lengths = 0,
-        dilation: Lengths = 1, groups: int = 1,
-    ) -> Tensor:  # fmt: skip
-        if len(weight.shape) != rank + 2 or len(x.shape) != rank + 2:
-            raise ShapeError(
-                f"{name}: {rank + 2} dimensions are needed for the input and the weight, got shapes"
-                f" {x.shape} and {weight.shape}."
-            )
-        out = conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
-        if bias is None:
-            return out
-        if bias.shape != (weight.shape[0],):
-            raise ShapeError(f"{name}: a bias of shape ({weight.shape[0]},) is needed, got {bias.shape}.")
-        return out + reshape(bias, (1, weight.shape[0], *(1,) * rank))
-
-    convolve.__name__ = convolve.__qualname__ = name
-    convolve.__doc__ = f"""Return the {rank}-d convolution of ``x`` with ``weight``, plus ``bias`` per output
-    channel.
-
-    Shapes are ``(batch, channels, *space)`` and ``(out, channels / groups, *kernel)``; stride, padding and
-    dilation are integers or one for each spatial axis. Raises ``ShapeError`` where they do not fit."""
-    return convolve
+def _convolution(
+    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Lengths, padding: Lengths | str,
+    dilation: Lengths, groups: int,
+) -> Tensor:  # fmt: skip
+    name = f"conv{rank}d"
+    if len(weight.shape) != rank + 2 or len(x.shape) not in (rank + 1, rank + 2):
+        raise ShapeError(
+            f"{name}: an input of {rank + 2} dimensions (or {rank + 1}, without the batch) and a weight of"
+            f" {rank + 2} are needed, got shapes {x.shape} and {weight.shape}."
+        )
+    if len(x.shape) == rank + 1:
+        whole = reshape(x, (1, *x.shape))
+        alone = _convolution(rank, whole, weight, bias, stride, padding, dilation, groups)
+        return reshape(alone, alone.shape[1:])
+    if isinstance(padding, str):
+        x, padding = _padded(name, rank, x, weight, stride, padding, dilation)
+    out = conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return biased(name, out, bias)
 
 
-conv1d = _conv_of("conv1d", 1)
-conv2d = _conv_of("conv2d", 2)
-conv3d = _conv_of("conv3d", 3)
+def biased(name: str, out: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``out`` of shape ``(batch, channels, *space)`` with ``bias``, one number a channel, added."""
+    if bias is None:
+        return out
+    if bias.shape != (out.shape[1],):
+        raise ShapeError(f"{name}: a bias of shape ({out.shape[1]},) is needed, got {bias.shape}.")
+    return out + reshape(bias, (out.shape[1], *(1,) * (len(out.shape) - 2)))
 
 
-def _pool_arguments(
-    x: Any, /, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
-    dilation: Lengths = 1, *, rank: int = 2,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    size = spread("max_pool", "kernel_size", kernel_size, rank, 1)
-    given = spread("max_pool", "padding", padding, rank)
-    if any(2 * p > k for p, k in zip(given, size, strict=True)):
-        raise ShapeError(f"max_pool: padding {given} must be at most half of the kernel size {size}.")
-    return (x,), {
-        "size": size,
-        "stride": size if stride is None else spread("max_pool", "stride", stride, rank, 1),
-        "padding": given,
-        "dilation": spread("max_pool", "dilation", dilation, rank, 1),
-    }
+def _padded(
+    name: str, rank: int, x: Tensor, weight: Tensor, stride: Lengths, padding: str, dilation: Lengths
+) -> tuple[Tensor, Lengths]:
+    """Turn ``"same"`` and ``"valid"`` into numbers, padding by hand where the two sides differ."""
+    if padding == "valid":
+        return x, 0
+    if padding != "same":
+        raise ArgumentError(f"{name}: padding must be numbers, 'same' or 'valid', got {padding!r}.")
+    if any(s != 1 for s in spread(name, "stride", stride, rank, 1)):
+        raise ArgumentError(f"{name}: padding='same' needs stride 1, got {stride!r}.")
+    reach = spread(name, "dilation", dilation, rank, 1)
+    total = [d * (k - 1) for d, k in zip(reach, weight.shape[2:], strict=True)]
+    low = tuple(n // 2 for n in total)
+    if all(n % 2 == 0 for n in total):
+        return x, low
+    high = tuple(n - n // 2 for n in total)
+    return pad(x, (0, 0, *low), (0, 0, *high)), 0
 
 
-def _pool_infer(
-    specs: tuple[Spec, ...], *, size: Shape, stride: Shape, padding: Shape, dilation: Shape
-) -> Spec:
-    (x,), rank = specs, len(size)
-    if len(x.shape) < rank + 1:
-        raise ShapeError(f"max_pool: at least {rank + 1} dimensions are needed, got shape {x.shape}.")
-    space = []
-    for n, k, s, p, d in zip(x.shape[-rank:], size, stride, padding, dilation, strict=True):
-        if n + 2 * p < d * (k - 1) + 1:
-            raise ShapeError(
-                f"max_pool: a window of {size} does not fit an input of shape {x.shape} padded by {padding}."
-            )
-        space.append((n + 2 * p - d * (k - 1) - 1) // s + 1)
-    return Spec((*x.shape[:-rank], *space), x.dtype)
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1,
+    padding: Lengths | str = 0, dilation: Lengths = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Return the convolution over one axis: ``([batch,] in, length)`` with ``(out, in / groups, kernel)``.
 
-
-def _lowest(dtype: DType) -> float | int:
-    if dtype is float8_e4m3fn:  # has no infinities
-        return -448.0
-    return integer_range(dtype)[0] if dtype.is_integer else float("-inf")
-
-
-def _patches(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
-    lead = (0,) * (len(x.shape) - len(size))
-    if any(padding):
-        x = pad(x, lead + padding, lead + padding, _lowest(x.dtype))
-    found = windows(x, size, stride, dilation)
-    area = 1
-    for n in size:
-        area *= n
-    return reshape(found, (*found.shape[: len(found.shape) - len(size)], area))
-
-
-def _pool_vjp(g: Any, x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> tuple[Any, ...]:
-    """The first largest element of a window takes the whole gradient, as in PyTorch."""
-    rank = len(size)
-    patches = _patches(x, size, stride, padding, dilation)
-    best = argmax(patches, axis=-1, keepdims=True)
-    hit = equal(iota(patches.shape[-1], device=x.device), best)
-    back = where(hit, reshape(g, (*g.shape, 1)), 0)
-    padded = tuple(n + 2 * p for n, p in zip(x.shape[-rank:], padding, strict=True))
-    whole = fold(reshape(back, (*g.shape, *size)), padded, stride, dilation)
-    lead = (0,) * (len(x.shape) - rank)
-    return (slice(whole, lead + padding, x.shape, (1,) * len(x.shape)),)
-
-
-max_pool = table.add(
-    Op(
-        name="max_pool",
-        family="convolution",
-        operands=("x",),
-        arguments=_pool_arguments,
-        infer=_pool_infer,
-        decompose=lambda x, size, stride, padding, dilation: table["max"](
-            _patches(x, size, stride, padding, dilation), axis=-1
-        ),
-        vjp=_pool_vjp,
-        dtypes=REAL,
-        doc="The largest element of each window over the last axes.",
-    )
-)
-
-
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: Lengths = 0,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """Return the largest element of each window over the last two axes; ``stride`` defaults to the window.
+    ``bias`` has one number an output channel. Raises ``ShapeError`` where the shapes do not fit.
 
     >>> import tensorbus as tb
-    >>> tb.max_pool2d(tb.asarray([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
-    [[[4.0]]]
+    >>> tb.conv1d(tb.asarray([[1.0, 2.0, 3.0]]), tb.ones((1, 1, 2))).tolist()
+    [[3.0, 5.0]]
     """
-    return max_pool(x, kernel_size, stride, padding, dilation, rank=2)
+    return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
 
 
-def avg_pool2d(
-    x: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0
-) -> Tensor:
-    """Return the mean of each window over the last two axes; padding counts as zeros."""
-    size = spread("avg_pool2d", "kernel_size", kernel_size, 2, 1)
-    step = size if stride is None else spread("avg_pool2d", "stride", stride, 2, 1)
-    edge = spread("avg_pool2d", "padding", padding, 2)
-    lead = (0,) * (len(x.shape) - 2)
-    padded = pad(x, lead + edge, lead + edge) if any(edge) else x
-    return mean(windows(padded, size, step, (1, 1)), axis=(-2, -1))
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1,
+    padding: Lengths | str = 0, dilation: Lengths = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Return the convolution over two axes: ``([batch,] in, *space)`` with ``(out, in / groups, *kernel)``.
+
+    Stride, padding and dilation are integers or one for each axis; padding may be ``"same"``, which needs
+    stride 1, or ``"valid"``. Raises ``ShapeError`` where the shapes do not fit.
+    """
+    return _convolution(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1,
+    padding: Lengths | str = 0, dilation: Lengths = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Return the convolution over three axes: ``conv2d`` with one more."""
+    return _convolution(3, input, weight, bias, stride, padding, dilation, groups)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .. import dtypes as dt
 from ..device import Device, device, get_default_device
 from ..dtypes import ALL, DType, Scalar, as_scalar, check_scalar
-from ..errors import DtypeError, ShapeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 from .comparison import equal, greater_equal
-from .movement import as_shape, reshape
+from .elementwise import broadcast_shapes
+from .movement import as_shape, broadcast_to, reshape
 from .op import Op, Shape, Spec, table
-from .selection import where
+from .selection import cast, where
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -42,7 +43,7 @@ def check_shape(name: str, shape: Shape) -> Shape:
 
 
 def _full_arguments(
-    shape: int | tuple[int, ...], /, fill_value: Scalar, *, dtype: DType | str | None = None,
+    shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | str | None = None,
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     fill_value = as_scalar("full", fill_value)
@@ -174,7 +175,8 @@ def arange(
     exact = all(isinstance(n, int) for n in (start, stop, step))
     length = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
     kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
-    return iota(max(int(length), 0), start, step, dtype=kind, device=device)
+    made = iota(max(int(length), 0), start, step, dtype=dt.real_of(kind), device=device)
+    return cast(made, kind) if kind.is_complex else made
 
 
 def _real(name: str, value: Any) -> int | float:
@@ -211,6 +213,7 @@ def eye(
     target = _device(device)
     rows = reshape(iota(n_rows, device=target), (n_rows, 1))
     columns = iota(n_rows if n_cols is None else n_cols, device=target)
+    k = _within(k, rows.shape[0], columns.shape[0])
     return table["cast"](equal(columns - rows, k), dt.default_float if dtype is None else dt.dtype(dtype))
 
 
@@ -224,8 +227,55 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     return where(_lower(x, k - 1), False if x.dtype is dt.bool_ else 0, x)
 
 
+def _within(k: int, rows: int, columns: int) -> int:
+    """Bring a diagonal far outside of a matrix to just outside, where its number cannot overflow."""
+    return max(min(k, columns), -rows - 1)
+
+
 def _lower(x: Tensor, k: int) -> Tensor:
     if len(x.shape) < 2:
         raise ShapeError(f"a triangle needs at least 2 dimensions, got shape {x.shape}.")
     rows = reshape(iota(x.shape[-2], device=x.device), (x.shape[-2], 1))
+    k = _within(k, x.shape[-2], x.shape[-1])
     return greater_equal(rows + k, iota(x.shape[-1], device=x.device))
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors in the shape that they broadcast to.
+
+    Raises ``ShapeError`` naming the axis at which they differ.
+
+    >>> import tensorbus as tb
+    >>> [x.shape for x in tb.broadcast_arrays(tb.zeros((3, 1)), tb.zeros(2))]
+    [(3, 2), (3, 2)]
+    """
+    shape = broadcast_shapes(*(x.shape for x in arrays))
+    return tuple(broadcast_to(x, shape) for x in arrays)
+
+
+def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
+    """Return the coordinates of all points of a grid: one tensor for each of the given axes.
+
+    With ``"ij"`` axis k of the results runs over tensor k, with ``"xy"`` the first two are exchanged. Raises
+    ``ShapeError`` for a tensor of more than one axis, ``ArgumentError`` for other words.
+
+    >>> import tensorbus as tb
+    >>> x, y = tb.meshgrid(tb.arange(3), tb.arange(2))
+    >>> x.tolist(), y.shape
+    ([[0, 1, 2], [0, 1, 2]], (2, 3))
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
+    if any(len(x.shape) > 1 for x in arrays):
+        raise ShapeError(f"meshgrid: tensors of one axis are needed, got {[x.shape for x in arrays]}.")
+    count = len(arrays)
+    axes = list(range(count))
+    if indexing == "xy" and count > 1:
+        axes[:2] = 1, 0
+    lengths = [0] * count
+    for axis, x in zip(axes, arrays, strict=True):
+        lengths[axis] = math.prod(x.shape)
+    return tuple(
+        broadcast_to(reshape(x, tuple(-1 if k == axis else 1 for k in range(count))), tuple(lengths))
+        for axis, x in zip(axes, arrays, strict=True)
+    )

@@ -7,15 +7,23 @@ op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from .. import dtypes as dt
 from ..dtypes import DType
 from ..errors import DtypeError, ShapeError
+from .batching import aligned
 from .op import Op, Shape, Spec, table
 
+if TYPE_CHECKING:
+    from .sample import Sample
+
+P = ParamSpec("P")
 Operand = Any
+Domain = tuple[float, float] | tuple[tuple[float, float] | None, ...]
+"""Between which numbers operands are sampled: one pair for all of them, or one each (None: any)."""
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -32,7 +40,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         lengths = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
         if len(lengths) > 1:
             raise ShapeError(
-                f"shapes {', '.join(map(str, shapes))} do not broadcast: axis {axis} has lengths"
+                f"shapes {', '.join(map(str, shapes))} cannot be broadcast together: axis {axis} has lengths"
                 f" {sorted(lengths)}, which must be equal or 1."
             )
         result.append(lengths.pop() if lengths else 1)
@@ -69,7 +77,7 @@ def fit(name: str, common: DType, dtypes: Sequence[DType]) -> DType:
     )
 
 
-def elementwise(
+def elementwise_op(
     name: str,
     *,
     arity: int = 1,
@@ -77,9 +85,17 @@ def elementwise(
     result: Callable[[DType], DType] | None = None,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    domain: Domain | None = None,
+    smooth: bool = True,
     doc: str = "",
 ) -> Op[...]:
-    """Define an elementwise op of one, two or three operands ``x``, ``y``, ``z``."""
+    """Return an elementwise op of one, two or three operands ``x``, ``y``, ``z``.
+
+    It is in no table yet: a plugin hands it over by its hook ``tensorbus_ops``.
+
+    ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
+    One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
+    """
     operands = ("x", "y", "z")[:arity]
 
     def compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
@@ -89,12 +105,28 @@ def elementwise(
         dtype = specs[0].dtype
         return Spec(broadcast_shapes(*(s.shape for s in specs)), result(dtype) if result else dtype)
 
-    return table.add(
-        Op(
-            name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
-            compute=compute, decompose=decompose, vjp=vjp, dtypes=dtypes, broadcasts=True, doc=doc,
-        )
+    def samples() -> Iterable[Sample]:
+        from .samples.elementwise import elementwise
+
+        return elementwise(arity, dtypes, domain, smooth)
+
+    return Op(
+        name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
+        compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), samples=samples, dtypes=dtypes,
+        broadcasts=True, doc=doc,
     )  # fmt: skip
+
+
+def _added(make: Callable[P, Op[...]]) -> Callable[P, Op[...]]:
+    @wraps(make)
+    def define(*args: P.args, **kwargs: P.kwargs) -> Op[...]:
+        return table.add(make(*args, **kwargs))
+
+    return define
+
+
+elementwise = _added(elementwise_op)
+"""Define an elementwise op of core: ``elementwise_op``, put into the table."""
 
 
 def _one(x: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:

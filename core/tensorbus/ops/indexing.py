@@ -8,103 +8,26 @@ gather and scatter. Indices that are known on the host are checked before anythi
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .. import dtypes as dt
-from ..dtypes import ALL, DType
 from ..errors import IndexingError, ShapeError
-from .comparison import less
 from .creation import iota, zeros
 from .elementwise import broadcast_shapes
+from .gathering import from_front
+from .gathering import gather as gather
+from .gathering import scatter as scatter
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
-from .op import Op, Shape, Spec, table
-from .reduction import cumulative_sum, sum
+from .op import Shape
+from .reduction import sum
+from .scan import sum_scan
 from .selection import cast, where
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
-
-
-def _gather_infer(specs: tuple[Spec, ...]) -> Spec:
-    x, *indices = specs
-    if not indices or len(indices) > len(x.shape) or len({s.shape for s in indices}) != 1:
-        raise ShapeError(
-            f"gather: index shapes {', '.join(str(s.shape) for s in indices)} must be equal, at least"
-            " one and at"
-            f" most one for each axis of shape {x.shape}."
-        )
-    return Spec(indices[0].shape + x.shape[len(indices) :], x.dtype)
-
-
-def _index_compute(given: tuple[DType, ...], values: int) -> tuple[DType, ...]:
-    for d in given[values:]:
-        if not d.is_integer:
-            raise IndexingError(f"an index tensor must have an integer or bool dtype, got {d}.")
-    return (given[0],) * values + (dt.int64,) * (len(given) - values)
-
-
-gather = table.add(
-    Op(
-        name="gather",
-        family="indexing",
-        operands=("x", "*indices"),
-        arguments=lambda x, /, *indices: ((x, *indices), {}),
-        compute=lambda given: _index_compute(given, 1),
-        infer=_gather_infer,
-        vjp=lambda g, x_shape, indices: (
-            scatter(zeros(x_shape, dtype=g.dtype, device=g.device), g, *indices, mode="add"),
-            *(None for _ in indices),
-        ),
-        dtypes=ALL,
-        doc="The parts of ``x`` at ``indices``, one tensor for each of its first axes, all of one shape.",
-    )
-)
-
-
-def _scatter_infer(specs: tuple[Spec, ...], *, mode: str) -> Spec:
-    x, value, *indices = specs
-    if mode not in ("set", "add"):
-        raise ShapeError(f"scatter: mode must be 'set' or 'add', got {mode!r}.")
-    if value.shape != _gather_infer((x, *indices)).shape:
-        raise ShapeError(
-            f"scatter: a value of shape {value.shape} was given for"
-            f" {_gather_infer((x, *indices)).shape} places of shape {x.shape}."
-        )
-    return x
-
-
-def _scatter_vjp(g: Any, indices: Sequence[Any], mode: str) -> tuple[Any, ...]:
-    """Give each place's gradient to what ended there: with ``set``, to the last value stored only."""
-    rest: tuple[None, ...] = (None,) * len(indices)
-    taken = gather(g, *indices)
-    if mode == "add":
-        return (g, taken, *rest)
-    shape, depth = indices[0].shape, len(indices)
-    order = reshape(iota(prod(shape), 1, device=g.device), shape)
-    last = scatter(zeros(g.shape[:depth], dtype=dt.int64, device=g.device), order, *indices, mode="set")
-    tail = (1,) * (len(g.shape) - depth)
-    mine = reshape(gather(last, *indices) == order, shape + tail)
-    untouched = reshape(last == 0, last.shape + tail)
-    return (where(untouched, g, 0), where(mine, taken, 0), *rest)
-
-
-scatter: Op[...] = table.add(
-    Op(
-        name="scatter",
-        family="indexing",
-        operands=("x", "value", "*indices"),
-        arguments=lambda x, value, /, *indices, mode="set": ((x, value, *indices), {"mode": mode}),
-        compute=lambda given, mode: _index_compute((given[0], given[0], *given[2:]), 2),
-        infer=_scatter_infer,
-        vjp=_scatter_vjp,
-        dtypes=ALL,
-        doc="``x`` with ``value`` stored at ``indices`` into its first axes, or added (``mode='add'``)."
-        " Of several values stored at one place the last stays.",
-    )
-)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
@@ -116,7 +39,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
         raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
     hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
     count = int(sum(hit))
-    places = where(hit, cumulative_sum(hit) - 1, count)
+    places = where(hit, sum_scan(hit) - 1, count)
     source = iota(hit.shape[0], device=x.device)
     found = scatter(zeros((count + 1,), dtype=dt.int64, device=x.device), source, places)
     flat = slice(found, (0,), (count,), (1,))
@@ -131,14 +54,15 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 class Key:
     """A parsed key: a strided box, the tensors that index some of its axes, and the axes that are left.
 
-    ``start``, ``size`` and ``step`` cut the box. ``tensors`` pairs an axis of the box with an index tensor.
-    ``layout`` describes the result before advanced indexing: an axis of the box, or None for a new axis.
+    ``start``, ``size`` and ``step`` cut the box. ``tensors`` has an axis of the box, its index tensor, and
+    whether that counts from the front, as the places of a mask do. ``layout`` describes the result before
+    advanced indexing: an axis of the box, or None for a new axis.
     """
 
     start: Shape
     size: Shape
     step: Shape
-    tensors: tuple[tuple[int, Any], ...]
+    tensors: tuple[tuple[int, Any, bool], ...]
     layout: tuple[int | None, ...]
     front: bool
 
@@ -165,7 +89,7 @@ def parse(x: Tensor, key: Any) -> Key:
     if not any(item is Ellipsis for item in items):
         items.append(Ellipsis)
     start, size, step = [0] * rank, list(x.shape), [1] * rank
-    tensors: list[tuple[int, Any]] = []
+    tensors: list[tuple[int, Any, bool]] = []
     layout: list[int | None] = []
     advanced_at: list[int] = []
     axis = 0
@@ -189,21 +113,21 @@ def parse(x: Tensor, key: Any) -> Key:
             advanced_at.append(place)
             axis += 1
         elif _is_mask(item):
-            if item.shape != x.shape[axis : axis + len(item.shape)]:
+            if any(n not in (0, m) for n, m in zip(item.shape, x.shape[axis:], strict=False)):
                 raise IndexingError(
                     f"a boolean index of shape {item.shape} does not match axes {axis} to"
                     f" {axis + len(item.shape) - 1} of shape {x.shape}."
                 )
             advanced_at.append(place)
             for found in nonzero(item):
-                tensors.append((axis, found))
+                tensors.append((axis, found, True))
                 layout.append(axis)
                 axis += 1
         else:
             if not item.dtype.is_integer:
                 raise IndexingError(f"an index tensor must have an integer or bool dtype, got {item.dtype}.")
             advanced_at.append(place)
-            tensors.append((axis, item))
+            tensors.append((axis, item, False))
             layout.append(axis)
             axis += 1
     split = bool(advanced_at) and advanced_at != list(
@@ -278,26 +202,50 @@ def _cut(x: Tensor, key: Key) -> Tensor:
     return x if whole else slice(x, key.start, key.size, key.step)
 
 
-def _wrapped(key: Key, shape: Shape, where_from: Shape) -> tuple[list[int], list[Any], Shape]:
-    """Return the indexed axes, their tensors broadcast and counted from the front, and their shape."""
-    axes = [axis for axis, _ in key.tensors]
+class Selection(NamedTuple):
+    """What index tensors select from a box.
+
+    ``axes`` are indexed by ``indices``, which are broadcast to ``common`` and count from the front; ``rest``
+    are the other axes. In the result the axes of ``common`` stand behind the first ``before`` of ``lengths``.
+    """
+
+    axes: tuple[int, ...]
+    rest: tuple[int, ...]
+    indices: tuple[Any, ...]
+    common: Shape
+    lengths: Shape
+    before: int
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the result."""
+        return (*self.lengths[: self.before], *self.common, *self.lengths[self.before :])
+
+
+def _select(key: Key, shape: Shape, where_from: Shape) -> Selection:
+    axes = tuple(axis for axis, _, _ in key.tensors)
     try:
-        common: Shape = broadcast_shapes(*(t.shape for _, t in key.tensors))
+        common: Shape = broadcast_shapes(*(t.shape for _, t, _ in key.tensors))
     except ShapeError as error:
         raise IndexingError(f"index tensors must broadcast together: {error}") from None
     indices = []
-    for axis, t in key.tensors:
-        n = shape[axis]
-        if t.dtype.kind == "int":
-            t = where(less(t, 0), cast(t, dt.int64) + n, cast(t, dt.int64))
-        indices.append(broadcast_to(cast(t, dt.int64), common))
+    for axis, t, counted in key.tensors:
+        own = t if counted else from_front(t, shape[axis])
+        indices.append(own if own.shape == common else broadcast_to(own, common))
     if 0 in where_from and 0 not in common:
         empty = [axis for axis in axes if shape[axis] == 0]
         if empty:
             raise IndexingError(
                 f"an index into axis {empty[0]} of shape {where_from}, which has no elements."
             )
-    return axes, indices, common
+    return Selection(
+        axes=axes,
+        rest=tuple(a for a in range(len(shape)) if a not in axes),
+        indices=tuple(indices),
+        common=common,
+        lengths=tuple(1 if a is None else shape[a] for a in key.layout if a not in axes),
+        before=0 if key.front else next(k for k, a in enumerate(key.layout) if a in axes),
+    )
 
 
 _UNKNOWN: Final = object()
@@ -341,18 +289,28 @@ def getitem(x: Tensor, item: Any) -> Tensor:
             return reshape(box, shape)
     else:
         return reshape(_cut(x, cut[0]), cut[1])
-    axes, indices, common = _wrapped(key, box.shape, x.shape)
-    rest = [a for a in range(len(box.shape)) if a not in axes]
-    found = gather(permute_dims(box, (*axes, *rest)), *indices)
-    kept = [None if a is None else box.shape[a] for a in key.layout if a not in axes]
-    before = 0 if key.front else next(k for k, a in enumerate(key.layout) if a in axes)
-    lengths = [1 if n is None else n for n in kept]
-    moved = reshape(found, (*common, *lengths))
-    order = (
-        *range(len(common), len(common) + before), *range(len(common)),
-        *range(len(common) + before, len(moved.shape)),
-    )  # fmt: skip
-    return permute_dims(moved, order)
+    chosen = _select(key, box.shape, x.shape)
+    found = gather(permute_dims(box, (*chosen.axes, *chosen.rest)), *chosen.indices)
+    moved = reshape(found, (*chosen.common, *chosen.lengths))
+    depth, before = len(chosen.common), chosen.before
+    return permute_dims(
+        moved, (*range(depth, depth + before), *range(depth), *range(depth + before, len(moved.shape)))
+    )
+
+
+def parts(x: Tensor) -> Iterator[Tensor]:
+    """Yield ``x[0]``, ``x[1]`` ...
+
+    By halving: the halves have few different shapes, so that their plans are known, while each new index
+    would be planned anew.
+    """
+    length, rest = x.shape[0], x.shape[1:]
+    if length == 1:
+        yield reshape(x, rest)
+    elif length:
+        half, still, steps = length // 2, (0,) * len(rest), (1,) * len(x.shape)
+        yield from parts(slice(x, (0, *still), (half, *rest), steps))
+        yield from parts(slice(x, (half, *still), (length - half, *rest), steps))
 
 
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
@@ -360,12 +318,15 @@ def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     whole, item = _lift(x, item)
     if whole is not x:
         return reshape(setitem(whole, item, value), x.shape)
+    given = cast(value, x.dtype) if value.dtype is not x.dtype else value
+    if len(item) == 1 and _is_mask(item[0]):
+        spread = _spread_mask(x, item[0], given)
+        if spread is not None:
+            return where(spread, given, x)
     key = parse(x, item)
     box = _cut(x, key)
-    target = (
-        getitem(x, item).shape if key.tensors else tuple(1 if a is None else key.size[a] for a in key.layout)
-    )
-    given = cast(value, x.dtype) if value.dtype is not x.dtype else value
+    chosen = _select(key, box.shape, x.shape) if key.tensors else None
+    target = tuple(1 if a is None else key.size[a] for a in key.layout) if chosen is None else chosen.shape
     extra = len(given.shape) - len(target)
     if extra > 0 and given.shape[:extra] == (1,) * extra:
         given = reshape(given, given.shape[extra:])
@@ -376,23 +337,37 @@ def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
             f"a value of shape {value.shape} does not broadcast to shape {target}, which the key selects from"
             f" shape {x.shape}."
         ) from None
-    if not key.tensors:
+    if chosen is None:
         return slice_update(x, reshape(given, key.size), key.start, key.step)
-    axes, indices, common = _wrapped(key, box.shape, x.shape)
-    rest = [a for a in range(len(box.shape)) if a not in axes]
-    before = 0 if key.front else next(k for k, a in enumerate(key.layout) if a in axes)
-    order = (
-        *range(before, before + len(common)), *range(before), *range(before + len(common), len(target)),
-    )  # fmt: skip
-    values = reshape(permute_dims(given, order), (*common, *(box.shape[a] for a in rest)))
-    turned = (*axes, *rest)
-    changed = scatter(permute_dims(box, turned), values, *indices)
+    before, depth = chosen.before, len(chosen.common)
+    order = (*range(before, before + depth), *range(before), *range(before + depth, len(target)))
+    values = reshape(permute_dims(given, order), (*chosen.common, *(box.shape[a] for a in chosen.rest)))
+    turned = (*chosen.axes, *chosen.rest)
+    changed = scatter(permute_dims(box, turned), values, *chosen.indices)
     back = permute_dims(changed, tuple(turned.index(a) for a in range(len(turned))))
     return back if box is x else slice_update(x, back, key.start, key.step)
 
 
+def _spread_mask(x: Tensor, mask: Any, value: Tensor) -> Any:
+    """Return the mask for each element of ``x``, if all that it selects gets one value: nobody waits then."""
+    depth = len(mask.shape)
+    rest = x.shape[depth:]
+    if mask.shape != x.shape[:depth] or len(value.shape) > len(rest):
+        return None
+    if any(n not in (1, m) for n, m in zip(value.shape[::-1], rest[::-1], strict=False)):
+        return None
+    return reshape(mask, mask.shape + (1,) * len(rest))
+
+
 def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
-    """Return the parts of ``x`` at ``indices`` along ``axis``."""
+    """Return the parts of ``x`` at ``indices`` along ``axis``, which a 1-dimensional ``x`` may leave out.
+
+    Negative indices count from the end.
+
+    >>> import tensorbus as tb
+    >>> tb.take(tb.asarray([5, 6, 7]), tb.asarray([2, 0])).tolist()
+    [7, 5]
+    """
     if axis is None and len(x.shape) != 1:
         raise ShapeError(f"take: an axis is needed for {len(x.shape)} dimensions.")
     place = normalize_axis("take", 0 if axis is None else axis, len(x.shape))

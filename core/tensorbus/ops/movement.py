@@ -10,7 +10,8 @@ from math import prod
 from typing import Any
 
 from ..dtypes import ALL, DType, Scalar, check_scalar, promote
-from ..errors import ShapeError
+from ..errors import AxisError, ShapeError
+from .batching import Rule, broadcast, prefixed, shifted, unchanged
 from .elementwise import Operand, broadcast_shapes
 from .op import Op, Shape, Spec, table
 
@@ -36,6 +37,7 @@ def movement(
     operands: tuple[str, ...] = ("x",),
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]],
+    batch: Rule,
     family: str = "movement",
     doc: str,
 ) -> Op[...]:
@@ -43,7 +45,7 @@ def movement(
     return table.add(
         Op(
             name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
-            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, doc=doc,
+            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, doc=doc,
         )
     )  # fmt: skip
 
@@ -53,12 +55,12 @@ def _rank(specs: tuple[Spec, ...]) -> int:
 
 
 def normalize_axis(name: str, axis: int, rank: int) -> int:
-    """Return ``axis`` counted from the front. Raises ``ShapeError`` where there is no such axis."""
+    """Return ``axis`` counted from the front. Raises ``AxisError`` where there is no such axis."""
     if isinstance(axis, bool) or not hasattr(axis, "__index__"):
         raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
     place = axis.__index__()
     if not -rank <= place < rank:
-        raise ShapeError(
+        raise AxisError(
             f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
             if rank
             else f"{name}: axis {place} was asked of a 0-dimensional tensor, which has none."
@@ -77,6 +79,7 @@ broadcast_to = movement(
     arguments=lambda x, /, shape: ((x,), {"shape": as_shape("broadcast_to", shape)}),
     infer=_broadcast_infer,
     vjp=lambda g, x_shape: (sum_to(g, x_shape),),
+    batch=broadcast,
     doc="``x`` repeated along axes of length 1 to ``shape``.",
 )
 
@@ -108,11 +111,13 @@ def _reshape_normalize(specs: tuple[Spec, ...], shape: Shape) -> dict[str, Any]:
 
 reshape: Op[...] = movement(
     "reshape",
-    arguments=lambda x, /, shape: ((x,), {"shape": as_shape("reshape", shape)}),
+    arguments=lambda x, /, shape, *, copy=None: ((x,), {"shape": as_shape("reshape", shape)}),
     normalize=_reshape_normalize,
     infer=lambda specs, shape: Spec(shape, specs[0].dtype),
     vjp=lambda g, x_shape: (reshape(g, x_shape),),
-    doc="The same elements in C order with another shape; one length may be -1.",
+    batch=prefixed("reshape", shape=None),
+    doc="The same elements in C order with another shape; one length may be -1. Tensors never alias, so"
+    " ``copy`` changes nothing that could be seen.",
 )
 
 
@@ -124,12 +129,17 @@ def _permute_normalize(specs: tuple[Spec, ...], axes: Sequence[int]) -> dict[str
     return {"axes": order}
 
 
+def _permute_batch(operands: Sequence[Any], batched: Sequence[bool], axes: Shape) -> Any:
+    return permute_dims(operands[0], (0, *(a + 1 for a in axes)))
+
+
 permute_dims: Op[...] = movement(
     "permute_dims",
     arguments=lambda x, /, axes: ((x,), {"axes": as_shape("permute_dims", axes)}),
     normalize=_permute_normalize,
     infer=lambda specs, axes: Spec(tuple(specs[0].shape[a] for a in axes), specs[0].dtype),
     vjp=lambda g, axes: (permute_dims(g, tuple(axes.index(k) for k in range(len(axes)))),),
+    batch=_permute_batch,
     doc="``x`` with axis ``axes[k]`` at place ``k``.",
 )
 
@@ -146,6 +156,7 @@ flip: Op[...] = movement(
     normalize=_flip_normalize,
     infer=lambda specs, axis: specs[0],
     vjp=lambda g, axis: (flip(g, axis=axis),),
+    batch=shifted("flip", "axis"),
     doc="``x`` backwards along ``axis`` (an int, a tuple, or None for all).",
 )
 
@@ -172,6 +183,7 @@ slice: Op[...] = movement(
     ),
     infer=_slice_infer,
     vjp=lambda g, x_shape, start, step: (slice_update(_zeros(x_shape, g), g, start, step),),
+    batch=prefixed("slice", start=0, size=None, step=1),
     doc="``size`` elements along each axis, from ``start`` on, ``step`` apart; steps may be negative.",
 )  # fmt: skip
 
@@ -195,6 +207,7 @@ slice_update: Op[...] = movement(
         slice_update(g, _zeros(value_shape, g), start, step),
         slice(g, start, value_shape, step),
     ),
+    batch=prefixed("slice_update", start=0, step=1),
     doc="``x`` with the box of ``value``'s shape, from ``start`` on, ``step`` apart, replaced by ``value``.",
 )  # fmt: skip
 
@@ -218,6 +231,7 @@ pad = movement(
         tuple(a + n + b for a, n, b in zip(low, specs[0].shape, high, strict=True)), specs[0].dtype
     ),
     vjp=lambda g, x_shape, low: (slice(g, low, x_shape, (1,) * len(low)),),
+    batch=prefixed("pad", low=0, high=0),
     doc="``x`` with ``low`` elements of ``value`` before and ``high`` after, along each axis.",
 )  # fmt: skip
 
@@ -270,6 +284,7 @@ concat = movement(
     compute=_concat_compute,
     infer=_concat_infer,
     vjp=_concat_vjp,
+    batch=shifted("concat", "axis"),
     doc="The tensors one after another along ``axis``; None: all of them flattened.",
 )
 
@@ -300,6 +315,7 @@ windows: Op[...] = movement(
     vjp=lambda g, x_shape, size, stride, dilation: (
         fold(g, x_shape[len(x_shape) - len(size) :], stride, dilation),
     ),
+    batch=unchanged("windows"),
     doc="All windows over the last ``len(size)`` axes: shape ``lead + counts + size``.",
 )  # fmt: skip
 
@@ -338,21 +354,33 @@ fold: Op[...] = movement(
     vjp=lambda g, x_shape, shape, stride, dilation: (
         windows(g, x_shape[len(x_shape) - len(shape) :], stride, dilation),
     ),
+    batch=unchanged("fold"),
     doc="The reverse of ``windows``: overlapping windows add up. ``shape`` is that of the last axes.",
 )  # fmt: skip
 
 
-def expand_dims(x: Any, /, axis: int = 0) -> Any:
-    """Return ``x`` with a new axis of length 1 at ``axis``."""
-    place = normalize_axis("expand_dims", axis, len(x.shape) + 1)
-    return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
+def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Any:
+    """Return ``x`` with a new axis of length 1 at ``axis``, or at each of several, counted in the result.
+
+    Raises ``AxisError`` for an axis that the result does not have.
+
+    >>> import tensorbus as tb
+    >>> tb.expand_dims(tb.ones((2,)), axis=(0, -1)).shape
+    (1, 2, 1)
+    """
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = len(x.shape) + len(given)
+    places = {normalize_axis("expand_dims", a, rank) for a in given}
+    if len(places) != len(given):
+        raise ShapeError(f"expand_dims: axis {axis!r} names an axis twice.")
+    lengths = iter(x.shape)
+    return reshape(x, tuple(1 if k in places else next(lengths) for k in range(rank)))
 
 
-def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Any:
+def squeeze(x: Any, /, axis: int | Sequence[int]) -> Any:
     """Return ``x`` without the axes named, which must have length 1. Raises ``ShapeError`` otherwise."""
-    axes = {
-        normalize_axis("squeeze", a, len(x.shape)) for a in (axis if isinstance(axis, tuple) else (axis,))
-    }
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = {normalize_axis("squeeze", a, len(x.shape)) for a in given}
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} does not have length 1.")
     return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
@@ -361,17 +389,29 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Any:
 def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
     """Return the tensors, all of one shape, side by side along a new axis."""
     xs = tuple(xs)
+    if not xs:
+        raise ShapeError("stack: needs at least one tensor, got an empty sequence.")
     if len({x.shape for x in xs}) > 1:
         raise ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in xs)} must be equal.")
-    return concat([expand_dims(x, axis) for x in xs], axis=axis)
+    place = normalize_axis("stack", axis, len(xs[0].shape) + 1)
+    return concat([expand_dims(x, place) for x in xs], axis=place)
 
 
-def moveaxis(x: Any, source: int, destination: int, /) -> Any:
-    """Return ``x`` with axis ``source`` moved to ``destination``; the others keep their order."""
+def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
+    """Return ``x`` with axis ``source`` (or several) moved to ``destination``; the others keep their order.
+
+    >>> import tensorbus as tb
+    >>> tb.moveaxis(tb.ones((2, 3, 4)), (0, 1), (-1, 0)).shape
+    (3, 4, 2)
+    """
     rank = len(x.shape)
-    a, b = normalize_axis("moveaxis", source, rank), normalize_axis("moveaxis", destination, rank)
-    order = [k for k in range(rank) if k != a]
-    order.insert(b, a)
+    pairs = [given if isinstance(given, (tuple, list)) else (given,) for given in (source, destination)]
+    both = [[normalize_axis("moveaxis", a, rank) for a in axes] for axes in pairs]
+    if len(both[0]) != len(both[1]) or any(len(set(axes)) != len(axes) for axes in both):
+        raise ShapeError(f"moveaxis: axes {source!r} and {destination!r} must pair up, each named once.")
+    order = [k for k in range(rank) if k not in both[0]]
+    for place, axis in sorted(zip(both[1], both[0], strict=True)):
+        order.insert(place, axis)
     return permute_dims(x, tuple(order))
 
 

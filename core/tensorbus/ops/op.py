@@ -7,7 +7,7 @@ decomposition, its derivative. This module must not know tensors, devices or ker
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
@@ -16,6 +16,7 @@ from ..errors import PluginError, UnsupportedOpError, suggest
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
+    from .sample import Sample
 
 P = ParamSpec("P")
 Shape = tuple[int, ...]
@@ -48,17 +49,28 @@ class Op(Generic[P]):
     each operand, to leave out gradients that nobody asked for. A composite without one is differentiated
     through its decomposition. ``broadcasts`` marks the ops whose
     kernels serve every shape; their gradients are summed back to the operands' shapes for them.
+
+    An op of several results names them in ``results``: ``infer`` gives a tuple of specs, kernels and
+    ``decompose`` give tuples, a call returns a named tuple, and ``g`` and ``out`` of its ``vjp`` are tuples
+    (zeros stand for the gradient of a result that nobody used).
+
+    ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
+    additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
+    ``samples()`` yields the sample calls that the op is tested with.
     """
 
     name: str
     family: str
     operands: tuple[str, ...]
     arguments: Callable[P, tuple[tuple[Any, ...], dict[str, Any]]]
-    infer: Callable[..., Spec]
+    infer: Callable[..., Any]
+    results: tuple[str, ...] = ()
     normalize: Callable[..., dict[str, Any]] | None = None
     compute: Callable[..., tuple[DType, ...]] | None = None
     decompose: Callable[..., Any] | None = None
     vjp: Callable[..., tuple[Any, ...]] | None = None
+    batch: Callable[..., Any] | None = None
+    samples: Callable[[], Iterable[Sample]] | None = None
     dtypes: tuple[DType, ...]
     broadcasts: bool = False
     doc: str = ""
@@ -69,6 +81,11 @@ class Op(Generic[P]):
             code = self.vjp.__code__
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             object.__setattr__(self, "needs", frozenset(names))
+
+    def specs(self, operands: tuple[Spec, ...], attrs: Attrs) -> tuple[Spec, ...]:
+        """Return the spec of each result: ``infer``, with one result as a tuple of one."""
+        found = self.infer(operands, **attrs)
+        return found if self.results else (found,)
 
     @property
     def is_prim(self) -> bool:
@@ -95,7 +112,9 @@ class OpTable:
         self._ops: dict[str, Op[...]] = {}
         self._owners: dict[str, str] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._runners: dict[str, Callable[..., Any]] = {}
         self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self._bind_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
         self._on_miss: Callable[[], None] | None = None
         self._lock = threading.RLock()
 
@@ -117,10 +136,16 @@ class OpTable:
             self._ops.pop(name, None)
             self._owners.pop(name, None)
             self._functions.pop(name, None)
+            self._runners.pop(name, None)
 
-    def bind(self, make: Callable[[Op[...]], Callable[..., Any]]) -> None:
-        """Say how the Python function of an op is made. Called once, by the module that runs ops."""
-        self._bind = make
+    def bind(
+        self, make: Callable[[Op[...]], Callable[..., Any]], runner: Callable[[Op[...]], Callable[..., Any]]
+    ) -> None:
+        """Say how the Python function of an op is made, and what runs it on operands and attributes.
+
+        Called once, by the module that runs ops.
+        """
+        self._bind, self._bind_runner = make, runner
 
     def on_miss(self, look: Callable[[], None]) -> None:
         """Say what may add an op that is asked for and not there: the search for plugins' ops."""
@@ -135,6 +160,14 @@ class OpTable:
             with self._lock:
                 found = self._functions.setdefault(name, self._bind(op))
         return found
+
+    def run(self, name: str, operands: Sequence[Any], attrs: Attrs) -> Any:
+        """Run an op on operands and attributes as its rules know them, past its Python signature."""
+        found = self._runners.get(name)
+        if found is None:
+            assert self._bind_runner is not None, "tensorbus.calls binds the table when tensorbus is imported"
+            found = self._runners.setdefault(name, self._bind_runner(self[name]))
+        return found(operands, dict(attrs))
 
     def owner(self, name: str) -> str:
         """Return which distribution defined the op."""

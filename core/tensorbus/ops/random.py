@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import dtypes as dt
 from ..errors import ShapeError
+from .batching import looped
 from .comparison import bitwise_and, bitwise_right_shift, bitwise_xor
 from .creation import check_shape, iota
 from .movement import as_shape, concat, reshape, slice
@@ -73,6 +74,7 @@ random_bits = table.add(
         arguments=_bits_arguments,
         infer=_bits_infer,
         decompose=_philox,
+        batch=looped("random_bits"),
         dtypes=(dt.uint64,),
         doc="The uint32 words of Philox4x32-10; ``state`` is uint64: the key, then the first block.",
     )

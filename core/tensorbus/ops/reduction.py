@@ -1,4 +1,4 @@
-"""Reductions over one axis, several, or all of them; and the running sum.
+"""Reductions over one axis, several, or all of them.
 
 The family turns ``axis`` into a sorted tuple of non-negative axes before a kernel sees it.
 Array API standard 2025.12, sections "Statistical Functions", "Utility Functions" and "Searching Functions".
@@ -6,20 +6,24 @@ Array API standard 2025.12, sections "Statistical Functions", "Utility Functions
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod as _product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import dtypes as dt
 from ..dtypes import BOOL, INEXACT, NUMERIC, REAL, DType
-from ..errors import ShapeError
+from ..errors import DtypeError, ShapeError
 from .arithmetic import conj, divide
+from .batching import Rule, shifted
 from .comparison import equal
 from .elementwise import Operand, fit
-from .movement import broadcast_to, concat, flip, normalize_axis, pad, permute_dims, reshape, slice
+from .movement import broadcast_to, concat, normalize_axis, pad, permute_dims, reshape, slice
 from .op import Op, Shape, Spec, table
 from .selection import cast, narrowed, widened
 from .transcendental import sqrt
+
+if TYPE_CHECKING:
+    from .sample import Sample
 
 Axis = int | tuple[int, ...] | list[int] | None
 
@@ -54,25 +58,39 @@ def reduction(
     result: Callable[[DType], DType] | None = None,
     accumulate: Callable[[DType], DType] | None = None,
     identity: bool = True,
+    typed: bool = False,
+    limit: float | None = None,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     doc: str = "",
 ) -> Op[...]:
-    """Define a reduction. Without an ``identity`` the reduction of no elements is an error."""
+    """Define a reduction. Without an ``identity`` the reduction of no elements is an error.
+
+    A ``typed`` one takes ``dtype``, in which it computes; the attribute is there only where it was asked for.
+    Samples hold elements up to ``limit`` in size.
+    """
 
     def arguments(
         x: Operand, /, axis: Axis = None, keepdims: bool = False
     ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
         return (x,), {"axis": tuple(axis) if isinstance(axis, list) else axis, "keepdims": bool(keepdims)}
 
-    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    def typed_arguments(
+        x: Operand, /, axis: Axis = None, keepdims: bool = False, *, dtype: DType | str | None = None
+    ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+        operands, attrs = arguments(x, axis, keepdims)
+        return operands, attrs if dtype is None else {**attrs, "dtype": check_dtype(name, dtype, dtypes)}
+
+    def compute(given: tuple[DType, ...], dtype: DType | None = None, **_: Any) -> tuple[DType, ...]:
+        if dtype is not None:
+            return (dtype,)
         given_dtype = accumulate(given[0]) if accumulate else given[0]
         return (fit(name, given_dtype, dtypes),)
 
-    def normalize(specs: tuple[Spec, ...], axis: Axis, keepdims: bool) -> dict[str, Any]:
-        return {"axis": normalize_axes(name, axis, len(specs[0].shape)), "keepdims": keepdims}
+    def normalize(specs: tuple[Spec, ...], axis: Axis, **rest: Any) -> dict[str, Any]:
+        return {"axis": normalize_axes(name, axis, len(specs[0].shape)), **rest}
 
-    def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:
+    def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool, **_: Any) -> Spec:
         spec = specs[0]
         if (
             not identity
@@ -84,15 +102,31 @@ def reduction(
             )
         return Spec(reduced_shape(spec.shape, axis, keepdims), result(spec.dtype) if result else spec.dtype)
 
+    def samples() -> Iterable[Sample]:
+        from .samples.reduction import reduction
+
+        return reduction(identity=identity, limit=limit)
+
     return table.add(
         Op(
-            name=name, family="reduction", operands=("x",), arguments=arguments, infer=infer,
-            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, dtypes=dtypes, doc=doc,
+            name=name, family="reduction", operands=("x",), infer=infer,
+            arguments=typed_arguments if typed else arguments, normalize=normalize, compute=compute,
+            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), samples=samples, dtypes=dtypes,
+            doc=doc,
         )
     )  # fmt: skip
 
 
-def _sum_dtype(d: DType) -> DType:
+def check_dtype(name: str, dtype: DType | str, dtypes: tuple[DType, ...]) -> DType:
+    """Return the dtype asked for. Raises ``DtypeError`` where the op is not defined for it."""
+    wanted = dt.dtype(dtype)
+    if wanted not in dtypes:
+        raise DtypeError(f"{name}: no result in {wanted}; it takes {', '.join(d.name for d in dtypes)}.")
+    return wanted
+
+
+def sum_dtype(d: DType) -> DType:
+    """Return the dtype that elements of dtype ``d`` add up in: 64 bits for integers and bools."""
     if d.kind == "uint":
         return dt.uint64
     return dt.default_int if d.kind in ("int", "bool") else d
@@ -112,11 +146,11 @@ def _prod_vjp(g: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
     order = kept + axis
     shape = tuple(x.shape[k] for k in order)
     rows = reshape(permute_dims(x, order), (*shape[: len(kept)], _count(x.shape, axis)))
-    grads = reshape(conj(_products_of_others(rows)) * reshape(g, (*shape[: len(kept)], 1)), shape)
+    grads = reshape(conj(products_of_others(rows)) * reshape(g, (*shape[: len(kept)], 1)), shape)
     return (permute_dims(grads, tuple(order.index(k) for k in range(len(order)))),)
 
 
-def _products_of_others(rows: Any) -> Any:
+def products_of_others(rows: Any) -> Any:
     """Multiply, for each element of the last axis, all the others: pairwise, so that zeros do no harm."""
     *lead, count = rows.shape
     if count <= 1:
@@ -127,7 +161,7 @@ def _products_of_others(rows: Any) -> Any:
     none, step = (0,) * len(lead), (*(1,) * len(lead), 2)
     even = slice(rows, (*none, 0), (*lead, half), step)
     odd = slice(rows, (*none, 1), (*lead, half), step)
-    others = reshape(_products_of_others(even * odd), (*lead, half, 1))
+    others = reshape(products_of_others(even * odd), (*lead, half, 1))
     pairs = concat([reshape(odd, (*lead, half, 1)), reshape(even, (*lead, half, 1))], axis=-1)
     return slice(
         reshape(pairs * others, (*lead, 2 * half)), (*none, 0), (*lead, count), (1,) * (len(lead) + 1)
@@ -135,10 +169,14 @@ def _products_of_others(rows: Any) -> Any:
 
 
 sum = reduction(
-    "sum", dtypes=NUMERIC, accumulate=_sum_dtype, vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),),
-    doc="The sum; integers and bools add up in 64 bits.",
+    "sum", dtypes=NUMERIC, accumulate=sum_dtype, typed=True,
+    vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),),
+    doc="The sum; integers and bools add up in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
-prod = reduction("prod", dtypes=NUMERIC, accumulate=_sum_dtype, vjp=_prod_vjp, doc="The product.")
+prod = reduction(
+    "prod", limit=1.2, dtypes=NUMERIC, accumulate=sum_dtype, typed=True, vjp=_prod_vjp,
+    doc="The product; integers and bools multiply in 64 bits, unless a ``dtype`` is asked for.",
+)  # fmt: skip
 max = reduction("max", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The largest element, or NaN.")
 min = reduction("min", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The smallest element, or NaN.")
 
@@ -173,18 +211,25 @@ def _reciprocal(count: int) -> float:
     return 1 / count if count else float("nan")
 
 
+def _arg_batch(name: str) -> Rule:
+    def rule(operands: Sequence[Any], batched: Sequence[bool], axis: tuple[int, ...], keepdims: bool) -> Any:
+        return table.run(name, operands, {"axis": axis[0] + 1, "keepdims": keepdims})
+
+    return rule
+
+
 def _arg_reduction(name: str, doc: str) -> Op[...]:
     def arguments(
         x: Operand, /, axis: int | None = None, keepdims: bool = False
     ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-        if axis is None and not keepdims and len(x.shape) != 1:
-            x, axis = reshape(x, (-1,)), 0
+        rank = len(x.shape)
+        if axis is None and rank != 1:
+            ones = (1,) * (rank - 1) if keepdims and rank else ()
+            x, axis, keepdims = reshape(x, (*ones, _product(x.shape))), len(ones), keepdims and rank > 0
         return (x,), {"axis": axis, "keepdims": bool(keepdims)}
 
     def normalize(specs: tuple[Spec, ...], axis: int | None, keepdims: bool) -> dict[str, Any]:
         rank = len(specs[0].shape)
-        if axis is None and rank != 1:
-            raise ShapeError(f"{name}: keepdims needs an axis for {rank} dimensions.")
         return {"axis": (normalize_axis(name, 0 if axis is None else axis, rank),), "keepdims": keepdims}
 
     def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:
@@ -199,7 +244,7 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
     return table.add(
         Op(
             name=name, family="reduction", operands=("x",), arguments=arguments, infer=infer,
-            normalize=normalize, compute=compute, dtypes=REAL, doc=doc,
+            normalize=normalize, compute=compute, batch=_arg_batch(name), dtypes=REAL, doc=doc,
         )
     )  # fmt: skip
 
@@ -228,23 +273,11 @@ def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = 
     return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
-def _scan_arguments(x: Operand, /, axis: int | None = None) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-    if axis is None and len(x.shape) != 1:
-        raise ShapeError(f"cumulative_sum: an axis is needed for {len(x.shape)} dimensions.")
-    return (x,), {"axis": 0 if axis is None else axis}
+def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Return how many elements are not zero, as int64.
 
-
-cumulative_sum: Op[...] = table.add(
-    Op(
-        name="cumulative_sum",
-        family="scan",
-        operands=("x",),
-        arguments=_scan_arguments,
-        normalize=lambda specs, axis: {"axis": normalize_axis("cumulative_sum", axis, len(specs[0].shape))},
-        infer=lambda specs, axis: specs[0],
-        compute=lambda given, **_: (fit("cumulative_sum", _sum_dtype(given[0]), NUMERIC),),
-        vjp=lambda g, axis: (flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis),),
-        dtypes=NUMERIC,
-        doc="The running sum along ``axis``.",
-    )
-)
+    >>> import tensorbus as tb
+    >>> tb.count_nonzero(tb.asarray([0.0, 2.0, float("nan")])).item()
+    2
+    """
+    return sum(cast(x, dt.bool_), axis=axis, keepdims=keepdims)

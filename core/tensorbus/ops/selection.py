@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes as dt
 from ..dtypes import ALL, DType
 from ..errors import DtypeError
+from .batching import aligned, unchanged
 from .elementwise import Operand, broadcast_shapes, common_dtype
 from .op import Op, Spec, table
 
@@ -29,6 +31,7 @@ cast = table.add(
         arguments=_cast_arguments,
         infer=_cast_infer,
         vjp=lambda g: (g,),
+        batch=unchanged("cast"),
         dtypes=ALL,
         broadcasts=True,
         doc="``x`` with another dtype. Floats become integers by truncation, saturating; NaN gives 0.",
@@ -44,6 +47,23 @@ def widened(x: Any) -> Any:
 def narrowed(x: Any, dtype: DType) -> Any:
     """Return a result that was computed on a ``widened`` operand of ``dtype`` in that dtype."""
     return cast(x, dtype) if dtype in dt.NARROW else x
+
+
+def wide(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a decomposition compute narrow dtypes in float32, rounding once at the end."""
+
+    def decomposition(*xs: Any) -> Any:
+        dtype: DType = next(x.dtype for x in xs if hasattr(x, "dtype"))
+        return narrowed(decompose(*map(widened, xs)), dtype)
+
+    return decomposition
+
+
+def tensors(*xs: Any) -> list[Any]:
+    """Return operands as tensors: numbers among them take the dtype and device of the first tensor."""
+    like = next(x for x in xs if hasattr(x, "dtype"))
+    full = table.function("full")
+    return [x if hasattr(x, "dtype") else full((), x, dtype=like.dtype, device=like.device) for x in xs]
 
 
 def _where_compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
@@ -71,6 +91,7 @@ where: Op[...] = table.add(
         arguments=_where_arguments,
         infer=_where_infer,
         compute=_where_compute,
+        batch=aligned("where"),
         vjp=lambda g, condition: (None, where(condition, g, 0), where(condition, 0, g)),
         dtypes=ALL,
         broadcasts=True,

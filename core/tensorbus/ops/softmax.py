@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dtypes import FLOATING
+from .batching import shifted
+from .comparison import equal
 from .elementwise import Operand, fit
 from .movement import normalize_axis, reshape
-from .op import Op, table
-from .reduction import Axis, max, normalize_axes, reduced_shape, sum
+from .op import Op, Spec, table
+from .reduction import Axis, keep, max, normalize_axes, reduced_shape, sum
 from .selection import narrowed, where, widened
 from .transcendental import exp, log
 
@@ -28,7 +30,7 @@ def _along(
             normalize=lambda specs, axis: {"axis": normalize_axis(name, axis, len(specs[0].shape))},
             infer=lambda specs, axis: specs[0],
             compute=lambda given, **_: (fit(name, given[0], FLOATING),),
-            decompose=decompose, vjp=vjp, dtypes=FLOATING, doc=doc,
+            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING, doc=doc,
         )
     )  # fmt: skip
 
@@ -61,18 +63,40 @@ log_softmax = _along(
 )  # fmt: skip
 
 
-def logsumexp(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
-    """Return ``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.
-
-    >>> import tensorbus as tb
-    >>> round(tb.logsumexp(tb.asarray([1000.0, 1000.0])).item(), 3)
-    1000.693
-    """
-    axes = normalize_axes("logsumexp", axis, len(x.shape))
+def _logsumexp(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
     wide = widened(x)
-    if any(not x.shape[a] for a in axes):
-        return narrowed(log(sum(wide, axis=axes, keepdims=keepdims)), x.dtype)
-    top = max(wide, axis=axes, keepdims=True).detach()
+    if any(not x.shape[a] for a in axis):
+        return narrowed(log(sum(wide, axis=axis, keepdims=keepdims)), x.dtype)
+    top = max(wide, axis=axis, keepdims=True).detach()
     top = where(top - top == 0, top, 0.0)
-    total = narrowed(log(sum(exp(wide - top), axis=axes, keepdims=True)) + top, x.dtype)
-    return total if keepdims else reshape(total, reduced_shape(x.shape, axes, False))
+    total = narrowed(log(sum(exp(wide - top), axis=axis, keepdims=True)) + top, x.dtype)
+    return total if keepdims else reshape(total, reduced_shape(x.shape, axis, False))
+
+
+def _logsumexp_vjp(g: Any, out: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
+    """Give each element its share of the sum; where all are ``-inf`` none has one."""
+    level = keep(out, x.shape, axis)
+    level = where(equal(level, float("-inf")), 0.0, level)
+    return (keep(g, x.shape, axis) * exp(x - level),)
+
+
+def _logsumexp_arguments(
+    x: Operand, /, axis: Axis = None, keepdims: bool = False
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"axis": tuple(axis) if isinstance(axis, list) else axis, "keepdims": bool(keepdims)}
+
+
+logsumexp = table.add(
+    Op(
+        name="logsumexp", family="softmax", operands=("x",), arguments=_logsumexp_arguments,
+        normalize=lambda specs, axis, keepdims: {
+            "axis": normalize_axes("logsumexp", axis, len(specs[0].shape)), "keepdims": keepdims
+        },
+        infer=lambda specs, axis, keepdims: Spec(
+            reduced_shape(specs[0].shape, axis, keepdims), specs[0].dtype
+        ),
+        compute=lambda given, **_: (fit("logsumexp", given[0], FLOATING),),
+        decompose=_logsumexp, vjp=_logsumexp_vjp, batch=shifted("logsumexp", "axis"), dtypes=FLOATING,
+        doc="``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.",
+    )
+)  # fmt: skip

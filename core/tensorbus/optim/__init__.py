@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from . import lr_scheduler as lr_scheduler
 from .adam import Adam as Adam
 from .adam import AdamW as AdamW
+from .adam_variants import Adamax as Adamax
+from .adam_variants import NAdam as NAdam
+from .adam_variants import RAdam as RAdam
 from .clipping import clip_grad_norm_ as clip_grad_norm_
+from .clipping import clip_grad_value_ as clip_grad_value_
+from .lbfgs import LBFGS as LBFGS
 from .optimizer import Optimizer as Optimizer
+from .rmsprop import Adadelta as Adadelta
+from .rmsprop import Adagrad as Adagrad
+from .rmsprop import RMSprop as RMSprop
 from .schedule import CosineAnnealingLR as CosineAnnealingLR
 from .schedule import LRScheduler as LRScheduler
 from .schedule import StepLR as StepLR

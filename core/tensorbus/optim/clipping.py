@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..autograd import no_grad
 from ..errors import ArgumentError, AutogradError
-from ..ops.arithmetic import abs, minimum
+from ..ops.arithmetic import abs, maximum, minimum
 from ..ops.creation import zeros
 from ..ops.movement import stack
 from ..ops.reduction import max, sum
@@ -47,6 +47,19 @@ def clip_grad_norm_(
         for parameter, gradient in pairs:
             parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
     return total
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Limit every element of all gradients to ``clip_value`` in size.
+
+    Raises ``ArgumentError`` for a negative limit.
+    """
+    if not clip_value >= 0:
+        raise ArgumentError(f"clip_grad_value_: clip_value must be >= 0, got {clip_value!r}.")
+    with no_grad():
+        for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
+            if parameter.grad is not None:
+                parameter.grad = maximum(minimum(parameter.grad, clip_value), -clip_value)
 
 
 def _norm(x: Tensor, kind: float) -> Tensor:

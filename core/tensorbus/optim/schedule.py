@@ -30,10 +30,18 @@ class LRScheduler:
         self.last_epoch += 1
         self._set()
 
+    def go_to(self, epoch: int) -> None:
+        """Go to ``epoch`` and set the rates of all groups."""
+        self.last_epoch = epoch
+        self._set()
+
+    def rates(self, epoch: int) -> list[float]:
+        """Return the learning rate of each group in ``epoch``."""
+        return [self.rate(base, epoch) for base in self.base_lrs]
+
     def _set(self) -> None:
-        base: float
-        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group["lr"] = self.rate(base, self.last_epoch)
+        for group, rate in zip(self.optimizer.param_groups, self.rates(self.last_epoch), strict=True):
+            group["lr"] = rate
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rate of each group."""

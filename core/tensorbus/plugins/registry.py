@@ -241,6 +241,10 @@ class Registry:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
+    def opened(self) -> list[str]:
+        """Return the device types that are in use, without opening any."""
+        return list(self._ready)
+
     def status(self) -> list[PluginStatus]:
         """Return what is known of every plugin, without importing any."""
         from .report import snapshot

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, Kernel, StridedArray, broadcast_shapes, from_namespace, strided_views
+import tensorbus.backend_api as api
+from tensorbus.backend_api import Call, Kernel, StridedArray, broadcast_shapes
 
 from .device import UNITS
 from .memory import DTYPES
@@ -46,5 +47,5 @@ def pack(x: StridedArray, index: int) -> StridedArray:
     return UNITS[index].launch("reshape", lambda elements: elements, (x,), x.shape, x.dtype)
 
 
-_COMPUTED: Final = {op: on_device(kernel) for op, kernel in from_namespace(np, DTYPES).items()}
-TABLE: Final = {**_COMPUTED, **strided_views(pack)}
+_COMPUTED: Final = {op: on_device(kernel) for op, kernel in api.from_namespace(np, DTYPES).items()}
+TABLE: Final = {**_COMPUTED, **api.strided_views(pack), **api.host_kernels("refdev")}

@@ -37,7 +37,17 @@ TYPES = {
     dt.uint64: TypeRule(storage="uint64_t", register="uint64_t", unsigned="uint64_t", suffix="ULL"),
     dt.float32: TypeRule(storage="float", register="float", unsigned="uint32_t", math="f", suffix="f"),
     dt.float64: TypeRule(storage="double", register="double", unsigned="uint64_t"),
+    dt.complex64: TypeRule(storage="tb_c64", register="tb_c64"),
+    dt.complex128: TypeRule(storage="tb_c128", register="tb_c128"),
 }
+PROLOGUE = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+typedef struct { float x, y; } tb_c64;
+typedef struct { double x, y; } tb_c128;
+"""
 VECTOR = "typedef {T} {T}_{lanes} __attribute__((vector_size({lanes} * sizeof({T}))));"
 LOAD = Helper(
     "load",
@@ -76,7 +86,7 @@ DIALECT = Dialect(
     name="C",
     types=TYPES,
     index=TypeRule(storage="int64_t", register="int64_t", unsigned="uint64_t"),
-    expressions={**EXPRESSIONS, "fma": {"float": "({0} * {1} + {2})", "uint": "({0} * {1} + {2})"}},
+    expressions={**EXPRESSIONS, "fma": {**EXPRESSIONS["fma"], "float": "({0} * {1} + {2})"}},
     casts={**CASTS, ("float", "int"): SATURATE, ("float", "uint"): SATURATE},
     kernel="void {name}({arguments})",
     solo="void {name}({arguments})",
@@ -87,7 +97,7 @@ DIALECT = Dialect(
     vector_store_some=STORE,
     splat="({0} + ({V}){{}})",
     report=REPORT,
-    prologue="#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n",
+    prologue=PROLOGUE,
     target=Target(groups=4, items=64, lanes=8),
 )
 C_TYPES: dict[dt.DType, Any] = {
@@ -170,6 +180,7 @@ def run(toy: ToyCompiler, op: str, *arrays: Any, shape: tuple[int, ...] | None =
     values = [put(a) for a in arrays]
     dtypes = tuple(v.dtype for v in values)
     out = attrs.get("dtype") or (dt.int64 if op.startswith("arg") else dtypes[0])
+    attrs = {name: value for name, value in attrs.items() if op == "cast" or name != "dtype"}
     shapes = None if shape is None else tuple(v.shape for v in values)
     call = Call(op=op, dtypes=dtypes, shapes=shapes, attrs=attrs, out_dtype=out, out_shape=shape, index=0)
     kernel: Any = from_dialect(toy)[op]
@@ -229,6 +240,76 @@ def test_scan_gather_and_scatter(toy: ToyCompiler) -> None:
     np.testing.assert_allclose(run(toy, "scatter", x, x[:3], i, shape=x.shape, mode="add"), wanted)
     run(toy, "gather", x, np.array([1, 5]), shape=(2, 3000))
     assert toy.reports.tolist() == [7, 5, 5]
+
+
+COMPLEX = {
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "negative": np.negative,
+    "conj": np.conj, "square": np.square,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+def test_complex_numbers_need_no_complex_type(toy: ToyCompiler, name: str) -> None:
+    x, y = ((RNG.normal(size=(20, 3)) + 1j * RNG.normal(size=(20, 3))).astype(name) for _ in range(2))
+    tolerance = 20 * np.finfo(name).eps
+    for op, reference in COMPLEX.items():
+        np.testing.assert_allclose(run(toy, op, x), reference(x), rtol=tolerance, atol=tolerance)
+    for op, reference in (("multiply", np.multiply), ("divide", np.divide), ("power", np.power)):
+        np.testing.assert_allclose(run(toy, op, x, y), reference(x, y), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        run(toy, "sum", x, shape=(3,), axis=(0,), keepdims=False), x.sum(0), rtol=tolerance, atol=tolerance
+    )
+    np.testing.assert_allclose(
+        run(toy, "matmul", x, y.T, shape=(20, 20)), x @ y.T, rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (300,), (3, 400), (20000,), (60, 5)])
+def test_sorting_is_stable_and_puts_nan_last(
+    toy: ToyCompiler, shape: tuple[int, ...], descending: bool
+) -> None:
+    x = RNG.integers(-5, 5, shape).astype("f8")
+    x.reshape(-1)[::7] = np.nan
+    x.reshape(-1)[1::5] = -0.0
+    flipped = np.flip(x, 0) if descending else x
+    order = np.argsort(flipped, axis=0, kind="stable")
+    wanted = shape[0] - 1 - np.flip(order, 0) if descending else order
+    call = {"shape": shape, "axis": 0, "descending": descending}
+    np.testing.assert_array_equal(run(toy, "argsort", x, **call, dtype=dt.int64), wanted)
+    ordered = np.take_along_axis(x, wanted, 0)
+    got = run(toy, "sort", x, **call)
+    np.testing.assert_array_equal(got, ordered)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(ordered[ordered == 0]))
+
+
+@pytest.mark.parametrize(("rows", "count"), [(50, 40), (50, 5000), (4000, 5000)])
+@pytest.mark.parametrize("mode", ["set", "add", "multiply", "min", "max"])
+def test_scatter_goes_through_the_indices_in_order(
+    toy: ToyCompiler, rows: int, count: int, mode: str
+) -> None:
+    x, value = RNG.normal(size=(rows, 3)), RNG.normal(size=(count, 3))
+    i = RNG.integers(0, rows, count)
+    wanted = x.copy()
+    if mode == "set":
+        wanted[i] = value
+    else:
+        names = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
+        names[mode].at(wanted, i, value)
+    np.testing.assert_array_equal(run(toy, "scatter", x, value, i, shape=x.shape, mode=mode), wanted)
+
+
+def test_scans(toy: ToyCompiler) -> None:
+    x = RNG.normal(size=(3, 5000))
+    for op, reference in (
+        ("cumulative_prod", np.multiply), ("cumulative_max", np.maximum), ("cumulative_min", np.minimum),
+        ("logcumsumexp", np.logaddexp),
+    ):  # fmt: skip
+        np.testing.assert_allclose(
+            run(toy, op, x, shape=x.shape, axis=1), reference.accumulate(x, axis=1), rtol=1e-9
+        )
 
 
 def test_one_program_serves_every_size(toy: ToyCompiler) -> None:

@@ -196,7 +196,11 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.Linear(3, 2)(tb.ones((3,), dtype=tb.float64).reshape(())), tb.ShapeError, r"shape \(\)"),
     (lambda: nn.Conv2d(3, 4, 2, groups=2), tb.ArgumentError, "groups must divide"),
     (lambda: nn.Conv2d(2, 4, (2, 2, 2)), tb.ShapeError, "Conv2d: kernel_size"),
-    (lambda: nn.Conv2d(2, 4, 2, padding_mode="reflect"), tb.ArgumentError, "padding_mode must be 'zeros'"),
+    (
+        lambda: nn.Conv2d(2, 4, 2, padding_mode="mirror"),
+        tb.ArgumentError,
+        "zeros, reflect, replicate, circular",
+    ),
     (lambda: nn.Conv2d(2, 4, 2, padding="some"), tb.ArgumentError, "'same' or 'valid', got 'some'"),
     (lambda: nn.Conv2d(2, 4, 2, stride=2, padding="same"), tb.ArgumentError, "needs stride 1"),
     (lambda: nn.Conv2d(2, 4, 2)(tb.ones((1, 3, 4, 4))), tb.ShapeError, "3 channels"),

@@ -212,11 +212,15 @@ def test_manifest_reads_every_key() -> None:
         fork_safe = false
         dlpack_type = 12
         dtypes = ["float32", "int8"]
+        optional = ["int8"]
         requires = "a card"
         install = "pip install x"
         [kernels]
         for = ["gpu"]
+        [gaps]
+        eig = "no library for it"
         [ops]
+        host = ["cholesky"]
         add = "all"
         mul = ["float32"]
         [ops.erf]
@@ -233,10 +237,13 @@ def test_manifest_reads_every_key() -> None:
         fork_safe=False,
         dlpack_type=12,
         dtypes=("float32", "int8"),
+        optional=("int8",),
         requires="a card",
         install="pip install x",
         kernels_for=("gpu",),
         ops={"add": "all", "mul": ("float32",), "erf": ("float32",)},
+        host_ops=("cholesky",),
+        gaps={"eig": "no library for it"},
     )
 
 
@@ -252,6 +259,9 @@ def test_manifest_reads_every_key() -> None:
         ("[kernels]\nfor = [1]", "a list of strings"),
         ("[kernel]\nfor = ['npu']", "Did you mean 'kernels'"),
         ("[ops]\nadd = 3", "a list of dtypes or"),
+        ("[ops]\nhost = 'add'", "a list of strings"),
+        ("[gaps]\nadd = ''", "a string that says why"),
+        ("[device]\ntype = 'a'\noptional = ['int8']", "dtypes lacks"),
     ],
 )
 def test_malformed_manifests(text: str, words: str) -> None:

@@ -144,7 +144,7 @@ class Site:
             env={**kept, "PYTHONPATH": path, "COLUMNS": "200", **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout

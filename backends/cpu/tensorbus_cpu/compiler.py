@@ -1,0 +1,340 @@
+"""C source to calls: the system's compiler, a cache on disk, and the threads that run what it made."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tensorbus.backend_api import (
+    DeviceError,
+    DType,
+    c_compiler,
+    keep,
+    kept,
+    numbered,
+    private_folder,
+    threads,
+    write_whole,
+)
+
+from .memory import empty, use_pool
+
+if TYPE_CHECKING:  # the code generator is imported when the first array is large enough
+    from tensorbus.backend_api import Dialect, Launch
+
+_OPTIONS: Final = (
+    "-std=gnu11 -O3 -fPIC -shared -fwrapv -ffp-contract=off -fno-math-errno -fno-trapping-math".split()
+)
+_OWN: Final = ("-march=native", "-mcpu=native", "")
+"""How compilers are told to use all that this processor has; the first that is taken. Never -ffast-math."""
+_LINK: Final = ("-lm", "-pthread")
+_LIGHT, _PIECES, _TILE = 8192, 64, 64
+
+
+class CCompiler:
+    """A C compiler, and the libraries that it has made in this process."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = tuple(command)
+        self.built = 0
+        self._libraries: dict[tuple[str, ...], ctypes.CDLL] = {}
+        self._lock = threading.RLock()
+        self._options = _OPTIONS
+        self.runtime = self._start()
+        from .lowering import dialect
+
+        self.has_half = bool(ctypes.c_int.in_dll(self.runtime, "tb_half").value)
+        self._dialect = dialect(half=self.has_half)
+        self._run = self.runtime.tb_run
+        self._run.argtypes = (ctypes.c_void_p,) * 5
+        self._run.restype = None
+
+    def _start(self) -> ctypes.CDLL:
+        source = c_source("runtime")
+        for option in _OWN[:-1]:
+            self._options = [*_OPTIONS, option]
+            try:
+                return self.library(source)
+            except DeviceError:
+                continue
+        self._options = _OPTIONS
+        return self.library(source)
+
+    def library(self, source: str, *options: str) -> ctypes.CDLL:
+        """Return the shared library of ``source``, made once; ``DeviceError`` shows the source numbered."""
+        key = (source, *options)
+        found = self._libraries.get(key)
+        if found is None:
+            with self._lock:
+                found = self._libraries.get(key)
+                if found is None:
+                    found = self._libraries[key] = self._load(source, options)
+        return found
+
+    def _load(self, source: str, options: Sequence[str]) -> ctypes.CDLL:
+        text = "\0".join((source, *self.command, *self._options, *options, _identity(self.command)))
+        folder = private_folder("cpu", "libraries")
+        path = folder / f"{sha256(text.encode()).hexdigest()}.so" if folder is not None else None
+        if path is not None and kept(path) is not None:
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError:
+                pass  # whole, but not for this system: build it again
+        binary = self._build(source, options)
+        if path is None or not keep(path, binary):
+            path = Path(_scratch()) / f"{self.built}.so"
+            write_whole(path, binary)
+        return ctypes.CDLL(str(path))
+
+    def _build(self, source: str, options: Sequence[str]) -> bytes:
+        self.built += 1
+        with tempfile.TemporaryDirectory(prefix="tensorbus-") as folder:
+            made = Path(folder) / "made.so"
+            written = Path(folder) / "source.c"
+            written.write_text(source)
+            command = [*self.command, *self._options, *options, str(written), "-o", str(made), *_LINK]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            except OSError as error:
+                raise DeviceError(
+                    f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}"
+                ) from error
+            if done.returncode or not made.exists():
+                raise DeviceError(
+                    f"cpu: C code does not compile.\n{shlex.join(command)}\n{done.stderr}\n{numbered(source)}"
+                )
+            return made.read_bytes()
+
+    def call(
+        self,
+        function: Any,
+        addresses: Sequence[int],
+        params: bytes,
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> None:
+        """Run a compiled kernel over ``grid``, ``piece`` by ``piece``, in all threads; Python goes on."""
+        whole = ctypes.c_int64 * 3
+        buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        lengths, pieces = whole(*grid, *(1,) * (3 - len(grid))), whole(*piece, *(1,) * (3 - len(piece)))
+        self._run(ctypes.cast(function, ctypes.c_void_p), buffers, params, lengths, pieces)
+
+    # What the generated kernels need: see ``tensorbus.kernels.from_dialect.Compiler``.
+
+    def dialect(self, index: int) -> Dialect:
+        """Return C as this compiler takes it."""
+        return self._dialect
+
+    def describe(self, index: int) -> str:
+        """Return the device's name."""
+        return "cpu"
+
+    def allocate(self, nbytes: int, index: int) -> Any:
+        """Return an array of bytes."""
+        return empty((nbytes,), "u1")
+
+    def errors(self, index: int) -> Any:
+        """Refuse: kernels that look for bad indices check them first here."""
+        raise DeviceError("cpu: no generated kernel reports errors later")
+
+    def error_code(self, op: str) -> int:
+        """Return 0: see ``errors``."""
+        return 0
+
+    def prepare(
+        self, source: str, launch: Launch, index: int
+    ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        """Return what runs the kernel with this launch's sizes."""
+        from tensorbus.backend_api import Late
+
+        kernel = launch.kernel
+        entry = self.library(source + _entry(launch)).tb_entry
+        codes = [_slot(p.dtype) for p in kernel.params]
+        form = struct.Struct("".join(codes) or "x")
+        fixed = [0 if isinstance(v, Late) else v for v in launch.values]
+        late = [k for k, v in enumerate(launch.values) if isinstance(v, Late)]
+        grid = launch.grid or (1,)
+        piece = pieces(grid, 1 if kernel.solo else _LIGHT, tiled=launch.tiled)
+        params = form.pack(*fixed) if codes else b""
+        call = self.call
+
+        def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
+            given = params
+            if late:
+                filled = list(fixed)
+                for k, value in zip(late, values, strict=True):
+                    filled[k] = value
+                given = form.pack(*filled)
+            call(entry, [0 if b is None else b.ctypes.data for b in buffers], given, grid, piece)
+
+        return run
+
+
+def pieces(grid: Sequence[int], least: int, *, tiled: bool = False) -> tuple[int, ...]:
+    """Return how much of each axis of a grid a thread takes at a time; outer axes are cut first.
+
+    Results never depend on it. ``least``: how many items are worth a thread's while. ``tiled``: squares,
+    where both of two axes should stay in cache.
+    """
+    if tiled:
+        return (min(grid[0], _TILE), min(grid[1], _TILE), *(1,) * (len(grid) - 2))
+    wanted = max(min(_PIECES, prod(grid) // least), 1)
+    piece = list(grid)
+    for axis in reversed(range(len(grid))):
+        cut = min(wanted, grid[axis])
+        piece[axis] = -(-grid[axis] // cut)
+        wanted //= cut
+        if wanted <= 1:
+            break
+    return tuple(piece)
+
+
+def _slot(dtype: DType) -> str:
+    return "d" if dtype.is_floating else "Q" if dtype.kind == "uint" else "q"
+
+
+def _entry(launch: Launch) -> str:
+    """Return the function that takes buffers and parameters as arrays."""
+    field = {"d": "f", "Q": "u", "q": "i"}
+    kernel = launch.kernel
+    given = [f"b[{k}]" for k in range(len(kernel.buffers))]
+    given += [f"p[{k}].{field[_slot(v.dtype)]}" for k, v in enumerate(kernel.params)]
+    return (
+        "typedef union { double f; int64_t i; uint64_t u; } tb_slot;\n"
+        "void tb_entry(void *const *b, const tb_slot *p, const int64_t *range) {\n"
+        f"  {kernel.name}({', '.join(['range', *given])});\n}}\n"
+    )
+
+
+def c_source(name: str) -> str:
+    """Return one of the package's own C sources."""
+    return (Path(__file__).parent / "csource" / f"{name}.c").read_text()
+
+
+@cache
+def _scratch() -> str:
+    """Return a folder for libraries where nothing may be kept."""
+    folder = tempfile.TemporaryDirectory(prefix="tensorbus-cpu-")
+    _kept_alive.append(folder)
+    return folder.name
+
+
+_kept_alive: Final[list[Any]] = []
+
+
+@cache
+def _identity(command: tuple[str, ...]) -> str:
+    """Return what tells compilers and processors apart: a cache may be shared between machines."""
+    found = shutil.which(command[0])
+    stamp = os.stat(found) if found else None
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    own = [next((x for x in lines if x.startswith(key)), "") for key in ("model name", "flags", "Features")]
+    return repr((found, stamp and (stamp.st_size, stamp.st_mtime_ns), platform.machine(), own))
+
+
+def find() -> tuple[str, ...] | None:
+    """Return the command of a C compiler: ``CC``, cc, gcc, clang, or that of the ziglang wheel; else None."""
+    chosen = c_compiler()
+    if chosen is not None:
+        return tuple(shlex.split(chosen))
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if path is not None:
+            return (path,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    return None
+
+
+_MISSING: Final = (
+    "no C compiler: NumPy computes large arrays, on one thread; install one, or pip install ziglang"
+)
+
+
+class Native:
+    """The compiler, once something is large enough to need it; or why there is none."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.threads = threads() or cores()
+        self.found: CCompiler | None = None
+        self._tried = False
+        self._lock = threading.Lock()
+
+    def compiler(self) -> CCompiler | None:
+        """Return the compiler; None where there is none that works."""
+        if not self._tried:
+            with self._lock:
+                if not self._tried:
+                    self.found = self._bring_up()
+                    self._tried = True
+        return self.found
+
+    def _bring_up(self) -> CCompiler | None:
+        command = find() if hasattr(os, "fork") else None
+        if command is None:
+            self.reason = _MISSING
+            return None
+        try:
+            found = CCompiler(command)
+        except DeviceError as error:
+            self.reason = f"no C compiler that works: NumPy computes large arrays, on one thread. {error}"
+            return None
+        use_pool(found.runtime, (physical_memory() or 1 << 32) // 8)
+        found.runtime.tb_set_threads(self.threads)
+        return found
+
+    def describe(self) -> dict[str, object]:
+        """Say what large arrays are computed by, without making it."""
+        command = None if self.reason else find()
+        if command is not None:
+            return {"compiler": shlex.join(command)}
+        return {"compiler": None, "note": self.reason or _MISSING}
+
+    def use_threads(self, count: int) -> None:
+        """Compute with up to ``count`` threads from now on."""
+        self.threads = count
+        if self.found is not None:
+            self.found.runtime.tb_set_threads(count)
+
+    def after_fork(self) -> None:
+        """Make locks anew that another thread of the parent may have held."""
+        self._lock = threading.Lock()
+        if self.found is not None:
+            self.found._lock = threading.RLock()
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def physical_memory() -> int | None:
+    """Return the bytes of the machine's memory."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+NATIVE: Final = Native()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=NATIVE.after_fork)

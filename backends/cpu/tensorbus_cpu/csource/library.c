@@ -1,0 +1,493 @@
+// Kernels that the code generator has no schedule for. What stands before this text says which one is wanted
+// (NAME_...), and its types: T as stored, A as computed with, LOAD(p, i) and STORE(p, i, v).
+// Every kernel takes buffers, parameters and the part of the grid to work on: from range[2 * axis] up to
+// range[2 * axis + 1]. Arrays are packed, of shape (outer, n, inner); the axis of n is the one worked along.
+
+typedef union { double f; int64_t i; uint64_t u; } tb_slot;
+#define KERNEL(name) void name(void *const *b, const tb_slot *p, const int64_t *range)
+#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+enum { LANES = 64, BLOCK = 1024 };
+#define BLOCKS(at, wide) /* pieces of axis 0 of the grid, each of at most BLOCK */ \
+  for (int64_t at = range[0], wide; at < range[1] && (wide = range[1] - at < BLOCK ? range[1] - at : BLOCK); at += BLOCK)
+
+#ifdef NAME_fold  // a reduction of columns: grid (inner, chunks, outer); COMBINE(a, x)
+KERNEL(tb_fold) {
+  const int64_t n = p[0].i, inner = p[1].i, chunk = p[2].i, chunks = p[3].i;
+  EACH(o, range[4], range[5]) EACH(c, range[2], range[3]) BLOCKS(at, wide) {
+    const T *x = (const T *)b[0] + o * n * inner + at;
+    const int64_t stop = (c + 1) * chunk < n ? (c + 1) * chunk : n;
+    A acc[BLOCK];
+    EACH(j, 0, wide) acc[j] = LOAD(x, c * chunk * inner + j);
+    EACH(i, c * chunk + 1, stop) EACH(j, 0, wide) {
+      const A value = LOAD(x, i * inner + j);
+      acc[j] = COMBINE(acc[j], value);
+    }
+    OUT *out = (OUT *)b[1] + (o * chunks + c) * inner + at;
+    EACH(j, 0, wide) STORE(out, j, acc[j]);
+  }
+}
+#endif
+
+#ifdef NAME_best_column  // argmax and argmin of columns: grid (inner, chunks, outer); BEATS(x, best)
+KERNEL(tb_best_column) {
+  const int64_t n = p[0].i, inner = p[1].i, chunk = p[2].i, chunks = p[3].i;
+  EACH(o, range[4], range[5]) EACH(c, range[2], range[3]) BLOCKS(at, wide) {
+    const T *x = (const T *)b[0] + (o * n + c * chunk) * inner + at;
+    const int32_t rows = (int32_t)((c + 1) * chunk < n ? chunk : n - c * chunk);
+    A best[BLOCK];
+    int32_t place[BLOCK];
+    EACH(j, 0, wide) best[j] = LOAD(x, j), place[j] = 0;
+    for (int32_t i = 1; i < rows; ++i) EACH(j, 0, wide) {
+      const A value = LOAD(x, i * inner + j);
+      const int32_t take = BEATS(value, best[j]);
+      best[j] = take ? value : best[j];
+      place[j] = take ? i : place[j];
+    }
+    const int64_t out = (o * chunks + c) * inner + at;
+    T *values = (T *)b[1] + out;
+    EACH(j, 0, wide) STORE(values, j, best[j]), ((int64_t *)b[2])[out + j] = c * chunk + place[j];
+  }
+}
+#endif
+
+#ifdef NAME_best_row  // argmax and argmin along rows: grid (chunks, outer)
+KERNEL(tb_best_row) {
+  const int64_t n = p[0].i, chunk = p[2].i, chunks = p[3].i;
+  EACH(o, range[2], range[3]) EACH(c, range[0], range[1]) {
+    const T *x = (const T *)b[0] + o * n;
+    const int64_t start = c * chunk, stop = start + chunk < n ? start + chunk : n;
+    int64_t block = start, i;
+    A best = LOAD(x, start);
+    for (i = start; i < stop; i += BLOCK) {  // only the block is remembered in which the best stands
+      A lane[LANES], top;
+      const int64_t end = i + BLOCK < stop ? i + BLOCK : stop;
+      int64_t k = i;
+      EACH(u, 0, LANES) lane[u] = best;
+      for (; k + LANES <= end; k += LANES) EACH(u, 0, LANES) {
+        const A value = LOAD(x, k + u);
+        lane[u] = BEATS(value, lane[u]) ? value : lane[u];
+      }
+      for (; k < end; ++k) lane[0] = BEATS(LOAD(x, k), lane[0]) ? LOAD(x, k) : lane[0];
+      top = best;
+      EACH(u, 0, LANES) top = BEATS(lane[u], top) ? lane[u] : top;
+      if (BEATS(top, best)) best = top, block = i;
+    }
+    while (!(LOAD(x, block) == best || (best != best && LOAD(x, block) != LOAD(x, block)))) ++block;
+    T *values = b[1];
+    STORE(values, o * chunks + c, best);
+    ((int64_t *)b[2])[o * chunks + c] = block;
+  }
+}
+#endif
+
+#ifdef NAME_scan_column  // running sums down columns: grid (inner, outer)
+KERNEL(tb_scan_column) {
+  const int64_t n = p[0].i, inner = p[1].i;
+  EACH(o, range[2], range[3]) BLOCKS(at, wide) {
+    const T *restrict x = (const T *)b[0] + o * n * inner + at;
+    OUT *restrict out = (OUT *)b[1] + o * n * inner + at;
+    A acc[BLOCK];
+    EACH(j, 0, wide) acc[j] = 0;
+    EACH(i, 0, n) EACH(j, 0, wide) {
+      acc[j] += LOAD(x, i * inner + j);
+      STORE(out, i * inner + j, acc[j]);
+    }
+  }
+}
+#endif
+
+#if defined NAME_softmax || defined NAME_log_softmax || defined NAME_standardize  // grid (rows)
+static inline A gather_lanes(const A *lane) {
+  A total = 0;
+  EACH(u, 0, LANES) total += lane[u];
+  return total;
+}
+
+static inline A largest(const T *x, int64_t n) {
+  A lane[LANES], top = x[0];
+  int64_t k = 0;
+  EACH(u, 0, LANES) lane[u] = top;
+  for (; k + LANES <= n; k += LANES) EACH(u, 0, LANES) {
+    const A value = x[k + u];
+    lane[u] = lane[u] != lane[u] || lane[u] > value ? lane[u] : value;
+  }
+  for (; k < n; ++k) lane[0] = lane[0] != lane[0] || lane[0] > x[k] ? lane[0] : x[k];
+  EACH(u, 0, LANES) top = top != top || top > lane[u] ? top : lane[u];
+  return top;
+}
+
+// The sum over a row of `value`, an expression of k; long sums are cut into lanes, so they stay accurate.
+#define SUM(total, n, value) \
+  A total; \
+  { \
+    A lane[LANES] = {0}; \
+    int64_t i = 0; \
+    for (; i + LANES <= (n); i += LANES) for (int64_t u = 0; u < LANES; ++u) { const int64_t k = i + u; lane[u] += (value); } \
+    for (int64_t k = i; k < (n); ++k) lane[k - i] += (value); \
+    total = gather_lanes(lane); \
+  }
+#endif
+
+#ifdef NAME_softmax
+KERNEL(tb_softmax) {
+  const int64_t n = p[0].i;
+  EACH(row, range[0], range[1]) {
+    const T *restrict x = (const T *)b[0] + row * n;
+    T *restrict out = (T *)b[1] + row * n;
+    const A top = largest(x, n);
+    EACH(k, 0, n) out[k] = EXP(x[k] - top);
+    SUM(total, n, out[k])
+    EACH(k, 0, n) out[k] = out[k] / total;
+  }
+}
+#endif
+
+#ifdef NAME_log_softmax
+KERNEL(tb_log_softmax) {
+  const int64_t n = p[0].i;
+  EACH(row, range[0], range[1]) {
+    const T *restrict x = (const T *)b[0] + row * n;
+    T *restrict out = (T *)b[1] + row * n;
+    const A top = largest(x, n);
+    EACH(k, 0, n) out[k] = EXP(x[k] - top);
+    SUM(total, n, out[k])
+    const A shift = LOG(total);
+    EACH(k, 0, n) out[k] = (x[k] - top) - shift;
+  }
+}
+#endif
+
+#ifdef NAME_standardize
+KERNEL(tb_standardize) {
+  const int64_t n = p[0].i;
+  EACH(row, range[0], range[1]) {
+    const T *restrict x = (const T *)b[0] + row * n;
+    T *restrict out = (T *)b[1] + row * n;
+    SUM(total, n, x[k])
+    const A mean = total / n;
+    SUM(squares, n, (x[k] - mean) * (x[k] - mean))
+    const A scale = 1 / SQRT(squares / n + (A)p[1].f);
+    EACH(k, 0, n) out[k] = (x[k] - mean) * scale;
+  }
+}
+#endif
+
+#if defined NAME_gather || defined NAME_scatter
+// K indices are arrays of int64 from b[3] on. Parameters: columns of their common shape, places in a chunk,
+// places, bits of a row that do not tell its owner, owners, width of a row; the rows that every `per` rows of the
+// common shape and each of its columns skip by themselves; from 9 on, for each index: the length of its axis, the
+// rows that a step along it skips, and its strides down and along the common shape. Those below 0 count from the
+// end where WRAP is set.
+typedef struct {
+  int64_t columns, chunk, places, shift, owners, width, per, down, along;
+  struct { const int64_t *at; int64_t length, skips, down, along; } index[K];
+} tb_indices;
+
+static inline tb_indices indices_of(void *const *b, const tb_slot *p) {  // a copy: what is stored may alias p
+  tb_indices q = {p[0].i, p[1].i, p[2].i, p[3].i, p[4].i, p[5].i, p[6].i, p[7].i, p[8].i};
+  for (int k = 0; k < K; ++k) {
+    const tb_slot *own = p + 9 + 4 * k;
+    q.index[k].at = b[3 + k], q.index[k].length = own[0].i, q.index[k].skips = own[1].i;
+    q.index[k].down = own[2].i, q.index[k].along = own[3].i;
+  }
+  return q;
+}
+
+static inline int64_t index_of(tb_indices q, int k, int64_t i, int64_t j) {
+  const int64_t value = q.index[k].at[i * q.index[k].down + j * q.index[k].along];
+#ifdef WRAP
+  return value < 0 ? value + q.index[k].length : value;
+#else
+  return value;
+#endif
+}
+
+static inline int64_t row_of(tb_indices q, int64_t i, int64_t j) {
+  int64_t row = i / q.per * q.down + j * q.along;
+  for (int k = 0; k < K; ++k) row += index_of(q, k, i, j) * q.index[k].skips;
+  return row;
+}
+
+static inline bool inside(tb_indices q, int64_t i, int64_t j, int64_t *error) {
+  bool all = true;
+  for (int k = 0; k < K; ++k) all &= (uint64_t)index_of(q, k, i, j) < (uint64_t)q.index[k].length;
+  if (all) return true;
+  int64_t none = 0;  // one of several is told
+  if (__atomic_compare_exchange_n(error, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    for (int k = 0; k < K; ++k) {
+      const int64_t value = index_of(q, k, i, j);
+      if ((uint64_t)value >= (uint64_t)q.index[k].length) error[1] = k, error[2] = value;
+    }
+  return false;
+}
+
+// The places of chunk c as t, with their row i and column j in the common shape.
+#define PLACES(q, c) \
+  for (int64_t t = (c) * q.chunk, i = t / q.columns, j = t % q.columns, stop_ = t + q.chunk < q.places ? t + q.chunk : q.places; \
+       t < stop_; ++i, j = 0) \
+    for (const int64_t end_ = q.columns - j < stop_ - t ? t + q.columns - j : stop_; t < end_; ++t, ++j)
+#endif
+
+#ifdef NAME_gather  // grid (columns, rows) of the indices; b: x, out, error, indices; a row is so many bytes wide
+#define MOVE(bytes) \
+  EACH(j, range[0], range[1]) \
+    if (inside(q, i, j, b[2])) memcpy(out + j * (bytes), x + row_of(q, i, j) * (bytes), bytes)
+KERNEL(tb_gather) {
+  const tb_indices q = indices_of(b, p);
+  const char *restrict x = b[0];
+  EACH(i, range[2], range[3]) {
+    char *restrict out = (char *)b[1] + i * q.columns * q.width;
+    switch (q.width) {
+      case 1: MOVE(1); break;
+      case 2: MOVE(2); break;
+      case 4: MOVE(4); break;
+      case 8: MOVE(8); break;
+      case 16: MOVE(16); break;
+      default: MOVE(q.width);
+    }
+  }
+}
+#endif
+
+// Scatter, always in the order of places. Chunks of places whose destinations are apart are done side by side;
+// otherwise each chunk deals its entries out to the owners of ranges of rows, and these are served side by side.
+#ifdef NAME_scatter
+#ifdef NARROW  // rows of one element: an entry carries it
+typedef struct { uint32_t to; T value; } tb_entry;
+#else
+typedef struct { int64_t to, from; } tb_entry;
+#endif
+
+static inline void put(T *restrict out, const T *restrict values, int64_t n) {
+  EACH(k, 0, n) STORE(out, k, COMBINE(LOAD(out, k), LOAD(values, k)));
+}
+
+KERNEL(tb_survey) {  // grid (chunks); b: least and largest row of each chunk, entries of each owner, error, indices
+  const tb_indices q = indices_of(b, p);
+  EACH(c, range[0], range[1]) {
+    int64_t low = INT64_MAX, high = -1, *counts = (int64_t *)b[1] + c * q.owners;
+    PLACES(q, c) if (inside(q, i, j, b[2])) {
+      const int64_t row = row_of(q, i, j);
+      low = row < low ? row : low;
+      high = row > high ? row : high;
+      ++counts[row >> q.shift];
+    }
+    ((int64_t *)b[0])[2 * c] = low, ((int64_t *)b[0])[2 * c + 1] = high;
+  }
+}
+
+KERNEL(tb_direct) {  // grid (chunks); b: out, values, none, indices
+  const tb_indices q = indices_of(b, p);
+  T *out = b[0];
+  const T *values = b[1];
+  EACH(c, range[0], range[1]) {
+    if (q.width == 1) PLACES(q, c) put(out + row_of(q, i, j), values + t, 1);
+    else PLACES(q, c) put(out + row_of(q, i, j) * q.width, values + t * q.width, q.width);
+  }
+}
+
+KERNEL(tb_deal) {  // grid (chunks); b: entries, values, where those of a chunk for an owner start, indices
+  const tb_indices q = indices_of(b, p);
+  tb_entry *entries = b[0];
+  EACH(c, range[0], range[1]) {
+    int64_t *next = (int64_t *)b[2] + c * q.owners;
+    PLACES(q, c) {
+      const int64_t row = row_of(q, i, j);
+#ifdef NARROW
+      entries[next[row >> q.shift]++] = (tb_entry){(uint32_t)row, ((const T *)b[1])[t]};
+#else
+      entries[next[row >> q.shift]++] = (tb_entry){row, t};
+#endif
+    }
+  }
+}
+
+KERNEL(tb_serve) {  // grid (owners); b: out, values, where each owner's entries end, entries
+  const int64_t *ends = b[2], width = p[5].i;
+  T *out = b[0];
+  EACH(o, range[0], range[1]) EACH(e, o ? ends[o - 1] : 0, ends[o]) {
+    const tb_entry entry = ((const tb_entry *)b[3])[e];
+#ifdef NARROW
+    (void)width;
+    put(out + entry.to, &entry.value, 1);
+#else
+    put(out + entry.to * width, (const T *)b[1] + entry.from * width, width);
+#endif
+  }
+}
+#endif
+
+#ifdef NAME_merge  // grid (parts): two sorted runs of p[0] and p[1] elements from b[0] on into b[1]; NaN comes last
+#define AHEAD(x, y) ((x) < (y) || ((y) != (y) && (x) == (x)))
+KERNEL(tb_merge) {
+  const int64_t n = p[0].i, m = p[1].i, parts = p[2].i;
+  const T *left = b[0], *right = left + n;
+  EACH(c, range[0], range[1]) {
+    int64_t at = (n + m) * c / parts, stop = (n + m) * (c + 1) / parts;
+    int64_t low = at > m ? at - m : 0, high = at < n ? at : n;
+    while (low < high) {  // how many of the first `at` elements come from the left run
+      const int64_t i = (low + high) / 2;
+      if (AHEAD(right[at - i - 1], left[i])) high = i;
+      else low = i + 1;
+    }
+    const T *x = left + low, *y = right + at - low, *const x_end = left + n, *const y_end = right + m;
+    T *out = (T *)b[1] + at, *const end = (T *)b[1] + stop;
+    while (out < end && x < x_end && y < y_end) {
+      const bool second = AHEAD(*y, *x);
+      *out++ = second ? *y : *x;
+      y += second, x += !second;
+    }
+    while (out < end) *out++ = x < x_end ? *x++ : *y++;
+  }
+}
+#endif
+
+#ifdef NAME_overlap  // grid (images): windows added up where they lie; b: x, out. Parameters, for 3 axes each: the
+// length of out, the number of windows, their size, stride and dilation, the strides of x over windows and within
+// one; then the stride of x over images.
+KERNEL(tb_overlap) {
+  int64_t space[3], count[3], size[3], stride[3], dilation[3], over[3], within[3];
+  int64_t *const all[] = {space, count, size, stride, dilation, over, within};
+  for (int k = 0; k < 7; ++k) EACH(a, 0, 3) all[k][a] = p[3 * k + a].i;
+  const int64_t area = space[0] * space[1] * space[2];
+  EACH(image, range[0], range[1]) {
+    const T *x = (const T *)b[0] + image * p[21].i;
+    T *out = (T *)b[1] + image * area;
+    EACH(k, 0, area) out[k] = 0;
+    EACH(c0, 0, size[0]) EACH(c1, 0, size[1]) EACH(c2, 0, size[2])
+      EACH(i0, 0, count[0]) EACH(i1, 0, count[1]) {
+        const int64_t row = (i0 * stride[0] + c0 * dilation[0]) * space[1] + i1 * stride[1] + c1 * dilation[1];
+        T *restrict to = out + row * space[2] + c2 * dilation[2];
+        const T *restrict from = x + c0 * within[0] + c1 * within[1] + c2 * within[2] + i0 * over[0] + i1 * over[1];
+        if (stride[2] == 1 && over[2] == 1) EACH(i2, 0, count[2]) to[i2] += from[i2];
+        else EACH(i2, 0, count[2]) to[i2 * stride[2]] += from[i2 * over[2]];
+      }
+  }
+}
+#endif
+
+#ifdef NAME_product  // grid (tiles of columns, matrices): out = x y, or with WINDOWS the convolution of images y by x
+// b: strips of x, y, out. Parameters: m, n, k, the strides of x (rows, columns, matrices), y and out (out: rows,
+// matrices), the number of matrices x that take turns; with WINDOWS: channels, height and width of an image, those of the kernel, columns of
+// windows, stride, padding and dilation of both axes.
+enum { BYTES = __BIGGEST_ALIGNMENT__ < 16 ? 16 : __BIGGEST_ALIGNMENT__, VECTOR = BYTES / sizeof(T), TALL = 6, WIDE = 2 * VECTOR };
+enum { DEEP = 256, TILE = 192 };
+typedef T tb_vector __attribute__((vector_size(BYTES)));
+
+static inline void corner(int64_t k, const T *a, const T *y, T sums[TALL][WIDE]) {
+  tb_vector acc[TALL][2];
+  _Pragma("GCC unroll 8") for (int i = 0; i < TALL; ++i) acc[i][0] = acc[i][1] = (tb_vector){0};
+  for (; k > 0; --k, a += TALL, y += WIDE) {
+    const tb_vector left = *(const tb_vector *)y, right = *(const tb_vector *)(y + VECTOR);
+    _Pragma("GCC unroll 8") for (int i = 0; i < TALL; ++i) acc[i][0] += a[i] * left, acc[i][1] += a[i] * right;
+  }
+  memcpy(sums, acc, sizeof(acc));
+}
+
+#ifdef WINDOWS
+// Write row k of the matrix of windows, columns from `at` on, into `line`.
+static inline void window_row(const T *image, const tb_slot *w, int64_t k, int64_t at, int64_t count, T *line) {
+  const int64_t high = w[1].i, wide = w[2].i, kernel_high = w[3].i, kernel_wide = w[4].i, columns = w[5].i;
+  const int64_t channel = k / (kernel_high * kernel_wide), dy = k / kernel_wide % kernel_high, dx = k % kernel_wide;
+  const int64_t step = w[7].i, first = dx * w[11].i - w[9].i;
+  while (count > 0) {
+    const int64_t row = at / columns, column = at % columns, run = count < columns - column ? count : columns - column;
+    const int64_t y = row * w[6].i - w[8].i + dy * w[10].i;
+    const T *from = image + (channel * high + y) * wide;
+    int64_t j = 0;
+    if (y >= 0 && y < high) {
+      for (; j < run && (column + j) * step + first < 0; ++j) line[j] = 0;
+      int64_t stop = (wide - first + step - 1) / step - column;
+      stop = stop < run ? stop : run;
+      if (step == 1 && stop > j) memcpy(line + j, from + column + j + first, (stop - j) * sizeof(T)), j = stop;
+      for (; j < stop; ++j) line[j] = from[(column + j) * step + first];
+    }
+    for (; j < run; ++j) line[j] = 0;
+    line += run, at += run, count -= run;
+  }
+}
+#endif
+
+#ifdef WINDOWS
+// Small images with short rows are padded first; `place` is where the windows of a tile's columns start in them.
+enum { SMALL = 1 << 14, SHORT = 24 };
+
+static inline bool pad_image(const T *image, const tb_slot *w, int64_t at, int64_t count, T *padded, int32_t *place) {
+  const int64_t high = w[1].i, wide = w[2].i, all_high = high + 2 * w[8].i, all_wide = wide + 2 * w[9].i, columns = w[5].i;
+  if (columns >= SHORT || w[0].i * all_high * all_wide > SMALL) return false;
+  memset(padded, 0, w[0].i * all_high * all_wide * sizeof(T));
+  EACH(row, 0, w[0].i * high) {
+    T *to = padded + (row / high * all_high + row % high + w[8].i) * all_wide + w[9].i;
+    EACH(k, 0, wide) to[k] = image[row * wide + k];
+  }
+  EACH(j, 0, count) place[j] = (int32_t)((at + j) / columns * w[6].i * all_wide + (at + j) % columns * w[7].i);
+  return true;
+}
+#endif
+
+KERNEL(tb_strips) {  // grid (strips, matrices); b: x, out: TALL rows side by side, the last ones filled up with zeros
+  const int64_t m = p[0].i, depth = p[2].i, count = (m + TALL - 1) / TALL;
+  EACH(matrix, range[2], range[3]) EACH(i, range[0], range[1]) {
+    const T *x = (const T *)b[0] + matrix * p[5].i;
+    T *to = (T *)b[1] + (matrix * count + i) * depth * TALL;
+    EACH(k, 0, depth) EACH(u, 0, TALL)
+      to[k * TALL + u] = i * TALL + u < m ? x[(i * TALL + u) * p[3].i + k * p[4].i] : 0;
+  }
+}
+
+KERNEL(tb_product) {
+  const int64_t m = p[0].i, n = p[1].i, depth = p[2].i, strips = (m + TALL - 1) / TALL;
+  T panel[TILE * DEEP] __attribute__((aligned(64))), line[TILE];
+#ifdef WINDOWS
+  const tb_slot *w = p + 12;
+  T padded[SMALL];
+  int32_t place[TILE];
+  const int64_t all_high = w[1].i + 2 * w[8].i, all_wide = w[2].i + 2 * w[9].i, area = w[3].i * w[4].i;
+#endif
+  EACH(matrix, range[2], range[3]) EACH(tile, range[0], range[1]) {
+    const int64_t at = tile * TILE, count = n - at < TILE ? n - at : TILE;
+    const T *x = (const T *)b[0] + matrix % p[11].i * strips * TALL * depth, *y = (const T *)b[1] + matrix * p[8].i;
+    T *out = (T *)b[2] + matrix * p[10].i + at;
+#ifdef WINDOWS
+    const bool is_padded = pad_image(y, w, at, count, padded, place);
+#endif
+    for (int64_t k0 = 0; k0 < depth; k0 += DEEP) {
+      const int64_t deep = depth - k0 < DEEP ? depth - k0 : DEEP;
+      EACH(k, 0, deep) {
+#ifdef WINDOWS
+        if (is_padded) {
+          const int64_t own = k0 + k, row = own / area * all_high + own / w[4].i % w[3].i * w[10].i;
+          const T *first = padded + row * all_wide + own % w[4].i * w[11].i;
+          EACH(j, 0, count) line[j] = first[place[j]];
+        } else {
+          window_row(y, w, k0 + k, at, count, line);
+        }
+        const T *from = line;
+        const int64_t step = 1;
+#else
+        const T *from = y + (k0 + k) * p[6].i + at * p[7].i;
+        const int64_t step = p[7].i;
+#endif
+        for (int64_t j = 0; j < count; j += WIDE) {
+          T *to = panel + j * DEEP + k * WIDE;
+          if (step == 1 && count - j >= WIDE) memcpy(to, from + j, WIDE * sizeof(T));
+          else EACH(u, 0, WIDE) to[u] = j + u < count ? from[(j + u) * step] : 0;
+        }
+      }
+      for (int64_t i = 0; i < m; i += TALL) {
+        const int64_t rows = m - i < TALL ? m - i : TALL;
+        for (int64_t j = 0; j < count; j += WIDE) {
+          T sums[TALL][WIDE] __attribute__((aligned(64)));
+          corner(deep, x + (i * depth + k0 * TALL), panel + j * DEEP, sums);
+          const int64_t columns = count - j < WIDE ? count - j : WIDE;
+          EACH(u, 0, rows) {
+            T *to = out + (i + u) * p[9].i + j;
+            if (k0) EACH(v, 0, columns) to[v] += sums[u][v];
+            else EACH(v, 0, columns) to[v] = sums[u][v];
+          }
+        }
+      }
+    }
+  }
+}
+#endif

@@ -1,0 +1,495 @@
+"""What runs above a size: kernels generated from the dialect, and those of ``csource/library.c``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from math import prod
+from struct import pack
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
+
+from .compiler import NATIVE, CCompiler, c_source, pieces
+from .memory import DTYPES, NAMES, empty, run
+
+LIGHT: Final = 1 << 17
+COSTLY: Final = 1 << 15
+"""From how many elements on C is faster than NumPy: for ops bound by memory, and for others."""
+_ARRAY: Final = np.ndarray
+_COVERED: Final = frozenset(d for d in DTYPES if d.itemsize > 1 or not d.is_floating) - {
+    dtypes.complex64,
+    dtypes.complex128,
+}
+_NARROW: Final = (dtypes.float16, dtypes.bfloat16)
+_LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
+"""Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
+_NAN_MAX, _NAN_MIN = (f"((a) != (a) || (a) {sign} (x) ? (a) : (x))" for sign in "><")
+_COMBINE: Final = {
+    "sum": "((a) + (x))", "add": "((a) + (x))", "prod": "((a) * (x))", "multiply": "((a) * (x))",
+    "max": _NAN_MAX, "min": _NAN_MIN, "set": "(x)",
+}  # fmt: skip
+_BEATS: Final = "((x) {} (best) || ((x) != (x) && (best) == (best)))"
+
+
+def _combining(op: str) -> str:
+    return f"COMBINE(a, x) {_COMBINE[op]}"
+
+
+def is_covered(call: Call) -> bool:
+    """Return whether C has all dtypes of a call."""
+    return _COVERED.issuperset((*call.dtypes, call.out_dtype))
+
+
+@cache
+def _generated() -> dict[str, Any]:
+    from tensorbus.backend_api import from_dialect
+
+    compiler = NATIVE.compiler()
+    return {} if compiler is None else dict(from_dialect(compiler))
+
+
+class Compiled:
+    """A call's generated kernel, made when it is first needed, or ``otherwise`` where it cannot serve."""
+
+    def __init__(self, call: Call, otherwise: Callable[..., Any]) -> None:
+        self.call = call
+        self.otherwise = otherwise
+        self._run: Callable[..., Any] | None = None
+
+    def __call__(self, *values: Any) -> Any:
+        """Run it."""
+        if self._run is None:
+            kernel: Any = _generated().get(self.call.op)
+            covered = kernel is not None and (not _narrow(self.call) or _compiler().has_half)
+            self._run = kernel.prepare(self.call) if covered else self.otherwise
+        assert self._run is not None
+        given = [_strided(x) if type(x) is _ARRAY else x for x in values]
+        if self._run is self.otherwise or None in given:
+            return self.otherwise(*values)
+        out = self._run(*given)
+        return np.ndarray(out.shape, DTYPES[out.dtype], out.buffer)
+
+
+def _strided(x: Any) -> StridedArray | None:
+    """Return the array as generated kernels take it; None where its elements do not lie on their grid."""
+    size = x.itemsize
+    if not x.flags.aligned or any(s % size for s in x.strides):
+        return None
+    return StridedArray(x, x.shape, tuple([s // size for s in x.strides]), 0, NAMES[x.dtype])
+
+
+def _narrow(call: Call) -> bool:
+    return dtypes.float16 in (*call.dtypes, call.out_dtype)
+
+
+def _compiler() -> CCompiler:
+    found = NATIVE.compiler()
+    assert found is not None
+    return found
+
+
+def packed(x: Any) -> Any:
+    """Return the array in C order: itself, or a copy."""
+    return x if x.flags.c_contiguous and x.flags.aligned else copied(x)
+
+
+def copied(x: Any) -> Any:
+    """Return a copy in C order, made by all threads where it is large."""
+    d = NAMES[x.dtype]
+    call = Call(
+        op="cast", dtypes=(d,), shapes=None, attrs={"dtype": d}, out_dtype=d, out_shape=None, index=0
+    )  # fmt: skip
+    if x.size < LIGHT or not is_covered(call):
+        return run(x.copy, "C")
+    return Compiled(call, lambda x: run(x.copy, "C"))(x)
+
+
+class Routine:
+    """Functions of ``library.c``, compiled for given types."""
+
+    def __init__(
+        self, name: str, given: DType, out: DType, *macros: str, options: tuple[str, ...] = ()
+    ) -> None:
+        compiler = _compiler()
+        dialect = compiler.dialect(0)
+        wide = dtypes.float32 if out in _NARROW else out
+        rule, own, kept = dialect.types[given], dialect.types[wide], dialect.types[out]
+        lines = [
+            dialect.prologue, f"#define NAME_{name}", f"#define T {rule.storage}",
+            f"#define A {own.register}",
+            f"#define OUT {kept.storage}", f"#define LOAD(p, i) {_macro(rule.load)}",
+            f"#define STORE(p, i, v) {_macro(kept.store)}",
+            *(f"#define {macro}" for macro in macros),
+        ]  # fmt: skip
+        self._library = compiler.library("\n".join([*lines, c_source("library")]), *options)
+        self._call = compiler.call
+
+    def run(
+        self,
+        name: str,
+        arrays: Sequence[Any],
+        params: Sequence[int | float],
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> None:
+        """Call a function with the arrays' memory."""
+        given = b"".join([pack("d" if type(v) is float else "q", v) for v in params])
+        addresses = [0 if x is None else x.ctypes.data for x in arrays]
+        self._call(getattr(self._library, f"tb_{name}"), addresses, given, grid, piece)
+
+
+def _macro(template: str) -> str:
+    return template.format(p="(p)", i="(i)", v="(v)")
+
+
+routine: Final = cache(Routine)
+
+
+def block_of(x: Any, axes: Sequence[int]) -> tuple[Any, tuple[int, int, int], tuple[int, ...]] | None:
+    """Return ``x`` with its axes in the order of memory, its lengths as (outer, n, inner) and the order.
+
+    ``n`` are the elements along ``axes``. None where the array is not packed, or they are not side by side.
+    """
+    order = (
+        tuple(sorted(range(x.ndim), key=lambda k: -x.strides[k]))
+        if not x.flags.c_contiguous
+        else tuple(range(x.ndim))
+    )
+    if not axes:
+        return None
+    y = x.transpose(order)
+    at = sorted(order.index(a) for a in axes)
+    if not (y.flags.c_contiguous and y.flags.aligned) or at != list(range(at[0], at[-1] + 1)):
+        return None
+    return y, (prod(y.shape[: at[0]]), prod(y.shape[k] for k in at), prod(y.shape[at[-1] + 1 :])), order
+
+
+def _kept(x: Any, axes: Sequence[int], order: Sequence[int], out: Any, keepdims: bool) -> Any:
+    """Return a result over the kept axes, in the order of memory, as the op's shape asks."""
+    left = [k for k in order if k not in axes]
+    out = out.reshape([x.shape[k] for k in left]).transpose([left.index(k) for k in sorted(left)])
+    return np.expand_dims(out, tuple(axes)) if keepdims else out
+
+
+def _cut(n: int, width: int, outer: int) -> tuple[int, int, int]:
+    """Return the columns that a thread takes, the rows of a chunk and the number of chunks."""
+    piece = min(_BLOCK, width)
+    parts = -(-width // piece) * outer
+    chunks = max(min(-(-4 * _WANTED // parts), n // 64), -(-n // _DEEP), 1)
+    if parts * chunks < _WANTED:  # few rows: whole ones would leave threads idle
+        piece = min(max(-(-width * outer * chunks // _WANTED), _LEAST), piece)
+    chunk = -(-n // chunks)
+    return piece, chunk, -(-n // chunk)
+
+
+def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a sum, product, maximum or minimum."""
+    given, out_dtype = call.dtypes[0], call.out_dtype
+    axes, keepdims = call.attrs["axis"], call.attrs["keepdims"]
+    along_rows = Compiled(call, otherwise)
+
+    def large(x: Any) -> Any:
+        found = block_of(x, axes) if NATIVE.compiler() else None
+        if found is None or found[1][2] < 16 or (_narrow(call) and not _compiler().has_half):
+            return along_rows(x)
+        y, (outer, n, inner), order = found
+        piece, chunk, chunks = _cut(n, inner, outer)
+        acc = dtypes.float32 if out_dtype in _NARROW else out_dtype
+        parts = empty((outer, chunks, inner), DTYPES[acc if chunks > 1 else out_dtype])
+        grid, pieces_ = (inner, chunks, outer), (piece, 1, 1)
+        made = routine("fold", given, NAMES[parts.dtype], _combining(call.op))
+        made.run("fold", (y, parts), (n, inner, chunk, chunks), grid, pieces_)
+        out = parts
+        if chunks > 1:
+            out = empty((outer, 1, inner), DTYPES[out_dtype])
+            made = routine("fold", acc, out_dtype, _combining(call.op))
+            made.run("fold", (parts, out), (chunks, inner, chunks, 1), (inner, 1, outer), pieces_)
+        return _kept(x, axes, order, out, keepdims)
+
+    return large
+
+
+def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of an argmax or argmin."""
+    given, (axis,), keepdims = call.dtypes[0], call.attrs["axis"], call.attrs["keepdims"]
+    beats = "BEATS(x, best) " + _BEATS.format(">" if call.op == "argmax" else "<")
+    choose = np.argmax if call.op == "argmax" else np.argmin
+
+    def large(x: Any) -> Any:
+        found = block_of(x, (axis,)) if _serves(call) else None
+        if found is None or found[1][1] >= 1 << 31:
+            return otherwise(x)
+        y, (outer, n, inner), order = found
+        grid: tuple[int, ...]
+        piece: tuple[int, ...]
+        if inner == 1:
+            chunks = max(min(-(-_WANTED // outer), n // _DEEP), 1)
+            name, grid, piece = "best_row", (chunks, outer), (1, max(outer // 64, 1))
+        elif inner >= 16:
+            columns, _, chunks = _cut(n, inner, outer)
+            name, grid, piece = "best_column", (inner, chunks, outer), (columns, 1, 1)
+        else:
+            return otherwise(x)
+        chunk = -(-n // chunks)
+        chunks = -(-n // chunk)
+        grid = tuple(chunks if k == int(inner > 1) else g for k, g in enumerate(grid))
+        values, places = (empty((outer, chunks, inner), d) for d in (x.dtype, np.int64))
+        routine(name, given, given, beats).run(
+            name, (y, values, places), (n, inner, chunk, chunks), grid, piece
+        )
+        if chunks > 1:
+            places = np.take_along_axis(places, choose(values, axis=1, keepdims=True), axis=1)
+        return _kept(x, (axis,), order, places, keepdims)
+
+    return large
+
+
+def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a running sum."""
+    axis = call.attrs["axis"]
+    along_rows = Compiled(call, otherwise)
+
+    def large(x: Any) -> Any:
+        found = block_of(x, (axis,)) if _serves(call) and x.flags.c_contiguous else None
+        if found is None or found[1][0] * found[1][2] < 256 or found[1][2] < 16:
+            return along_rows(x)
+        _, (outer, n, inner), _ = found
+        out = empty(x.shape, DTYPES[call.out_dtype])
+        piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
+        made = routine("scan_column", call.dtypes[0], call.out_dtype)
+        made.run("scan_column", (x, out), (n, inner), (inner, outer), (piece, 1))
+        return out
+
+    return large
+
+
+def _serves(call: Call) -> bool:
+    compiler = NATIVE.compiler()
+    return compiler is not None and (compiler.has_half or not _narrow(call))
+
+
+def rows(call: Call) -> Callable[..., Any]:
+    """Return the kernel of a softmax, its logarithm, or a standardization, each row in one go."""
+    given, shape = call.dtypes[0], call.shapes
+    assert shape is not None
+    rank = call.attrs.get("rank", 1)
+    n = prod(shape[0][len(shape[0]) - rank :])
+    count = prod(shape[0]) // n
+    params = (n, call.attrs.get("eps", 0.0))
+    suffix = "f" if given is dtypes.float32 else ""
+    functions = [f"{name.upper()} {name}{suffix}" for name in ("exp", "log", "sqrt")]
+    piece = (max(count // 64, 1),)
+
+    def large(x: Any) -> Any:
+        out = empty(x.shape, x.dtype)
+        routine(call.op, given, given, *functions).run(call.op, (packed(x), out), params, (count,), piece)
+        return out
+
+    return large
+
+
+def takes_rows(call: Call) -> bool | str:
+    """Say whether ``rows`` serves a call: many long enough rows, along the last axes."""
+    assert call.shapes is not None
+    (shape,) = call.shapes
+    rank = call.attrs.get("rank", 1)
+    if call.dtypes[0] not in (dtypes.float32, dtypes.float64):
+        return "float32 and float64 only"
+    if "axis" in call.attrs and call.attrs["axis"] != len(shape) - 1:
+        return "the last axis only"
+    n = prod(shape[len(shape) - rank :])
+    if prod(shape) < COSTLY or n < 16 or prod(shape) // n < _WANTED:
+        return f"{_WANTED} rows of 16 elements and {COSTLY} in all at least"
+    return True if NATIVE.compiler() is not None else NATIVE.reason
+
+
+def takes_places(call: Call) -> bool | str:
+    """Say whether ``scatter`` serves a call that puts values along an axis."""
+    assert call.shapes is not None
+    if not is_covered(call) or call.dtypes[0] is dtypes.bool_:
+        return f"not in {call.dtypes[0]}"
+    if prod(call.shapes[-1]) < LIGHT:
+        return f"{LIGHT} values at least"
+    return True if _serves(call) else NATIVE.reason or "the compiler has no float16"
+
+
+class Places:
+    """Index arrays over their common shape as ``library.c`` takes them: two axes, each with one stride."""
+
+    def __init__(self, x_shape: Sequence[int], indices: Sequence[Any], axis: int | None = None) -> None:
+        """Take one index for each of the first axes, or one for ``axis``, the others staying in place."""
+        shape, depth = indices[0].shape, len(indices)
+        last = axis is None or axis == len(shape) - 1
+        split = len(shape) - 1 if last or axis is None else axis + 1
+        self.lead, self.columns = prod(shape[:split]), prod(shape[split:])
+        self.count = self.lead * self.columns
+        self.arrays = [_flat(index, (self.lead, self.columns)) for index in indices]
+        self.steps = [1, 0, 0]
+        if axis is None:
+            self.lengths = list(x_shape[:depth])
+            self.skips = [prod(x_shape[k + 1 : depth]) for k in range(depth)]
+        else:
+            inner = prod(x_shape[axis + 1 :])
+            self.lengths, self.skips = [x_shape[axis]], [inner]
+            self.steps = [1 if last else shape[axis], x_shape[axis] * inner, int(not last)]
+
+    def params(self, width: int, chunk: int = 0, shift: int = 0, owners: int = 0) -> list[int]:
+        """Return the parameters."""
+        found = [self.columns, chunk, self.count, shift, owners, width, *self.steps]
+        for index, length, skip in zip(self.arrays, self.lengths, self.skips, strict=True):
+            found += [length, skip, *(s // 8 for s in index.strides)]
+        return found
+
+    def check(self, op: str, error: Any, axis: int | None = None) -> None:
+        """Raise the error that a kernel reported: gathers were handed indices counted from the front."""
+        if error[0]:
+            at, value = int(error[1]), int(error[2])
+            length = self.lengths[at]
+            wrong = value if value >= length else value - length
+            place = at if axis is None else axis
+            raise IndexingError(f"{op}: index {wrong} is out of range for axis {place} of length {length}.")
+
+
+def _flat(index: Any, shape: tuple[int, int]) -> Any:
+    index = np.asarray(index, np.int64)
+    try:
+        return index.reshape(shape, copy=False)
+    except ValueError:
+        return packed(index).reshape(shape)
+
+
+def gather(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a gather or of taking along an axis: rows copied as bytes."""
+    axis = call.attrs.get("axis")
+
+    def large(x: Any, *indices: Any) -> Any:
+        if NATIVE.compiler() is None or 0 in x.shape:
+            return otherwise(x, *indices)
+        places = Places(x.shape, indices, axis)
+        rest = x.shape[len(indices) :] if axis is None else ()
+        width = prod(rest) * x.itemsize
+        out, error = empty((*indices[0].shape, *rest), x.dtype), np.zeros(3, np.int64)
+        grid = (places.columns, places.lead)
+        made = routine("gather", dtypes.uint8, dtypes.uint8, f"K {len(indices)}", *_wrap(axis))
+        piece = pieces(grid, max(32768 // width, 1))
+        made.run("gather", (packed(x), out, error, *places.arrays), places.params(width), grid, piece)
+        places.check(call.op, error, axis)
+        return out
+
+    return large
+
+
+def _wrap(axis: int | None) -> list[str]:
+    return [] if axis is None else ["WRAP"]
+
+
+def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a scatter or of putting along an axis: in the order of indices on any threads."""
+    mode, given, axis = call.attrs["mode"], call.dtypes[0], call.attrs.get("axis")
+
+    def large(x: Any, *rest: Any) -> Any:
+        value, indices = (rest[0], rest[1:]) if axis is None else (rest[1], rest[:1])
+        if not _serves(call) or given is dtypes.bool_ or 0 in x.shape:
+            return otherwise(x, *rest)
+        places = Places(x.shape, indices, axis)
+        rows = prod(x.shape[: len(indices)]) if axis is None else x.size
+        width = x.size // rows
+        chunk = max(-(-places.count // 256), 65536 // width, 1)
+        chunk = -(-chunk // places.columns) * places.columns if places.columns <= chunk else chunk
+        chunks = -(-places.count // chunk)
+        shift = max((rows - 1).bit_length() - 8, 0)
+        owners = (rows - 1 >> shift) + 1
+        params = places.params(width, chunk, shift, owners)
+        narrow = ["NARROW"] if width == 1 and rows < 1 << 32 else []
+        macros = (f"K {len(indices)}", _combining(mode), *narrow, *_wrap(axis))
+        made = routine("scatter", given, given, *macros)
+        ranges, counts = np.empty((chunks, 2), np.int64), np.zeros((chunks, owners), np.int64)
+        error, value = np.zeros(3, np.int64), packed(value)
+        made.run("survey", (ranges, counts, error, *places.arrays), params, (chunks,), (1,))
+        places.check(call.op, error, axis)
+        out = copied(x)
+        if (ranges[1:, 0] > ranges[:-1, 1]).all():
+            made.run("direct", (out, value, None, *places.arrays), params, (chunks,), (1,))
+            return out
+        ends = counts.T.ravel().cumsum()
+        starts = np.ascontiguousarray((ends - counts.T.ravel()).reshape(owners, chunks).T)
+        entries = empty((places.count, 8 if narrow and x.itemsize <= 4 else 16), np.uint8)
+        made.run("deal", (entries, value, starts, *places.arrays), params, (chunks,), (1,))
+        made.run("serve", (out, value, ends[chunks - 1 :: chunks].copy(), entries), params, (owners,), (1,))
+        return out
+
+    return large
+
+
+def sort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a sort: rows, or runs of one long row, by NumPy in all threads, merged in C."""
+    axis, descending = call.attrs["axis"], call.attrs["descending"]
+
+    def large(x: Any) -> Any:
+        if NATIVE.compiler() is None:
+            return otherwise(x)
+        out = copied(np.moveaxis(x, axis, -1))
+        lines = out.reshape(-1, out.shape[-1])
+        if len(lines) >= NATIVE.threads:
+            in_threads(lambda part: part.sort(axis=-1), np.array_split(lines, 4 * NATIVE.threads))
+        else:
+            for line in lines:
+                line[:] = _merged(line, call.dtypes[0])
+        out = out[..., ::-1] if descending else out
+        return np.moveaxis(out, -1, axis)
+
+    return large
+
+
+def _merged(line: Any, dtype: DType) -> Any:
+    """Return one long row sorted."""
+    runs = np.array_split(line, max(1 << (NATIVE.threads - 1).bit_length(), 1))
+    in_threads(lambda run: run.sort(), runs)
+    source, target = line, empty(line.shape, line.dtype)
+    made = routine("merge", dtype, dtype)
+    lengths = [len(run) for run in runs]
+    while len(lengths) > 1:
+        start = 0
+        for n, m in zip(lengths[::2], lengths[1::2], strict=True):
+            ends = slice(start, start + n + m)
+            made.run("merge", (source[ends], target[ends]), (n, m, 64), (64,), (1,))
+            start += n + m
+        lengths = [n + m for n, m in zip(lengths[::2], lengths[1::2], strict=True)]
+        source, target = target, source
+    return source
+
+
+def argsort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of an argsort: rows in all threads, by what runs one."""
+    axis = call.attrs["axis"]
+
+    def large(x: Any) -> Any:
+        if x.ndim < 2:
+            return otherwise(x)
+        other = max((k for k in range(x.ndim) if k != axis), key=lambda k: x.shape[k])
+        out = empty(x.shape, np.int64)
+        places = np.array_split(np.arange(x.shape[other]), 4 * NATIVE.threads)
+        before = (slice(None),) * other
+
+        def fill(part: Any) -> None:
+            if len(part):
+                at = (*before, slice(part[0], part[-1] + 1))
+                out[at] = otherwise(x[at])
+
+        in_threads(fill, places)
+        return out
+
+    return large
+
+
+def in_threads(function: Callable[[Any], object], parts: Sequence[Any]) -> None:
+    """Call a function that leaves Python to others, on every part, in as many threads as the device has."""
+    if NATIVE.threads == 1:
+        for part in parts:
+            function(part)
+        return
+    with ThreadPoolExecutor(NATIVE.threads) as pool:
+        list(pool.map(function, parts))

@@ -1,0 +1,110 @@
+"""C as data: the dialect that the cpu's compiled kernels are written in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import dtypes as dt
+
+
+def _integer(dtype: dt.DType, suffix: str = "") -> TypeRule:
+    name = f"{dtype.name}_t"
+    return TypeRule(storage=name, register=name, unsigned=f"uint{8 * dtype.itemsize}_t", suffix=suffix)
+
+
+BOOL: Final = TypeRule(
+    storage="uint8_t", register="bool", unsigned="uint8_t", load="({p}[{i}] != 0)", store="{p}[{i}] = ({v})"
+)
+TYPES: Final[dict[dt.DType, TypeRule]] = {
+    dt.bool_: BOOL,
+    **{d: _integer(d) for d in (dt.int8, dt.int16, dt.int32)},
+    dt.int64: _integer(dt.int64, "LL"),
+    **{d: _integer(d, "u") for d in (dt.uint8, dt.uint16, dt.uint32)},
+    dt.uint64: _integer(dt.uint64, "ULL"),
+    dt.bfloat16: TypeRule(
+        storage="uint16_t", register="float", unsigned="uint32_t", math="f", suffix="f",
+        load="tb_from_bits((uint32_t){p}[{i}] << 16)", store="{p}[{i}] = tb_bfloat({v})",
+        rounded="tb_from_bits((uint32_t)tb_bfloat({0}) << 16)",
+    ),
+    dt.float32: TypeRule(storage="float", register="float", unsigned="uint32_t", math="f", suffix="f"),
+    dt.float64: TypeRule(storage="double", register="double", unsigned="uint64_t"),
+}  # fmt: skip
+# Halves are stored as 16 bits, computed in float and rounded after each op: the same result everywhere.
+HALF: Final = TypeRule(
+    storage="_Float16", register="float", unsigned="uint32_t", math="f", suffix="f",
+    load="(float){p}[{i}]", store="{p}[{i}] = (_Float16)({v})", rounded="(float)(_Float16)({0})",
+)  # fmt: skip
+_MATH: Final = {
+    (2, 22): ("sin cos exp log", "pow"),
+    (2, 35): (
+        "tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p log2 log10 erf",
+        "atan2",
+    ),
+}
+"""What glibc has for vectors of numbers, by its version: of one operand, of two."""
+
+
+def prologue() -> str:
+    """Return what stands before every kernel.
+
+    The declarations let compilers use vector functions (at most 4 units off in the last place) without the
+    options that would give up infinities, NaN or the sign of zero.
+    """
+    lines = [
+        "#include <math.h>", "#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>",
+        "#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC_PREREQ)",
+    ]  # fmt: skip
+    simd = '__attribute__((simd("notinbranch")))'
+    for (major, minor), (unary, binary) in _MATH.items():
+        lines.append(f"#if __GLIBC_PREREQ({major}, {minor})")
+        for suffix, kind in (("f", "float"), ("", "double")):
+            lines += [f"{simd} {kind} {name}{suffix}({kind});" for name in unary.split()]
+            lines += [f"{simd} {kind} {name}{suffix}({kind}, {kind});" for name in binary.split()]
+        lines.append("#endif")
+    return "\n".join([*lines, "#endif", _BFLOAT])
+
+
+_BFLOAT: Final = """\
+static inline float tb_from_bits(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
+static inline uint32_t tb_bits(float x) { uint32_t bits; memcpy(&bits, &x, 4); return bits; }
+static inline uint16_t tb_bfloat(float x) {
+  const uint32_t bits = tb_bits(x);
+  return x != x ? (uint16_t)((bits >> 16) | 64u) : (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}"""
+# Rounding to odd first makes the second rounding, to 16 bits, exact.
+_NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
+static inline float tb_narrow(double x) {{
+  const float near = (float)x;
+  const uint32_t bits = tb_bits(near);
+  const uint32_t cut = fabs((double)near) > fabs(x) ? bits - 1 : bits;
+  return isinf(x) || isnan(x) || (double)near == x ? near : tb_from_bits(cut | 1u);
+}}""")  # fmt: skip
+_TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
+static inline {T} tb_{S}_from_{F}({R} x) {{
+  const {R} end = ({R})(({U})1 << ({W} - 1));
+  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
+}}""")  # fmt: skip
+_TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
+static inline {T} tb_{S}_from_{F}({R} x) {{
+  const {R} end = 2 * ({R})(({U})1 << ({W} - 1));
+  return !(x > 0) ? 0 : x >= end ? ({T})~({U})0 : ({T})x;
+}}""")  # fmt: skip
+
+
+def dialect(half: bool) -> Dialect:
+    """Return C for this processor; ``half``: whether its compiler has 16-bit floats."""
+    return Dialect(
+        name="C",
+        types={**TYPES, **({dt.float16: HALF} if half else {})},
+        index=TypeRule(storage="int64_t", register="int64_t", unsigned="uint64_t"),
+        expressions=EXPRESSIONS,
+        casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
+        kernel="static inline void {name}(const int64_t *tb_range, {arguments})",
+        solo="static inline void {name}(const int64_t *tb_range, {arguments})",
+        buffer="{const}{T} *restrict {name}",
+        bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
+        prologue=prologue(),
+        narrow=_NARROW,
+        target=Target(groups=64, items=64, lanes=64, solo_rows=True),
+    )

@@ -1,0 +1,240 @@
+"""Matrix products through BLAS, for dtypes too that it does not know, and what convolutions need."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import Call, DType, dtypes
+
+from .compiler import NATIVE
+from .large import COSTLY, Compiled, copied, packed, routine
+from .memory import DTYPES, NAMES, empty, run
+
+_FLOATS: Final = (dtypes.float32, dtypes.float64)
+_SMALL: Final = 1 << 14
+_TILE: Final = 192
+"""Columns that ``library.c`` multiplies at a time: a multiple of two vectors of any processor."""
+_MANY: Final = 8
+_LARGE: Final = 1 << 27
+"""From how many matrices on, and up to how many multiplications in each, ``library.c`` multiplies stacks."""
+_TALL: Final = 6
+"""Rows that it multiplies at a time."""
+_FUSED: Final = ("-ffp-contract=fast",)
+"""Products round once for each multiplication and addition, as those of every BLAS do."""
+_EXACT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
+"""By bytes of an integer: the float that its products add up in without rounding, and how many of them."""
+
+
+def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the product of 16-bit floats: in float32, rounded once."""
+    own = call.dtypes[0]
+    widen, back = _cast(own, dtypes.float32), _cast(dtypes.float32, own)
+    return lambda x, y: back(run(np.matmul, widen(x), widen(y)))
+
+
+def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the product of integers of 8 or 16 bits, which wraps: exact sums in floats, piece by piece.
+
+    Signed and unsigned products are the same bits.
+    """
+    own = DTYPES[call.dtypes[0]]
+    wide, most = _EXACT[own.itemsize]
+    signed = np.dtype(f"i{own.itemsize}")
+    widen = _cast(_INTEGERS[own.itemsize], dtypes.float32 if wide is np.float32 else dtypes.float64)
+
+    def multiply(x: Any, y: Any) -> Any:
+        length = x.shape[-1]
+        if x.size + y.size < _SMALL or not length:
+            return otherwise(x, y)
+        a, b = widen(x.view(signed)), widen(y.view(signed))
+        total: Any = None
+        for start in range(0, length, most):
+            part = run(np.matmul, a[..., start : start + most], b[..., start : start + most, :])
+            part = run(part.astype, np.int64 if wide is np.float64 else np.int32)
+            total = part if total is None else run(np.add, total, part, total)
+        return run(total.astype, own)
+
+    return multiply
+
+
+_INTEGERS: Final = {1: dtypes.int8, 2: dtypes.int16}
+
+
+def matmul(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the product's kernel: BLAS, after widening where it does not know the dtype."""
+    if call.dtypes[0] in (dtypes.float16, dtypes.bfloat16):
+        return narrow(call, otherwise)
+    if call.dtypes[0].is_integer and call.dtypes[0].itemsize <= 2:
+        return whole(call, otherwise)
+    return stacked(call, otherwise) if call.dtypes[0] in _FLOATS else otherwise
+
+
+def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the product of many matrices, side by side: BLAS takes one at a time, with all threads."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    shapes, out_shape = call.shapes, call.out_shape
+    (m, depth), n = shapes[0][-2:], shapes[1][-1]
+    count = prod(out_shape[:-2])
+    lead = prod(shapes[0][:-2])
+    if count < _MANY or count != prod(shapes[1][:-2]) or lead not in (1, count):
+        return otherwise
+    if not count * m * n * depth >= _SMALL or m * n * depth > _LARGE:
+        return otherwise
+    grid = (-(-n // _TILE), count)
+
+    def multiply(x: Any, y: Any) -> Any:
+        if NATIVE.compiler() is None:
+            return otherwise(x, y)
+        try:
+            a, b = x.reshape((lead, m, depth), copy=False), y.reshape((count, depth, n), copy=False)
+        except ValueError:
+            return otherwise(x, y)
+        out, size = empty(out_shape, x.dtype), x.itemsize
+        (down, along), (each, high, wide) = (s // size for s in a.strides[1:]), (s // size for s in b.strides)
+        params = [m, n, depth, down, along, a.strides[0] // size, high, wide, each, n, m * n, lead]
+        _multiply(a, b, out, params, grid)
+        return out
+
+    return multiply
+
+
+def convolve(call: Call) -> Callable[..., Any]:
+    """Return the kernel of a convolution over one or two axes: windows go straight into panels."""
+    stride, padding, dilation, groups = (
+        call.attrs[key] for key in ("stride", "padding", "dilation", "groups")
+    )
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, w_shape), out_shape = call.shapes, call.out_shape
+    rank = len(stride)
+
+    def two(lengths: Sequence[int], fill: int) -> list[int]:
+        return [fill] * (2 - rank) + list(lengths)
+
+    high, wide = two(x_shape[2:], 1)
+    places, depth, rows = prod(call.out_shape[2:]), prod(w_shape[1:]), w_shape[0] // groups
+    image = w_shape[1] * high * wide
+    windows = [w_shape[1], high, wide, *two(w_shape[2:], 1), call.out_shape[-1]]
+    windows += [*two(stride, 1), *two(padding, 0), *two(dilation, 1)]
+    params = [
+        rows,
+        places,
+        depth,
+        depth,
+        1,
+        rows * depth,
+        0,
+        0,
+        image,
+        places,
+        rows * places,
+        groups,
+        *windows,
+    ]
+    grid = (-(-places // _TILE), x_shape[0] * groups)
+
+    def run_it(x: Any, weight: Any) -> Any:
+        out = empty(out_shape, x.dtype)
+        _multiply(packed(weight), packed(x), out, params, grid, "WINDOWS")
+        return out
+
+    return run_it
+
+
+def _multiply(x: Any, y: Any, out: Any, params: Sequence[int], grid: tuple[int, int], *macros: str) -> None:
+    d = NAMES[x.dtype]
+    made = routine("product", d, d, *macros, options=_FUSED)
+    m, depth, matrices = params[0], params[2], params[11]
+    strips = empty((matrices, -(-m // _TALL), depth, _TALL), x.dtype)
+    made.run("strips", (x, strips), params, (strips.shape[1], matrices), (8, 1))
+    made.run("product", (strips, y, out), params, grid, (1, 1))
+
+
+def takes_windows(call: Call) -> bool | str:
+    """Say whether ``convolve`` serves a call."""
+    assert call.out_shape is not None
+    if call.dtypes[0] not in _FLOATS:
+        return "float32 and float64 only"
+    if len(call.attrs["stride"]) > 2 or 0 in call.out_shape:
+        return "one or two axes, and no empty result, only"
+    return True if NATIVE.compiler() is not None else NATIVE.reason
+
+
+def _cast(source: DType, target: DType) -> Callable[[Any], Any]:
+    native = DTYPES[target]
+    call = Call(
+        op="cast",
+        dtypes=(source,),
+        shapes=None,
+        attrs={"dtype": target},
+        out_dtype=target,
+        out_shape=None,
+        index=0,
+    )
+    large = Compiled(call, lambda x: run(x.astype, native))
+    return lambda x: large(x) if x.size >= COSTLY and NATIVE.compiler() else run(x.astype, native)
+
+
+def reshape(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a large reshape, which copies in all threads where it must."""
+    shape = call.attrs["shape"]
+
+    def move(x: Any) -> Any:
+        try:
+            return x.reshape(shape, copy=False)
+        except ValueError:
+            return copied(x).reshape(shape)
+
+    return move
+
+
+def overlap(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a large fold: images side by side."""
+    shape, stride, dilation = (call.attrs[key] for key in ("shape", "stride", "dilation"))
+    rank = len(shape)
+
+    def three(lengths: Sequence[int], fill: int) -> list[int]:
+        return [fill] * (3 - rank) + list(lengths)
+
+    def add(x: Any) -> Any:
+        lead = x.shape[: -2 * rank]
+        if rank > 3 or NATIVE.compiler() is None or 0 in x.shape:
+            return otherwise(x)
+        try:
+            images = x.reshape((prod(lead), *x.shape[len(lead) :]), copy=False)
+        except ValueError:
+            images = copied(x).reshape((prod(lead), *x.shape[len(lead) :]))
+        steps = [s // x.itemsize for s in images.strides]
+        params = [
+            *three(shape, 1), *three(images.shape[1 : 1 + rank], 1), *three(images.shape[1 + rank :], 1),
+            *three(stride, 1), *three(dilation, 1), *three(steps[1 : 1 + rank], 0),
+            *three(steps[1 + rank :], 0), steps[0],
+        ]  # fmt: skip
+        out = empty((*lead, *shape), x.dtype)
+        routine("overlap", call.dtypes[0], call.dtypes[0]).run(
+            "overlap", (images, out), params, (len(images),), (1,)
+        )
+        return out
+
+    return add
+
+
+@cache
+def _blas() -> Any:
+    """Return what sets the threads of the BLAS in NumPy's wheel; None for another BLAS."""
+    for path in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
+        return getattr(ctypes.CDLL(str(path)), "scipy_openblas_set_num_threads64_", None)
+    return None
+
+
+def use_blas_threads(count: int) -> None:
+    """Make BLAS use ``count`` threads, where it can be told."""
+    if _blas() is not None:
+        _blas()(count)

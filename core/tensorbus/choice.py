@@ -1,0 +1,171 @@
+"""Which kernel serves a call: what plugins registered for the op, best first, each with a verdict.
+
+Precedence is a partial order that kernels declare (``before``, ``after``); where it says nothing the kernels
+of the device's own backend come first, then others by the name of their plugin, never by loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .device import Device
+from .dtypes import DType
+from .errors import PluginError, UnsupportedOpError
+from .plugins import backend, opened
+from .preference import preferred
+from .runtime import Call, Kernel
+
+Offer = tuple[str, Kernel]
+"""A kernel and the plugin that it belongs to."""
+
+
+class KernelSource(Protocol):
+    """Where the kernels of a device type come from: its plugins, or a capture that records instead."""
+
+    def candidates(self, op: str) -> Sequence[Offer]:
+        """Return the kernels for ``op``, those of the device's own backend first."""
+        ...
+
+    def dtypes(self, index: int) -> frozenset[DType] | None:
+        """Return what the unit computes in; None for everything."""
+        ...
+
+
+class _Plugins:
+    """The kernels that plugins registered for one device type."""
+
+    def __init__(self, device_type: str) -> None:
+        self._backend = backend(device_type)
+        own, *others = [(owner, dict(kernels)) for owner, kernels in self._backend.kernels] or [("", {})]
+        self._tables = [own, *sorted(others, key=lambda table: table[0])]
+        self._properties: dict[int, frozenset[DType]] = {}
+
+    def candidates(self, op: str) -> Sequence[Offer]:
+        found = []
+        for owner, kernels in self._tables:
+            entry = kernels.get(op)
+            if entry is not None:
+                kernel = entry if isinstance(entry, Kernel) else Kernel(name="default", function=entry)
+                found.append((owner, kernel))
+        return found
+
+    def dtypes(self, index: int) -> frozenset[DType] | None:
+        if index not in self._properties:
+            self._properties[index] = self._backend.properties(index).dtypes
+        return self._properties[index]
+
+
+# Each use is one operation on a dict, which Python makes whole: no lock, as `forget` also runs in forked
+# children, where a lock that another thread held would never be released.
+_sources: dict[str, KernelSource] = {}
+_fixed: dict[str, KernelSource] = {}
+
+
+def add_source(device_type: str, source: KernelSource) -> None:
+    """Serve a device type that is no plugin: the type of values being captured."""
+    _fixed[device_type] = source
+
+
+def is_fixed(device_type: str) -> bool:
+    """Return whether a device type is served by ``add_source``."""
+    return device_type in _fixed
+
+
+def forget() -> None:
+    """Forget every kernel table: plugins came or went."""
+    _sources.clear()
+
+
+def source(device_type: str) -> KernelSource:
+    """Return where the kernels of a device type come from, bringing the device up if need be."""
+    found = _sources.get(device_type) or _fixed.get(device_type)
+    if found is None:
+        found = _sources.setdefault(device_type, _Plugins(device_type))
+    return found
+
+
+def is_served(device_type: str, op: str) -> bool:
+    """Return whether a device type that is in use has a kernel for ``op``."""
+    return device_type in opened() and bool(source(device_type).candidates(op))
+
+
+def _names(owner: str, kernel: Kernel) -> tuple[str, str]:
+    """Return how a kernel may be named: alone, and with its distribution."""
+    return kernel.name, f"{owner.split()[0]}:{kernel.name}"
+
+
+def order(op: str, found: Sequence[Offer]) -> list[Offer]:
+    """Return kernels best first.
+
+    ``before`` and ``after`` name kernels (``"flash"``), one distribution's (``"npu-fast:flash"``), or all
+    (``"*"``).
+    Raises ``PluginError`` naming the plugins where the declared order contradicts itself.
+    """
+
+    def meant(names: Sequence[str]) -> set[int]:
+        return {
+            k for k, (owner, kernel) in enumerate(found)
+            if {"*", *_names(owner, kernel)} & {*names}
+        }  # fmt: skip
+
+    ahead = [meant(kernel.after) - {k} for k, (_, kernel) in enumerate(found)]
+    for k, (_, kernel) in enumerate(found):
+        for later in meant(kernel.before) - {k}:
+            ahead[later].add(k)
+    pending, done = list(range(len(found))), list[int]()
+    while pending:
+        free = next((k for k in pending if ahead[k] <= set(done)), None)
+        if free is None:
+            claims = " and ".join(f"{found[k][1].name!r} of {found[k][0]!r}" for k in pending)
+            raise PluginError(f"{op}: kernels {claims} each claim to come before the other; drop one claim.")
+        pending.remove(free)
+        done.append(free)
+    return [found[k] for k in done]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether one kernel can serve a call: ``reason`` is None where it can."""
+
+    owner: str
+    kernel: Kernel
+    reason: str | None
+
+
+def judge(op: str, call: Call, device: Device) -> list[Verdict]:
+    """Return every kernel of ``op`` on ``device``, best first, each with its verdict on ``call``."""
+    offers = order(op, source(device.type).candidates(op))
+    return [Verdict(owner=owner, kernel=kernel, reason=_refusal(kernel, call)) for owner, kernel in offers]
+
+
+def _refusal(kernel: Kernel, call: Call) -> str | None:
+    if kernel.dtypes is not None and not kernel.dtypes.issuperset(call.dtypes):
+        return f"takes only {', '.join(sorted(d.name for d in kernel.dtypes))}"
+    answer = True if kernel.supports is None else kernel.supports(call)
+    return None if answer is True else str(answer or "does not support this call")
+
+
+def choose(op: str, verdicts: Sequence[Verdict], device: Device) -> Verdict | None:
+    """Return the kernel that runs: the one that is preferred here, else the first that can; None without one.
+
+    Raises ``UnsupportedOpError`` where the preferred kernel is not there or cannot serve the call.
+    """
+    name = preferred(op)
+    if name is None:
+        return next((v for v in verdicts if v.reason is None), None)
+    named = [v for v in verdicts if name in _names(v.owner, v.kernel)]
+    if not named:
+        known = ", ".join(repr(v.kernel.name) for v in verdicts) or "none"
+        raise UnsupportedOpError(f"{op}: {device.type} has no kernel {name!r} for it; it has {known}.")
+    chosen = named[0]
+    if len(named) > 1:
+        owners = " and ".join(_names(v.owner, v.kernel)[1] for v in named)
+        raise UnsupportedOpError(f"{op}: several kernels are called {name!r}; choose one of {owners}.")
+    if chosen.reason is not None:
+        raise UnsupportedOpError(
+            f"{op}: kernel {name!r} of {chosen.owner}, which prefer_kernel asks for, cannot serve this call"
+            f" on {device}: {chosen.reason}."
+        )
+    return chosen

@@ -1,0 +1,41 @@
+"""``tensorbus conformance``: finds the kit, which is a package of its own, and hands over."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from ..errors import TensorbusError
+
+PACKAGE: Final = "tensorbus-conformance"
+
+
+def run(
+    devices: Sequence[str], ops: str, dtypes: str, checks: str, report: Path | None, quick: bool, jobs: int
+) -> int:
+    """Run the kit; return the exit code. Exits with 2 where it is not installed."""
+    try:
+        kit = importlib.import_module("tensorbus_conformance.command")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "tensorbus_conformance":
+            raise
+        typer.echo(f"The conformance kit is not installed: pip install {PACKAGE}", err=True)
+        raise typer.Exit(2) from None
+    names = ([name for name in given.split(",") if name] for given in (ops, dtypes, checks))
+    path = None if report is None else str(report)
+    return int(kit.conformance(devices, *names, path=path, quick=quick, jobs=jobs))
+
+
+@contextmanager
+def problems() -> Iterator[None]:
+    """Print what was wrong with the question, and exit with 2."""
+    try:
+        yield
+    except (TensorbusError, ValueError) as error:
+        typer.echo(f"tensorbus: {error}", err=True)
+        raise typer.Exit(2) from None

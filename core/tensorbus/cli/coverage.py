@@ -1,0 +1,170 @@
+"""``tensorbus coverage``: which ops a device has kernels for: a table, its manifest, a matrix of devices.
+
+The table of one device comes from what is registered. The matrix of all devices comes from their manifests,
+so that it is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from .. import plugins
+from ..coverage import EXCHANGE, Coverage, survey
+from ..device import device as parse_device
+from ..discovery import manifest_path
+from ..dtypes import ALL
+from ..errors import TensorbusError
+from ..manifest import Manifest
+from ..ops import lazy
+from ..ops.op import Op, table
+
+_STYLES: Final = {"native": "green", "decomposed": "cyan", "host": "yellow", "missing": "red"}
+_WIDTH: Final = 110
+_SECTION: Final = re.compile(
+    r"(?:^#[^\n]*`tensorbus coverage[^\n]*\n)?^\[ops\]\n.*?(?=^\[|\Z)", re.DOTALL | re.MULTILINE
+)
+
+
+def of(spec: str, own: bool = False) -> Coverage:
+    """Survey a device, or what its ``own`` package supplies. Raises ``DeviceError`` where it is not there."""
+    return survey(parse_device(spec), own=own)
+
+
+def as_dict(found: Coverage) -> dict[str, Any]:
+    """Return a survey in a form for JSON."""
+    routes = {op: {d.name: r for d, r in row.items()} for op, row in found.routes.items()}
+    return {"device": str(found.device), "dtypes": [d.name for d in found.dtypes], "ops": routes}
+
+
+def render(found: Coverage) -> Table:
+    """Return the table for people: a row for each op, a column for each way with the dtypes that take it."""
+    shown = Table(title=str(found.device), title_justify="left", show_edge=False, pad_edge=False)
+    shown.add_column("op", no_wrap=True)
+    for way, style in _STYLES.items():
+        shown.add_column(way, style=style)
+    for op, row in found.routes.items():
+        names = {way: [d.name for d in row if row[d] == way] for way in _STYLES}
+        shown.add_row(op, *("all" if row and len(n) == len(row) else " ".join(n) for n in names.values()))
+    return shown
+
+
+def section(found: Coverage) -> str:
+    """Return the ``[ops]`` table of the manifest: core's ops that have kernels; through the host first."""
+    own = [op for op in sorted(found.routes) if table.owner(op) == "tensorbus"]
+    lines = [f"# Written by `tensorbus coverage --device {found.device.type} --write`.", "[ops]"]
+    host = [op for op in own if found.on_host(op)]
+    if host:
+        lines += _listed("host", host)
+    native = {op: found.native(op) for op in own}
+    whole = [op for op in own if native[op] and len(native[op]) == len(found.routes[op])]
+    if whole:
+        lines += _listed("native", whole)
+    for op in own:
+        if native[op] and op not in whole:
+            lines += _listed(op, [d.name for d in native[op]])
+    return "\n".join(lines) + "\n"
+
+
+def _listed(key: str, names: Sequence[str]) -> list[str]:
+    flat = f"{key} = [{', '.join(map(_quoted, names))}]"
+    if len(flat) <= _WIDTH:
+        return [flat]
+    lines, row = [f"{key} = ["], ""
+    for name in map(_quoted, names):
+        if len(row) + len(name) + 6 > _WIDTH:
+            lines.append(f"    {row.rstrip()}")
+            row = ""
+        row += f"{name}, "
+    return [*lines, f"    {row.rstrip()}", "]"]
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def path(device_type: str) -> Path:
+    """Return where the manifest of an installed device lies."""
+    extension = plugins.backend(device_type).extension
+    return Path(manifest_path(extension.module_name, extension.owner))
+
+
+def replaced(text: str, new: str) -> str:
+    """Return the text of a manifest with ``new`` in the place of its ``[ops]`` table, or behind it all."""
+    if _SECTION.search(text):
+        return _SECTION.sub(lambda _: new, text).rstrip() + "\n"
+    return f"{text.rstrip()}\n\n{new}"
+
+
+def write(found: Coverage) -> Path:
+    """Write the ``[ops]`` table of the device's manifest; return its path."""
+    file = path(found.device.type)
+    file.write_text(replaced(file.read_text(encoding="utf-8"), section(found)), encoding="utf-8")
+    return file
+
+
+def manifests() -> list[Manifest]:
+    """Return the manifests of all installed device types that can be read."""
+    found = []
+    for status in plugins.status():
+        if status.kind == "device" and status.state != "conflict":
+            module = status.entry_point.partition(":")[0]
+            with suppress(TensorbusError):
+                found.append(Manifest.read(manifest_path(module, status.dist), status.dist))
+    return sorted(found, key=lambda m: str(m.type))
+
+
+def markdown(devices: Sequence[Manifest]) -> str:
+    """Return the matrix of ops and devices, as their manifests have it."""
+    from ..version import __version__
+
+    lazy.load_all()
+    covered = [m for m in devices if m.ops]
+    others = [str(m.type) for m in devices if not m.ops]
+    lines = [
+        "# Coverage", "",
+        f"What each device of tensorbus {__version__} has kernels for, from the manifests. Written by"
+        " `tensorbus coverage --all --markdown`; do not edit.", "",
+        "- **kernel**: the device's own kernel, in every dtype that op and device have, or in those named",
+        "- decomposed: into other ops, on the device; also in the dtypes that a kernel does not name",
+        "- host: copied to the host, computed there, copied back",
+        "- gap: not there, for the reason in the manifest", "",
+    ]  # fmt: skip
+    if others:
+        lines += [f"Without kernels in this release: {', '.join(others)}.", ""]
+    for family in dict.fromkeys(op.family for op in _own()):
+        lines += [
+            f"## {family.capitalize()}",
+            "",
+            "| op | " + " | ".join(str(m.type) for m in covered) + " |",
+        ]
+        lines.append("|" + " --- |" * (len(covered) + 1))
+        for op in _own():
+            if op.family == family:
+                lines.append("| " + " | ".join([f"`{op.name}`", *(_cell(op, m) for m in covered)]) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _own() -> Iterator[Op[...]]:
+    return (op for op in table if table.owner(op.name) == "tensorbus" and op.family != EXCHANGE)
+
+
+def _cell(op: Op[...], manifest: Manifest) -> str:
+    native = manifest.ops.get(op.name)
+    if not any(d.name in manifest.dtypes for d in op.dtypes):
+        return "no dtype in common"
+    if op.name in manifest.gaps:
+        return f"gap: {manifest.gaps[op.name]}"
+    if native is not None:
+        return "**kernel**" if native == "all" else f"**kernel**: {_names(native)}"
+    return "host" if op.name in manifest.host_ops else "decomposed"
+
+
+def _names(dtypes: Sequence[str]) -> str:
+    return ", ".join(d.name for d in ALL if d.name in dtypes)

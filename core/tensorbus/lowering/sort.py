@@ -1,0 +1,170 @@
+"""The schedules of sort and argsort: by rank where rows are short, else by radix, eight bits a pass.
+
+Both are stable. Elements are compared as unsigned keys in which NaN is the largest and -0.0 is 0.0; of a
+descending order the keys are inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ..dtypes import DType, bool_, float64, int64, uint8, uint16, uint32, uint64
+from . import index as ix
+from .builder import Builder, literal
+from .distribute import Read, Source, Target, digit, distribute, packed_rows
+from .index import ONE, ZERO
+from .ir import INDEX, Apply, Assign, Cast, Expr, Load, Select
+from .job import Job, Steps, spread
+
+SHORT = 48
+
+
+def key_dtype(dtype: DType) -> DType:
+    """Return the dtype of the keys: narrow floats are compared as float32."""
+    if dtype.is_floating:
+        return uint64 if dtype is float64 else uint32
+    return {1: uint8, 2: uint16, 4: uint32, 8: uint64}[dtype.itemsize]
+
+
+def key(b: Builder, value: Expr, descending: bool) -> Expr:
+    """Return the key of a value: of two values the one with the smaller key comes first."""
+    d = value.dtype
+    k = key_dtype(d)
+    ones = literal(-1, k)
+    if d.is_floating:
+        plain = b.let(Apply("add", (value, literal(0.0, d)), d), "plain")
+        bits = b.let(Apply("bits", (plain,), k), "bits")
+        top = literal(1 << (8 * k.itemsize - 1), k)
+        negative = Apply("greater_equal", (bits, top), bool_)
+        turned = Select(
+            negative, Apply("bitwise_invert", (bits,), k), Apply("bitwise_xor", (bits, top), k), k
+        )
+        made: Expr = Select(Apply("isnan", (plain,), bool_), ones, turned, k)
+    else:
+        made = Cast(value, k) if d is not k else value
+        if d.kind == "int":
+            made = Apply("bitwise_xor", (made, literal(1 << (8 * k.itemsize - 1), k)), k)
+    return b.let(Apply("bitwise_invert", (made,), k) if descending else made, "key")
+
+
+def lower_sort(job: Job, steps: Steps) -> None:
+    """Append the launches of a ``sort`` or ``argsort``."""
+    shape = job.root.spec.shape
+    if 0 in shape:
+        return
+    if shape[job.root.attrs["axis"]] <= SHORT:
+        _by_rank(job, steps)
+    else:
+        _by_radix(job, steps)
+
+
+def _by_rank(job: Job, steps: Steps) -> None:
+    """Let each element count those that come before it in its row."""
+    root, operand = job.root, job.root.inputs[0]
+    axis, descending = root.attrs["axis"], root.attrs["descending"]
+    b = Builder(f"tb_{root.op}_rank")
+    pull, slots = job.puller(b)
+    lengths = pull.lengths(operand)
+    index, loops = spread(b, lengths, operand.spec.shape)
+    with pull.scope():
+        value = b.let(pull.value(operand, index), "value")
+    own = key(b, value, descending)
+    rank = b.let(ZERO, "rank", mutable=True)
+    with b.loop(ZERO, lengths[axis]) as k, pull.scope():
+        other = key(b, pull.value(operand, (*index[:axis], k, *index[axis + 1 :])), descending)
+        tie = ix.both([Apply("equal", (other, own), bool_), ix.less(k, index[axis])])
+        before = Apply("logical_or", (Apply("less", (other, own), bool_), tie), bool_)
+        b.emit(Assign(rank, ix.add(rank, Select(before, ONE, ZERO, INDEX))))
+    out = b.buffer("out", root.spec.dtype, writes=True)
+    given = value if root.op == "sort" else Cast(index[axis], int64)
+    b.store(out, ix.flatten((*index[:axis], rank, *index[axis + 1 :]), lengths), given)
+    steps.add(b.finish(loops), {**slots, "out": job.out})
+
+
+def _by_radix(job: Job, steps: Steps) -> None:
+    root, operand = job.root, job.root.inputs[0]
+    axis, descending = root.attrs["axis"], root.attrs["descending"]
+    shape, dtype = operand.spec.shape, operand.spec.dtype
+    length, rows = shape[axis], prod(shape) // shape[axis]
+    carries = root.op == "argsort"
+    passes = key_dtype(dtype).itemsize
+    held: dict[str, int] = {}
+    for number in range(passes):
+        last = number == passes - 1
+        source = Source(
+            rows=rows, length=length, bucket=_bucket(8 * number, descending),
+            open=_operand(job) if number == 0 else _rows(held, dtype, length, carries),
+        )  # fmt: skip
+        if last:
+            targets = [Target(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
+        else:
+            made = {"v": steps.temporary(rows * length, dtype)}
+            targets = [Target(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
+            if carries:
+                made["i"] = steps.temporary(rows * length, int64)
+                targets.append(Target(part=1, dtype=int64, slot=made["i"], place=packed_rows(length)))
+        distribute(f"tb_{root.op}", source, targets, steps)
+        if not last:
+            held = made
+
+
+def _bucket(shift: int, descending: bool) -> Callable[[Builder, tuple[Expr, ...]], Expr]:
+    def bucket(b: Builder, element: tuple[Expr, ...]) -> Expr:
+        found = key(b, element[0], descending)
+        return digit(found, b.param("shift", found.dtype, shift))
+
+    return bucket
+
+
+def _operand(job: Job) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+    """Read the rows of the operand, wherever its axis is."""
+    operand, axis = job.root.inputs[0], job.root.attrs["axis"]
+
+    def open_(b: Builder) -> tuple[Read, dict[str, int]]:
+        pull, slots = job.puller(b)
+        others = [n for k, n in enumerate(pull.lengths(operand)) if k != axis]
+
+        def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
+            index = ix.unflatten(row, others)
+            with pull.scope():
+                return pull.value(operand, (*index[:axis], at, *index[axis:])), Cast(at, int64)
+
+        return read, slots
+
+    return open_
+
+
+def _rows(
+    held: dict[str, int], dtype: DType, length: int, carries: bool
+) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+    """Read rows that lie one behind the other, with the indices that go with them."""
+
+    def open_(b: Builder) -> tuple[Read, dict[str, int]]:
+        b.buffer("v", dtype)
+        if carries:
+            b.buffer("i", int64)
+
+        def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
+            where = packed_rows(length)(b, row, at)
+            value = Load("v", where, dtype)
+            return (value, Load("i", where, int64)) if carries else (value,)
+
+        return read, held
+
+    return open_
+
+
+def _place(job: Job) -> Callable[[Builder, Expr, Expr], Expr]:
+    """Return where an element of the result lies: on the axis that was sorted along."""
+    shape, axis = job.root.spec.shape, job.root.attrs["axis"]
+    if axis == len(shape) - 1:
+        return packed_rows(shape[axis])
+    after = prod(shape[axis + 1 :])
+
+    def place(b: Builder, row: Expr, at: Expr) -> Expr:
+        inner = b.size("after", after)
+        outer = ix.multiply(ix.quotient(row, inner), b.size("length", shape[axis]))
+        return ix.add(ix.multiply(ix.add(outer, at), inner), ix.modulo(row, inner))
+
+    return place

@@ -1,0 +1,215 @@
+"""From the code for one element to code for several side by side, in the vectors of the language.
+
+A compiler makes vectors of plain loops by itself, but seldom of loops that add up or call functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..dtypes import DType, bool_, float32, float64
+from .builder import Builder
+from .index import add, const, multiply, quotient, subtract
+from .ir import INDEX, Apply, Assign, Cast, Const, Expr, For, Let, Load, Select, Stmt, Store, Var
+from .verify import COMPARES
+
+State = tuple[Expr, ...]
+WIDE = frozenset({float32, float64})
+"""The dtypes whose vectors are loaded, computed and stored as they are."""
+
+
+class _ScalarError(Exception):
+    """The code has no form in vectors."""
+
+
+@dataclass(slots=True)
+class _Widener:
+    var: Var
+    lanes: int
+    ops: frozenset[str]
+    indices: dict[str, Expr] = field(default_factory=dict)
+    vectors: dict[str, Var] = field(default_factory=dict)
+    conditions: dict[str, Expr] = field(default_factory=dict)
+
+    def statement(self, s: Stmt) -> Stmt | None:
+        """Return the wide form of a statement, or None where it only names a position."""
+        if isinstance(s, Let) and not s.mutable:
+            if not self.varies(s.value):
+                return s
+            if s.var.dtype is INDEX:
+                self.indices[s.var.name] = s.value
+                return None
+            if s.var.dtype is bool_:  # masks have no type of their own: they are written where they are used
+                self.conditions[s.var.name] = s.value
+                return None
+            made = replace(s.var, lanes=self.lanes)
+            value = self.value(s.value)
+            self.vectors[s.var.name] = made
+            return Let(made, value)
+        if isinstance(s, Store) and s.count is None:
+            return Store(s.buffer, self.place(s.index), self.stored(s.value))
+        raise _ScalarError
+
+    def varies(self, e: Expr) -> bool:
+        match e:
+            case Const():
+                return False
+            case Var():
+                known = (self.indices, self.vectors, self.conditions)
+                return e.name == self.var.name or any(e.name in names for names in known)
+            case Load():
+                return self.varies(e.index)
+            case Cast():
+                return self.varies(e.arg)
+            case Apply():
+                return any(self.varies(a) for a in e.args)
+            case Select():
+                return self.varies(e.condition) or self.varies(e.then) or self.varies(e.other)
+
+    def pace(self, e: Expr) -> int:
+        """Return by how much a position grows with each element: 0 or 1."""
+        if not self.varies(e):
+            return 0
+        match e:
+            case Var():
+                return 1 if e.name == self.var.name else self.pace(self.indices[e.name])
+            case Apply(op="add"):
+                found = sum(self.pace(a) for a in e.args)
+            case Apply(op="subtract", args=(a, b)) if not self.varies(b):
+                found = self.pace(a)
+            case _:
+                raise _ScalarError
+        if found > 1:
+            raise _ScalarError
+        return found
+
+    def place(self, e: Expr) -> Expr:
+        """Return a position that grows by 1 with each element, for the first of them."""
+        if self.pace(e) != 1:
+            raise _ScalarError
+        return self.inline(e)
+
+    def inline(self, e: Expr) -> Expr:
+        match e:
+            case Var() if e.name in self.indices:
+                return self.inline(self.indices[e.name])
+            case Apply():
+                return replace(e, args=tuple(self.inline(a) for a in e.args))
+            case _:
+                return e
+
+    def stored(self, e: Expr) -> Expr:
+        """Return a value to store: it may be narrowed, which the store does."""
+        if isinstance(e, Cast) and e.arg.dtype is float32 and f"store_{e.dtype}" in self.ops:
+            return Cast(self.value(e.arg), e.dtype, self.lanes)
+        return self.value(e)
+
+    def value(self, e: Expr) -> Expr:
+        if isinstance(e, Cast) and e.dtype is float32 and self.varies(e) and self.loads(e.arg.dtype):
+            return Cast(self.value(e.arg), float32, self.lanes)
+        if e.dtype not in WIDE and not (isinstance(e, Load | Var) and self.loads(e.dtype)):
+            raise _ScalarError
+        if isinstance(e, Const):
+            return replace(e, lanes=self.lanes)
+        if not self.varies(e):
+            return Cast(e, e.dtype, self.lanes)
+        match e:
+            case Var():
+                return self.vectors[e.name]
+            case Load():
+                return Load(e.buffer, self.place(e.index), e.dtype, self.lanes)
+            case Apply() if e.op in self.ops:
+                return Apply(e.op, tuple(self.value(a) for a in e.args), e.dtype, self.lanes)
+            case Select() if not self.varies(e.condition):
+                return Select(e.condition, self.value(e.then), self.value(e.other), e.dtype, self.lanes)
+            case Select() if "select" in self.ops:
+                condition = self.mask(e.condition, e.dtype)
+                return Select(condition, self.value(e.then), self.value(e.other), e.dtype, self.lanes)
+            case _:
+                raise _ScalarError
+
+    def loads(self, dtype: DType) -> bool:
+        """Return whether vectors of a narrow dtype can be loaded, as ones of float32."""
+        return f"load_{dtype}" in self.ops
+
+    def mask(self, e: Expr, dtype: DType) -> Expr:
+        """Return a condition for each lane, of comparisons of ``dtype``: a mask is as wide as these."""
+        match e:
+            case Var() if e.name in self.conditions:
+                return self.mask(self.conditions[e.name], dtype)
+            case Apply(op="logical_and" | "logical_or" | "logical_not"):
+                return Apply(e.op, tuple(self.mask(a, dtype) for a in e.args), bool_, self.lanes)
+            case Apply() if e.op in COMPARES and e.op != "signbit" and e.args[0].dtype is dtype:
+                return Apply(e.op, tuple(self.value(a) for a in e.args), bool_, self.lanes)
+            case _:
+                raise _ScalarError
+
+
+def widen(
+    body: Sequence[Stmt], results: State, var: Var, lanes: int, ops: frozenset[str]
+) -> tuple[tuple[Stmt, ...], State] | None:
+    """Return ``body`` and ``results`` for ``lanes`` elements from ``var`` on; None where that cannot be.
+
+    ``ops`` are those that the language applies to vectors.
+    """
+    widener = _Widener(var, lanes, ops)
+    try:
+        made = tuple(w for w in map(widener.statement, body) if w is not None)
+        return made, tuple(widener.value(e) for e in results)
+    except _ScalarError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """A walk along a row in vectors, of which ``even`` elements fill whole ones.
+
+    ``combine(b, before, new)`` adds one state to another, scalar or wide; ``emit(k)`` writes what one element
+    needs and returns its state.
+    """
+
+    ops: frozenset[str]
+    lanes: int
+    emit: Callable[[Expr], State]
+    combine: Callable[[Builder, State, State], State]
+
+    def loop(self, b: Builder, start: Expr, stop: Expr, wide: Sequence[Var], rest: Sequence[Var]) -> bool:
+        """Emit the walk into accumulators ``wide`` and ``rest``; False, and nothing, where it cannot be."""
+        if not self.ops:  # the language has no vectors: its compiler makes them
+            return False
+        lanes = self.lanes
+        var = Var(b.fresh("k"), INDEX)
+        with b.inner() as plain:
+            results = self.emit(var)
+        made = widen(plain, results, var, lanes, self.ops)
+        if made is None:
+            return False
+        count = const(lanes)
+        even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
+        with b.inner() as body:
+            b.block.extend(made[0])
+            self._assign(b, wide, made[1])
+        b.emit(For(var, start, even, tuple(body), step=lanes))
+        with b.loop(even, stop) as k:
+            self._assign(b, rest, self.emit(k))
+        return True
+
+    def _assign(self, b: Builder, to: Sequence[Var], new: State) -> None:
+        for var, e in zip(to, self.combine(b, tuple(to), new) if to else (), strict=True):
+            b.emit(Assign(var, e))
+
+
+def gather_lanes(b: Builder, wide: Var, rest: Var, combine: Callable[[Builder, State, State], State]) -> Expr:
+    """Return what the lanes of ``wide`` come to, on top of ``rest``."""
+    name = b.array(wide.dtype, wide.lanes)
+    b.store(name, const(0), wide)
+    with b.loop(const(0), const(wide.lanes), prefix="u") as u:
+        b.assign(rest, combine(b, (rest,), (Load(name, u, wide.dtype),))[0])
+    return rest
+
+
+def accumulators(b: Builder, start: Const, lanes: int) -> tuple[Var, Var]:
+    """Return a wide and a scalar accumulator, both new."""
+    wide = b.let(replace(start, lanes=lanes), "wide", mutable=True)
+    return wide, b.let(start, "acc", mutable=True)

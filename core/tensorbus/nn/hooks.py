@@ -1,0 +1,120 @@
+"""Hooks of modules: functions that see, and may change, what goes into a module and what comes out.
+
+Kept apart from ``Module``, which calls them only where there are some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..autograd import is_grad_enabled
+from .backward_hooks import Watch
+
+if TYPE_CHECKING:
+    from .module import Module
+
+Hook = Callable[..., Any]
+
+
+class RemovableHandle:
+    """What registering a hook returns: ``remove()`` takes it away again, as does the end of ``with``."""
+
+    __slots__ = ("_hooks", "_key")
+
+    def __init__(self, hooks: dict[object, Any]) -> None:
+        self._hooks = hooks
+        self._key = object()
+
+    def add(self, hook: Any, prepend: bool) -> RemovableHandle:
+        """Put the hook last, or first."""
+        rest = dict(self._hooks) if prepend else {}
+        if prepend:
+            self._hooks.clear()
+        self._hooks[self._key] = hook
+        self._hooks.update(rest)
+        return self
+
+    def remove(self) -> None:
+        """Take the hook away; a second time does nothing."""
+        self._hooks.pop(self._key, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A hook, and what it asked for."""
+
+    function: Hook
+    with_kwargs: bool = False
+    always_call: bool = False
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The hooks of one module, in the order in which they run."""
+
+    before: dict[object, Registered] = field(default_factory=dict)
+    after: dict[object, Registered] = field(default_factory=dict)
+    back: dict[object, Hook] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after or self.back)
+
+
+def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run ``forward`` with the hooks around it.
+
+    A hook before may return new arguments: with ``with_kwargs`` a pair of them, else positional ones, which
+    need no tuple where there is one. A hook after may return a new result. Hooks that are called always also
+    run where something raised, and what they raise then is dropped in favour of it.
+    """
+    out: Any = None
+    done: set[object] = set()
+    try:
+        for hook in list(hooks.before.values()):
+            changed = hook.function(module, args, kwargs) if hook.with_kwargs else hook.function(module, args)
+            if changed is None:
+                continue
+            if hook.with_kwargs:
+                args, kwargs = _pair(module, changed)
+            else:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        watch = Watch(module, list(hooks.back.values())) if hooks.back and is_grad_enabled() else None
+        args = args if watch is None else watch.inputs(args)
+        out = module.forward(*args, **kwargs)
+        for key, hook in list(hooks.after.items()):
+            done.add(key)
+            out = _after(module, hook, args, kwargs, out)
+        out = out if watch is None else watch.outputs(out)
+    except Exception:
+        for key, hook in list(hooks.after.items()):
+            if hook.always_call and key not in done:
+                try:
+                    _after(module, hook, args, kwargs, out)
+                except Exception:
+                    pass
+        raise
+    return out
+
+
+def _after(module: Module, hook: Registered, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    given = (module, args, kwargs, out) if hook.with_kwargs else (module, args, out)
+    changed = hook.function(*given)
+    return out if changed is None else changed
+
+
+def _pair(module: Module, changed: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not (isinstance(changed, tuple) and len(changed) == 2 and isinstance(changed[1], dict)):
+        raise TypeError(
+            f"a forward pre-hook of {type(module).__name__} with kwargs returns None or (args, kwargs), got"
+            f" {type(changed).__name__}."
+        )
+    args, kwargs = changed
+    return (args if isinstance(args, tuple) else (args,)), kwargs

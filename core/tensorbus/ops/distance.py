@@ -1,0 +1,117 @@
+"""Distances and angles between vectors, and the losses made of them.
+
+Names, arguments and values are PyTorch's. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError
+from .arithmetic import abs, maximum, minimum
+from .comparison import equal, not_equal
+from .loss import Reduction, reduced
+from .reduction import max, sum
+from .selection import where
+from .transcendental import power, sqrt
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+
+def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) -> Tensor:
+    """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN."""
+    if p == math.inf:
+        return max(abs(x), axis=axis, keepdims=keepdims)
+    if p == 1:
+        return sum(abs(x), axis=axis, keepdims=keepdims)
+    if p == 0:
+        return sum(where(not_equal(x, 0), x * 0 + 1, 0.0), axis=axis, keepdims=keepdims)
+    total = sum(x * x if p == 2 else power(abs(x), p), axis=axis, keepdims=keepdims)
+    none = equal(total, 0)
+    safe = where(none, 1.0, total)
+    return where(none, 0.0, sqrt(safe) if p == 2 else power(safe, 1 / p))
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
+    """Return ``input`` divided by its ``p``-norm along ``dim``, or by ``eps`` where that is larger.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.functional.normalize(tb.asarray([[3.0, 4.0]])).tolist() == tb.asarray([[0.6, 0.8]]).tolist()
+    True
+    """
+    return input / maximum(vector_length(input, dim, True, p), eps)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it."""
+    first = x1 / maximum(vector_length(x1, dim, True), eps)
+    second = x2 / maximum(vector_length(x2, dim, True), eps)
+    return sum(first * second, axis=dim)
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """Return the ``p``-norm of ``x1 - x2 + eps`` along the last axis."""
+    return vector_length(x1 - x2 + eps, -1, keepdim, p)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return one minus the cosine where ``target`` is 1, and the cosine above ``margin`` where it is -1."""
+    lengths = (sum(input1 * input1, axis=-1) + 1e-12) * (sum(input2 * input2, axis=-1) + 1e-12)
+    cosine = sum(input1 * input2, axis=-1) / sqrt(lengths)
+    losses = where(equal(target, 1), 1 - cosine, 0.0) + where(
+        equal(target, -1), maximum(cosine - margin, 0.0), 0.0
+    )
+    return reduced("cosine_embedding_loss", losses, reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return the distance ``input`` where ``target`` is 1, what it lacks to ``margin`` where it is -1."""
+    apart = where(not_equal(target, 1), maximum(margin - input, 0.0), 0.0)
+    return reduced("hinge_embedding_loss", apart + where(not_equal(target, -1), input, 0.0), reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return ``max(0, -target * (input1 - input2) + margin)``: 1 asks for a larger first, -1 second."""
+    losses = maximum(-target * (input1 - input2) + margin, 0.0)
+    return reduced("margin_ranking_loss", losses, reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-6, swap: bool = False, *, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
+    """Return how much closer than ``margin`` the negative is than the positive (Balntas et al. 2016).
+
+    ``swap`` takes the distance from the positive to the negative where that is smaller. Raises
+    ``ArgumentError`` unless ``margin`` is above 0.
+    """
+    return triplet_margin_with_distance_loss(
+        anchor, positive, negative, distance_function=lambda x, y: pairwise_distance(x, y, p, eps),
+        margin=margin, swap=swap, reduction=reduction,
+    )  # fmt: skip
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
+    swap: bool = False, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
+    """Return ``triplet_margin_loss`` by any distance; None is ``pairwise_distance``."""
+    if not margin > 0:
+        raise ArgumentError(f"triplet_margin_loss: margin must be > 0, got {margin!r}.")
+    distance = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return reduced("triplet_margin_loss", maximum(near - far + margin, 0.0), reduction)

@@ -1,0 +1,1 @@
+"""Linear algebra beyond the matrix product: factorizations, what is made of them, and norms."""

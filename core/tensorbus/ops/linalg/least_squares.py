@@ -1,0 +1,156 @@
+"""Ranks, pseudo-inverses and least squares: where small singular values count as zero."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ... import dtypes as dt
+from ...dtypes import DType, real_of
+from ...errors import ShapeError
+from ..arithmetic import abs
+from ..batching import aligned
+from ..comparison import greater
+from ..creation import full
+from ..elementwise import Operand, broadcast_shapes, fit
+from ..matmul import product
+from ..movement import reshape, sum_to
+from ..op import Op, Spec, table
+from ..reduction import sum
+from ..selection import cast, where
+from .matrix import FACTORED, adjoint, as_column, as_row, check_matrix, columns
+from .orthogonal import svd, svdvals
+
+if TYPE_CHECKING:
+    from ...tensor import Tensor
+
+_EPSILON: Final = {dt.float32: 2.0**-23, dt.float64: 2.0**-52}
+
+
+def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    kind = fit("pinv", given[0], FACTORED)
+    return kind, real_of(kind)
+
+
+def _infer(specs: tuple[Spec, ...]) -> Spec:
+    check_matrix("pinv", specs[0].shape)
+    lead = broadcast_shapes(specs[0].shape[:-2], specs[1].shape[:-2])
+    m, n = specs[0].shape[-2:]
+    return Spec((*lead, n, m), specs[0].dtype)
+
+
+def _pinv(x: Any, rtol: Any) -> Any:
+    m, n = x.shape[-2:]
+    if 0 in (m, n):
+        lead = broadcast_shapes(x.shape[:-2], rtol.shape[:-2])
+        return full((*lead, n, m), 0, dtype=x.dtype, device=x.device)
+    u, s, vh = svd(x, full_matrices=False)
+    large = greater(as_row(s), rtol * as_row(columns(s, 0, 1)))
+    inverse = where(large, 1.0 / where(large, as_row(s), 1.0), 0.0)
+    return product(adjoint(vh) * inverse, adjoint(u))
+
+
+def _pinv_vjp(g: Any, out: Any, x: Any) -> tuple[Any, ...]:
+    """Golub and Pereyra 1973, "The differentiation of pseudo-inverses", equation 4.12: at constant rank."""
+    back = adjoint(out)
+    turned = adjoint(g)
+    rest_left = turned - product(x, product(out, turned))
+    rest_right = turned - product(product(turned, out), x)
+    found = product(product(rest_left, out), back) + product(product(back, out), rest_right)
+    return sum_to(found - product(product(back, g), back), x.shape), None
+
+
+def _arguments(x: Operand, rtol: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x, rtol), {}
+
+
+_pinv_op: Op[...] = table.add(
+    Op(
+        name="pinv",
+        family="linalg",
+        operands=("x", "rtol"),
+        arguments=_arguments,
+        infer=_infer,
+        compute=_compute,
+        decompose=_pinv,
+        vjp=_pinv_vjp,
+        batch=aligned("pinv"),
+        dtypes=FACTORED,
+        doc="Pseudo-inverses; singular values up to ``rtol`` (1 by 1 matrices) times the largest count as 0.",
+    )
+)
+
+
+def _tolerance(name: str, x: Any, rtol: Any) -> Any:
+    """Return the tolerance of each matrix as a matrix of one element."""
+    check_matrix(name, x.shape)
+    kind = real_of(fit(name, x.dtype, FACTORED))
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * _EPSILON[kind]
+    if not hasattr(rtol, "dtype"):
+        return full((1, 1), rtol, dtype=kind, device=x.device)
+    given = rtol if hasattr(rtol, "device") and hasattr(rtol, "requires_grad") else x.beside(rtol)
+    return reshape(cast(given, kind), (*given.shape, 1, 1))
+
+
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+    """Return pseudo-inverses, of shape ``(..., n, m)`` for matrices of shape ``(..., m, n)``.
+
+    Singular values up to ``rtol`` (one, or one for each matrix) times the largest count as 0; without it,
+    up to the larger side times the machine epsilon. Gradients are those at constant rank.
+
+    >>> import tensorbus as tb
+    >>> tb.linalg.pinv(tb.asarray([[2.0, 0.0], [0.0, 0.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.0]]
+    """
+    return _pinv_op(x, _tolerance("pinv", x, rtol))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+    """Return how many singular values are larger than ``rtol`` (see ``pinv``) times the largest, as int64.
+
+    >>> import tensorbus as tb
+    >>> tb.linalg.matrix_rank(tb.ones((3, 3))).item()
+    1
+    """
+    tolerance = _tolerance("matrix_rank", x, rtol)
+    values = svdvals(x)
+    if not values.shape[-1]:
+        return full(x.shape[:-2], 0, dtype=dt.int64, device=x.device)
+    large = greater(as_row(values), tolerance * as_row(columns(values, 0, 1)))
+    return sum(large, axis=(-2, -1))
+
+
+class LeastSquares(NamedTuple):
+    """What ``lstsq`` returns. ``residuals`` are the squared distances of each column."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def lstsq(a: Tensor, b: Tensor, /, rcond: float | Tensor | None = None) -> LeastSquares:
+    """Return the smallest ``x`` of those for which ``a @ x`` is nearest to ``b``.
+
+    Shapes ``(..., m, n)`` and ``(..., m, k)``, or ``(m,)`` for one vector. ``rcond`` says which singular
+    values of ``a`` count as 0, as ``rtol`` does in ``pinv``; gradients are those at constant rank.
+
+    >>> import tensorbus as tb
+    >>> found = tb.linalg.lstsq(tb.asarray([[1.0], [1.0]]), tb.asarray([1.0, 3.0]))
+    >>> round(found.solution.item(), 4), round(found.residuals.item(), 4)
+    (2.0, 2.0)
+    """
+    right = as_column(b) if len(b.shape) == 1 else b
+    check_matrix("lstsq", right.shape)
+    check_matrix("lstsq", a.shape)
+    if a.shape[-2] != right.shape[-2]:
+        raise ShapeError(
+            f"lstsq: matrices of shape {a.shape} and right-hand sides of shape {b.shape} do not fit; the"
+            f" latter need {a.shape[-2]} rows."
+        )
+    solution = product(pinv(a, rtol=rcond), right)
+    distance = abs(right - product(a, solution))
+    residuals = sum(distance * distance, axis=-2)
+    if len(b.shape) == 1:
+        solution, residuals = (reshape(x, x.shape[:-1]) for x in (solution, residuals))
+    return LeastSquares(solution, residuals, matrix_rank(a, rtol=rcond), svdvals(a))

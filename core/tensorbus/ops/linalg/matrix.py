@@ -1,0 +1,204 @@
+"""Parts of matrices, products of vectors, and the family of ops on the matrices of a stack.
+
+Array API standard 2025.12, extension "Linear Algebra Extension". A stack is a tensor whose last two axes are
+those of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ... import dtypes as dt
+from ...dtypes import DType
+from ...errors import ShapeError
+from .. import diagonals
+from ..arithmetic import conj
+from ..batching import aligned
+from ..comparison import equal
+from ..creation import iota
+from ..elementwise import Operand, common_dtype, fit
+from ..matmul import check_vectors, matrix_transpose, product
+from ..movement import concat, normalize_axis, reshape, slice
+from ..op import Op, Shape, Spec, table
+from ..reduction import sum
+from ..selection import cast, where
+
+if TYPE_CHECKING:
+    from ...tensor import Tensor
+
+FACTORED: Final = (dt.float32, dt.float64, dt.complex64, dt.complex128)
+"""The dtypes that libraries factor matrices in."""
+
+
+def check_matrix(name: str, shape: Shape) -> None:
+    """Raise ``ShapeError`` for fewer than two axes."""
+    if len(shape) < 2:
+        raise ShapeError(
+            f"{name}: matrices need at least 2 dimensions, got shape {shape}; reshape a vector to a column."
+        )
+
+
+def check_square(name: str, shape: Shape) -> None:
+    """Raise ``ShapeError`` unless the last two axes have the same length."""
+    check_matrix(name, shape)
+    if shape[-1] != shape[-2]:
+        raise ShapeError(f"{name}: square matrices are needed, the last two axes of shape {shape} differ.")
+
+
+def of_matrices(
+    name: str,
+    *,
+    arguments: Callable[..., tuple[tuple[Operand, ...], dict[str, Any]]],
+    infer: Callable[..., Any],
+    operands: tuple[str, ...] = ("x",),
+    results: tuple[str, ...] = (),
+    decompose: Callable[..., Any] | None = None,
+    vjp: Callable[..., tuple[Any, ...]] | None = None,
+    doc: str,
+) -> Op[...]:
+    """Define an op on each matrix of a stack; of several operands the stacks broadcast."""
+
+    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        return (fit(name, common_dtype(given), FACTORED),) * len(given)
+
+    return table.add(
+        Op(
+            name=name, family="linalg", operands=operands, results=results, arguments=arguments, infer=infer,
+            compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=FACTORED, doc=doc,
+        )
+    )  # fmt: skip
+
+
+def one_matrix(x: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    """The Python signature of ops with one operand and no attributes."""
+    return (x,), {}
+
+
+def square(name: str) -> Callable[..., Spec]:
+    """Return the rule of an op from square matrices to matrices of the same shape."""
+
+    def infer(specs: tuple[Spec, ...]) -> Spec:
+        check_square(name, specs[0].shape)
+        return specs[0]
+
+    return infer
+
+
+def adjoint(x: Any) -> Any:
+    """Return the conjugate transposes."""
+    return conj(matrix_transpose(x))
+
+
+def hermitian_part(x: Any) -> Any:
+    """Return the half of ``x`` plus its adjoint: what of a gradient counts for a Hermitian operand."""
+    return (x + adjoint(x)) * 0.5
+
+
+def rows(x: Any, first: int, last: int) -> Any:
+    """Return the rows ``first`` to ``last`` of each matrix."""
+    return _cut(x, len(x.shape) - 2, first, last)
+
+
+def columns(x: Any, first: int, last: int) -> Any:
+    """Return the columns ``first`` to ``last`` of each matrix."""
+    return _cut(x, len(x.shape) - 1, first, last)
+
+
+def _cut(x: Any, axis: int, first: int, last: int) -> Any:
+    if first == 0 and last == x.shape[axis]:
+        return x
+    rank = len(x.shape)
+    start = tuple(first if k == axis else 0 for k in range(rank))
+    size = tuple(last - first if k == axis else n for k, n in enumerate(x.shape))
+    return slice(x, start, size, (1,) * rank)
+
+
+def as_column(x: Any) -> Any:
+    """Return vectors as matrices of one column."""
+    return reshape(x, (*x.shape, 1))
+
+
+def as_row(x: Any) -> Any:
+    """Return vectors as matrices of one row."""
+    return reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+
+
+def diagonal_mask(n: int, like: Any) -> Any:
+    """Return a mask of ``n`` rows that is true on the diagonal, on the device of ``like``."""
+    places = iota(n, device=like.device)
+    return equal(reshape(places, (n, 1)), places)
+
+
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
+    """Return the diagonals of matrices; ``offset`` counts above the main one, below it where negative.
+
+    Shape ``(..., m, n)`` gives ``(..., k)``, where ``k`` is 0 for a diagonal outside. Raises ``ShapeError``
+    for fewer than two axes.
+
+    >>> import tensorbus as tb
+    >>> tb.linalg.diagonal(tb.asarray([[1, 2], [3, 4]]), offset=1).tolist()
+    [2]
+    """
+    check_matrix("diagonal", x.shape)
+    return diagonals.diagonal(x, offset, -2, -1)  # type: ignore[no-any-return]
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) -> Tensor:
+    """Return the sums of diagonals, in ``dtype``; without one, integers add up in 64 bits.
+
+    >>> import tensorbus as tb
+    >>> tb.linalg.trace(tb.asarray([[1, 2], [3, 4]])).item()
+    5
+    """
+    found = diagonal(x, offset=offset)
+    if dtype is None:
+        return sum(found, axis=-1)
+    return cast(sum(cast(found, dtype), axis=-1), dtype)
+
+
+def outer(x: Tensor, y: Tensor, /) -> Tensor:
+    """Return all products of an element of the vector ``x`` (rows) and one of ``y`` (columns).
+
+    Raises ``ShapeError`` for anything but vectors.
+
+    >>> import tensorbus as tb
+    >>> tb.linalg.outer(tb.asarray([1, 2]), tb.asarray([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
+    if len(x.shape) != 1 or len(y.shape) != 1:
+        raise ShapeError(
+            f"outer: two vectors are needed, got shapes {x.shape} and {y.shape}; for stacks, multiply"
+            f" x[..., None] by y[..., None, :]."
+        )
+    return as_column(x) * as_row(y)  # type: ignore[no-any-return]
+
+
+def cross(x: Tensor, y: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Return the cross products of vectors of 3 elements along ``axis``; other axes broadcast.
+
+    ``axis`` counts from the back, unless both have the same rank. Raises ``ShapeError`` for other lengths.
+
+    >>> import tensorbus as tb
+    >>> tb.linalg.cross(tb.asarray([1, 0, 0]), tb.asarray([0, 1, 0])).tolist()
+    [0, 0, 1]
+    """
+    check_vectors("cross", x.shape, y.shape, axis, 3)
+    first, second = _turned(x, axis, 1), _turned(y, axis, 2)
+    return first * second - _turned(x, axis, 2) * _turned(y, axis, 1)  # type: ignore[no-any-return]
+
+
+def _turned(x: Any, axis: int, by: int) -> Any:
+    place = normalize_axis("cross", axis, len(x.shape))
+    return concat([_cut(x, place, by, 3), _cut(x, place, 0, by)], axis=place)
+
+
+def quotient(x: Any, y: Any) -> Any:
+    """Return ``x / y``, and 0 where ``y`` is 0."""
+    none = equal(y, 0)
+    return where(none, 0, x / where(none, 1, y))
+
+
+def sandwich(left: Any, middle: Any, right: Any) -> Any:
+    """Return the product of three matrices."""
+    return product(product(left, middle), right)

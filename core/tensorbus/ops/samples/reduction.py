@@ -1,0 +1,96 @@
+"""Samples of reductions and scans: over one axis, several, all or none; over no elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ...errors import ShapeError
+from ..op import Shape
+from ..sample import EDGES, INF, LARGE, NAN, Fill, Sample
+
+_OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
+    ((), {}), ((5,), {}), ((2, 3, 4), {}), ((2, 3, 4), {"axis": 1}), ((2, 3, 4), {"axis": -1,
+    "keepdims": True}),
+    ((2, 3, 4), {"axis": (0, -1)}), ((3, 2), {"axis": 0}), ((2, 3), {"axis": (0, 1), "keepdims": True}),
+    ((130, 2), {"axis": 0}), ((2, 130), {"axis": 1}), ((3, 0), {"axis": 0}),
+)  # fmt: skip
+_MANY = ({"axis": ()}, {"axis": (1, 0)})
+
+
+def reduction(
+    *, identity: bool = True, several: bool = True, distinct: bool = False, limit: float | None = None
+) -> Iterator[Sample]:
+    """Yield the samples of a reduction. Where it is not ``several`` at once it takes one axis or all.
+
+    ``distinct`` elements have one largest; ``limit`` keeps elements between its negative and itself.
+    """
+    low = None if limit is None else -limit
+    for shape, kwargs in _OVER:
+        if several or not isinstance(kwargs.get("axis"), tuple):
+            fill = Fill(shape=shape, low=low, high=limit, distinct=distinct)
+            yield Sample(args=(fill,), kwargs=kwargs)
+    if several:
+        for kwargs in _MANY:
+            yield Sample(args=(Fill(shape=(2, 3), low=low, high=limit, distinct=distinct),), kwargs=kwargs)
+    rows = (NAN, 1, 2, 0.0, -0.0, 0, INF, -INF, 1, 3, INF, 2)
+    yield Sample(args=(Fill(shape=(4, 3), values=rows),), kwargs={"axis": 1}, smooth=False, note="edges")
+    yield Sample(
+        args=(Fill(shape=(len(EDGES), 1), values=EDGES),), kwargs={"axis": 1}, smooth=False, note="one each"
+    )
+    for axis in (0, 1) if limit is None else ():
+        fill = Fill(shape=LARGE, distinct=distinct)
+        yield Sample(args=(fill,), kwargs={"axis": axis}, large=True, note="large")
+    empty = Sample(args=(Fill(shape=(2, 0)),), kwargs={"axis": 1}, note="of nothing")
+    yield (
+        empty
+        if identity
+        else Sample(args=empty.args, kwargs=empty.kwargs, raises=ShapeError, note=empty.note)
+    )
+    yield from _bad_axes((Fill(shape=(2, 3)),))
+    if several:
+        yield Sample(
+            args=(Fill(shape=(2, 3)),), kwargs={"axis": (0, -2)}, raises=ShapeError, note="an axis twice"
+        )
+
+
+def along(*, distinct: bool = False, limit: float | None = None) -> Iterator[Sample]:
+    """Yield the samples of an op that works along one axis and keeps the shape."""
+    low = None if limit is None else -limit
+    cases: tuple[tuple[Shape, int], ...] = (
+        ((5,), 0), ((2, 3, 4), 1), ((2, 3, 4), -1), ((3, 2), 0), ((2, 70), 1), ((70, 2), 0), ((2, 0), 1),
+        ((0, 3), 1), ((3, 1), 1),
+    )  # fmt: skip
+    for shape, axis in cases:
+        fill = Fill(shape=shape, low=low, high=limit, distinct=distinct)
+        yield Sample(args=(fill,), kwargs={"axis": axis})
+    for axis in (0, 1) if limit is None else ():
+        fill = Fill(shape=LARGE, distinct=distinct)
+        yield Sample(args=(fill,), kwargs={"axis": axis}, large=True, note="large")
+    rows = (1, NAN, 2, 0.0, -0.0, 0, INF, 1, 3, 2, -INF, 1)
+    yield Sample(args=(Fill(shape=(4, 3), values=rows),), kwargs={"axis": 1}, smooth=False, note="edges")
+    yield from _bad_axes((Fill(shape=(2, 3)),))
+
+
+def _bad_axes(args: tuple[Fill, ...]) -> Iterator[Sample]:
+    yield Sample(args=args, kwargs={"axis": 2}, raises=ShapeError, note="an axis beyond")
+    yield Sample(args=args, kwargs={"axis": 0.5}, raises=ShapeError, note="an axis of a fraction")
+
+
+def _arg() -> Iterator[Sample]:
+    return reduction(identity=False, several=False, distinct=True)
+
+
+def _scan(limit: float | None = None, distinct: bool = False) -> Callable[[], Iterator[Sample]]:
+    def make() -> Iterator[Sample]:
+        yield from along(limit=limit, distinct=distinct)
+        yield Sample(args=(Fill(shape=(2, 3)),), raises=ShapeError, note="no axis where one is needed")
+
+    return make
+
+
+SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
+    "argmax": _arg, "argmin": _arg, "softmax": along, "log_softmax": along, "logsumexp": reduction,
+    "cumulative_sum": _scan(), "cumulative_prod": _scan(1.2), "cumulative_max": _scan(distinct=True),
+    "cumulative_min": _scan(distinct=True), "logcumsumexp": _scan(),
+}  # fmt: skip

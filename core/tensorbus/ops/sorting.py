@@ -1,0 +1,219 @@
+"""Sorting, and what follows from an order: the k largest, medians and quantiles.
+
+NaN counts as larger than every number, so it comes last, or first in descending order; -0.0 and 0.0 are
+equal. Array API standard 2025.12, section "Sorting Functions"; other names are PyTorch's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes as dt
+from ..dtypes import BOOL, REAL, DType
+from ..errors import ArgumentError, ShapeError
+from .along import scatter_along_axis, take_along_axis
+from .arithmetic import ceil, floor, round
+from .batching import shifted
+from .comparison import equal, isnan, less_equal
+from .creation import full, zeros
+from .elementwise import Operand, fit
+from .movement import broadcast_to, moveaxis, normalize_axis, reshape, squeeze
+from .op import Op, Spec, table
+from .scan import Extremes, cut
+from .selection import cast, where
+
+ORDERED = BOOL + REAL
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _normalize(name: str) -> Any:
+    def normalize(specs: tuple[Spec, ...], axis: int, **rest: Any) -> dict[str, Any]:
+        return {"axis": normalize_axis(name, axis, len(specs[0].shape)), **rest}
+
+    return normalize
+
+
+def _sort_arguments(
+    x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    """Equal elements cannot be told apart, but for the signs of zeros: ``stable`` asks for nothing."""
+    return (x,), {"axis": axis, "descending": bool(descending)}
+
+
+def _sort_vjp(g: Any, x: Any, axis: int, descending: bool) -> tuple[Any, ...]:
+    order = argsort(x, axis=axis, descending=descending)
+    none = zeros(x.shape, dtype=g.dtype, device=g.device)
+    return (scatter_along_axis(none, order, g, axis=axis),)
+
+
+sort: Op[...] = table.add(
+    Op(
+        name="sort",
+        family="sorting",
+        operands=("x",),
+        arguments=_sort_arguments,
+        normalize=_normalize("sort"),
+        compute=lambda given, **_: (fit("sort", given[0], ORDERED),),
+        infer=lambda specs, **_: specs[0],
+        vjp=_sort_vjp,
+        batch=shifted("sort", "axis"),
+        dtypes=ORDERED,
+        doc="The elements in order along ``axis``; NaN counts as the largest.",
+    )
+)
+
+
+def _argsort_arguments(
+    x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"axis": axis, "descending": bool(descending), "stable": bool(stable)}
+
+
+argsort: Op[...] = table.add(
+    Op(
+        name="argsort",
+        family="sorting",
+        operands=("x",),
+        arguments=_argsort_arguments,
+        normalize=_normalize("argsort"),
+        compute=lambda given, **_: (fit("argsort", given[0], ORDERED),),
+        infer=lambda specs, **_: Spec(specs[0].shape, dt.default_int),
+        batch=shifted("argsort", "axis"),
+        dtypes=ORDERED,
+        doc="The indices that put ``x`` in order along ``axis``; NaN counts as the largest. Equal elements"
+        " keep their order unless ``stable`` is false.",
+    )
+)
+
+
+def _first(name: str, x: Any, k: int, axis: int) -> int:
+    place = normalize_axis(name, axis, len(x.shape))
+    if not 0 <= k <= x.shape[place]:
+        raise ArgumentError(f"{name}: k must lie between 0 and {x.shape[place]}, the axis' length; got {k}.")
+    return place
+
+
+def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True) -> Extremes:
+    """Return the ``k`` largest (or smallest) elements along ``axis``, in order, and where they are.
+
+    NaN counts as the largest; of equal elements the first is taken. ``sorted`` is there for programs that
+    leave the order open: the result is in order anyhow.
+
+    >>> import tensorbus as tb
+    >>> values, indices = tb.topk(tb.asarray([1.0, 4.0, 3.0]), 2)
+    >>> values.tolist(), indices.tolist()
+    ([4.0, 3.0], [1, 2])
+    """
+    place = _first("topk", x, k, axis)
+    indices = cut(argsort(x.detach(), axis=place, descending=largest), place, 0, k)
+    return Extremes(take_along_axis(x, indices, axis=place), indices)
+
+
+def kthvalue(x: Any, /, k: int, axis: int = -1, keepdims: bool = False) -> Extremes:
+    """Return the ``k``-th smallest element along ``axis``, counted from 1, and where it is."""
+    place = _first("kthvalue", x, k, axis)
+    if k == 0:
+        raise ArgumentError("kthvalue: k counts from 1, got 0.")
+    indices = cut(argsort(x.detach(), axis=place), place, k - 1, k)
+    return _taken(x, indices, place, keepdims)
+
+
+def _taken(x: Any, indices: Any, axis: int, keepdims: bool) -> Extremes:
+    values = take_along_axis(x, indices, axis=axis)
+    if keepdims:
+        return Extremes(values, indices)
+    shape = tuple(n for k, n in enumerate(x.shape) if k != axis)
+    return Extremes(reshape(values, shape), reshape(indices, shape))
+
+
+def median(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Return the median: of an even number of elements the mean of the middle two. NaN where an element is.
+
+    NumPy's meaning, because programs for any array library ask for it by this name; ``kthvalue`` finds an
+    element and where it is. Integers give the default float.
+
+    >>> import tensorbus as tb
+    >>> tb.median(tb.asarray([4.0, 1.0, 3.0, 2.0])).item()
+    2.5
+    """
+    if axis is None:
+        out = median(reshape(x, (_filled("median", x, None),)), 0)
+        return reshape(out, tuple(1 for _ in x.shape)) if keepdims else out
+    place = normalize_axis("median", axis, len(x.shape))
+    length = _filled("median", x, place)
+    rows = sort(cast(x, fit("median", x.dtype, dt.FLOATING)), axis=place)
+    low, high, last = (cut(rows, place, k, k + 1) for k in ((length - 1) // 2, length // 2, length - 1))
+    middle = where(equal(low, high), low, low * 0.5 + high * 0.5)
+    out = where(isnan(last), last, middle)
+    return out if keepdims else squeeze(out, axis=place)
+
+
+def _filled(name: str, x: Any, axis: int | None) -> int:
+    count: int = x.size if axis is None else x.shape[axis]
+    if count == 0:
+        raise ShapeError(f"{name}: of no elements there is none; the shape is {x.shape}.")
+    return count
+
+
+def quantile(
+    x: Any, /, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear"
+) -> Any:
+    """Return the value below which the share ``q`` of the elements along ``axis`` lies.
+
+    ``q`` is a number or a 0- or 1-dimensional tensor of numbers in [0, 1], whose axis comes first in the
+    result. ``interpolation`` says what lies between two elements: 'linear', 'lower', 'higher', 'midpoint' or
+    'nearest'. NaN where an element is NaN. Raises ``ArgumentError`` for a number ``q`` outside [0, 1]; in a
+    tensor, which is not read, one outside gives NaN.
+
+    >>> import tensorbus as tb
+    >>> tb.quantile(tb.asarray([0.0, 1.0, 2.0, 3.0]), 0.5).item()
+    1.5
+    """
+    if interpolation not in INTERPOLATIONS:
+        raise ArgumentError(
+            f"quantile: interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}."
+        )
+    kept = tuple(1 for _ in x.shape) if axis is None else None
+    rows = reshape(x, (-1,) if x.size else (0,)) if axis is None else x
+    place = normalize_axis("quantile", 0 if axis is None else axis, len(rows.shape))
+    length = _filled("quantile", rows, place)
+    rows = cast(rows, fit("quantile", x.dtype, dt.FLOATING))
+    if not hasattr(q, "shape"):
+        if not 0 <= q <= 1:
+            raise ArgumentError(f"quantile: q must lie in [0, 1], got {q!r}.")
+        q = full((), float(q), dtype=rows.dtype, device=x.device)
+    if len(q.shape) > 1:
+        raise ShapeError(f"quantile: q must have at most 1 dimension, got shape {q.shape}.")
+    last = moveaxis(sort(rows, axis=place), place, -1)
+    found = _between(last, reshape(q, (-1,)), length, interpolation)
+    single = found.shape[:-1]
+    out = moveaxis(found, -1, 0)
+    if keepdims:
+        single = kept or tuple(1 if k == place else n for k, n in enumerate(x.shape))
+    return reshape(out, (*q.shape, *single))
+
+
+def _between(rows: Any, q: Any, length: int, interpolation: str) -> Any:
+    """Return the quantiles of sorted rows along their last axis."""
+    dtype: DType = rows.dtype
+    inside = (q >= 0) & less_equal(q, 1)
+    at = where(inside, cast(q, dtype), 0) * (length - 1)
+    if interpolation == "nearest":
+        at = round(at)
+    low, high = floor(at), ceil(at)
+    if interpolation == "lower":
+        high = low
+    elif interpolation == "higher":
+        low = high
+    lead = rows.shape[:-1]
+    below, above = (_at(rows, place, lead) for place in (low, high))
+    share = at - low if interpolation == "linear" else 0.5
+    share = where(equal(low, high), 0.0, share)
+    between = where(equal(below, above), below, below + (above - below) * share)
+    bad = isnan(cut(rows, len(lead), length - 1, length)) | ~inside
+    return where(bad, float("nan"), between)
+
+
+def _at(rows: Any, places: Any, lead: tuple[int, ...]) -> Any:
+    whole = (*lead, places.shape[0])
+    return take_along_axis(rows, broadcast_to(cast(places, dt.int64), whole), axis=-1)

@@ -1,0 +1,135 @@
+"""Adam by the largest gradient, with a look ahead, and with a rectified beginning."""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+from ..ops.arithmetic import abs, maximum
+from ..ops.creation import zeros_like
+from ..ops.transcendental import sqrt
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer, Parameters, State, at_least
+
+
+def check_betas(name: str, group: Group, *settings: str) -> None:
+    """Raise ``ArgumentError`` for settings below 0, or betas that are not two numbers in [0, 1)."""
+    at_least(name, 0, **{k: group[k] for k in ("lr", "eps", "weight_decay", *settings)})
+    betas = group["betas"]
+    if len(betas) != 2 or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in betas):
+        raise ArgumentError(f"{name}: betas are two numbers in [0, 1), got {betas!r}.")
+
+
+class Adamax(Optimizer):
+    """Adam by the infinity norm (Kingma and Ba 2015, section 7)."""
+
+    def __init__(
+        self, params: Parameters, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, *, maximize: bool = False,
+    ) -> None:  # fmt: skip
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, defaults)
+
+    def check(self, group: Group) -> None:
+        """Raise ``ArgumentError`` for settings that are out of range."""
+        check_betas("Adamax", group)
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return the parameter less the averaged gradient over the largest one, which fades."""
+        beta1, beta2 = group["betas"]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"] = state["exp_inf"] = zeros_like(parameter)
+        step = state["step"] = state["step"] + 1
+        if group["weight_decay"]:
+            gradient = gradient + parameter * group["weight_decay"]
+        average = state["exp_avg"] = state["exp_avg"] * beta1 + gradient * (1 - beta1)
+        top = state["exp_inf"] = maximum(state["exp_inf"] * beta2, abs(gradient) + group["eps"])
+        moved: Tensor = parameter - average / top * (group["lr"] / (1 - beta1**step))
+        return moved
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's look ahead (Dozat 2016)."""
+
+    def __init__(
+        self, params: Parameters, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False, *, maximize: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            params,
+            {
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
+                "maximize": maximize,
+            },
+        )  # fmt: skip
+
+    def check(self, group: Group) -> None:
+        """Raise ``ArgumentError`` for settings that are out of range."""
+        check_betas("NAdam", group, "momentum_decay")
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return the parameter less a mean of gradient and average, over the root of the squares."""
+        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+        if not state:
+            state["step"], state["mu_product"] = 0, 1.0
+            state["exp_avg"] = state["exp_avg_sq"] = zeros_like(parameter)
+        step = state["step"] = state["step"] + 1
+        if decay and group["decoupled_weight_decay"]:
+            parameter = parameter * (1 - lr * decay)
+        elif decay:
+            gradient = gradient + parameter * decay
+        now, ahead = (beta1 * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1))
+        product = state["mu_product"] = state["mu_product"] * now
+        average = state["exp_avg"] = state["exp_avg"] * beta1 + gradient * (1 - beta1)
+        square = state["exp_avg_sq"] = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
+        root = sqrt(square / (1 - beta2**step)) + group["eps"]
+        change = gradient / root * (lr * (1 - now) / (1 - product))
+        moved: Tensor = parameter - change - average / root * (lr * ahead / (1 - product * ahead))
+        return moved
+
+
+class RAdam(Optimizer):
+    """Adam whose first steps, whose variance is unknown, are plain momentum (Liu et al. 2020)."""
+
+    def __init__(
+        self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
+        maximize: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            params,
+            {
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize,
+            },
+        )  # fmt: skip
+
+    def check(self, group: Group) -> None:
+        """Raise ``ArgumentError`` for settings that are out of range."""
+        check_betas("RAdam", group)
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return the parameter less the averaged gradient, rectified once enough steps are known."""
+        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"] = state["exp_avg_sq"] = zeros_like(parameter)
+        step = state["step"] = state["step"] + 1
+        if decay and group["decoupled_weight_decay"]:
+            parameter = parameter * (1 - lr * decay)
+        elif decay:
+            gradient = gradient + parameter * decay
+        average = state["exp_avg"] = state["exp_avg"] * beta1 + gradient * (1 - beta1)
+        square = state["exp_avg_sq"] = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
+        rate, gathered = lr / (1 - beta1**step), 1 - beta2**step
+        limit = 2 / (1 - beta2) - 1
+        length = limit - 2 * step * beta2**step / gathered
+        if length <= 5:
+            plain: Tensor = parameter - average * rate
+            return plain
+        share = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
+        moved: Tensor = parameter - average / (sqrt(square) + group["eps"]) * (
+            rate * (share * gathered) ** 0.5
+        )
+        return moved

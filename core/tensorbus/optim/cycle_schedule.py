@@ -1,0 +1,129 @@
+"""Schedules that go up and down: warm restarts, and one cycle."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import ArgumentError
+from .optimizer import Optimizer
+from .schedule import LRScheduler
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine from the first rate to ``eta_min``, again and again (Loshchilov and Hutter 2017).
+
+    The first takes ``T_0`` epochs, each of the others ``T_mult`` times as many as the one before. ``step``
+    takes an epoch, which may be a fraction.
+    """
+
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0) -> None:  # noqa: N803 - PyTorch's names
+        if not isinstance(T_0, int) or T_0 < 1 or not isinstance(T_mult, int) or T_mult < 1:
+            raise ArgumentError(
+                f"CosineAnnealingWarmRestarts: T_0 and T_mult must be integers >= 1, got {T_0!r}"
+                f" and {T_mult!r}."
+            )
+        self.T_0 = T_0
+        self.T_mult = T_mult
+        self.eta_min = eta_min
+        self._time = 0.0
+        super().__init__(optimizer)
+
+    def step(self, epoch: float | None = None) -> None:
+        """Go to the next epoch, or to ``epoch``, and set the rates of all groups."""
+        if epoch is not None and epoch < 0:
+            raise ArgumentError(f"CosineAnnealingWarmRestarts: an epoch is >= 0, got {epoch!r}.")
+        self._time = self._time + 1 if epoch is None else float(epoch)
+        self.last_epoch = math.floor(self._time)
+        self._set()
+
+    def rate(self, base: float, epoch: int) -> float:
+        """Return the learning rate at the time where the schedule is."""
+        length, since = float(self.T_0), self._time
+        while since >= length:
+            since -= length
+            length *= self.T_mult
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * since / length)) / 2
+
+
+class OneCycleLR(LRScheduler):
+    """Up to ``max_lr`` and far down again in ``total_steps`` steps (Smith and Topin 2018).
+
+    ``total_steps``, or ``epochs`` times ``steps_per_epoch``; ``pct_start`` of them go up, from ``max_lr /
+    div_factor``; the end is the start over ``final_div_factor``. ``anneal_strategy`` is ``"cos"`` or
+    ``"linear"``. With ``cycle_momentum`` momentum (or the first beta) goes the other way, between
+    ``max_momentum`` and ``base_momentum``. Raises ``ArgumentError``, also for a step after the last.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, max_lr: float | list[float], total_steps: int | None = None,
+        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
+        anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum: float = 0.85,
+        max_momentum: float = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
+        three_phase: bool = False,
+    ) -> None:  # fmt: skip
+        if total_steps is None:
+            if not epochs or not steps_per_epoch:
+                raise ArgumentError("OneCycleLR: total_steps, or epochs and steps_per_epoch, are needed.")
+            total_steps = epochs * steps_per_epoch
+        if total_steps < 1 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(
+                f"OneCycleLR: total_steps >= 1, pct_start in [0, 1] and anneal_strategy 'cos' or 'linear' are"
+                f" needed, got {total_steps!r}, {pct_start!r} and {anneal_strategy!r}."
+            )
+        self.total_steps = total_steps
+        self.anneal_strategy = anneal_strategy
+        self.cycle_momentum = cycle_momentum
+        count = len(optimizer.param_groups)
+        tops = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * count
+        if len(tops) != count:
+            raise ArgumentError(f"OneCycleLR: {count} rates are needed, got {len(tops)}.")
+        for group, top in zip(optimizer.param_groups, tops, strict=True):
+            group["max_lr"], group["initial_lr"] = top, top / div_factor
+            group["min_lr"] = group["initial_lr"] / final_div_factor
+            if cycle_momentum:
+                if "betas" not in group and "momentum" not in group:
+                    raise ArgumentError(
+                        "OneCycleLR: cycle_momentum needs an optimizer with momentum or betas."
+                    )
+                group["max_momentum"], group["base_momentum"] = max_momentum, base_momentum
+        up = pct_start * total_steps
+        calm = ("max_momentum", "base_momentum")
+        if three_phase:
+            self._phases = [
+                (up - 1, "initial_lr", "max_lr", *calm),
+                (2 * up - 2, "max_lr", "initial_lr", *calm[::-1]),
+                (total_steps - 1.0, "initial_lr", "min_lr", calm[0], calm[0]),
+            ]
+        else:
+            self._phases = [
+                (up - 1, "initial_lr", "max_lr", *calm), (total_steps - 1.0, "max_lr", "min_lr", *calm[::-1]),
+            ]  # fmt: skip
+        super().__init__(optimizer)
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self.anneal_strategy == "linear":
+            return start + (end - start) * share
+        return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
+
+    def _set(self) -> None:
+        if self.last_epoch > self.total_steps:
+            raise ArgumentError(
+                f"OneCycleLR: step {self.last_epoch} was asked for, and the cycle has {self.total_steps}."
+            )
+        begin = 0.0
+        for end, low, high, first, last in self._phases:
+            if self.last_epoch <= end or end == self._phases[-1][0]:
+                share = (self.last_epoch - begin) / (end - begin) if end != begin else 1.0
+                for group in self.optimizer.param_groups:
+                    group["lr"] = self._between(group[low], group[high], share)
+                    if self.cycle_momentum:
+                        self._calm(group, self._between(group[first], group[last], share))
+                return
+            begin = end
+
+    def _calm(self, group: dict[str, object], momentum: float) -> None:
+        betas = group.get("betas")
+        if isinstance(betas, tuple):
+            group["betas"] = (momentum, *betas[1:])
+        else:
+            group["momentum"] = momentum

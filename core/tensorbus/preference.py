@@ -1,0 +1,81 @@
+"""Which kernel the user prefers for an op: ``with tb.prefer_kernel(softmax="generated"):``.
+
+Plans depend on it. While nobody prefers anything dispatch does not look; while somebody does, in any thread,
+plans are known by the preference as well, and the short ways to them are off.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any
+
+_preferred: ContextVar[dict[str, str]] = ContextVar("tensorbus_preferred", default={})  # noqa: B039 - never changed
+_lock = threading.Lock()
+_listeners: list[Callable[[], None]] = []
+_active = 0
+
+
+def active() -> bool:
+    """Return whether anybody prefers anything now."""
+    return _active > 0
+
+
+def preferred(op: str) -> str | None:
+    """Return the name of the kernel that is preferred for ``op`` here, or None."""
+    return _preferred.get().get(op) if _active else None
+
+
+def on_first(listener: Callable[[], None]) -> None:
+    """Call ``listener`` whenever a preference is stated and there was none."""
+    _listeners.append(listener)
+
+
+def _count(by: int) -> None:
+    global _active
+    with _lock:
+        first = by > 0 and _active == 0
+        _active += by
+    if first:
+        for listener in _listeners:
+            listener()
+
+
+class prefer_kernel(ContextDecorator):  # noqa: N801 - a function to its users
+    """Choose kernels by name inside a ``with`` block or a decorated function, for this thread or task.
+
+    ``prefer_kernel(softmax="generated")`` names a kernel for each op; where two plugins supply kernels of one
+    name, ``"distribution:name"`` says whose. ``tb.explain`` lists the names. A call that the chosen kernel
+    cannot serve raises ``UnsupportedOpError`` with the reason: no other kernel takes its place.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([1.0, 2.0])
+    >>> with tb.prefer_kernel(add="no such kernel"):
+    ...     x + x
+    Traceback (most recent call last):
+        ...
+    tensorbus.errors.UnsupportedOpError: add: cpu has no kernel 'no such kernel' for it; it has 'numpy'.
+    """
+
+    def __init__(self, **kernels: str) -> None:
+        for op, name in kernels.items():
+            if not isinstance(name, str):
+                raise TypeError(f"prefer_kernel: the kernel of {op} is chosen by its name, got {name!r}.")
+        self._kernels = kernels
+        self._tokens: list[Token[dict[str, str]]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_preferred.set({**_preferred.get(), **self._kernels}))
+        _count(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _preferred.reset(self._tokens.pop())
+        _count(-1)
+
+    def _recreate_cm(self) -> Any:
+        return prefer_kernel(**self._kernels)

@@ -1,0 +1,69 @@
+"""What a manifest says of the device as a whole, against what the device says and does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorbus import asarray, plugins, zeros
+from tensorbus import dtypes as dt
+from tensorbus.device import Device
+from tensorbus.errors import UnsupportedDtypeError
+from tensorbus.ops.op import table
+
+from ..trial import caught
+
+
+def claims(device: str) -> Iterator[str]:
+    """Yield what is not true: dtypes that are there or not, ops that do not exist."""
+    manifest = plugins.backend(device).manifest
+    declared, optional = set(manifest.dtypes), set(manifest.optional)
+    for unit in range(plugins.backend(device).device_count):
+        here = Device(device, unit)
+        own = {d.name for d in here.properties.dtypes}
+        for name in sorted(own - declared):
+            yield f"{here} says that it has {name}, which the manifest's [device] dtypes lacks"
+        for name in sorted(declared - own - optional):
+            yield f"the manifest says that every unit has {name}; {here} does not"
+        for dtype in dt.ALL:
+            yield from _works(here, dtype) if dtype.name in own else _is_refused(here, dtype)
+    yield from _ops(device, declared)
+
+
+def _works(device: Device, dtype: dt.DType) -> Iterator[str]:
+    """A dtype that a unit has can be created, filled, read and cast to."""
+    try:
+        found = zeros((2, 2), dtype=dtype, device=device).tolist()
+        whole = asarray([0, 1], dtype=dtype, device=device).tolist()
+    except Exception as error:
+        yield f"{device} says that it has {dtype}, but using it raised {type(error).__name__}: {error}"
+        return
+    if found != [[0, 0], [0, 0]] or whole != [0, 1]:
+        yield f"{device} says that it has {dtype}, but zeros are {found} and [0, 1] is {whole}"
+
+
+def _is_refused(device: Device, dtype: dt.DType) -> Iterator[str]:
+    for what, call in (
+        ("zeros", lambda: zeros((2,), dtype=dtype, device=device)),
+        ("asarray", lambda: asarray([1], dtype=dtype, device=device)),
+    ):
+        error = caught(call)
+        if not isinstance(error, UnsupportedDtypeError):
+            got = "made it" if error is None else f"raised {type(error).__name__}: {error}"
+            yield f"{device} does not say that it has {dtype}, but {what} {got}; UnsupportedDtypeError is due"
+
+
+def _ops(device: str, declared: set[str]) -> Iterator[str]:
+    manifest = plugins.backend(device).manifest
+    for name, dtypes in manifest.ops.items():
+        if name not in table:
+            yield f"[ops] claims {name!r}, which is no op"
+        elif dtypes != "all":
+            wrong = [d for d in dtypes if d not in declared or dt.BY_NAME[d] not in table[name].dtypes]
+            if wrong:
+                yield f"[ops] claims {name} for {', '.join(wrong)}, which the op or the device does not have"
+    for section, names in (("[ops] host", manifest.host_ops), ("[gaps]", manifest.gaps)):
+        for name in names:
+            if name not in table:
+                yield f"{section} names {name!r}, which is no op"
+            elif name in manifest.ops:
+                yield f"{section} names {name}, which [ops] claims"

@@ -1,0 +1,146 @@
+"""Derivatives against finite differences, first and second ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from tensorbus import Tensor, asarray, grad
+
+from ..native import Array, wide
+from ..trial import Trial
+
+STEP = 1e-4
+DIGITS = 2e-6
+"""To this part of their terms, differences of fourth order in float64 agree with a right derivative."""
+NARROW = 2000.0
+"""Units in the last place that a gradient in the dtype under test may be off, of its largest element."""
+Values = Sequence[Array]
+
+
+def derivative(trial: Trial, wide_device: str) -> Iterator[str]:
+    """Check the gradient in float64 by differences, on ``wide_device``; and the gradient's gradient.
+
+    Where the dtype under test has fewer digits, its gradient is compared with the one in float64 as well.
+    """
+    places = [k for k, a in enumerate(trial.arrays) if _inexact(a)]
+    if not places or not any(a.size for a in trial.arrays):
+        return
+    if not any(d.is_inexact for d in trial.bind(trial.tensors()).outs):
+        return
+    given = [wide(a) if _inexact(a) else a for a in trial.arrays]
+    outs = _values(trial, given, wide_device)
+    rng = np.random.default_rng(crc32(f"{trial.op.name} {trial.place} derivative".encode()))
+    seeds = [_direction(rng, o) if _inexact(o) else None for o in outs]
+
+    def first(values: Values) -> list[Array]:
+        return _gradients(trial, values, places, seeds, wide_device)[0]
+
+    def total(values: Values) -> float:
+        found = _values(trial, values, wide_device)
+        return sum(_dot(s, o) for s, o in zip(seeds, found, strict=True) if s is not None)
+
+    gradients = first(given)
+    yield from _compare("gradient", given, places, gradients, total, rng)
+    weights = [_direction(rng, given[k]) for k in places]
+
+    def slope(values: Values) -> float:
+        return sum(_dot(w, g) for w, g in zip(weights, first(values), strict=True))
+
+    second = _second(trial, given, places, seeds, weights, wide_device)
+    yield from _compare("second derivative", given, places, second, slope, rng)
+    yield from _own_gradient(trial, places, seeds, gradients)
+
+
+def _own_gradient(
+    trial: Trial, places: list[int], seeds: Sequence[Array | None], wanted: list[Array]
+) -> Iterator[str]:
+    """Compare the gradient in the dtype under test, on the device under test."""
+    found = _gradients(trial, trial.arrays, places, seeds, trial.device)[0]
+    for place, got, want in zip(places, found, wanted, strict=True):
+        eps = float(np.finfo(trial.arrays[place].dtype).eps)
+        limit = NARROW * eps * max(float(np.max(np.abs(want), initial=0.0)), 1.0)
+        error = float(np.max(np.abs(wide(got) - want), initial=0.0))
+        if not error <= limit:
+            yield f"gradient of operand {place} in {trial.dtype}: off by {error:.3g}, allowed {limit:.3g}"
+
+
+def _inexact(a: Array) -> bool:
+    return a.dtype.kind in "fc" or a.dtype.name.startswith(("bfloat", "float8"))
+
+
+def _direction(rng: np.random.Generator, like: Array) -> Array:
+    drawn: Any = np.asarray(rng.uniform(-1, 1, like.shape))
+    return np.asarray(drawn + 1j * rng.uniform(-1, 1, like.shape)) if like.dtype.kind == "c" else drawn
+
+
+def _dot(a: Any, b: Any) -> float:
+    return float(np.sum(np.conj(a) * b).real)
+
+
+def _values(trial: Trial, values: Values, device: str) -> list[Array]:
+    return [x.numpy() for x in trial.run([asarray(v, device=device) for v in values], device)]
+
+
+def _cotangents(outs: Sequence[Tensor], seeds: Sequence[Array | None]) -> tuple[list[Tensor], list[Tensor]]:
+    chosen = [(o, s) for o, s in zip(outs, seeds, strict=True) if s is not None and o.requires_grad]
+    return [o for o, _ in chosen], [asarray(s, device=o.device, dtype=o.dtype) for o, s in chosen]
+
+
+def _gradients(
+    trial: Trial, values: Values, places: list[int], seeds: Sequence[Array | None], device: str
+) -> tuple[list[Array], list[Tensor | None], list[Tensor]]:
+    """Return the gradients as arrays (zeros for None) and as tensors, and the tensors they belong to."""
+    tensors = [asarray(v, device=device) for v in values]
+    leaves = [tensors[k].requires_grad_() for k in places]
+    outs, starts = _cotangents(trial.run(tensors, device), seeds)
+    found: Sequence[Tensor | None] = (
+        grad(outs, leaves, starts, create_graph=True, allow_unused=True) if outs else [None] * len(leaves)
+    )
+    arrays = [
+        np.zeros(x.shape) if g is None else g.detach().numpy() for x, g in zip(leaves, found, strict=True)
+    ]
+    return arrays, list(found), leaves
+
+
+def _second(
+    trial: Trial,
+    values: Values,
+    places: list[int],
+    seeds: Sequence[Array | None],
+    weights: Values,
+    device: str,
+) -> list[Array]:
+    _, found, leaves = _gradients(trial, values, places, seeds, device)
+    chosen = [(g, w) for g, w in zip(found, weights, strict=True) if g is not None and g.requires_grad]
+    if not chosen:
+        return [np.zeros(x.shape) for x in leaves]
+    starts = [asarray(w, device=device, dtype=g.dtype) for g, w in chosen]
+    second = grad([g for g, _ in chosen], leaves, starts, allow_unused=True)
+    return [np.zeros(x.shape) if g is None else g.numpy() for x, g in zip(leaves, second, strict=True)]
+
+
+def _compare(
+    what: str, given: Values, places: list[int], found: list[Array], function: Callable[[Values], float],
+    rng: np.random.Generator,
+) -> Iterator[str]:  # fmt: skip
+    """Compare a gradient with differences along one random direction for each operand."""
+    for place, slope in zip(places, found, strict=True):
+        if not given[place].size:
+            continue
+        if slope.shape != given[place].shape:
+            yield f"{what} of operand {place} has shape {slope.shape}, expected {given[place].shape}"
+            continue
+        direction = _direction(rng, given[place])
+
+        def at(t: float, k: int = place, d: Array = direction) -> float:
+            return function([np.asarray(v + t * d) if j == k else v for j, v in enumerate(given)])
+
+        near, far = at(STEP) - at(-STEP), at(2 * STEP) - at(-2 * STEP)
+        measured = (8 * near - far) / (12 * STEP)
+        computed = _dot(slope, direction)
+        size = float(np.sum(np.abs(slope * direction))) + abs(measured) + 1e-3 * (1 + abs(at(0.0)))
+        if not abs(measured - computed) <= DIGITS * size:
+            yield f"{what} of operand {place}: {computed:.8g} along a line, by differences {measured:.8g}"

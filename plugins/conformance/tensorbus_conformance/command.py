@@ -1,0 +1,39 @@
+"""What ``tensorbus conformance`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from . import report
+from .examination import CHECKS, Options, cases
+from .outcome import Outcome
+from .runner import run, with_progress
+
+
+def conformance(
+    devices: Sequence[str], ops: Sequence[str] = (), dtypes: Sequence[str] = (), checks: Sequence[str] = (),
+    path: str | None = None, quick: bool = False, jobs: int = 1,
+) -> int:  # fmt: skip
+    """Examine ``devices`` and print the report; write it as JSON to ``path``.
+
+    Returns the exit code: 0 where nothing was found, else 1. Raises the errors of ``cases``, ``DeviceError``
+    for a device that is not there, and ``ValueError`` for an unknown check.
+    """
+    wrong = [c for c in checks if c not in CHECKS]
+    if wrong:
+        raise ValueError(f"no check is called {wrong[0]!r}; there are: {', '.join(CHECKS)}.")
+    todo = cases(devices, ops, dtypes, quick)
+    options = Options(checks=tuple(checks) or CHECKS, quick=quick)
+    console, errors = Console(), Console(stderr=True)
+
+    def note(outcome: Outcome) -> None:
+        if outcome.findings:
+            errors.print(f"[red]{outcome.case}: {len(outcome.findings)} found[/red]", highlight=False)
+
+    outcomes = with_progress(run(todo, options, jobs), len(todo), note)
+    report.show(outcomes, console)
+    if path is not None:
+        report.write(outcomes, path)
+    return 1 if any(o.findings for o in outcomes) else 0

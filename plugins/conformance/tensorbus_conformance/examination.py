@@ -1,0 +1,222 @@
+"""Examining one case: every check on every sample call of an op in a dtype."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from tensorbus import dtypes as dt
+from tensorbus import fallback_counts, plugins
+from tensorbus.coverage import EXCHANGE, is_good, route
+from tensorbus.device import Device
+from tensorbus.dtypes import DType
+from tensorbus.errors import TensorbusError, UnsupportedDtypeError
+from tensorbus.manifest import Manifest
+from tensorbus.ops import lazy
+from tensorbus.ops.op import Op, table
+from tensorbus.ops.sample import samples_of
+
+from .checks.claims import claims
+from .checks.derivative import derivative
+from .checks.kernel import bounds, large, value
+from .checks.rules import batching, decomposition, refusal
+from .outcome import MANIFEST, Case, Finding, Outcome
+from .trial import HOST, Trial, array
+
+CHECKS = ("value", "bounds", "large", "decomposition", "batching", "derivative", "refusal", "route")
+QUICK_STEP = 5
+"""Every how many sample calls all checks are run, where the kit is quick."""
+MIDDLING = range(20, 30)
+"""How many elements a sample call has whose elements are repeated to make a large one."""
+DERIVED = (dt.float32, dt.float64, dt.complex64, dt.complex128)
+"""The dtypes in which derivatives are checked; the others have too few digits to compare them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to run. ``quick`` tries values in all sample calls, and the rest in a few, in one dtype."""
+
+    checks: tuple[str, ...] = CHECKS
+    quick: bool = False
+
+
+def cases(
+    devices: Iterable[str], ops: Iterable[str] = (), dtypes: Iterable[str] = (), quick: bool = False
+) -> list[Case]:
+    """Return what there is to examine on devices: every op in every dtype that op and device have.
+
+    ``quick`` takes one dtype of each kind. Raises ``UnsupportedOpError`` for an op that nobody defined,
+    ``DtypeError`` for an unknown dtype.
+    """
+    all_ops()
+    chosen = [table[name] for name in ops] or [op for op in table if op.family != EXCHANGE]
+    wanted = {dt.dtype(name) for name in dtypes} or set(dt.ALL)
+    found = []
+    for device in devices:
+        if not tuple(ops):
+            found.append(Case(device=device, op=MANIFEST, dtype="-"))
+        here = Device(device).properties.dtypes
+        for op in chosen:
+            kinds = [d for d in op.dtypes if d in wanted and d in here]
+            found += [
+                Case(device=device, op=op.name, dtype=d.name) for d in (_few(kinds) if quick else kinds)
+            ]
+    return found
+
+
+def _few(dtypes: list[DType]) -> list[DType]:
+    """Return one dtype of each kind, the plainest."""
+    order = (dt.float32, dt.int64, dt.bool_, dt.complex64, dt.uint8)
+    few: dict[str, DType] = {}
+    for d in sorted(dtypes, key=lambda d: order.index(d) if d in order else len(order)):
+        few.setdefault(d.kind, d)
+    return list(few.values())
+
+
+def all_ops() -> None:
+    """Put every op into the table: core's that are imported late, and those of plugins."""
+    lazy.load_all()
+    plugins.ops()
+
+
+def examine(case: Case, options: Options) -> Outcome:
+    """Run the checks. Never raises for what the device or an op does wrong: that is a finding."""
+    all_ops()
+    started = time.perf_counter()
+    if case.op == MANIFEST:
+        found = [Finding(check="manifest", call=case.device, problem=p) for p in claims(case.device)]
+        return Outcome(
+            case=case, route="native", seconds=time.perf_counter() - started, findings=tuple(found)
+        )
+    return _Examination(case, options).outcome(started)
+
+
+class _Examination:
+    def __init__(self, case: Case, options: Options) -> None:
+        self.case, self.options = case, options
+        self.op: Op[...] = table[case.op]
+        self.dtype = dt.BY_NAME[case.dtype]
+        self.manifest = plugins.backend(case.device).manifest
+        self.findings: list[Finding] = []
+        self.routes: set[str] = set()
+        self.best: float | None = None
+        self.calls = 0
+
+    def outcome(self, started: float) -> Outcome:
+        samples = samples_of(self.op)
+        if not samples:
+            self._found(
+                "samples", self.op.name, "the op has no samples: define it in a family, or with samples="
+            )
+        trials = [
+            Trial(op=self.op, device=self.case.device, dtype=self.dtype, sample=sample, place=place)
+            for place, sample in enumerate(samples)
+        ]
+        for trial in trials:
+            if is_good(trial.sample, self.dtype):
+                self._tried(trial)
+        for trial in trials if self.routes != {"missing"} else ():
+            if trial.sample.raises is not None:
+                self._refused(trial)
+        if not self.calls and samples:
+            self._found("samples", self.op.name, f"none of the op's sample calls is one in {self.dtype}")
+        worst = next((r for r in ("missing", "host", "decomposed", "native") if r in self.routes), "missing")
+        if "route" in self.options.checks and self.routes:
+            for problem in self._promises(worst):
+                self._found("route", self.op.name, problem)
+        return Outcome(
+            case=self.case, route=worst, calls=self.calls, seconds=time.perf_counter() - started,
+            microseconds=None if self.best is None else 1e6 * self.best, findings=tuple(self.findings),
+        )  # fmt: skip
+
+    def _found(self, check: str, call: str, problem: str) -> None:
+        self.findings.append(Finding(check=check, call=call, problem=problem))
+
+    def _refused(self, trial: Trial) -> None:
+        if "refusal" in self.options.checks:
+            self._check("refusal", trial, lambda: refusal(trial))
+
+    def _tried(self, trial: Trial) -> None:
+        self.calls += 1
+        try:
+            bound = trial.operands_of(trial.tensors())
+            how = route(self.op, *bound)
+        except UnsupportedDtypeError:
+            return  # the op needs a dtype that the device does not have
+        except TensorbusError as error:
+            self._found("value", trial.title, f"raised {type(error).__name__}: {error}")
+            return
+        self.routes.add(how)
+        if how == "missing":
+            return
+        fell_back = fallback_counts().get((self.op.name, self.case.device))
+        for check in self.options.checks:
+            for name, run in self._runs(trial):
+                if name == check:
+                    self._check(name, trial, run)
+        if fallback_counts().get((self.op.name, self.case.device)) != fell_back:
+            self.routes.add("host")
+        self._time(trial)
+
+    def _runs(self, trial: Trial) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
+        yield "value", lambda: value(trial)
+        if trial.sample.large:
+            return
+        plain = _few(list(self.op.dtypes))
+        if self.options.quick and (self.dtype is not plain[0] or trial.place % QUICK_STEP != 1):
+            return
+        yield "bounds", lambda: bounds(trial)
+        yield "decomposition", lambda: decomposition(trial)
+        if trial.arrays and trial.arrays[0].size in MIDDLING:
+            yield "large", lambda: large(trial)
+        if self.dtype in plain:
+            yield "batching", lambda: batching(trial)
+        if self.dtype in DERIVED and trial.sample.smooth:
+            yield "derivative", lambda: derivative(trial, wide_device(self.case.device))
+
+    def _check(self, name: str, trial: Trial, run: Callable[[], Iterator[str]]) -> None:
+        try:
+            for problem in run():
+                self._found(name, trial.title, problem)
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f" ({line.filename.rpartition('/')[2]}:{line.lineno})"
+            self._found(name, trial.title, f"raised {type(error).__name__}: {error}{where}")
+
+    def _time(self, trial: Trial) -> None:
+        tensors = trial.tensors()
+        started = time.perf_counter()
+        try:
+            for x in trial.run(tensors):
+                array(x)
+        except Exception:
+            return  # the check of values has said so
+        spent = time.perf_counter() - started
+        self.best = spent if self.best is None else min(self.best, spent)
+
+    def _promises(self, route: str) -> Iterator[str]:
+        """Compare how the op ran with what the manifest says."""
+        name, manifest = self.op.name, self.manifest
+        claimed = is_claimed(manifest, name, self.dtype)
+        if claimed and self.routes != {"native"}:
+            ways = " and ".join(sorted(self.routes))
+            yield f"the manifest claims a kernel for {self.dtype}, but it ran {ways}"
+        if route == "host" and name not in manifest.host_ops:
+            yield "it ran on the host, and the manifest does not list it in [ops] host"
+        if route == "missing" and name not in manifest.gaps:
+            yield "it has no kernel here and no decomposition, and the manifest does not declare it in [gaps]"
+
+
+def is_claimed(manifest: Manifest, op: str, dtype: DType) -> bool:
+    """Return whether a manifest says that the device has a kernel for ``op`` in ``dtype``."""
+    claimed = manifest.ops.get(op, ())
+    return claimed == "all" or dtype.name in claimed
+
+
+@cache
+def wide_device(device: str) -> str:
+    """Return where derivatives are taken in float64: on the device itself, else on the host."""
+    return device if {dt.float64, dt.int64} <= Device(device).properties.dtypes else HOST

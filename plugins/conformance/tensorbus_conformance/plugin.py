@@ -1,0 +1,132 @@
+"""The pytest plugin: options, a test for each case, and the report at the end, also with pytest-xdist.
+
+It is loaded into every pytest run where the kit is installed, so it imports nothing before it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .examination import Options
+    from .outcome import Outcome
+
+_KEY = "tensorbus_conformance"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("tensorbus conformance")
+    many = {"action": "append", "default": None}
+    group.addoption(
+        "--device", metavar="TYPE", help="test this device type; may be repeated (default: all)", **many
+    )
+    group.addoption("--ops", metavar="NAMES", help="only these ops, by commas", **many)
+    group.addoption("--dtypes", metavar="NAMES", help="only these dtypes, by commas", **many)
+    group.addoption("--report", metavar="FILE", default=None, help="write the conformance report as JSON")
+    group.addoption("--quick", action="store_true", help="one dtype of each kind, fewer derivatives")
+
+
+def names(config: pytest.Config, option: str) -> list[str]:
+    """Return what an option lists."""
+    return [name for given in config.getoption(option) or () for name in given.split(",") if name]
+
+
+def options(config: pytest.Config) -> Options:
+    """Return what the options ask for."""
+    from .examination import Options
+
+    return Options(quick=bool(config.getoption("--quick")))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Hand out the cases to tests that have a ``conformance_case``."""
+    if "conformance_case" not in metafunc.fixturenames:
+        return
+    from .examination import cases
+
+    config = metafunc.config
+    marker = metafunc.definition.get_closest_marker("conformance")
+    quick = bool(config.getoption("--quick")) or bool(marker and marker.kwargs.get("quick"))
+    found = cases(chosen(config), names(config, "--ops"), names(config, "--dtypes"), quick)
+    metafunc.parametrize("conformance_case", found, ids=str)
+
+
+def chosen(config: pytest.Config) -> list[str]:
+    """Return the device types to test. Raises ``UsageError`` where one that was asked for is not there."""
+    from tensorbus import plugins
+    from tensorbus.errors import TensorbusError
+
+    asked, found = names(config, "--device"), []
+    for name in asked or plugins.known_types():
+        try:
+            plugins.backend(name)
+        except TensorbusError as error:
+            if asked:
+                raise pytest.UsageError(f"--device {name}: {error}") from None
+        else:
+            found.append(name)
+    return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker and what collects the outcomes; refuse a device that is not there."""
+    config.addinivalue_line("markers", "conformance(quick): how the conformance kit runs a test's cases")
+    config.pluginmanager.register(_Collector(config), _KEY)
+    if config.getoption("--device"):
+        chosen(config)
+
+
+class _Collector:
+    """Gathers outcomes: workers send them with their reports, the controller writes them down."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.outcomes: list[Outcome] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the outcome from the report of a case."""
+        from .outcome import Outcome
+
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == _KEY and isinstance(value, dict):
+                self.outcomes.append(Outcome.from_dict(value))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Write the report, and say how many of each there are."""
+        if not self.outcomes:
+            return
+        from collections import Counter
+
+        from . import report
+
+        path = self.config.getoption("--report")
+        if path:
+            report.write(self.outcomes, path)
+        for device in dict.fromkeys(o.case.device for o in self.outcomes):
+            counts = Counter(o.status for o in self.outcomes if o.case.device == device)
+            text = ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+            terminalreporter.write_line(f"conformance of {device}: {text}")
+
+
+@pytest.fixture
+def conformance(request: pytest.FixtureRequest) -> Any:
+    """Return what examines a case and fails the test for what is found."""
+    from dataclasses import replace
+
+    from .examination import examine
+    from .outcome import Case
+
+    marker = request.node.get_closest_marker("conformance")
+
+    def run(case: Case) -> None:
+        asked = options(request.config)
+        asked = replace(asked, quick=asked.quick or bool(marker and marker.kwargs.get("quick")))
+        outcome = examine(case, asked)
+        request.node.user_properties.append((_KEY, outcome.as_dict()))
+        if outcome.findings:
+            pytest.fail("\n".join(map(str, outcome.findings)), pytrace=False)
+
+    return run

@@ -1,0 +1,103 @@
+"""References of the ops that models are made of: convolution, pooling, normalization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..native import Array
+from .movement import windows
+from .reference import Reference
+
+
+def padded(x: Array, padding: Any, value: Any = 0) -> Array:
+    """Return ``x`` with ``value`` around its last axes."""
+    edges = ((0, 0),) * (x.ndim - len(padding)) + tuple((p, p) for p in padding)
+    return np.pad(x, edges, constant_values=value)
+
+
+def conv(x: Array, weight: Array, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
+    """Multiply every window with every kernel, and sum."""
+    size = weight.shape[2:]
+    rank = len(size)
+    cut = windows(padded(x, padding), size, stride, dilation)
+    batch, channels, *rest = cut.shape
+    grouped = cut.reshape(batch, groups, 1, channels // groups, *rest)
+    rows = weight.reshape(1, groups, weight.shape[0] // groups, weight.shape[1], *(1,) * rank, *size)
+    summed = (grouped * rows).sum(axis=(3, *range(4 + rank, 4 + 2 * rank)), dtype=x.dtype)
+    return summed.reshape(batch, weight.shape[0], *rest[:rank])
+
+
+def _pool(x: Array, size: Any, stride: Any, padding: Any, dilation: Any) -> Array:
+    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    cut = windows(padded(x, padding, lowest), size, stride, dilation)
+    return cut.max(axis=tuple(range(-len(size), 0)), initial=lowest)
+
+
+def _standardize(x: Array, rank: int, eps: float) -> Array:
+    axes = tuple(range(-rank, 0))
+    centred = x - x.mean(axis=axes, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(axis=axes, keepdims=True) + eps)
+
+
+def _to_unit_rms(x: Array, rank: int, eps: float) -> Array:
+    return x / np.sqrt((x * x).mean(axis=tuple(range(-rank, 0)), keepdims=True) + eps)
+
+
+def _conv_transpose(
+    x: Array, weight: Array, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
+) -> Array:
+    """Every element of the input adds the weight, times itself, to a window."""
+    space, size = x.shape[2:], weight.shape[2:]
+    whole = [
+        (n - 1) * s + d * (k - 1) + 1 + o
+        for n, s, d, k, o in zip(space, stride, dilation, size, output_padding, strict=True)
+    ]
+    depth = weight.shape[1]
+    out = np.zeros((x.shape[0], depth * groups, *whole), x.dtype)
+    for group in range(groups):
+        rows = slice(group * x.shape[1] // groups, (group + 1) * x.shape[1] // groups)
+        for at in np.ndindex(*space):
+            for tap in np.ndindex(*size):
+                place = tuple(a * s + t * d for a, s, t, d in zip(at, stride, tap, dilation, strict=True))
+                added = x[(slice(None), rows, *at)] @ weight[(rows, slice(None), *tap)]
+                out[(slice(None), slice(group * depth, (group + 1) * depth), *place)] += added
+    ends = tuple(slice(p, n - p) for p, n in zip(padding, whole, strict=True))
+    return out[(slice(None), slice(None), *ends)]
+
+
+def _attention(
+    query: Array, key: Array, value: Array, *mask: Array, is_causal: bool, scale: float,
+    enable_gqa: bool = False,
+) -> Array:  # fmt: skip
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = np.repeat(key, times, -3), np.repeat(value, times, -3)
+    scores = query @ np.swapaxes(key, -1, -2) * scale
+    if is_causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    for m in mask:
+        scores = np.where(m, scores, -np.inf) if m.dtype.kind == "b" else scores + m
+    top = scores.max(-1, keepdims=True, initial=-np.inf)
+    powers = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total) @ value  # a query without keys gets zeros
+
+
+REFERENCES: dict[str, Reference] = {
+    "conv": Reference(
+        function=conv, ulps=16,
+        scale=lambda x, weight, **attrs: conv(np.abs(x).astype(float), np.abs(weight).astype(float), **attrs),
+    ),
+    "conv_transpose": Reference(
+        function=_conv_transpose, ulps=16,
+        scale=lambda x, weight, **attrs: _conv_transpose(np.abs(x), np.abs(weight), **attrs),
+    ),
+    "scaled_dot_product_attention": Reference(
+        function=_attention, ulps=32, scale=lambda q, k, v, *_, **__: np.abs(v).max(initial=1.0)
+    ),
+    "max_pool": Reference(function=_pool),
+    "to_unit_rms": Reference(function=_to_unit_rms, ulps=16),
+    "standardize": Reference(function=_standardize, ulps=32, scale=lambda x, **_: 1.0),
+}  # fmt: skip

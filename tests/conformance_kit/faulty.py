@@ -1,0 +1,82 @@
+"""A throw-away device over NumPy arrays, right but for the kernels and claims that a test replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from tensorbus import plugins
+from tensorbus.backend_api import DeviceProperties, MemoryStats, dtypes, from_namespace, hookimpl
+from tensorbus_conformance.examination import Options, examine
+from tensorbus_conformance.outcome import Case, Outcome
+
+NAME = "faulty"
+OWN = (dtypes.bool_, dtypes.int64, dtypes.uint32, dtypes.uint64, dtypes.float32)
+NATIVE = {d: np.dtype(d.name.rstrip("_")) for d in OWN}
+
+
+class Runtime:
+    def device_count(self) -> int:
+        return 1
+
+    def properties(self, index: int) -> DeviceProperties:
+        return DeviceProperties(name="a device of a test", dtypes=frozenset(OWN))
+
+    def from_host(self, data: memoryview, shape: Any, dtype: Any, index: int) -> Any:
+        return np.frombuffer(bytearray(data), NATIVE[dtype]).reshape(shape).copy()
+
+    def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
+        return memoryview(np.array(value, order="C").tobytes())
+
+    def synchronize(self, index: int) -> None:
+        pass
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        return MemoryStats(allocated=0, peak=0)
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        pass
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*values: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*values)
+
+    return run
+
+
+@contextmanager
+def device(
+    kernels: Mapping[str, Any] | None = None, manifest: str = "", without: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Register the device with ``kernels`` in the place of the right ones, and text added to its manifest."""
+    right = {k: v for k, v in from_namespace(np, NATIVE, quiet).items() if k not in without}
+    names = ", ".join(f'"{d.name}"' for d in OWN)
+    text = f'[plugin]\nname = "faulty"\napi = ">=0.1,<1"\n[device]\ntype = "{NAME}"\n'
+    if "dtypes =" not in manifest:
+        text += f"dtypes = [{names}]\n"
+    hooks = SimpleNamespace(
+        tensorbus_device=hookimpl(lambda device_type: Runtime()),
+        tensorbus_kernels=hookimpl(lambda device_type: {**right, **(kernels or {})}),
+    )
+    plugins.register(NAME, hooks, text + manifest)
+    try:
+        yield NAME
+    finally:
+        plugins.unregister(NAME)
+
+
+def outcome(op: str, dtype: str = "float32", **options: Any) -> Outcome:
+    return examine(Case(device=NAME, op=op, dtype=dtype), Options(**options))
+
+
+def problems(op: str, dtype: str = "float32", **options: Any) -> dict[str, str]:
+    """Return what is found, by check: the first of each."""
+    found: dict[str, str] = {}
+    for finding in outcome(op, dtype, **options).findings:
+        found.setdefault(finding.check, finding.problem)
+    return found

@@ -1,0 +1,145 @@
+"""The commands ``conformance`` and ``coverage``, the kit as a pytest plugin: options, reports, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tensorbus.cli.coverage import replaced
+from tensorbus_conformance import report
+from tensorbus_conformance.outcome import Case, Finding, Outcome
+
+ADD = ("--device", "cpu", "--ops", "add", "--dtypes", "float32,int8")
+
+
+def _run(*arguments: str, code: int = 0, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=300, cwd=cwd, check=False
+    )
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+CRASHING = """
+import os
+from tensorbus.backend_api import Kernel, hookimpl
+
+@hookimpl
+def tensorbus_kernels(device_type):
+    return {"sinh": Kernel(name="crash", function=lambda x: os._exit(3), before=("*",))}
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_command_prints_and_writes_a_report(tmp_path: Path, jobs: str) -> None:
+    file = tmp_path / "report.json"
+    shown = _run("tensorbus.cli", "conformance", *ADD, "-n", jobs, "--report", str(file))
+    assert "2 native" in shown
+    row = json.loads(file.read_text())["devices"]["cpu"]["add"]
+    assert set(row) == {"float32", "int8"}
+    assert row["int8"]["status"] == "native"
+    assert row["int8"]["calls"] > 5
+    assert row["int8"]["microseconds"] > 0
+    assert row["int8"]["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "cpu", "--ops", "ad"), "no op is called 'ad'"),
+        (("--device", "cpu", "--dtypes", "float23"), "Did you mean 'float32'"),
+        (("--device", "nothing"), "nothing"),
+        (("--device", "cpu", "--ops", "add", "--checks", "valu"), "no check is called 'valu'"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_2(arguments: tuple[str, ...], words: str) -> None:
+    assert words in _run("tensorbus.cli", "conformance", *arguments, code=2)
+
+
+def test_the_command_says_which_package_supplies_the_kit() -> None:
+    program = (
+        "import sys; sys.modules['tensorbus_conformance'] = None;"
+        "from tensorbus.cli.app import app; app(['conformance', '--device', 'cpu'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install tensorbus-conformance" in done.stderr
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_the_kit_runs_from_its_package_under_pytest(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    file = tmp_path / "report.json"
+    command = ("pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance", *ADD, *workers)
+    shown = _run(*command, "--report", str(file), cwd=tmp_path)
+    assert "2 passed" in shown
+    assert "conformance of cpu: 2 native" in shown
+    assert json.loads(file.read_text())["counts"] == {"cpu": {"native": 2}}
+
+
+def test_pytest_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:
+    command = ("pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance")
+    assert "--device nothing" in _run(*command, "--device", "nothing", code=4, cwd=tmp_path)
+
+
+def test_coverage_as_data() -> None:
+    found = json.loads(_run("tensorbus.cli", "coverage", "--device", "cpu", "--json"))
+    assert found["ops"]["add"]["float32"] == "native"
+    assert set(found["ops"]["silu"].values()) == {"decomposed"}
+    assert "Usage" in _run("tensorbus.cli", "coverage", code=2)
+
+
+def test_the_generated_part_of_a_manifest_is_replaced_and_nothing_else() -> None:
+    before = (
+        '[plugin]\nname = "x"\n\n# Written by `tensorbus coverage --device x --write`.\n[ops]\nadd = "all"\n'
+    )
+    new = '# Written by `tensorbus coverage --device x --write`.\n[ops]\nexp = "all"\n'
+    assert replaced(before, new) == f'[plugin]\nname = "x"\n\n{new}'
+    assert replaced(replaced(before, new), new) == replaced(before, new)
+    assert replaced('[plugin]\nname = "x"\n', new) == f'[plugin]\nname = "x"\n\n{new}'
+
+
+def test_a_report_holds_what_was_found(tmp_path: Path) -> None:
+    case = Case(device="npu", op="add", dtype="float32")
+    wrong = Outcome(
+        case=case, route="native", calls=3, findings=(Finding(check="value", call="add()", problem="off"),)
+    )
+    assert Outcome.from_dict(json.loads(json.dumps(wrong.as_dict()))) == wrong
+    report.write([wrong], tmp_path / "report.json")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["counts"] == {"npu": {"failed": 1}}
+    assert found["devices"]["npu"]["add"]["float32"]["findings"][0]["problem"] == "off"
+
+
+def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path) -> None:
+    package = tmp_path / "crashing"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "manifest.toml").write_text(
+        '[plugin]\nname = "crashing"\napi = ">=0.1"\n[kernels]\nfor = ["cpu"]\n'
+    )
+    (package / "extension.py").write_text(CRASHING)
+    info = tmp_path / "crashing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: crashing\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tensorbus.plugins]\ncrashing = crashing.extension\n")
+    command = (
+        "tensorbus.cli",
+        "conformance",
+        "--device",
+        "cpu",
+        "--ops",
+        "sinh,floor",
+        "--dtypes",
+        "float32,float64",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "-n", "2"], capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.count("the process crashed") == 2
+    assert "2 native, 2 failed" in done.stdout

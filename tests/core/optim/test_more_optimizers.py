@@ -1,0 +1,229 @@
+"""Optimizers beyond SGD and Adam against the rules of their papers in NumPy, and L-BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import optim
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(8)
+START = RNG.standard_normal((3, 2))
+GRADIENTS = [RNG.standard_normal((3, 2)) * 10.0**scale for scale in (0, -2, 1, 0, -1, 2, 0)]
+
+
+def rmsprop(
+    lr: float, alpha: float, eps: float, decay: float, momentum: float, centered: bool
+) -> Iterator[Array]:
+    x, square, mean, buffer = START, np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2))
+    for g in GRADIENTS:
+        g = g + decay * x
+        square = alpha * square + (1 - alpha) * g * g
+        mean = alpha * mean + (1 - alpha) * g
+        step = g / (np.sqrt(square - mean * mean * centered) + eps)
+        buffer = momentum * buffer + step
+        x = x - lr * (buffer if momentum else step)
+        yield x
+
+
+def adagrad(lr: float, lr_decay: float, decay: float, start: float, eps: float) -> Iterator[Array]:
+    x, total = START, np.full((3, 2), start)
+    for t, g in enumerate(GRADIENTS):
+        g = g + decay * x
+        total = total + g * g
+        x = x - lr / (1 + t * lr_decay) * g / (np.sqrt(total) + eps)
+        yield x
+
+
+def adadelta(lr: float, rho: float, eps: float, decay: float) -> Iterator[Array]:
+    x, square, moved = START, np.zeros((3, 2)), np.zeros((3, 2))
+    for g in GRADIENTS:
+        g = g + decay * x
+        square = rho * square + (1 - rho) * g * g
+        step = np.sqrt(moved + eps) / np.sqrt(square + eps) * g
+        moved = rho * moved + (1 - rho) * step * step
+        x = x - lr * step
+        yield x
+
+
+def adamax(lr: float, betas: tuple[float, float], eps: float, decay: float) -> Iterator[Array]:
+    x, mean, top = START, np.zeros((3, 2)), np.zeros((3, 2))
+    for t, g in enumerate(GRADIENTS, 1):
+        g = g + decay * x
+        mean = betas[0] * mean + (1 - betas[0]) * g
+        top = np.maximum(betas[1] * top, np.abs(g) + eps)
+        x = x - lr / (1 - betas[0] ** t) * mean / top
+        yield x
+
+
+def nadam(lr: float, decay: float, decoupled: bool, slowing: float = 4e-3) -> Iterator[Array]:
+    x, mean, square, product = START, np.zeros((3, 2)), np.zeros((3, 2)), 1.0
+    for t, g in enumerate(GRADIENTS, 1):
+        if decoupled:
+            x = x * (1 - lr * decay)
+        else:
+            g = g + decay * x
+        now, ahead = (0.9 * (1 - 0.5 * 0.96 ** (s * slowing)) for s in (t, t + 1))
+        product *= now
+        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
+        looked = (1 - now) * g / (1 - product) + ahead * mean / (1 - product * ahead)
+        x = x - lr * looked / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+        yield x
+
+
+def radam(lr: float, betas: tuple[float, float], decay: float, decoupled: bool) -> Iterator[Array]:
+    x, mean, square = START, np.zeros((3, 2)), np.zeros((3, 2))
+    most = 2 / (1 - betas[1]) - 1
+    for t, g in enumerate(GRADIENTS, 1):
+        if decoupled:
+            x = x * (1 - lr * decay)
+        else:
+            g = g + decay * x
+        mean, square = betas[0] * mean + (1 - betas[0]) * g, betas[1] * square + (1 - betas[1]) * g * g
+        step = mean / (1 - betas[0] ** t)
+        length = most - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+        if length > 5:
+            rectified = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+            step = step * np.sqrt(rectified * (1 - betas[1] ** t)) / (np.sqrt(square) + 1e-8)
+        x = x - lr * step
+        yield x
+
+
+CASES: dict[str, tuple[Callable[[list[tb.Tensor]], optim.Optimizer], Iterator[Array]]] = {
+    "rmsprop": (optim.RMSprop, rmsprop(1e-2, 0.99, 1e-8, 0, 0, False)),
+    "rmsprop settings": (
+        lambda p: optim.RMSprop(p, 0.1, alpha=0.8, eps=1e-3, weight_decay=0.1, momentum=0.7, centered=True),
+        rmsprop(0.1, 0.8, 1e-3, 0.1, 0.7, True),
+    ),
+    "adagrad": (optim.Adagrad, adagrad(1e-2, 0, 0, 0, 1e-10)),
+    "adagrad settings": (
+        lambda p: optim.Adagrad(
+            p, 0.1, lr_decay=0.2, weight_decay=0.1, initial_accumulator_value=0.3, eps=1e-3
+        ),
+        adagrad(0.1, 0.2, 0.1, 0.3, 1e-3),
+    ),
+    "adadelta": (optim.Adadelta, adadelta(1.0, 0.9, 1e-6, 0)),
+    "adadelta settings": (
+        lambda p: optim.Adadelta(p, 0.5, rho=0.7, eps=1e-3, weight_decay=0.1), adadelta(0.5, 0.7, 1e-3, 0.1),
+    ),
+    "adamax": (optim.Adamax, adamax(2e-3, (0.9, 0.999), 1e-8, 0)),
+    "adamax settings": (
+        lambda p: optim.Adamax(p, 0.1, betas=(0.5, 0.8), eps=1e-3, weight_decay=0.1),
+        adamax(0.1, (0.5, 0.8), 1e-3, 0.1),
+    ),
+    "nadam": (optim.NAdam, nadam(2e-3, 0, False)),
+    "nadam decay": (lambda p: optim.NAdam(p, 0.1, weight_decay=0.2), nadam(0.1, 0.2, False)),
+    "nadam decoupled": (
+        lambda p: optim.NAdam(p, 0.1, weight_decay=0.2, momentum_decay=0.1, decoupled_weight_decay=True),
+        nadam(0.1, 0.2, True, 0.1),
+    ),
+    "radam": (optim.RAdam, radam(1e-3, (0.9, 0.999), 0, False)),
+    "radam settings": (
+        lambda p: optim.RAdam(p, 0.1, betas=(0.8, 0.9), weight_decay=0.2), radam(0.1, (0.8, 0.9), 0.2, False),
+    ),
+    "radam decoupled": (
+        lambda p: optim.RAdam(p, 0.1, weight_decay=0.2, decoupled_weight_decay=True),
+        radam(0.1, (0.9, 0.999), 0.2, True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_equal_the_papers(name: str):
+    make, reference = CASES[name]
+    x = tb.asarray(START).requires_grad_()
+    optimizer = make([x])
+    for k, (g, want) in enumerate(zip(GRADIENTS, reference, strict=True)):
+        x.grad = tb.asarray(g)
+        optimizer.step()
+        np.testing.assert_allclose(x.detach().numpy(), want, rtol=1e-11)
+        if k == 2:  # going on from a state dict is going on
+            again = make([x])
+            again.load_state_dict(optimizer.state_dict())
+            optimizer = again
+
+
+@pytest.mark.parametrize("name", ["RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"])
+def test_maximizing_is_minimizing_the_opposite(name: str):
+    ends = []
+    for sign, maximize in ((1, False), (-1, True)):
+        x = tb.asarray(START).requires_grad_()
+        optimizer = getattr(optim, name)([x], maximize=maximize)
+        x.grad = tb.asarray(GRADIENTS[0] * sign)
+        optimizer.step()
+        ends.append(x.tolist())
+    assert ends[0] == ends[1]
+
+
+BAD = [
+    (lambda p: optim.RMSprop(p, lr=-1.0), "RMSprop: lr must be a number >= 0"),
+    (lambda p: optim.Adagrad(p, eps=-1.0), "Adagrad: eps"),
+    (lambda p: optim.Adadelta(p, rho=1.5), "Adadelta: one_minus_rho"),
+    (lambda p: optim.Adamax(p, betas=(1.0, 0.9)), "Adamax: betas"),
+    (lambda p: optim.NAdam(p, momentum_decay=-1.0), "NAdam: momentum_decay"),
+    (lambda p: optim.LBFGS(p, line_search_fn="golden"), "None or 'strong_wolfe'"),
+    (lambda p: optim.LBFGS([{"params": p}, {"params": [tb.ones((1,)).requires_grad_()]}]), "one group"),
+    (lambda p: optim.LBFGS(p).step(), "needs a closure"),
+]
+
+
+@pytest.mark.parametrize(("attempt", "text"), BAD, ids=[str(k) for k in range(len(BAD))])
+def test_settings_out_of_range(attempt: Callable[[Any], Any], text: str):
+    with pytest.raises(tb.ArgumentError, match=text):
+        attempt([tb.ones((2,)).requires_grad_()])
+
+
+def banana(x: tb.Tensor) -> tb.Tensor:
+    return ((1 - x[:-1]) ** 2).sum() + 10 * ((x[1:] - x[:-1] ** 2) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [  # where PyTorch 2.13 is after two calls
+        (
+            {"lr": 0.05, "max_iter": 5, "history_size": 2},
+            [0.367836525, -1.082277626, 1.302608625, 1.93646052],
+        ),
+        (
+            {"line_search_fn": "strong_wolfe", "max_iter": 6},
+            [-0.087340323, 0.07669887, 0.12422561, -0.099455613],
+        ),
+    ],
+)
+def test_lbfgs_goes_where_pytorch_goes(settings: dict[str, Any], want: list[float]):
+    x = tb.asarray(np.array([0.5, -1.2, 1.3, 2.0])).requires_grad_()
+    optimizer = optim.LBFGS([x], **settings)
+    for _ in range(2):
+        optimizer.step(closure_of(optimizer, x))
+    np.testing.assert_allclose(x.detach().numpy(), want, rtol=1e-6)
+
+
+def closure_of(optimizer: optim.Optimizer, x: tb.Tensor) -> Callable[[], tb.Tensor]:
+    def closure() -> tb.Tensor:
+        optimizer.zero_grad()
+        loss = banana(x)
+        loss.backward()
+        return loss
+
+    return closure
+
+
+def test_lbfgs_finds_the_minimum():
+    x = tb.asarray(np.array([-1.0, 2.0, 0.5])).requires_grad_()
+    optimizer = optim.LBFGS([x], max_iter=200, line_search_fn="strong_wolfe")
+    first = optimizer.step(closure_of(optimizer, x))
+    assert first.item() == pytest.approx(137.5, abs=1e-9)
+    np.testing.assert_allclose(x.detach().numpy(), 1.0, atol=1e-5)
+
+
+def test_clipping_values():
+    x = tb.asarray([1.0, 1.0]).requires_grad_()
+    x.grad = tb.asarray([5.0, -0.25])
+    optim.clip_grad_value_([x, tb.ones((1,)).requires_grad_()], 0.5)
+    assert x.grad.tolist() == [0.5, -0.25]
+    with pytest.raises(tb.ArgumentError, match="clip_value must be >= 0"):
+        optim.clip_grad_value_(x, -1.0)

@@ -1,0 +1,158 @@
+"""The C compiler: found or not, its cache and its errors; threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus_cpu.compiler import NATIVE, CCompiler, pieces
+from tensorbus_cpu.large import LIGHT
+
+SCRIPT = """
+import numpy as np, tensorbus as tb
+from tensorbus_cpu.compiler import NATIVE
+x = tb.asarray(np.arange(300000, dtype=np.float32), device="cpu")
+assert tb.add(x, 1.0).numpy()[-1] == 300000
+assert tb.sum(x.reshape((1000, 300)), axis=0).shape == (300,)
+assert tb.argmax(x).item() == 299999
+assert tb.softmax(x.reshape((1000, 300))).shape == (1000, 300)
+assert tb.sort(-x).numpy()[0] == -299999
+assert tb.gather(x, tb.asarray(np.arange(200000)[::-1].copy(), device="cpu")).numpy()[0] == 199999
+print(NATIVE.found.built if NATIVE.found else tb.device("cpu").properties.extra["note"])
+"""
+
+
+def process(script: str = SCRIPT, **changes: str) -> str:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TENSORBUS") and k != "CC"}
+    environment.update(changes)
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> None:
+    first = process(TENSORBUS_CACHE_DIR=str(tmp_path))
+    assert int(first) > 3
+    assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"
+    folder = tmp_path / "cpu" / "libraries"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    made = sorted(folder.glob("*.so"))
+    assert len(made) == int(first)
+    data = made[0].read_bytes()
+    for damaged in (b"", data[: len(data) // 2], data[:100] + bytes([data[100] ^ 1]) + data[101:]):
+        made[0].write_bytes(damaged)
+        assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "1"
+    Path(f"{made[0]}.sha256").unlink()
+    assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "1"
+    assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"
+
+
+def test_without_a_disk_nothing_is_kept(tmp_path: Path) -> None:
+    place = tmp_path / "a file"
+    place.write_text("in the way")
+    assert int(process(TENSORBUS_CACHE_DIR=str(place))) > 3
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / "cpu" / "libraries"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert int(process(TENSORBUS_CACHE_DIR=str(tmp_path))) > 3
+    assert not list(folder.iterdir())
+
+
+def test_without_a_compiler_numpy_does_it_all_visibly(tmp_path: Path) -> None:
+    assert process(PATH=str(tmp_path)).startswith("no C compiler")
+    assert "cannot be run" in process(CC=str(tmp_path / "cc"))
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho out of order >&2\nexit 1\n")
+    broken.chmod(0o700)
+    assert "out of order" in process(CC=str(broken), TENSORBUS_CACHE_DIR=str(tmp_path))
+
+
+def test_the_commands_tell_of_a_missing_compiler(tmp_path: Path) -> None:
+    script = "import sys; sys.argv = ['tensorbus', 'devices']; from tensorbus.cli.app import main; main()"
+    assert "no C compiler" in " ".join(process(script, PATH=str(tmp_path), COLUMNS="200").split())
+
+
+def test_errors_of_the_compiler_show_the_source() -> None:
+    compiler = NATIVE.compiler()
+    assert isinstance(compiler, CCompiler)
+    with pytest.raises(tb.DeviceError) as caught:
+        compiler.library("int good(void) { return 1; }\nint bad(void) { return nothing; }\n")
+    text = str(caught.value)
+    assert "nothing" in text
+    assert "   2 int bad(void) { return nothing; }" in text
+    assert compiler.library("int tb_one(void) { return 1; }").tb_one() == 1
+
+
+def test_threads_are_set_and_read() -> None:
+    before = tb.get_num_threads()
+    try:
+        tb.set_num_threads(3)
+        assert tb.get_num_threads() == tb.get_num_threads("cpu") == 3
+        for wrong in (0, -1, 1.5, True):
+            with pytest.raises(tb.ArgumentError, match="number of threads"):
+                tb.set_num_threads(wrong)  # type: ignore[arg-type]
+    finally:
+        tb.set_num_threads(before)
+    assert process("import tensorbus as tb; print(tb.get_num_threads())", TENSORBUS_NUM_THREADS="2") == "2"
+
+
+def test_python_goes_on_while_a_kernel_runs() -> None:
+    compiler = NATIVE.compiler()
+    assert compiler is not None
+    library = compiler.library(
+        "#include <stdint.h>\n#include <unistd.h>\n"
+        "void tb_sleep(void *const *b, const void *p, const int64_t *r) { usleep(300000); }"
+    )
+    start = time.perf_counter()
+    worker = threading.Thread(target=compiler.call, args=(library.tb_sleep, [], b"", (1,), (1,)))
+    worker.start()
+    counted = 0
+    while worker.is_alive():
+        counted += 1
+    worker.join()
+    assert counted > 1000 or time.perf_counter() - start > 30
+
+
+def test_every_part_of_a_grid_runs_once() -> None:
+    compiler = NATIVE.compiler()
+    assert compiler is not None
+    library = compiler.library(
+        "#include <stdint.h>\nvoid tb_count(void *const *b, const int64_t *p, const int64_t *r) {\n"
+        "  for (int64_t i = r[4]; i < r[5]; ++i) for (int64_t j = r[2]; j < r[3]; ++j)\n"
+        "    for (int64_t k = r[0]; k < r[1]; ++k) ++((int32_t *)b[0])[(i * p[1] + j) * p[0] + k];\n}"
+    )
+    for grid in ((1, 1, 1), (70, 3, 5), (1000, 1, 1), (2, 2, 300), (64, 64, 2)):
+        for piece in (pieces(grid, 1), pieces(grid, 64), pieces(grid, 1, tiled=True), (7, 2, 3)):
+            out = np.zeros(grid[::-1], np.int32)
+            params = np.array(grid, np.int64).tobytes()
+            compiler.call(library.tb_count, [out.ctypes.data], params, grid, piece)
+            assert (out == 1).all(), (grid, piece)
+
+
+def test_idle_threads_sleep() -> None:
+    x = tb.zeros((8 * LIGHT,), device="cpu")
+    for _ in range(3):
+        tb.exp(x)
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.25
+
+
+def test_a_handler_of_the_user_is_left_alone() -> None:
+    tb.exp(tb.zeros((8 * LIGHT,), device="cpu"))
+    assert np._core.multiarray.get_handler_name() == "default_allocator"  # type: ignore[attr-defined]
+    assert ctypes.sizeof(ctypes.c_void_p) == 8

@@ -1,0 +1,114 @@
+"""Complex kernels: the special cases of the array API standard, casts, reductions, products, movement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+
+inf, nan = float("inf"), float("nan")
+pi = np.pi
+DTYPES = ("complex64", "complex128")
+# (operand, result); the sign of parts that the standard leaves open is not looked at.
+SPECIAL: dict[str, list[tuple[complex, complex]]] = {
+    "exp": [
+        (0j, 1 + 0j), (complex(1, inf), complex(nan, nan)), (complex(inf, 0), complex(inf, 0)),
+        (complex(-inf, 1), 0j), (complex(-inf, inf), 0j), (complex(inf, nan), complex(inf, nan)),
+        (complex(nan, 0), complex(nan, 0)), (complex(nan, 1), complex(nan, nan)),
+    ],
+    "expm1": [
+        (complex(-inf, 1), complex(-1, 0)), (complex(-inf, nan), complex(-1, 0)),
+        (complex(inf, 0), complex(inf, 0)), (complex(nan, 0), complex(nan, 0)),
+        (complex(1e-6, 1e-6), complex(1.0e-6, 1.000001e-6)),
+    ],
+    "log": [
+        (complex(-0.0, 0), complex(-inf, pi)), (0j, complex(-inf, 0)),
+        (complex(1, inf), complex(inf, pi / 2)), (complex(-inf, 1), complex(inf, pi)),
+        (complex(-inf, inf), complex(inf, 3 * pi / 4)),
+        (complex(inf, nan), complex(inf, nan)), (complex(nan, inf), complex(inf, nan)),
+    ],
+    "log1p": [(complex(-1, 0), complex(-inf, 0)), (complex(inf, inf), complex(inf, pi / 4))],
+    "sqrt": [
+        (complex(-0.0, 0), 0j), (complex(nan, inf), complex(inf, inf)), (complex(-inf, 1), complex(0, inf)),
+        (complex(inf, 1), complex(inf, 0)), (complex(inf, nan), complex(inf, nan)),
+        (complex(-4, 0), 2j), (complex(-4, -0.0), -2j),
+    ],
+    "sinh": [(complex(inf, 0), complex(inf, 0)), (complex(nan, 0), complex(nan, 0)), (0j, 0j)],
+    "cosh": [(complex(inf, 0), complex(inf, 0)), (complex(inf, inf), complex(inf, nan)), (0j, 1 + 0j)],
+    "tanh": [
+        (complex(inf, 1), complex(1, 0)), (complex(inf, nan), complex(1, 0)),
+        (complex(0, inf), complex(0, nan)), (complex(nan, 0), complex(nan, 0)),
+        (complex(1, inf), complex(nan, nan)),
+    ],
+    "asinh": [
+        (complex(1, inf), complex(inf, pi / 2)), (complex(inf, 1), complex(inf, 0)),
+        (complex(inf, inf), complex(inf, pi / 4)), (complex(nan, 0), complex(nan, 0)), (0j, 0j),
+    ],
+    "acosh": [
+        (0j, complex(0, pi / 2)), (complex(-inf, 1), complex(inf, pi)),
+        (complex(inf, inf), complex(inf, pi / 4)), (complex(inf, nan), complex(inf, nan)),
+    ],
+    "atanh": [
+        (complex(0, nan), complex(0, nan)), (complex(1, 0), complex(inf, 0)),
+        (complex(1, inf), complex(0, pi / 2)), (complex(inf, nan), complex(0, nan)),
+    ],
+    "acos": [
+        (complex(0, nan), complex(pi / 2, nan)), (complex(1, inf), complex(pi / 2, -inf)),
+        (complex(-inf, 1), complex(pi, -inf)), (complex(inf, 1), complex(0, -inf)),
+        (complex(-inf, inf), complex(3 * pi / 4, -inf)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("op", SPECIAL)
+def test_special_cases(op: str, name: str) -> None:
+    given, wanted = (np.array(part) for part in zip(*SPECIAL[op], strict=True))
+    got = getattr(tb, op)(tb.asarray(given, dtype=name, device="opencl")).numpy()
+    np.testing.assert_allclose(np.abs(got.real), np.abs(wanted.real), rtol=1e-6, err_msg=f"{given}")
+    np.testing.assert_allclose(np.abs(got.imag), np.abs(wanted.imag), rtol=1e-6, err_msg=f"{given}")
+    decided = np.isfinite(given) & ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got.imag)[decided], np.signbit(wanted.imag)[decided])
+    # The functions commute with conjugation, which fixes the sides of their cuts.
+    mirrored = getattr(tb, op)(tb.asarray(given.conj()[decided], dtype=name, device="opencl")).numpy()
+    np.testing.assert_array_equal(mirrored, got.conj()[decided])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_large_and_small_numbers_neither_overflow_nor_vanish(name: str) -> None:
+    top = np.finfo(name).max
+    tiny = np.finfo(name).smallest_normal
+    x = tb.asarray(np.array([complex(top, top), complex(tiny, tiny), complex(-top, tiny)]), dtype=name,
+                   device="opencl")  # fmt: skip
+    roots = tb.sqrt(x).numpy().astype("c16")
+    exact = np.sqrt(np.array([complex(top, top), complex(tiny, tiny), complex(-top, tiny)]) / 4) * 2
+    np.testing.assert_allclose(np.abs(roots), np.abs(exact), rtol=1e-5)
+    assert np.isfinite(tb.log(x).numpy()).all()
+    assert np.isfinite(tb.asinh(x).numpy()).all()
+    np.testing.assert_allclose((x / x).numpy()[2], 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_what_moves_adds_and_chooses(name: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = ((rng.normal(size=(70, 50)) + 1j * rng.normal(size=(70, 50))).astype(name) for _ in range(2))
+    x, y = tb.asarray(a, device="opencl"), tb.asarray(b, device="opencl")
+    close: Any = np.testing.assert_allclose
+    rtol = 1e-4 if name == "complex64" else 1e-12
+    np.testing.assert_array_equal(tb.concat([x[::2].T, y[::-2].T], axis=1).numpy(),
+                                  np.concatenate([a[::2].T, b[::-2].T], 1))  # fmt: skip
+    for axis in (None, 0, 1):
+        close(tb.sum(x, axis=axis).numpy(), a.sum(axis), rtol=rtol)
+        close(tb.mean(x, axis=axis).numpy(), a.mean(axis), rtol=rtol)
+    close(tb.prod(x[:5], axis=0).numpy(), a[:5].prod(0), rtol=rtol)
+    close(tb.cumulative_sum(x, axis=1).numpy(), a.cumsum(1), rtol=rtol, atol=rtol)
+    close((x @ y.T).numpy(), a @ b.T, rtol=rtol, atol=10 * rtol)
+    close((x * 2.5 + 1j).numpy(), a * 2.5 + 1j, rtol=rtol)
+    np.testing.assert_array_equal(tb.where(tb.real(x) > 0, x, y).numpy(), np.where(a.real > 0, a, b))
+    np.testing.assert_array_equal((x == y).numpy(), a == b)
+    np.testing.assert_array_equal(tb.astype(tb.real(x), x.dtype).numpy(), a.real.astype(name))
+    np.testing.assert_array_equal(tb.astype(x[:1] * 0, tb.bool).numpy(), np.zeros((1, 50), bool))
+    full = tb.full((3,), 1 - 2j, dtype=name, device="opencl").numpy()
+    np.testing.assert_array_equal(full, np.full(3, 1 - 2j, name))
