@@ -197,10 +197,6 @@ from .ops.arithmetic import nan_to_num as nan_to_num
 from .ops.arithmetic import positive as positive
 from .ops.arithmetic import real as real
 from .ops.special import logit as logit
-from .ops.convolution import conv1d as conv1d
-from .ops.convolution import conv2d as conv2d
-from .ops.convolution import conv3d as conv3d
-from .ops.pooling import max_pool2d as max_pool2d
 from .ops.creation import arange as arange
 from .ops.creation import broadcast_arrays as broadcast_arrays
 from .ops.creation import empty as empty
@@ -221,8 +217,6 @@ from .ops.creation import zeros_like as zeros_like
 from .ops.elementwise import broadcast_shapes as broadcast_shapes
 from .ops.indexing import nonzero as nonzero
 from .ops.indexing import take as take
-from .ops.loss import cross_entropy as cross_entropy
-from .ops.loss import nll_loss as nll_loss
 from .ops.matmul import matmul as matmul
 from .ops.matmul import matrix_transpose as matrix_transpose
 from .ops.matmul import tensordot as tensordot
@@ -232,7 +226,6 @@ from .ops.movement import flatten as flatten
 from .ops.movement import moveaxis as moveaxis
 from .ops.movement import squeeze as squeeze
 from .ops.movement import stack as stack
-from .ops.normalization import layer_norm as layer_norm
 from .preference import prefer_kernel as prefer_kernel
 from .random import Generator as Generator
 from .random import bernoulli as bernoulli
@@ -286,12 +279,6 @@ from .ops.sorting import quantile as quantile
 from .ops.sorting import topk as topk
 from .ops.reduction import std as std
 from .ops.reduction import var as var
-from .resources import empty_cache as empty_cache
-from .resources import get_num_threads as get_num_threads
-from .resources import set_num_threads as set_num_threads
-from .stream import Event as Event
-from .stream import Stream as Stream
-from .stream import stream as stream
 from .tensor import Tensor as Tensor
 
 if settings.logged():
@@ -347,12 +334,27 @@ if TYPE_CHECKING:
     from .ops.complex import polar as polar
     from .ops.complex import view_as_complex as view_as_complex
     from .ops.complex import view_as_real as view_as_real
+    from .ops.convolution import conv1d as conv1d
+    from .ops.convolution import conv2d as conv2d
+    from .ops.convolution import conv3d as conv3d
+    from .ops.pooling import max_pool2d as max_pool2d
+    from .ops.normalization import layer_norm as layer_norm
+    from .ops.loss import cross_entropy as cross_entropy
+    from .ops.loss import nll_loss as nll_loss
+    from .resources import empty_cache as empty_cache
+    from .resources import get_num_threads as get_num_threads
+    from .resources import set_num_threads as set_num_threads
+    from .stream import Event as Event
+    from .stream import Stream as Stream
+    from .stream import stream as stream
 
 
 _LATER: Final = {
     "explaining": "explain",
     "func": "vmap",
     "serialization": "load save",
+    "resources": "empty_cache get_num_threads set_num_threads",
+    "stream": "Event Stream stream",
     "dtype_info": "can_cast finfo iinfo isdtype result_type",
     "ops.sets": "isin unique_all unique_counts unique_inverse unique_values",
     "ops.segment": "one_hot segment_max segment_mean segment_min segment_prod segment_sum",
@@ -361,6 +363,10 @@ _LATER: Final = {
     "ops.average_pooling": "avg_pool2d",
     "ops.convolution_transpose": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "ops.regression_loss": "mse_loss",
+    "ops.convolution": "conv1d conv2d conv3d",
+    "ops.pooling": "max_pool2d",
+    "ops.normalization": "layer_norm",
+    "ops.loss": "cross_entropy nll_loss",
     "ops.complex": "angle polar view_as_complex view_as_real",
 }
 _PARTS: Final = {name: part for part, names in _LATER.items() for name in names.split()}
@@ -371,9 +377,10 @@ def __getattr__(name: str) -> Any:
     if name in ("nn", "optim", "linalg", "fft"):
         return importlib.import_module(f".{name}", __name__)
     if name in _PARTS:
-        found = getattr(importlib.import_module(f".{_PARTS[name]}", __name__), name)
-        globals()[name] = found
-        return found
+        part = importlib.import_module(f".{_PARTS[name]}", __name__)
+        # All at once: importing the part `stream` has put that module where the class belongs.
+        globals().update({each: getattr(part, each) for each in _LATER[_PARTS[name]].split()})
+        return globals()[name]
     # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
     if not name.startswith("_") and importlib.util.find_spec(f"tensorbus.{name}") is None:
         found = plugin_ops.find(name)

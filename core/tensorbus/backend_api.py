@@ -16,6 +16,12 @@ from .caching import kept as kept
 from .caching import numbered as numbered
 from .caching import private_folder as private_folder
 from .caching import write_whole as write_whole
+from .capabilities import SupportsCache as SupportsCache
+from .capabilities import SupportsDLPack as SupportsDLPack
+from .capabilities import SupportsHostArrays as SupportsHostArrays
+from .capabilities import SupportsPeerCopy as SupportsPeerCopy
+from .capabilities import SupportsStreams as SupportsStreams
+from .capabilities import SupportsThreads as SupportsThreads
 from .dtypes import DType as DType
 from .errors import DeviceError as DeviceError
 from .errors import DeviceUnavailableError as DeviceUnavailableError
@@ -41,12 +47,6 @@ from .runtime import Kernel as Kernel
 from .runtime import KernelTable as KernelTable
 from .runtime import MemoryStats as MemoryStats
 from .runtime import Runtime as Runtime
-from .runtime import SupportsCache as SupportsCache
-from .runtime import SupportsDLPack as SupportsDLPack
-from .runtime import SupportsHostArrays as SupportsHostArrays
-from .runtime import SupportsPeerCopy as SupportsPeerCopy
-from .runtime import SupportsStreams as SupportsStreams
-from .runtime import SupportsThreads as SupportsThreads
 from .settings import c_compiler as c_compiler
 from .settings import cache_dir as cache_dir
 from .settings import threads as threads

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import autograd
 from . import dtypes as dt
@@ -30,8 +30,11 @@ from .nested import numbers
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
 from .plugins import backend, dlpack_types, host_backend, known_types
-from .runtime import Runtime, SupportsDLPack, SupportsHostArrays, SupportsPeerCopy
+from .runtime import Runtime
 from .tensor import Tensor, cell
+
+if TYPE_CHECKING:
+    from . import capabilities
 
 CODES: Final = {
     dt.bool_: "?", dt.int8: "b", dt.int16: "h", dt.int32: "i", dt.int64: "q", dt.uint8: "B", dt.uint16: "H",
@@ -51,9 +54,11 @@ def runtime(where: Device) -> Runtime:
     return backend(where.type).runtime
 
 
-def _host_arrays(where: Device) -> SupportsHostArrays | None:
+def _host_arrays(where: Device) -> capabilities.SupportsHostArrays | None:
+    from . import capabilities
+
     found: object = runtime(where)
-    return found if isinstance(found, SupportsHostArrays) else None
+    return found if isinstance(found, capabilities.SupportsHostArrays) else None
 
 
 def _on(where: Device | str | None) -> Device:
@@ -323,9 +328,11 @@ _EXTENSION_DEVICE: Final = 12
 """DLPack's ``kDLExtDev``: a device that has no type of its own there."""
 
 
-def _dlpack(x: Tensor) -> SupportsDLPack:
+def _dlpack(x: Tensor) -> capabilities.SupportsDLPack:
+    from . import capabilities
+
     found: object = runtime(x.device)
-    if not isinstance(found, SupportsDLPack):
+    if not isinstance(found, capabilities.SupportsDLPack):
         raise BufferError(f"{x.device} does not export DLPack; copy the tensor with .numpy() or .to(device).")
     return found
 
@@ -360,8 +367,10 @@ def to_dlpack(
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:
     """Serve ``__dlpack_device__``: also for a device that exports to the host only, by a copy."""
+    from . import capabilities
+
     found: object = runtime(x.device)
-    if isinstance(found, SupportsDLPack):
+    if isinstance(found, capabilities.SupportsDLPack):
         return found.dlpack_device(x._value, x.device.index)
     codes = [code for code, name in dlpack_types().items() if name == x.device.type]
     return (codes[0] if codes else _EXTENSION_DEVICE, x.device.index)
@@ -376,6 +385,8 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     >>> tb.from_dlpack(numpy.arange(3.0)).tolist()
     [0.0, 1.0, 2.0]
     """
+    from . import capabilities
+
     target = None if device is None else _on(device)
     if isinstance(x, Tensor):
         if target not in (None, x.device) and copy is False:
@@ -392,7 +403,7 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         )
     where = Device(source_type, index if device is None or index else 0)
     found: object = runtime(where)
-    if not isinstance(found, SupportsDLPack):
+    if not isinstance(found, capabilities.SupportsDLPack):
         raise BufferError(f"from_dlpack: {where} does not read DLPack.")
     if target is not None and target != where and copy is False:
         raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
@@ -458,10 +469,12 @@ def _has(where: Device, dtype: DType) -> bool:
 
 
 def _moved(x: Tensor, there: Device) -> Tensor:
+    from . import capabilities
+
     check_dtype("to", x.dtype, there)
     own: object = runtime(x.device)
     try:
-        if x.device.type == there.type and isinstance(own, SupportsPeerCopy):
+        if x.device.type == there.type and isinstance(own, capabilities.SupportsPeerCopy):
             value = own.copy_across(x._value, x.device.index, there.index)
             out = cell(value, ValueType.of(x.dtype, there))
         else:

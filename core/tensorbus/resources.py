@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from . import plugins
+from .capabilities import SupportsCache, SupportsThreads
 from .device import Device, DeviceLike
 from .device import device as find_device
 from .errors import ArgumentError, UnsupportedOpError
-from .runtime import SupportsCache, SupportsThreads
 
 
 def set_num_threads(count: int, device: DeviceLike = None) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .capabilities import SupportsStreams
 from .device import Device, DeviceLike
 from .device import device as find_device
 from .errors import DeviceError
-from .runtime import SupportsStreams
 
 
 class Stream:

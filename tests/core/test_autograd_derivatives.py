@@ -227,8 +227,11 @@ def test_second_derivative(name: str) -> None:
 
 
 def test_every_derivative_has_a_case() -> None:
+    """Elementwise ops need none: the kit examines their derivatives over their ``domain``."""
     differentiable = {
-        o.name for o in table if any(d.is_floating for d in o.dtypes) and (o.vjp or o.decompose)
+        o.name
+        for o in table
+        if o.family != "elementwise" and any(d.is_floating for d in o.dtypes) and (o.vjp or o.decompose)
     }
     elsewhere = {"transfer", "random_bits", "searchsorted"}
     assert differentiable - {name.split()[0] for name in CASES} - elsewhere == set()

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus import dtypes as dt
+from tensorbus.capabilities import SupportsStreams
 from tensorbus.errors import DeviceError
 from tensorbus.lowering.builder import Launch
 from tensorbus.lowering.ir import Kernel
-from tensorbus.runtime import Runtime, SupportsStreams
+from tensorbus.runtime import Runtime
 
 from opencl_bench import Bench
 

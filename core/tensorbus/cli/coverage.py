@@ -152,7 +152,9 @@ def markdown(devices: Sequence[Manifest]) -> str:
 
 
 def _own() -> Iterator[Op[...]]:
-    return (op for op in table if table.owner(op.name) == "tensorbus" and op.family != EXCHANGE)
+    """Yield core's ops by family and name: the table's own order is that of the imports."""
+    own = [op for op in table if table.owner(op.name) == "tensorbus" and op.family != EXCHANGE]
+    return iter(sorted(own, key=lambda op: (op.family, op.name)))
 
 
 def _cell(op: Op[...], manifest: Manifest) -> str:

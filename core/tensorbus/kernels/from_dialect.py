@@ -22,6 +22,7 @@ from ..lowering.pull import ELEMENTWISE
 from ..lowering.reducer import accumulator
 from ..lowering.render import render
 from ..lowering.verify import verify
+from ..ops import lazy
 from ..ops.op import Spec, table
 from ..runtime import Call, Kernel, KernelTable, Shape
 from ..strided import StridedArray
@@ -67,6 +68,7 @@ class Compiler(Protocol):
 def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     """Return the kernels of prims, of composites that take few launches, and of those named in ``fused``."""
     views = strided_views(lambda x, index: pack(compiler, x, index))
+    lazy.load_all()
     composites = [op.name for op in table if op.family in _FUSED]
     names = [*ELEMENTWISE, *ROOTS, *_OWN, *composites, *fused]
     kernels: dict[str, Any] = dict(views)

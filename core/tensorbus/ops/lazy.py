@@ -6,8 +6,12 @@ from __future__ import annotations
 def load_all() -> None:
     """Put every op of core into the table. For those who go through all of it, or look a name up."""
     from . import complex as complex
+    from . import convolution as convolution
     from . import convolution_transpose as convolution_transpose
     from . import fft as fft
+    from . import loss as loss
+    from . import normalization as normalization
+    from . import pooling as pooling
     from . import regression_loss as regression_loss
     from . import segment as segment
     from . import sets as sets
