@@ -180,6 +180,7 @@ from .functions import sinc as sinc
 from .functions import softsign as softsign
 from .functions import tanhshrink as tanhshrink
 from .functions import xlogy as xlogy
+from .functions import entr as entr
 from .functions import power as pow  # noqa: F401 - the name the standard gives it
 from .interchange import asarray as asarray
 from .interchange import astype as astype

@@ -131,6 +131,7 @@ logsumexp = softmax_ops.logsumexp.function
 softmax = softmax_ops.softmax.function
 
 digamma = special.digamma.function
+entr = special.entr.function
 erfc = special.erfc.function
 erfinv = special.erfinv.function
 lgamma = special.lgamma.function

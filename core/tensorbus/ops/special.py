@@ -190,6 +190,10 @@ xlogy = elementwise(
     vjp=lambda g, x, y: (g * where(*_safe_log(x, y)), g * x / y),
     doc="``x * log(y)``, and 0 where ``x`` is 0 unless ``y`` is NaN.",
 )  # fmt: skip
+entr = elementwise(
+    "entr", domain=(0.1, 3), dtypes=FLOATING, decompose=lambda x: where(less(x, 0), -math.inf, -xlogy(x, x)),
+    vjp=lambda g, x: (-g * (log(x) + 1),), doc="The entropy ``-x * log(x)``: 0 at 0, -inf below.",
+)  # fmt: skip
 
 
 def _safe_log(x: Any, y: Any) -> tuple[Any, Any, Any]:
