@@ -93,13 +93,13 @@ def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, 
             done.add(key)
             out = _after(module, hook, args, kwargs, out)
         out = out if watch is None else watch.outputs(out)
-    except Exception:
+    except Exception as error:
         for key, hook in list(hooks.after.items()):
             if hook.always_call and key not in done:
                 try:
                     _after(module, hook, args, kwargs, out)
-                except Exception:
-                    pass
+                except Exception as second:  # the first error is the one to see, with this beside it
+                    error.add_note(f"A forward hook that is always called failed as well: {second!r}")
         raise
     return out
 

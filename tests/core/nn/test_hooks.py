@@ -64,6 +64,14 @@ def test_a_hook_that_is_always_called_sees_failures():
     assert seen == [None]
 
 
+def test_a_hook_that_fails_after_a_failure_is_told_beside_it():
+    module = Fails()
+    module.register_forward_hook(lambda m, args, out: {}["no such key"], always_call=True)
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        module(tb.asarray(1.0))
+    assert "no such key" in caught.value.__notes__[0]
+
+
 def test_backward_hooks_see_both_gradients():
     module, seen = nn.Linear(2, 1, bias=False), []
     nn.init.constant_(module.weight, 3.0)
