@@ -1,4 +1,4 @@
-# make demo   install the workspace into .venv and train a network on every device
+# make demo   install the workspace into .venv and train a network on every device, eager and compiled
 # make test   everything that continuous integration checks
 # make conformance
 #             every op in every dtype on every device; the reports lie in conformance/
@@ -22,7 +22,7 @@ SOURCE := core backends plugins examples benchmarks tests
 .PHONY: demo test conformance bench lint install clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/train_digits.py
+	$(BIN)/python examples/train_digits.py --compile
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal --report $(VENV)/conformance.json

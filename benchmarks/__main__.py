@@ -15,7 +15,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-SUITES = ("startup", "overhead", "memory", "kernels", "opencl")
+SUITES = ("startup", "overhead", "memory", "kernels", "opencl", "compiled")
+WIDE = 16
+"""From how many columns on a table is shown with the figures of peers in one."""
+STEPWISE = ("compiled",)
+"""Suites that take long and show how far they are themselves."""
 HERE = Path(__file__).parent
 
 
@@ -36,7 +40,8 @@ def main() -> int:
         task = progress.add_task("measuring", total=len(options.suites or SUITES))
         for name in options.suites or SUITES:
             progress.update(task, description=name)
-            results[name] = importlib.import_module(f"benchmarks.{name}").run()
+            suite = importlib.import_module(f"benchmarks.{name}")
+            results[name] = suite.run(progress) if name in STEPWISE else suite.run()
             progress.advance(task)
     for name in options.suites or SUITES:
         console.print(_table(name, results[name]))
@@ -60,11 +65,23 @@ def _machine() -> dict[str, str]:
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=name)
     columns = list(dict.fromkeys(key for row in rows for key in row))
+    if len(columns) > WIDE:
+        columns, rows = _folded(rows)
     for column in columns:
         table.add_column(column, justify="right" if isinstance(rows[0].get(column), float) else "left")
     for row in rows:
         table.add_row(*[_cell(row.get(column)) for column in columns])
     return table
+
+
+def _folded(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return rows with the figures of all others in one column: first and last ones stay."""
+    folded = []
+    for row in rows:
+        kept = {key: row.get(key) for key in ("row", "unit", "tensorbus", "asked", "met")}
+        others = [f"{key} {value}" for key, value in row.items() if key not in kept and value != "-"]
+        folded.append({**kept, "others": ", ".join(others)})
+    return list(folded[0]), folded
 
 
 def _cell(value: Any) -> str:

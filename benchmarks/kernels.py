@@ -11,6 +11,8 @@ import numpy as np
 import tensorbus as tb
 
 ROWS, COLUMNS = 8192, 2048
+SPIN = 0.01
+"""Seconds for which threads of a peer may look for work before they sleep."""
 Case = tuple[str, float, dict[str, Callable[[], Any]]]
 """A name, the most that our time may be of the best peer's, and the calls: ``ours``, ``numpy``, ``torch``."""
 
@@ -40,17 +42,24 @@ def _row(name: str, limit: float, calls: dict[str, Callable[[], Any]]) -> dict[s
 
 
 def milliseconds(calls: dict[str, Callable[[], Any]], seconds: float = 0.5) -> dict[str, float]:
-    """Return the median time of each call, in turn and each first as often, so that drift hits all alike."""
+    """Return the median time of each call, in turns of several, so that drift hits all alike.
+
+    A turn begins with calls that do not count: the threads of the peer before spin for some milliseconds when
+    their work is done, and would be measured with whoever comes next.
+    """
     names = list(calls)
-    for name in names:
-        calls[name]()
     times: dict[str, list[float]] = {name: [] for name in names}
     end = time.perf_counter() + seconds * len(names)
-    while len(times[names[0]]) < 5 or time.perf_counter() < end:
+    while len(times[names[0]]) < 6 or time.perf_counter() < end:
         for name in names:
-            start = time.perf_counter()
+            alone = time.perf_counter() + SPIN
             calls[name]()
-            times[name].append((time.perf_counter() - start) * 1e3)
+            while time.perf_counter() < alone:
+                calls[name]()
+            for _ in range(3):
+                start = time.perf_counter()
+                calls[name]()
+                times[name].append((time.perf_counter() - start) * 1e3)
         names.append(names.pop(0))
         if len(times[names[0]]) >= 60:
             break

@@ -2,6 +2,7 @@
 
     python examples/train_digits.py                    # cpu, opencl and refdev in turn
     python examples/train_digits.py --device opencl    # one of them
+    python examples/train_digits.py --compile          # each once more, with the step as one program
 
 The digits are the 1,797 images of 8 x 8 pixels that scikit-learn brings along; 80 % of them are learned from.
 One seed gives each device the same first weights, the same order of images and the same dropout. The exit
@@ -17,7 +18,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class Run:
     """What became of one device."""
 
     device: str
+    compiled: bool = False
     state: str = ""
     reason: str = ""
     losses: list[float] = field(default_factory=list)
@@ -57,6 +59,16 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     predictions: list[int] = field(default_factory=list)
     memory: MemoryStats | None = None
+
+    @property
+    def name(self) -> str:
+        """The device, and whether the step was compiled."""
+        return f"{self.device}, compiled" if self.compiled else self.device
+
+    @property
+    def epoch(self) -> float | None:
+        """Seconds of an epoch: the median, so that what happens once (compiling, for one) does not count."""
+        return statistics.median(self.seconds) if self.seconds else None
 
     @property
     def accuracy(self) -> float | None:
@@ -119,6 +131,8 @@ def train(
         optimizer = optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.05)
         schedule = optim.CosineAnnealingLR(optimizer, T_max=epochs)
         step = training_step(model, optimizer)
+        if run.compiled:
+            step = tb.compile(step)
         order = list(range(len(images)))
         for _ in range(epochs):
             started = time.perf_counter()
@@ -140,10 +154,9 @@ def train(
         run.memory = memory
 
 
-def attempt(device: str, data: tuple[Any, Any, Any, Any], epochs: int, progress: Progress) -> Run:
+def attempt(run: Run, data: tuple[Any, Any, Any, Any], epochs: int, progress: Progress) -> Run:
     """Train on one device; where it cannot be used, say why instead."""
-    run = Run(device=device)
-    task = progress.add_task(device, total=epochs, note="")
+    task = progress.add_task(run.name, total=epochs, note="")
 
     def tick(loss: float, accuracy: float) -> None:
         progress.update(task, advance=1, note=f"loss {loss:.3f}  test {accuracy:.1%}")
@@ -166,23 +179,39 @@ def table(runs: list[Run]) -> Table:
         else ""
     )
     shown = Table(title="The same network on each device", caption=note, caption_justify="right")
-    for name in ("device", "package", "state"):
+    compiled = {run.device: run for run in runs if run.compiled}
+    for name in ("device", *["package"] * (not compiled), "state"):  # the table is to fit into 80 columns
         shown.add_column(name, no_wrap=True)
-    for name in ("s / epoch", "accuracy", "peak memory"):
-        shown.add_column(name, justify="right")
-    for run in runs:
+    for name in ("s / epoch", *["compiled", "ratio"] * bool(compiled), "accuracy", "peak memory"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for run in (run for run in runs if not run.compiled):
         status = known.get(run.device.partition(":")[0])
         package = f"{status.dist} {status.version}" if status else "not installed"
         good = run.accuracy is not None and run.accuracy >= ENOUGH
         shown.add_row(
             run.device,
-            package,
+            *[package] * (not compiled),
             Text(run.state, style="green" if run.accuracy is not None else "red"),
-            f"{statistics.median(run.seconds):.3f}" if run.seconds else "",
+            _seconds(run.epoch),
+            *_compared(run.epoch, compiled[run.device].epoch if run.device in compiled else None, compiled),
             Text("" if run.accuracy is None else f"{run.accuracy:.2%}", style="green" if good else "red"),
             _peak(run.memory),
         )
     return shown
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _compared(eager: float | None, compiled: float | None, columns: Mapping[str, Run]) -> list[str | Text]:
+    """Return the compiled run's time, and how many times as fast it is; nothing where no run was compiled."""
+    if not columns:
+        return []
+    if eager is None or compiled is None:
+        return ["", ""]
+    ratio = eager / compiled
+    return [_seconds(compiled), Text(f"{ratio:.2f} x", style="green" if ratio >= 1 else "red")]
 
 
 def _peak(memory: MemoryStats | None) -> str:
@@ -196,10 +225,11 @@ def report(runs: list[Run]) -> str:
     rows = [
         {
             "device": run.device,
+            "compiled": run.compiled,
             "state": run.state,
             "reason": run.reason,
             "accuracy": run.accuracy,
-            "seconds_per_epoch": statistics.median(run.seconds) if run.seconds else None,
+            "seconds_per_epoch": run.epoch,
             "peak_bytes": run.memory.peak if run.memory else None,
             "memory_scope": run.memory.scope if run.memory else None,
         }
@@ -220,7 +250,7 @@ def draw(runs: list[Run], images: Any, labels: Any, path: Path) -> None:
         width, color = 2 + 4 * (len(runs) - 1 - place), COLORS[place % len(COLORS)]
         batches = [(k + 1) / steps for k in range(len(run.losses))]
         axes.plot(batches, run.losses, color=color, linewidth=0.4 * width, alpha=0.25)
-        label = f"{run.device}: {run.accuracies[-1]:.2%} of the test images"
+        label = f"{run.name}: {run.accuracies[-1]:.2%} of the test images"
         axes.plot([k + 0.5 for k in range(len(means))], means, color=color, linewidth=width, label=label)
     axes.set(
         yscale="log",
@@ -251,6 +281,7 @@ def main() -> int:
     parser.add_argument(
         "--device", action="append", metavar="NAME", help="repeatable; default: cpu opencl refdev"
     )
+    parser.add_argument("--compile", action="store_true", help="train once more with the step compiled")
     parser.add_argument("--epochs", type=int, default=12, metavar="N", help="default: 12")
     parser.add_argument(
         "--output", type=Path, default=Path("demo.png"), metavar="FILE", help="default: demo.png"
@@ -263,16 +294,23 @@ def main() -> int:
     images = (digits.images / 16).astype("float32")[:, None]
     data = train_test_split(images, digits.target, test_size=0.2, random_state=SEED, stratify=digits.target)
     console = Console()
-    columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:16}" if chosen.compile else "{task.description:8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as progress:
         names = dict.fromkeys(chosen.device or ("cpu", "opencl", "refdev"))
-        runs = [attempt(name, data, chosen.epochs, progress) for name in names]
+        ways = (False, True) if chosen.compile else (False,)
+        todo = [Run(device=name, compiled=way) for name in names for way in ways]
+        runs = [attempt(run, data, chosen.epochs, progress) for run in todo]
     console.print(table(runs))
     if chosen.report:
         chosen.report.write_text(report(runs) + "\n")
     done = [run for run in runs if run.accuracy is not None]
-    problems = [f"{run.device} is {run.state}: {run.reason}" for run in runs if run.accuracy is None]
-    shares = {run.device: run.accuracies[-1] for run in done}
+    problems = [f"{run.name} is {run.state}: {run.reason}" for run in runs if run.accuracy is None]
+    shares = {run.name: run.accuracies[-1] for run in done}
     problems += [
         f"{name} ends at {share:.2%}, under {ENOUGH:.0%}." for name, share in shares.items() if share < ENOUGH
     ]

@@ -228,35 +228,8 @@ from .ops.movement import moveaxis as moveaxis
 from .ops.movement import squeeze as squeeze
 from .ops.movement import stack as stack
 from .preference import prefer_kernel as prefer_kernel
-from .random import Generator as Generator
-from .random import bernoulli as bernoulli
-from .random import manual_seed as manual_seed
-from .random import normal as normal
-from .random import rand as rand
-from .random import randint as randint
-from .random import randn as randn
-from .random import uniform as uniform
 from .ops.along import scatter_add as scatter_add
 from .ops.along import scatter_reduce as scatter_reduce
-from .ops.arrange import chunk as chunk
-from .ops.arrange import repeat as repeat
-from .ops.arrange import repeat_interleave as repeat_interleave
-from .ops.arrange import roll as roll
-from .ops.arrange import rot90 as rot90
-from .ops.arrange import split as split
-from .ops.arrange import swapaxes as swapaxes
-from .ops.arrange import tile as tile
-from .ops.arrange import unfold as unfold
-from .ops.arrange import unstack as unstack
-from .ops.diagonals import diag as diag
-from .ops.diagonals import diag_embed as diag_embed
-from .ops.diagonals import diagonal as diagonal
-from .ops.diagonals import trace as trace
-from .ops.einsum import corrcoef as corrcoef
-from .ops.einsum import cov as cov
-from .ops.einsum import einsum as einsum
-from .ops.einsum import kron as kron
-from .ops.einsum import outer as outer
 from .ops.reduction import count_nonzero as count_nonzero
 from .ops.scan import cummax as cummax
 from .ops.scan import cummin as cummin
@@ -265,15 +238,6 @@ from .ops.scan import cumsum as cumsum
 from .ops.scan import cumulative_prod as cumulative_prod
 from .ops.scan import cumulative_sum as cumulative_sum
 from .ops.scan import diff as diff
-from .ops.search import bincount as bincount
-from .ops.search import bucketize as bucketize
-from .ops.search import histogram as histogram
-from .ops.search import searchsorted as searchsorted
-from .ops.selecting import index_add as index_add
-from .ops.selecting import index_copy as index_copy
-from .ops.selecting import index_select as index_select
-from .ops.selecting import masked_fill as masked_fill
-from .ops.selecting import masked_select as masked_select
 from .ops.sorting import kthvalue as kthvalue
 from .ops.sorting import median as median
 from .ops.sorting import quantile as quantile
@@ -292,12 +256,55 @@ nan = float("nan")
 newaxis = None
 
 if TYPE_CHECKING:
+    from .random import Generator as Generator
+    from .random import bernoulli as bernoulli
+    from .random import manual_seed as manual_seed
+    from .random import normal as normal
+    from .random import rand as rand
+    from .random import randint as randint
+    from .random import randn as randn
+    from .random import uniform as uniform
+    from .ops.arrange import chunk as chunk
+    from .ops.arrange import repeat as repeat
+    from .ops.arrange import repeat_interleave as repeat_interleave
+    from .ops.arrange import roll as roll
+    from .ops.arrange import rot90 as rot90
+    from .ops.arrange import split as split
+    from .ops.arrange import swapaxes as swapaxes
+    from .ops.arrange import tile as tile
+    from .ops.arrange import unfold as unfold
+    from .ops.arrange import unstack as unstack
+    from .ops.diagonals import diag as diag
+    from .ops.diagonals import diag_embed as diag_embed
+    from .ops.diagonals import diagonal as diagonal
+    from .ops.diagonals import trace as trace
+    from .ops.einsum import corrcoef as corrcoef
+    from .ops.einsum import cov as cov
+    from .ops.einsum import einsum as einsum
+    from .ops.einsum import kron as kron
+    from .ops.einsum import outer as outer
+    from .ops.search import bincount as bincount
+    from .ops.search import bucketize as bucketize
+    from .ops.search import histogram as histogram
+    from .ops.search import searchsorted as searchsorted
+    from .ops.selecting import index_add as index_add
+    from .ops.selecting import index_copy as index_copy
+    from .ops.selecting import index_select as index_select
+    from .ops.selecting import masked_fill as masked_fill
+    from .ops.selecting import masked_select as masked_select
     from .explaining import explain as explain
+    from .autocasting import autocast as autocast
+    from .checkpointing import checkpoint as checkpoint
+    from .compiler import RecompileWarning as RecompileWarning
+    from .compiler import compile as compile
+    from .compiler import mark_dynamic as mark_dynamic
+    from .compiler import mark_static as mark_static
     from .func import vmap as vmap
     from . import fft as fft
     from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
+    from . import random as random
     from .serialization import load as load
     from .serialization import save as save
     from .dtype_info import can_cast as can_cast
@@ -348,11 +355,22 @@ if TYPE_CHECKING:
     from .stream import Event as Event
     from .stream import Stream as Stream
     from .stream import stream as stream
+    from .user_kernel import KernelSource as KernelSource
+    from .user_kernel import kernel as kernel
 
 
 _LATER: Final = {
+    "random": "Generator bernoulli manual_seed normal rand randint randn uniform",
+    "ops.arrange": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold unstack",
+    "ops.diagonals": "diag diag_embed diagonal trace",
+    "ops.einsum": "corrcoef cov einsum kron outer",
+    "ops.search": "bincount bucketize histogram searchsorted",
+    "ops.selecting": "index_add index_copy index_select masked_fill masked_select",
     "explaining": "explain",
     "func": "vmap",
+    "compiler": "RecompileWarning compile mark_dynamic mark_static",
+    "checkpointing": "checkpoint",
+    "autocasting": "autocast",
     "serialization": "load save",
     "resources": "empty_cache get_num_threads set_num_threads",
     "stream": "Event Stream stream",
@@ -369,13 +387,15 @@ _LATER: Final = {
     "ops.normalization": "layer_norm",
     "ops.loss": "cross_entropy nll_loss",
     "ops.complex": "angle polar view_as_complex view_as_real",
+    "user_kernel": "KernelSource kernel",
 }
+_MODULES: Final = ("fft", "linalg", "nn", "optim", "random")
 _PARTS: Final = {name: part for part, names in _LATER.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import the parts that not every program needs when they are first named."""
-    if name in ("nn", "optim", "linalg", "fft"):
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _PARTS:
         part = importlib.import_module(f".{_PARTS[name]}", __name__)
@@ -391,4 +411,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PARTS, "nn", "optim", "linalg", "fft"})
+    return sorted({*globals(), *_PARTS, *_MODULES})

@@ -21,7 +21,8 @@ from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
 from .ops.selection import cast
-from .tensor import Leaf, Tensor, cell
+from .pending import recorders, restructured
+from .tensor import Leaf, Tensor, held, note_gradients
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +44,14 @@ class Node:
     shapes: tuple[Any, ...]
     values: tuple[Any, ...]
     parts: list[weakref.ref[Part] | None]
+
+    def pull(self, g: Any, create: bool) -> list[Any]:
+        """Return the gradient for each operand, given that of the result."""
+        return _pull(self, g, create)
+
+    def release(self) -> None:
+        """Let go what the derivative needs."""
+        self.values, self.out = _FREED, None
 
 
 class Part:
@@ -196,6 +205,8 @@ def backward(
     way unless ``retain_graph``; with ``create_graph`` the gradients have a history of their own.
     Raises ``AutogradError`` where there is no history, or it has been let go.
     """
+    if recorders:
+        note_gradients()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph)
     for node, g in grads.items():
@@ -275,7 +286,7 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
 
 def _walk(
     outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
-    keep: set[int] | None = None,
+    keep: set[int] | None = None, hooks: bool = True,
 ) -> dict[Any, Tensor]:  # fmt: skip
     """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``."""
     grads: dict[Any, Tensor] = {}
@@ -294,7 +305,7 @@ def _walk(
             g = grads.pop(node, None)
             if g is None:
                 continue
-            g = _hooked(node, g)
+            g = _hooked(node, g) if hooks else g
             if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
             if isinstance(node, Leaf) or not any(id(parent) in useful for parent in node.parents):
@@ -302,11 +313,11 @@ def _walk(
             if isinstance(node, Part):
                 _gather_part(grads, node, g)
                 continue
-            for parent, back in zip(node.parents, _pull(node, g, create), strict=True):
+            for parent, back in zip(node.parents, node.pull(g, create), strict=True):
                 if id(parent) in useful:
                     _gather(grads, parent, back)
             if not (create if retain is None else retain):
-                node.values, node.out = _FREED, None
+                node.release()
     return result
 
 
@@ -334,6 +345,7 @@ class HookHandle:
     def remove(self) -> None:
         """Take the hook away; again is no error."""
         self._hooks.pop(self._key, None)
+        restructured()
 
 
 def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
@@ -347,6 +359,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHan
     x._node.hooks = hooks
     key = next(_order)
     hooks[key] = hook
+    restructured()
     return HookHandle(hooks, key)
 
 
@@ -433,7 +446,7 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
             zip(node.values, plan.operands, node.parents, strict=True)
         ):
             if isinstance(kind, ValueType):
-                x = cell(value, kind, parent if create else None)
+                x = held(value, kind, parent if create else None)
                 if parent is not None:
                     asked[place] = x = x * 1 if create else x.requires_grad_()
                 operands[place] = x
@@ -452,7 +465,7 @@ def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
     """Return what a ``vjp`` may name: ``g``, ``out``, ``wanted``, operands, their shapes, the attributes."""
     plan, op = node.plan, node.plan.op
     operands = [
-        cell(value, kind, parent if create else None)
+        held(value, kind, parent if create else None)
         if isinstance(kind, ValueType) and value is not None
         else value
         for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
@@ -460,11 +473,11 @@ def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
     arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
     if plan.keeps_out and op.results:
         arguments["out"] = tuple(
-            cell(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
+            held(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
             for place, (value, kind) in enumerate(zip(node.out, plan.outs, strict=True))
         )
     elif plan.keeps_out:
-        arguments["out"] = cell(node.out, plan.out, node if create else None)
+        arguments["out"] = held(node.out, plan.out, node if create else None)
     for place, name in enumerate(plan.op.operands):
         if name.startswith("*"):
             arguments[name[1:]] = operands[place:]

@@ -16,12 +16,14 @@ from .caching import kept as kept
 from .caching import numbered as numbered
 from .caching import private_folder as private_folder
 from .caching import write_whole as write_whole
+from .capabilities import SourceCall as SourceCall
 from .capabilities import SupportsCache as SupportsCache
 from .capabilities import SupportsDLPack as SupportsDLPack
 from .capabilities import SupportsHostArrays as SupportsHostArrays
 from .capabilities import SupportsPeerCopy as SupportsPeerCopy
 from .capabilities import SupportsStreams as SupportsStreams
 from .capabilities import SupportsThreads as SupportsThreads
+from .capabilities import SupportsUserKernels as SupportsUserKernels
 from .dtypes import DType as DType
 from .errors import DeviceError as DeviceError
 from .errors import DeviceUnavailableError as DeviceUnavailableError
@@ -43,23 +45,41 @@ from .ops.op import Op as Op
 from .ops.op import Spec as Spec
 from .runtime import Call as Call
 from .runtime import DeviceProperties as DeviceProperties
+from .runtime import Executable as Executable
 from .runtime import Kernel as Kernel
 from .runtime import KernelTable as KernelTable
+from .runtime import Lowering as Lowering
 from .runtime import MemoryStats as MemoryStats
+from .runtime import Order as Order
 from .runtime import Runtime as Runtime
 from .settings import c_compiler as c_compiler
 from .settings import cache_dir as cache_dir
+from .settings import metal_host as metal_host
 from .settings import threads as threads
 from .strided import StridedArray as StridedArray
 
 if TYPE_CHECKING:
     from .capture import trace as trace
+    from .device import Device as Device
+    from .execution.dialect import DialectLowering as DialectLowering
+    from .execution.interpret import Interpreting as Interpreting
+    from .execution.library import library_call as library_call
+    from .execution.prepared import is_generated as is_generated
+    from .execution.prepared import prepared as prepared
+    from .graph.graph import Graph as Graph
+    from .graph.graph import Node as Node
     from .kernels.from_dialect import from_dialect as from_dialect
     from .kernels.from_dialect import pack as pack
+    from .kernels.from_source import from_source as from_source
+    from .kernels.from_source import launch_of as launch_of
+    from .kernels.from_source import source_head as source_head
     from .kernels.host import FFT as FFT
     from .kernels.host import LINALG as LINALG
     from .kernels.host import host_kernels as host_kernels
     from .kernels.linalg import linalg_from_namespace as linalg_from_namespace
+    from .lowering import ir as _ir
+    from .lowering import steps as _steps
+    from .lowering import verify as _verify
     from .lowering.builder import Late as Late
     from .lowering.builder import Launch as Launch
     from .lowering.c_family import CASTS as CASTS
@@ -68,12 +88,36 @@ if TYPE_CHECKING:
     from .lowering.dialect import Helper as Helper
     from .lowering.dialect import TypeRule as TypeRule
     from .lowering.ir import INDEX as INDEX
+    from .lowering.job import ERROR_SLOT as ERROR_SLOT
+    from .lowering.job import Step as Step
+    from .lowering.layout import Layout as Layout
+    from .lowering.memory import plan_memory as plan_memory
+    from .lowering.program import lower as lower
+    from .lowering.render import kernel_parts as kernel_parts
+    from .lowering.steps import Batch as Batch
+    from .lowering.steps import Program as Program
+    from .lowering.steps import steps_of as steps_of
     from .lowering.target import Target as Target
+
+    LoopKernel = _ir.Kernel
+    LibraryCall = _steps.Call
+    verify_kernel = _verify.verify
 
 _LATER: Final = {
     "trace": "capture",
+    "Device": "device",
+    "DialectLowering": "execution.dialect",
+    "Interpreting": "execution.interpret",
+    "library_call": "execution.library",
+    "is_generated": "execution.prepared",
+    "prepared": "execution.prepared",
+    "Graph": "graph.graph",
+    "Node": "graph.graph",
     "from_dialect": "kernels.from_dialect",
     "pack": "kernels.from_dialect",
+    "from_source": "kernels.from_source",
+    "launch_of": "kernels.from_source",
+    "source_head": "kernels.from_source",
     "FFT": "kernels.host",
     "LINALG": "kernels.host",
     "host_kernels": "kernels.host",
@@ -86,12 +130,25 @@ _LATER: Final = {
     "Helper": "lowering.dialect",
     "TypeRule": "lowering.dialect",
     "INDEX": "lowering.ir",
+    "LoopKernel": "lowering.ir:Kernel",
+    "ERROR_SLOT": "lowering.job",
+    "Step": "lowering.job",
+    "Layout": "lowering.layout",
+    "plan_memory": "lowering.memory",
+    "lower": "lowering.program",
+    "Batch": "lowering.steps",
+    "LibraryCall": "lowering.steps:Call",
+    "Program": "lowering.steps",
+    "steps_of": "lowering.steps",
+    "kernel_parts": "lowering.render",
     "Target": "lowering.target",
+    "verify_kernel": "lowering.verify:verify",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import what only some devices need when it is first named."""
     if name in _LATER:
-        return getattr(importlib.import_module(f".{_LATER[name]}", __package__), name)
+        module, _, own = _LATER[name].partition(":")
+        return getattr(importlib.import_module(f".{module}", __package__), own or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,12 +17,9 @@ def private_folder(owner: str, name: str) -> Path | None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(exist_ok=True, mode=0o700)
-        found = folder.stat()
     except OSError:
         return None
-    if hasattr(os, "getuid") and (found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077):
-        return None
-    return folder
+    return folder if _is_private(folder) else None
 
 
 def write_whole(path: Path, data: bytes) -> bool:
@@ -51,6 +49,75 @@ def kept(path: Path) -> bytes | None:
         return data if _digest(path).read_bytes() == sha256(data).digest() else None
     except OSError:
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What one device keeps of one kind: how many files, and their bytes."""
+
+    owner: str
+    name: str
+    files: int
+    nbytes: int
+
+
+def kinds() -> list[Kind]:
+    """Return what the cache holds, by device and kind. Files that come or go meanwhile may be missed."""
+    found = []
+    for folder in _folders():
+        sizes = []
+        for path in folder.iterdir():
+            try:
+                sizes.append(path.stat().st_size)
+            except OSError:
+                continue
+        found.append(Kind(owner=folder.parent.name, name=folder.name, files=len(sizes), nbytes=sum(sizes)))
+    return found
+
+
+def clear(owner: str | None = None) -> int:
+    """Remove what the cache holds, of one device or of all; return the bytes. Programs at work go on.
+
+    Only files in folders of the cache's own shape go: whatever else lies there stays.
+    """
+    removed = 0
+    for folder in _folders():
+        if owner is not None and folder.parent.name != owner:
+            continue
+        for path in folder.iterdir():
+            try:
+                size = path.lstat().st_size
+                path.unlink()
+            except OSError:  # a folder, or somebody else was faster
+                continue
+            removed += size
+    return removed
+
+
+def _folders() -> list[Path]:
+    """Return the private folders, those of links and of other users left out."""
+    found = []
+    try:
+        owners = sorted(p for p in cache_dir().iterdir() if p.is_dir() and not p.is_symlink())
+    except OSError:
+        return []
+    for owner in owners:
+        try:
+            inner = sorted(p for p in owner.iterdir() if p.is_dir() and not p.is_symlink())
+        except OSError:
+            continue
+        found += [p for p in inner if _is_private(p)]
+    return found
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return not hasattr(os, "getuid") or (
+        found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    )
 
 
 def numbered(source: str) -> str:

@@ -12,12 +12,14 @@ from types import FunctionType
 from typing import Any
 
 from . import autograd, operators, preference
+from .autocasting import as_asked
 from .device import ValueType
 from .dispatch import Plan, new_cache, plan
-from .dtypes import check_scalar
+from .dtypes import check_scalar, plain
 from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from .ops.op import Op, Spec, table
-from .tensor import Tensor, cell
+from .pending import recorder, recorders
+from .tensor import Tensor, cell, settle
 
 _SCALARS = frozenset({bool, int, float, complex})
 _MANY = 4096
@@ -60,7 +62,7 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, /) -> Any:
-        if type(x) is not Tensor:
+        if type(x) is not Tensor or recorders:
             return run((x,), {})
         try:
             found = plans[x._vtype]
@@ -85,17 +87,19 @@ def _binary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is not Tensor:
+        if type(x) is not Tensor or recorders:
             return run((x, y), {})
-        kind: Any
+        key: Any = x._vtype  # stands for both where they are the same: no tuple is made and hashed
         if type(y) is Tensor:
-            kind, other, node = y._vtype, y._value, y._node
+            other, node = y._value, y._node
+            if y._vtype is not key:
+                key = key, y._vtype
         elif type(y) is float:
-            kind, other, node = float, y, None
+            key, other, node = (key, float), y, None
         else:
             return run((x, y), {})
         try:
-            found = plans[x._vtype, kind]
+            found = plans[key]
         except KeyError:
             return run((x, y), {})
         out = Tensor()
@@ -118,7 +122,7 @@ def _pair(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is Tensor and type(y) is Tensor:
+        if type(x) is Tensor and type(y) is Tensor and not recorders:
             a, b = x._value, y._value
             found = plans.get((x._vtype, y._vtype, a.shape, b.shape))
             if found is not None:
@@ -145,7 +149,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     shape_free = op.broadcasts
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if type(x) is Tensor:
+        if type(x) is Tensor and not recorders:
             for given in (*args, *kwargs.values()):
                 if type(given) is float:  # equal to an integer as a key, but not as an axis
                     return general(x, *args, **kwargs)
@@ -173,7 +177,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
 
     def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
         operands, attrs = op.arguments(x, *args, **kwargs)
-        if len(operands) != 1 or operands[0] is not x:
+        if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
             return None
         found = plan_for((x._vtype,), (x._value,), attrs)
         if found.run is None or preference.active():
@@ -220,6 +224,15 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
     def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not all(isinstance(x, Tensor) for x in operands):
             operands = _as_operands(op, operands)
+        if recorders:
+            operands = as_asked(op, operands)
+            if (active := recorder()) is not None:
+                made = active.apply(op, operands, attrs)
+                if made is not NotImplemented:
+                    return results(*made)
+        for x in operands:
+            if x._vtype.settled is not x._vtype:
+                settle(x)
         found = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
         tracked = any(x._node is not None for x in operands)
         if found.run is None:
@@ -246,10 +259,10 @@ def _planner(
 ) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
     """Return the look-up of a plan by what it depends on; made and kept at the first time."""
     shape_free = op.broadcasts
-    single = op.family == "elementwise" and len(op.operands) == 1
+    elementwise = op.family == "elementwise" and len(op.operands) <= 2
 
     def plan_for(kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any]) -> Plan:
-        if single:
+        if elementwise and not attrs and kinds[0] is kinds[-1]:
             key: Any = kinds[0]
         elif not attrs:
             key = tuple(kinds) if shape_free else (*kinds, *[v.shape for v in values])
@@ -280,11 +293,19 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
     takes_scalars = op.family == "elementwise"
 
     def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        if recorders:
+            operands = as_asked(op, operands)
+            if (active := recorder()) is not None:
+                made = active.apply(op, operands, attrs)
+                if made is not NotImplemented:
+                    return made
         kinds: list[Any] = []
         values: list[Any] = []
         tracked = scalars = False
         for x in operands:
             if isinstance(x, Tensor):
+                if x._vtype.settled is not x._vtype:
+                    settle(x)
                 kinds.append(x._vtype)
                 values.append(x._value)
                 if x._node is not None:
@@ -337,6 +358,8 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
     like = next((x for x in operands if isinstance(x, Tensor)), None)
     result = []
     for x in operands:
+        if not isinstance(x, Tensor):
+            x = plain(x)
         if not isinstance(x, Tensor) and not (op.family == "elementwise" and type(x) in _SCALARS):
             item = getattr(x, "item", None)
             if (like is not None and item is not None and getattr(x, "shape", None) == ()) or (

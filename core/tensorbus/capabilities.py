@@ -5,9 +5,13 @@ Imported when first asked for: making these classes takes a tenth of the time of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from .dtypes import DType
+from .dtypes import DType, Scalar
+
+Shape = tuple[int, ...]
 
 
 @runtime_checkable
@@ -105,4 +109,38 @@ class SupportsPeerCopy(Protocol):
 
     def copy_across(self, value: Any, source: int, target: int) -> Any:
         """Return a copy of ``value`` of unit ``source`` on unit ``target``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCall:
+    """A call of a kernel that a user wrote, all of it but the operands' values.
+
+    ``code`` is source in the device's language, or an object that a compiler for the device made of a
+    function. The arguments of the function ``name`` are the ``operands`` and the ``results``, each a packed
+    array, then the ``scalars``, then the ``sizes``, integers of 64 bits. ``grid`` are the lengths of its
+    parallel axes, one to three; ``group`` is not 0 where that many items along axis 0 share memory.
+    ``constants`` are known when the code is compiled.
+    """
+
+    name: str
+    code: Any
+    operands: tuple[tuple[str, DType, Shape], ...]
+    results: tuple[tuple[str, DType, Shape], ...]
+    scalars: tuple[tuple[str, DType, Scalar], ...]
+    sizes: tuple[int, ...]
+    grid: tuple[int, ...]
+    group: int = 0
+    constants: Mapping[str, bool | int | float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class SupportsUserKernels(Protocol):
+    """Optional: a device that compiles kernels which users write in its language."""
+
+    def compile_kernel(self, call: SourceCall, index: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Return what takes the operands' values to the results'.
+
+        Raises ``DeviceError`` with the compiler's text and the numbered source where it does not compile.
+        """
         ...

@@ -25,13 +25,14 @@ class _Recorder:
     """The kernels of the pseudo device: one that records, for every prim."""
 
     def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
-        return [("tensorbus", Kernel(name="record", prepare=_recording))] if table[op].is_prim else []
+        return [("tensorbus", Kernel(name="record", prepare=recording))] if table[op].is_prim else []
 
     def dtypes(self, index: int) -> frozenset[DType] | None:
         return None
 
 
-def _recording(call: Call) -> Any:
+def recording(call: Call) -> Any:
+    """Return what records a call: it makes a node of the nodes and Python scalars that it is called with."""
     op = table[call.op]
 
     def run(*values: Any) -> Any:

@@ -6,7 +6,7 @@ of the device's own backend come first, then others by the name of their plugin,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,7 @@ class _Plugins:
     """The kernels that plugins registered for one device type."""
 
     def __init__(self, device_type: str) -> None:
+        self._type = device_type
         self._backend = backend(device_type)
         own, *others = [(owner, dict(kernels)) for owner, kernels in self._backend.kernels] or [("", {})]
         self._tables = [own, *sorted(others, key=lambda table: table[0])]
@@ -49,7 +50,8 @@ class _Plugins:
             if entry is not None:
                 kernel = entry if isinstance(entry, Kernel) else Kernel(name="default", function=entry)
                 found.append((owner, kernel))
-        return found
+        own = offered(op).get(self._type)
+        return found if own is None else [own, *found]
 
     def dtypes(self, index: int) -> frozenset[DType] | None:
         if index not in self._properties:
@@ -61,6 +63,18 @@ class _Plugins:
 # children, where a lock that another thread held would never be released.
 _sources: dict[str, KernelSource] = {}
 _fixed: dict[str, KernelSource] = {}
+_offered: dict[str, Mapping[str, Offer]] = {}
+_NOTHING: Mapping[str, Offer] = {}
+
+
+def offer(op: str, kernels: Mapping[str, Offer]) -> None:
+    """Serve an op of the program's own: with a kernel for each of these device types."""
+    _offered[op] = kernels
+
+
+def offered(op: str) -> Mapping[str, Offer]:
+    """Return what the program itself has for ``op``, by device type: nothing for ops of core and plugins."""
+    return _offered.get(op, _NOTHING)
 
 
 def add_source(device_type: str, source: KernelSource) -> None:
@@ -87,7 +101,9 @@ def source(device_type: str) -> KernelSource:
 
 
 def is_served(device_type: str, op: str) -> bool:
-    """Return whether a device type that is in use has a kernel for ``op``."""
+    """Return whether a device type that is in use has a kernel for ``op``, or the program brought one."""
+    if device_type in offered(op):
+        return True
     return device_type in opened() and bool(source(device_type).candidates(op))
 
 

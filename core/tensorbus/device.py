@@ -168,6 +168,11 @@ def get_default_device() -> Device:
     return _chosen or _initial or _find_initial()
 
 
+def default_state() -> tuple[tuple[Device, ...], Device | None]:
+    """Return what the default device depends on: the ``with`` blocks, and what was chosen."""
+    return _entered.get(), _chosen
+
+
 def _find_initial() -> Device:
     global _initial
     name = settings.default_device()
@@ -220,14 +225,17 @@ class ValueType:
     True
     """
 
-    __slots__ = ("device", "dtype")
+    __slots__ = ("device", "dtype", "settled")
 
     dtype: DType
     device: Device
+    settled: ValueType
+    """Itself; of the type of a pending value (see ``pending``), the type that it will have."""
 
     def __init__(self, dtype: DType, device: Device) -> None:
         self.dtype = dtype
         self.device = device
+        self.settled = self
 
     @staticmethod
     def of(dtype: DType, device: Device) -> ValueType:
@@ -238,6 +246,15 @@ class ValueType:
             found if found is not None else _value_types.setdefault((dtype, device), ValueType(dtype, device))
         )
 
+    def pending(self) -> ValueType:
+        """Return the one object for pending values of this type: another key of dispatch."""
+        found = _pending_types.get(self)
+        if found is None:
+            made = ValueType(self.dtype, self.device)
+            made.settled = self
+            found = _pending_types.setdefault(self, made)
+        return found
+
     def __repr__(self) -> str:
         return f"{self.dtype} on {self.device}"
 
@@ -246,3 +263,4 @@ class ValueType:
 
 
 _value_types: Final[dict[tuple[DType, Device], ValueType]] = {}
+_pending_types: Final[dict[ValueType, ValueType]] = {}

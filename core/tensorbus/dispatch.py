@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .choice import Verdict, choose, forget, is_fixed, is_served, judge, source
+from .choice import Verdict, choose, forget, is_fixed, is_served, judge, offered, source
 from .device import Device, ValueType
 from .dtypes import DType
 from .errors import DeviceError, UnsupportedDtypeError, UnsupportedOpError
@@ -131,10 +131,13 @@ def common_device(op: str, operands: Sequence[Operand]) -> Device:
 
 
 def plan(
-    op: Op[...], operands: Sequence[Operand], shapes: Sequence[Shape] | None, attrs: Mapping[str, Any]
-) -> Plan:
+    op: Op[...], operands: Sequence[Operand], shapes: Sequence[Shape] | None, attrs: Mapping[str, Any],
+    computed: tuple[DType, ...] | None = None,
+) -> Plan:  # fmt: skip
     """Work out how ``op`` runs. ``shapes`` is None for elementwise ops, whose plan serves every shape.
 
+    ``computed`` are the dtypes that the op computes in where they are known, as those of a graph's nodes are;
+    ``attrs`` are as kernels see them then.
     Raises the error of the op's own rules before any kernel is touched, then ``UnsupportedDtypeError`` or
     ``UnsupportedOpError`` where the device cannot run it.
     """
@@ -143,9 +146,12 @@ def plan(
     if op.family == "creation":
         given.pop("device")
     dtypes = tuple(o.dtype if isinstance(o, ValueType) else o for o in operands)
-    computed = op.compute(dtypes, **given) if op.compute else tuple(d for d in dtypes if isinstance(d, DType))
+    normal = computed is not None
+    if computed is None:
+        strong = (d for d in dtypes if isinstance(d, DType))
+        computed = op.compute(dtypes, **given) if op.compute else tuple(strong)
     sized = tuple(Spec(s, d) for s, d in zip(shapes or [()] * len(computed), computed, strict=True))
-    if op.normalize is not None:
+    if op.normalize is not None and not normal:
         given = op.normalize(sized, **given)
     outs = op.specs(sized, given)
     out = outs[0]
@@ -154,8 +160,8 @@ def plan(
         out_dtype=out.dtype, out_shape=out.shape if shapes is not None else None, index=device.index,
         weak=tuple(isinstance(o, type) for o in operands),
     )  # fmt: skip
-    strong = [d for d in dtypes if isinstance(d, DType)]
-    _check_dtypes(op.name, [*strong, *computed, *(o.dtype for o in outs)], device)
+    given_dtypes = [d for d in dtypes if isinstance(d, DType)]
+    _check_dtypes(op.name, [*given_dtypes, *computed, *(o.dtype for o in outs)], device)
     casts = tuple(
         c if isinstance(d, DType) and d is not c else None for d, c in zip(dtypes, computed, strict=True)
     )
@@ -262,14 +268,18 @@ def _cast_kernel(operand: ValueType, target: DType) -> Callable[..., Any]:
 
 
 def _unsupported(op: Op[...], device: Device, call: Call, verdicts: Sequence[Verdict]) -> str:
-    served = [t for t in known_types() if t != device.type and is_served(t, op.name)]
+    own = offered(op.name)
+    served = [
+        t for t in {**dict.fromkeys(known_types()), **own} if t != device.type and is_served(t, op.name)
+    ]
     reasons = [f"{v.kernel.name} of {v.owner}: {v.reason}" for v in verdicts]
     asked = ", ".join(d.name for d in call.dtypes) or call.out_dtype.name
     text = f"{op.name}: no kernel on {device} for {asked}"
     if reasons:
         text += f" ({'; '.join(reasons)})"
     where = f"; supported on {', '.join(served)}" if served else ""
+    advice = f" Give the kernel source for {device.type!r}, or a default, or move" if own else " Move"
     return (
-        f"{text}, and it has no decomposition{where}. Move the operands with"
+        f"{text}, and it has no decomposition{where}.{advice} the operands with"
         f" .to(device), or allow it on the host with tensorbus.fallback('warn')."
     )

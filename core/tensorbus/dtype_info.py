@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from . import dtypes as dt
 from .dtypes import DType
-from .errors import DtypeError, suggest
+from .errors import ArgumentError, DtypeError, suggest
 from .ops.elementwise import common_dtype
 
 _PRECISION: Final = {
@@ -141,15 +141,16 @@ def can_cast(from_: Any, to: DType | str, /) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the dtype that tensors, dtypes and Python scalars promote to together.
 
-    Scalars are weak: they change only the kind. Raises ``DtypeError`` where there is no common dtype, or
-    neither a tensor nor a dtype.
+    Scalars are weak: they change only the kind. Raises ``DtypeError`` where there is no common dtype, and
+    ``ArgumentError`` where scalars are all there is: a ``ValueError``, by which libraries know that case.
 
     >>> import tensorbus as tb
     >>> tb.result_type(tb.int8, tb.uint8), tb.result_type(tb.float16, 1.5)
     (tensorbus.int16, tensorbus.float16)
     """
     weak = (bool, int, float, complex)
-    kinds = [type(x) if type(x) in weak else _dtype_of("result_type", x) for x in arrays_and_dtypes]
+    given = [dt.plain(x) for x in arrays_and_dtypes]
+    kinds = [type(x) if type(x) in weak else _dtype_of("result_type", x) for x in given]
     if not any(isinstance(k, DType) for k in kinds):
-        raise DtypeError("result_type: at least one tensor or dtype is needed beside Python scalars.")
+        raise ArgumentError("result_type: at least one tensor or dtype is needed beside Python scalars.")
     return common_dtype(kinds)

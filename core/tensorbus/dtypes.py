@@ -8,9 +8,10 @@ Python scalars are weak: they take the dtype of the tensor they meet, unless the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from .errors import DtypeError, suggest
+from .lengths import Length
 
 Kind = Literal["bool", "int", "uint", "float", "complex"]
 Scalar = bool | int | float | complex
@@ -196,13 +197,31 @@ def promote_scalar(a: DType, kind: type) -> DType:
     return default_complex
 
 
+_NUMBERS: Final[tuple[type, ...]] = (int, float, complex)
+
+
+def plain(value: Any) -> Any:
+    """Return a number of a subclass of Python's types as Python's own: an ``IntEnum``, NumPy's ``float64``.
+
+    The standard counts it as a Python scalar, so it is weak. Whatever else is given comes back as it is.
+
+    >>> class Celsius(float): ...
+    >>> type(plain(Celsius(3.5)))
+    <class 'float'>
+    """
+    for kind in _NUMBERS:
+        if isinstance(value, kind):
+            return value if type(value) in (kind, bool) else kind(value)
+    return value
+
+
 def as_scalar(name: str, value: object) -> Scalar:
     """Return a number, or a 0-dimensional array or tensor, as a Python scalar.
 
     Raises ``DtypeError`` for anything else.
     """
-    if isinstance(value, (bool, int, float, complex)):
-        return value
+    if isinstance(value, (bool, int, float, complex)) or type(value) is Length:
+        return value  # type: ignore[return-value]
     item = getattr(value, "item", None)
     if item is None or getattr(value, "shape", None) != ():
         raise DtypeError(f"{name}: a number is needed, got {value!r} of type {type(value).__name__}.")

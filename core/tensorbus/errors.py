@@ -53,6 +53,10 @@ class UnsupportedOpError(TensorbusError, NotImplementedError):
     """No kernel and no decomposition serves the op on this device. Names where it is supported."""
 
 
+class CaptureError(TensorbusError, RuntimeError):
+    """A function cannot be compiled as it was asked for: the message shows the line and says why."""
+
+
 class PluginError(TensorbusError, RuntimeError):
     """A plugin broke its contract: manifest, API range, hook signature, or two claims to one name."""
 

@@ -13,7 +13,7 @@ from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
     from .ops.op import Op
-    from .runtime import KernelTable, Runtime
+    from .runtime import KernelTable, Lowering, Runtime
 
 PROJECT = "tensorbus"
 hookspec = HookspecMarker(PROJECT)
@@ -77,6 +77,22 @@ def tensorbus_kernels(device_type: str) -> KernelTable | None:
             from .native import softmax
             kernel = Kernel(name="npu_fast", function=softmax, supports=short_rows, before=("default",))
             return {"softmax": kernel}
+    """
+
+
+@hookspec(firstresult=True)
+def tensorbus_lowering(device_type: str) -> Lowering | None:
+    """Return what compiles captured programs for ``device_type``.
+
+    Optional, and called once, when the first program is compiled for a device of this type. Without it a
+    program runs through the kernels of its ops. For a language of the C family::
+
+        @hookimpl
+        def tensorbus_lowering(device_type):
+            from tensorbus.backend_api import DialectLowering
+
+            from .compiler import COMPILER
+            return DialectLowering(COMPILER)
     """
 
 

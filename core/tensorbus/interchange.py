@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,9 +30,10 @@ from .errors import (
 from .nested import numbers
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
+from .pending import aside, recorders
 from .plugins import backend, dlpack_types, host_backend, known_types
 from .runtime import Runtime
-from .tensor import Tensor, cell
+from .tensor import Tensor, cell, settle
 
 if TYPE_CHECKING:
     from . import capabilities
@@ -100,7 +102,8 @@ def asarray(
             raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
         return obj if copy is False else moved
     where = _on(device)
-    if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
+    keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
+    if isinstance(obj, (bool, int, float, complex, list, tuple, range)) and not keeps:
         if copy is False:
             raise ValueError("asarray: Python numbers and sequences are always copied; drop copy=False.")
         return _from_sequence(obj, want, where)
@@ -193,14 +196,15 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
     else:
         known = source(where.type).dtypes(where.index)
         if known is not None and stored not in known:
-            return asarray(asarray(obj, dtype=want, device=_host_device()), device=where)
+            return asarray(asarray(obj, dtype=want, device=host_device()), device=where)
         made = from_bytes(
             memoryview(obj.astype(obj.dtype.newbyteorder("=")).tobytes()), obj.shape, stored, where
         )
     return made if want is None or want is stored else cast(made, want)
 
 
-def _host_device() -> Device:
+def host_device() -> Device:
+    """Return the device whose values lie in the host's memory."""
     return Device(host_backend().type, 0)
 
 
@@ -240,10 +244,15 @@ def _from_buffer(view: memoryview, want: DType | None, where: Device, copy: bool
     return made if want is None or want is stored else cast(made, want)
 
 
+def _by_device(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a runtime's function; a capture that is going on does not look into it."""
+    return aside(partial(function, *args)) if recorders else function(*args)
+
+
 def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
     """Return a new tensor of C-ordered bytes. Raises ``OutOfMemoryError``."""
     try:
-        value = runtime(where).from_host(data, tuple(shape), dtype, where.index)
+        value = _by_device(runtime(where).from_host, data, tuple(shape), dtype, where.index)
     except MemoryError as error:
         if isinstance(error, TensorbusError):
             raise
@@ -265,7 +274,8 @@ def from_pickle(
 
 def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
-    return runtime(x.device).to_host(x._value, x.dtype, x.device.index)
+    found: memoryview = _by_device(runtime(x.device).to_host, settle(x), x.dtype, x.device.index)
+    return found
 
 
 def to_list(x: Tensor) -> Any:
@@ -296,8 +306,8 @@ def to_numpy(x: Tensor) -> Any:
     """Return a ``numpy.ndarray``: over the tensor's own memory, read-only, where its device can."""
     host = _host_arrays(x.device)
     if host is not None:
-        return host.to_numpy(x._value)
-    return to_numpy(to(x.detach(), _host_device()))
+        return _by_device(host.to_numpy, settle(x))
+    return to_numpy(to(x.detach(), host_device()))
 
 
 def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
@@ -305,7 +315,7 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
     host = _host_arrays(x.device)
     if host is None:
         raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
-    array = host.to_numpy(x._value)
+    array = _by_device(host.to_numpy, settle(x))
     if dtype is not None and array.dtype != dtype:
         if copy is False:
             raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
@@ -319,61 +329,9 @@ def to_buffer(x: Tensor) -> memoryview:
     if host is None:
         raise BufferError(f"a tensor on {x.device} does not lie in host memory; copy it with .numpy().")
     try:
-        return memoryview(host.to_numpy(x._value))
+        return memoryview(host.to_numpy(settle(x)))
     except ValueError as error:
         raise BufferError(f"buffers have no format for {x.dtype}: {error}; cast the tensor first.") from error
-
-
-_EXTENSION_DEVICE: Final = 12
-"""DLPack's ``kDLExtDev``: a device that has no type of its own there."""
-
-
-def _dlpack(x: Tensor) -> capabilities.SupportsDLPack:
-    from . import capabilities
-
-    found: object = runtime(x.device)
-    if not isinstance(found, capabilities.SupportsDLPack):
-        raise BufferError(f"{x.device} does not export DLPack; copy the tensor with .numpy() or .to(device).")
-    return found
-
-
-def to_dlpack(
-    x: Tensor,
-    *,
-    stream: Any = None,
-    max_version: tuple[int, int] | None = None,
-    dl_device: tuple[Any, int] | None = None,
-    copy: bool | None = None,
-) -> Any:
-    """Serve ``__dlpack__``. The host is the only other device that tensors are exported to, by a copy."""
-    if x.requires_grad:
-        raise BufferError("a tensor that requires a gradient is not exported; use .detach() first.")
-    if dl_device is not None:
-        asked = (int(getattr(dl_device[0], "value", dl_device[0])), int(dl_device[1]))
-        host = _host_device()
-        if x.device != host and asked == runtime(host).dlpack_device(None, 0):  # type: ignore[attr-defined]
-            if copy is False:
-                raise BufferError(f"{x.device} to {host} needs a copy; drop copy=False.")
-            return to_dlpack(to(x, host), max_version=max_version)
-        if asked != dlpack_device(x):
-            raise BufferError(
-                f"__dlpack__: a tensor on {x.device}, DLPack device {dlpack_device(x)}, was asked for on"
-                f" {asked}; move it with .to(device)."
-            )
-    return _dlpack(x).to_dlpack(
-        x._value, x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-    )
-
-
-def dlpack_device(x: Tensor) -> tuple[int, int]:
-    """Serve ``__dlpack_device__``: also for a device that exports to the host only, by a copy."""
-    from . import capabilities
-
-    found: object = runtime(x.device)
-    if isinstance(found, capabilities.SupportsDLPack):
-        return found.dlpack_device(x._value, x.device.index)
-    codes = [code for code, name in dlpack_types().items() if name == x.device.type]
-    return (codes[0] if codes else _EXTENSION_DEVICE, x.device.index)
 
 
 def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
@@ -394,8 +352,8 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         return to(x.detach(), target)
     code, index = x.__dlpack_device__()
     source_type = dlpack_types().get(int(code))
-    if source_type is None and target == _host_device():
-        source_type, index = _host_device().type, 0
+    if source_type is None and target == host_device():
+        source_type, index = host_device().type, 0
     if source_type is None:
         raise BufferError(
             f"from_dlpack: no installed device reads DLPack device type {int(code)};"
@@ -475,7 +433,7 @@ def _moved(x: Tensor, there: Device) -> Tensor:
     own: object = runtime(x.device)
     try:
         if x.device.type == there.type and isinstance(own, capabilities.SupportsPeerCopy):
-            value = own.copy_across(x._value, x.device.index, there.index)
+            value = own.copy_across(settle(x), x.device.index, there.index)
             out = cell(value, ValueType.of(x.dtype, there))
         else:
             out = from_bytes(to_bytes(x), x.shape, x.dtype, there)
@@ -488,7 +446,7 @@ def _moved(x: Tensor, there: Device) -> Tensor:
     if x._node is not None:
         moved = Plan(
             op=_transfer,
-            operands=(x._vtype,),
+            operands=(x._vtype.settled,),
             run=None,
             out=out._vtype,
             casts=(None,),

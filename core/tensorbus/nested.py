@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import dtypes as dt
-from .dtypes import DType, Scalar
+from .dtypes import DType, Scalar, plain
 from .errors import DtypeError, ShapeError
 from .ops.creation import MAX_RANK
 from .ops.elementwise import common_dtype
@@ -45,10 +45,9 @@ def _common(kinds: set[type], known: set[DType], flat: list[Scalar]) -> DType:
 
 
 def _number(x: Any, known: set[DType]) -> Scalar:
+    x = plain(x)
     if type(x) in _WEAK:
         return x  # type: ignore[no-any-return]
-    if isinstance(x, (float, complex)):  # NumPy's float64 and complex128 are Python's numbers, too
-        return complex(x) if isinstance(x, complex) else float(x)
     if hasattr(x, "item") and getattr(x, "shape", None) == ():
         _note(x, known)
         x = x.item()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 from collections.abc import Callable
 from functools import wraps
@@ -12,17 +13,12 @@ from .ops import (
     activation,
     along,
     arithmetic,
-    arrange,
     creation,
-    diagonals,
-    einsum,
     indexing,
     matmul,
     movement,
     reduction,
     scan,
-    search,
-    selecting,
     sorting,
 )
 from .ops.op import Op, table
@@ -46,12 +42,27 @@ _PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
     indexing.take, indexing.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
-    sorting.topk, along.scatter_add, along.scatter_reduce, selecting.index_add, selecting.index_copy,
-    selecting.index_select, selecting.masked_fill, selecting.masked_select, arrange.chunk, arrange.repeat,
-    arrange.repeat_interleave, arrange.roll, arrange.rot90, arrange.split, arrange.swapaxes, arrange.tile,
-    arrange.unfold, diagonals.diag, diagonals.diag_embed, diagonals.diagonal, diagonals.trace, einsum.outer,
-    search.bincount, movement.moveaxis,
+    sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,
 )  # fmt: skip
+_LATER_METHODS: Final = {
+    "arrange": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
+    "diagonals": "diag diag_embed diagonal trace",
+    "einsum": "outer",
+    "search": "bincount searchsorted",
+    "selecting": "index_add index_copy index_select masked_fill masked_select",
+}
+
+
+class _Later:
+    """A method whose module is imported when it is first looked up; the function then takes its place."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
+        function = getattr(importlib.import_module(f".ops.{self.module}", __package__), self.name)
+        setattr(Tensor, self.name, function)
+        return function.__get__(instance, owner)
 
 
 def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
@@ -150,6 +161,9 @@ def attach() -> None:
     dynamic.view = _one_by_one(view)
     for function in _PLAIN_METHODS:
         setattr(Tensor, function.__name__, function)
+    for module, names in _LATER_METHODS.items():
+        for name in names.split():
+            setattr(Tensor, name, _Later(module, name))
     dynamic.real = property(arithmetic.real, doc="The real part.")
     dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
     for op in table:

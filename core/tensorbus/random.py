@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import math
 import threading
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from . import dtypes as dt
+from . import symbolic
 from .dtypes import DType
 from .errors import DtypeError, ShapeError
 from .interchange import asarray
 from .ops.comparison import bitwise_right_shift, less
-from .ops.creation import DeviceLike, check_shape
+from .ops.creation import DeviceLike, check_shape, resolve
 from .ops.movement import as_shape
 from .ops.op import Shape
 from .ops.random import random_bits
@@ -43,17 +47,20 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of ``seed`` (64 bits count) from its beginning."""
-        self._seed = int(seed) & 0xFFFFFFFFFFFFFFFF
-        self._position = 0
+        symbolic.call(self, partial(self._go, int(seed) & 0xFFFFFFFFFFFFFFFF, 0))
         return self
+
+    def _go(self, seed: int, position: int) -> None:
+        self._seed, self._position = seed, position
 
     def get_state(self) -> tuple[int, int]:
         """Return the seed and the position, for ``set_state``."""
+        symbolic.reading("the state of a random generator")
         return self._seed, self._position
 
     def set_state(self, state: tuple[int, int]) -> None:
         """Go to a position that ``get_state`` returned."""
-        self._seed, self._position = int(state[0]), int(state[1])
+        symbolic.call(self, partial(self._go, int(state[0]), int(state[1])))
 
     def advance(self, words: int) -> tuple[int, int]:
         """Return the seed and the first block of the next ``words`` words, and step over them."""
@@ -72,8 +79,41 @@ def manual_seed(seed: int) -> Generator:
 
 
 def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
-    state = (generator or default_generator).advance(prod(check_shape("random", shape)))
-    return random_bits(asarray(list(state), dtype=dt.uint64, device=device), shape)
+    source, words = generator or default_generator, prod(check_shape("random", shape))
+    where = resolve(device)
+
+    def state(words: int) -> Tensor:
+        return asarray(list(source.advance(words)), dtype=dt.uint64, device=where)
+
+    tape = _tape.get()
+    if tape is not None and tape.playing:
+        return random_bits(tape.states.pop(0), shape)
+    drawn = symbolic.value(source, state, words)
+    if tape is not None:
+        tape.states.append(drawn)
+    return random_bits(drawn, shape)
+
+
+@dataclass(slots=True)
+class Tape:
+    """The states from which numbers were drawn; while ``playing`` the same ones are drawn again, in order.
+
+    A context manager, for this thread or task.
+    """
+
+    states: list[Tensor] = field(default_factory=list)
+    playing: bool = False
+    _token: Token[Tape | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _tape.set(self)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._token is not None:
+            _tape.reset(self._token)
+
+
+_tape: ContextVar[Tape | None] = ContextVar("tensorbus_tape", default=None)
 
 
 def _floating(name: str, dtype: DType | str | None) -> DType:

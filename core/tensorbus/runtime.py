@@ -5,11 +5,14 @@ These are the interfaces that device authors implement. Core calls them and neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .dtypes import DType
+
+if TYPE_CHECKING:
+    from .graph.graph import Graph
 
 Shape = tuple[int, ...]
 
@@ -131,3 +134,44 @@ class Kernel:
 
 
 KernelTable = Mapping[str, "Callable[..., Any] | Kernel"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A captured program, as a device is asked to compile it.
+
+    ``graph`` has inputs of two kinds: the device's own values, and Python numbers (attribute ``scalar``) that
+    come anew with each run. Its ops are any of the table's; ``tensorbus.backend_api.decompose`` breaks those
+    up that a lowering does not want. ``index`` is the unit. ``replaces`` says which output takes the place
+    of which input: where nobody else holds that input's memory, the output may be written over it. ``mode``
+    is that of ``tensorbus.compile``.
+    """
+
+    graph: Graph
+    index: int
+    replaces: Mapping[int, int] = field(default_factory=dict)
+    mode: str = "default"
+
+
+class Executable(Protocol):
+    """What a lowering makes of a program: called with the inputs in order, it returns the outputs in order.
+
+    An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
+    have, from one thread at a time. Nobody else sees what it keeps between runs.
+    """
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run the program."""
+        ...
+
+    def stages(self) -> Mapping[str, str]:
+        """Return the texts that the program went through, by name, for people to read; the last is code."""
+        ...
+
+
+class Lowering(Protocol):
+    """How a device compiles programs. A device without one runs them kernel by kernel."""
+
+    def compile(self, order: Order) -> Executable:
+        """Return the executable of a program. Raises what the device cannot do, naming the op."""
+        ...

@@ -71,3 +71,21 @@ def threads() -> int | None:
 def c_compiler() -> str | None:
     """``CC``: the C compiler, with options if need be, as builds know it. None: the one that is found."""
     return os.environ.get("CC", "").strip() or None
+
+
+def verifying() -> bool:
+    """``TENSORBUS_VERIFY=1``: check graphs and loop IR after each pass of the compiler."""
+    return os.environ.get("TENSORBUS_VERIFY", "").strip().lower() not in ("", "0", "false", "off", "no")
+
+
+def dump_dir() -> Path | None:
+    """``TENSORBUS_DUMP=dir``: where every stage of each compiled program is written. None: nowhere."""
+    from pathlib import Path
+
+    given = os.environ.get("TENSORBUS_DUMP", "").strip()
+    return Path(given) if given else None
+
+
+def metal_host() -> bool:
+    """``TENSORBUS_METAL_HOST=1``: the metal device computes on the host, for tests without Metal."""
+    return os.environ.get("TENSORBUS_METAL_HOST", "").strip().lower() not in ("", "0", "false", "off", "no")

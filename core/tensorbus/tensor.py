@@ -7,6 +7,9 @@ attached by ``calls``, from the op table.
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
@@ -17,11 +20,24 @@ from .errors import AutogradError, DtypeError, ShapeError
 from .ops import indexing
 from .ops.movement import permute_dims, reshape
 from .ops.op import Shape, table
+from .pending import Pending, recorder, recorders, restructured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .autograd import HookHandle
+
+
+_storing = threading.RLock()
+"""Held while a cell is looked at and rebound. Re-entrant: a value that is let go may run a finalizer."""
+
+
+def _storing_anew() -> None:
+    global _storing
+    _storing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_storing_anew)  # a thread that does not live on in the child may hold it
 
 
 class Leaf:
@@ -40,7 +56,37 @@ def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     x._value = value
     x._vtype = vtype
     x._node = node
+    if type(value) is Pending:
+        value.cells.append(weakref.ref(x))
     return x
+
+
+def note_gradients() -> None:
+    """Tell the recorder of this thread that gradients are looked at."""
+    active = recorder()
+    if active is not None:
+        active.grads = True
+
+
+def settle(x: Tensor) -> Any:
+    """Return the device's value that ``x`` holds; a pending one is computed first, and held from then on."""
+    value = x._value
+    if type(value) is Pending:
+        x._value = value = value.settle()
+        x._vtype = x._vtype.settled
+    elif recorders and (active := recorder()) is not None:
+        active.settle("Python asks for a value")
+    return value
+
+
+def held(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
+    """Return a tensor that holds ``value`` of the settled type ``vtype``, which may still be pending."""
+    if type(value) is Pending:
+        if value.recorder is None:
+            value = value.settle()
+        else:
+            vtype = vtype.pending()
+    return cell(value, vtype, node)
 
 
 class Tensor:
@@ -122,6 +168,8 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient gathered by ``backward()``; None before, and for tensors that are no leaves."""
+        if recorders:
+            note_gradients()
         return self._node.grad if isinstance(self._node, Leaf) else None
 
     @grad.setter
@@ -130,12 +178,14 @@ class Tensor:
             raise AutogradError(
                 "only a leaf that requires a gradient holds one; call requires_grad_() first."
             )
-        if value is not None and (value.shape, value._vtype) != (self.shape, self._vtype):
+        if value is not None and (value.shape, value._vtype.settled) != (self.shape, self._vtype.settled):
             raise ShapeError(
                 f"a gradient has its tensor's shape, dtype and device, {self.shape} {self.dtype} on"
                 f" {self.device};"
                 f" got {value.shape} {value.dtype} on {value.device}."
             )
+        if recorders:
+            note_gradients()
         self._node.grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -155,6 +205,7 @@ class Tensor:
             )
         if requires_grad != self.requires_grad:
             self._node = Leaf() if requires_grad else None
+            restructured()
         return self
 
     def detach(self) -> Tensor:
@@ -197,7 +248,7 @@ class Tensor:
         """
         from .autograd import is_grad_enabled
 
-        if (other.shape, other._vtype) != (self.shape, self._vtype):
+        if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
             wrong = DtypeError if other.dtype is not self.dtype else ShapeError
             raise wrong(
                 f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
@@ -209,9 +260,16 @@ class Tensor:
                     "a leaf that requires a gradient cannot be changed in place while history is recorded;"
                     " do it under tensorbus.no_grad()."
                 )
-            self._value = other._value
+            self._hold(other)
         else:
-            self._value, self._node = other._value, other._node
+            self._hold(other)
+            self._node = other._node
+
+    def _hold(self, other: Tensor) -> None:
+        """Make this cell hold the value of another, history apart."""
+        self._value, self._vtype = other._value, other._vtype
+        if type(other._value) is Pending:
+            other._value.cells.append(weakref.ref(self))
 
     def beside(self, data: Any) -> Tensor:
         """Return host data (numbers, lists, arrays) as a tensor on this tensor's device."""
@@ -254,7 +312,13 @@ class Tensor:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         given = value if isinstance(value, Tensor) else self._like(value)
-        self.rebind(indexing.setitem(self, key, given))
+        while True:  # anew, where another thread has assigned to another part since: neither may be lost
+            seen = self._value
+            made = indexing.setitem(self, key, given)
+            with _storing:
+                if self._value is seen:
+                    self.rebind(made)
+                    return
 
     def _like(self, value: Any) -> Tensor:
         from .interchange import asarray
@@ -319,12 +383,12 @@ class Tensor:
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        from .interchange import to_dlpack
+        from .exporting import to_dlpack
 
         return to_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from .interchange import dlpack_device
+        from .exporting import dlpack_device
 
         return dlpack_device(self)
 
@@ -340,7 +404,8 @@ class Tensor:
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
         copied = object.__new__(type(self))
-        copied._value, copied._vtype, copied._node = self._value, self._vtype, None
+        copied._hold(self)
+        copied._node = None
         return copied.requires_grad_(self.requires_grad)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -30,6 +30,22 @@ def _conv_samples(draw: Draw, dtype: DType) -> Sample:
     return Sample((x, weight), {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups})
 
 
+def _weight_samples(draw: Draw, dtype: DType) -> Sample:
+    rank, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    batch, depth, wide = draw(st.integers(0, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    size, stride, dilation = (_per_axis(draw, rank, 1, 2 + (k == 0)) for k in range(3))
+    padding = _per_axis(draw, rank, 0, 2)
+    space = _space(draw, size, padding, dilation)
+    places = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(space, size, stride, padding, dilation, strict=True)
+    )
+    x = draw(arrays((batch, groups * depth, *space), dtype, "unit"))
+    grad = draw(arrays((batch, groups * wide, *places), dtype, "unit"))
+    attrs = {"kernel": size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return Sample((x, grad), attrs)
+
+
 def _pool_samples(draw: Draw, dtype: DType) -> Sample:
     rank = draw(st.integers(1, 2))
     size, stride, dilation = (_per_axis(draw, rank, 1, 2 + (k == 0)) for k in range(3))
@@ -81,6 +97,7 @@ def _logsumexp_samples(draw: Draw, dtype: DType) -> Sample:
 
 MODELS: dict[str, Case] = {
     "conv": Case(samples=_conv_samples),
+    "conv_weight": Case(samples=_weight_samples),
     "max_pool": Case(samples=_pool_samples, dtypes=tuple(d for d in REAL if d is not float8_e4m3fn)),
     "standardize": Case(samples=_standardize_samples),
     "to_unit_rms": Case(samples=_standardize_samples),

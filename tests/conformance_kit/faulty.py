@@ -51,9 +51,13 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def device(
-    kernels: Mapping[str, Any] | None = None, manifest: str = "", without: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """Register the device with ``kernels`` in the place of the right ones, and text added to its manifest."""
+    kernels: Mapping[str, Any] | None = None, manifest: str = "", without: tuple[str, ...] = (),
+    lowering: Any = None,
+) -> Iterator[str]:  # fmt: skip
+    """Register the device with ``kernels`` in the place of the right ones, and text added to its manifest.
+
+    Without a ``lowering`` its programs run kernel by kernel.
+    """
     right = {k: v for k, v in from_namespace(np, NATIVE, quiet).items() if k not in without}
     names = ", ".join(f'"{d.name}"' for d in OWN)
     text = f'[plugin]\nname = "faulty"\napi = ">=0.1,<1"\n[device]\ntype = "{NAME}"\n'
@@ -62,6 +66,7 @@ def device(
     hooks = SimpleNamespace(
         tensorbus_device=hookimpl(lambda device_type: Runtime()),
         tensorbus_kernels=hookimpl(lambda device_type: {**right, **(kernels or {})}),
+        tensorbus_lowering=hookimpl(lambda device_type: lowering),
     )
     plugins.register(NAME, hooks, text + manifest)
     try:

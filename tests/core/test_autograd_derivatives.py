@@ -122,6 +122,10 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
         op("conv", stride=(2, 1), padding=(1, 0), dilation=(1, 1), groups=2),
         [image[:1, :, :3, :3], kernel[:2, :, :, :2]],
     ),
+    "conv_weight": (
+        op("conv_weight", kernel=(2, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 1), groups=2),
+        [image[:1, :, :3, :3], array(*R, 1, 4, 2, 2, seed=7)],
+    ),
     "max_pool": (op("max_pool", kernel_size=2, stride=1, padding=1), [image[0, :1, :3, :3]]),
     "avg_pool2d": (lambda x: tb.avg_pool2d(x, 2, 1, 1), [image[:1, :1, :3, :3]]),
     "standardize": (op("standardize", rank=2), [x234]),
@@ -260,6 +264,9 @@ ATTRS: dict[str, dict[str, Any]] = {
     "softmax": {"axis": 0}, "log_softmax": {"axis": -1}, "mean": {"axis": (0, 2),
     "keepdims": True}, "standardize": {"rank": 2},
     "conv": {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 1), "groups": 2},
+    "conv_weight": {
+        "kernel": (2, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 1), "groups": 2
+    },
     "max_pool": {"kernel_size": 2, "stride": 1, "padding": 1}, "to_unit_rms": {"rank": 2},
     "conv_transpose": {
         "stride": (2, 1), "padding": (1, 0), "output_padding": (0, 1), "dilation": (1, 2), "groups": 2

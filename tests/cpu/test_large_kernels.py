@@ -11,9 +11,9 @@ import tensorbus as tb
 from tensorbus_cpu.large import LIGHT
 
 SHAPES = {
-    "rows": (64, 4099), "columns": (4099, 64), "few columns": (70001, 3), "one row": (1, 200003),
-    "one column": (200003, 1),
-    "three": (20, 300, 50), "middle": (3, 5000, 17), "wide": (7, 40001),
+    "rows": (64, 4099), "columns": (4099, 64), "few columns": (90001, 3), "one row": (1, 270003),
+    "one column": (270003, 1),
+    "three": (20, 300, 50), "middle": (3, 5200, 17), "wide": (7, 40001),
     "just below": (LIGHT // 64 - 1, 64), "flat": (LIGHT + 1,),
 }  # fmt: skip
 

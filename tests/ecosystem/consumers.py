@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import tensorbus as tb
 
+from estimation import CASES as ESTIMATION
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
@@ -208,6 +210,7 @@ CASES: dict[str, Callable[[Data], Any]] = {
     "calculus": calculus,
     "roots": roots,
     "rotations": rotations,
+    **ESTIMATION,
 }
 
 

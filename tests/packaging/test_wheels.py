@@ -61,7 +61,7 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
     required = metadata.get_all("Requires-Dist")
     assert {r.split("==")[0] for r in required if ";" not in r} == {"tensorbus-core", "tensorbus-cpu"}
     assert set(metadata.get_all("Provides-Extra")) == {
-        "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "dev",
+        "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "dev",
     }  # fmt: skip
 
 

@@ -86,22 +86,27 @@ class CCompiler:
                     found = self._libraries[key] = self._load(source, options)
         return found
 
-    def _load(self, source: str, options: Sequence[str]) -> ctypes.CDLL:
+    def key(self, source: str, options: Sequence[str]) -> str:
+        """Return the name that what is made of ``source`` has on disk, for this compiler and processor."""
         text = "\0".join((source, *self.command, *self._options, *options, _identity(self.command)))
+        return sha256(text.encode()).hexdigest()
+
+    def _load(self, source: str, options: Sequence[str]) -> ctypes.CDLL:
         folder = private_folder("cpu", "libraries")
-        path = folder / f"{sha256(text.encode()).hexdigest()}.so" if folder is not None else None
+        path = folder / f"{self.key(source, options)}.so" if folder is not None else None
         if path is not None and kept(path) is not None:
             try:
                 return ctypes.CDLL(str(path))
             except OSError:
                 pass  # whole, but not for this system: build it again
-        binary = self._build(source, options)
+        binary = self.build(source, options)
         if path is None or not keep(path, binary):
-            path = Path(_scratch()) / f"{self.built}.so"
+            path = Path(scratch()) / f"{self.built}.so"
             write_whole(path, binary)
         return ctypes.CDLL(str(path))
 
-    def _build(self, source: str, options: Sequence[str]) -> bytes:
+    def build(self, source: str, options: Sequence[str]) -> bytes:
+        """Run the compiler; return the shared library that it makes. ``DeviceError`` shows the source."""
         self.built += 1
         with tempfile.TemporaryDirectory(prefix="tensorbus-") as folder:
             made = Path(folder) / "made.so"
@@ -163,8 +168,9 @@ class CCompiler:
         from tensorbus.backend_api import Late
 
         kernel = launch.kernel
-        entry = self.library(source + _entry(launch)).tb_entry
-        codes = [_slot(p.dtype) for p in kernel.params]
+        slots = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;\n"
+        entry = self.library(f"{source}{slots}{entry_source(launch)}").tb_entry
+        codes = [slot(p.dtype) for p in kernel.params]
         form = struct.Struct("".join(codes) or "x")
         fixed = [0 if isinstance(v, Late) else v for v in launch.values]
         late = [k for k, v in enumerate(launch.values) if isinstance(v, Late)]
@@ -204,19 +210,19 @@ def pieces(grid: Sequence[int], least: int, *, tiled: bool = False) -> tuple[int
     return tuple(piece)
 
 
-def _slot(dtype: DType) -> str:
+def slot(dtype: DType) -> str:
+    """Return how a parameter of ``dtype`` is passed: the code that ``struct`` has for it."""
     return "d" if dtype.is_floating else "Q" if dtype.kind == "uint" else "q"
 
 
-def _entry(launch: Launch) -> str:
+def entry_source(launch: Launch, name: str = "tb_entry") -> str:
     """Return the function that takes buffers and parameters as arrays."""
     field = {"d": "f", "Q": "u", "q": "i"}
     kernel = launch.kernel
     given = [f"b[{k}]" for k in range(len(kernel.buffers))]
-    given += [f"p[{k}].{field[_slot(v.dtype)]}" for k, v in enumerate(kernel.params)]
+    given += [f"p[{k}].{field[slot(v.dtype)]}" for k, v in enumerate(kernel.params)]
     return (
-        "typedef union { double f; int64_t i; uint64_t u; } tb_slot;\n"
-        "void tb_entry(void *const *b, const tb_slot *p, const int64_t *range) {\n"
+        f"void {name}(void *const *b, const tb_slot *p, const int64_t *range) {{\n"
         f"  {kernel.name}({', '.join(['range', *given])});\n}}\n"
     )
 
@@ -227,7 +233,7 @@ def c_source(name: str) -> str:
 
 
 @cache
-def _scratch() -> str:
+def scratch() -> str:
     """Return a folder for libraries where nothing may be kept."""
     folder = tempfile.TemporaryDirectory(prefix="tensorbus-cpu-")
     _kept_alive.append(folder)

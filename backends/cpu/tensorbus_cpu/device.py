@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorbus.backend_api import DeviceProperties, DType, MemoryStats
+from tensorbus.backend_api import DeviceProperties, DType, MemoryStats, SourceCall, threads
 
 from .compiler import NATIVE, cores, physical_memory
 from .memory import DTYPES, from_bytes, from_producer, share, to_bytes
@@ -17,6 +17,11 @@ from .products import use_blas_threads
 
 class CpuRuntime:
     """Values are ``numpy.ndarray``; nobody writes to one after it was made."""
+
+    def __init__(self) -> None:
+        """Tell BLAS the number of threads where the environment does."""
+        if threads() is not None:
+            use_blas_threads(NATIVE.threads)
 
     def device_count(self) -> int:
         """Return 1."""
@@ -67,6 +72,12 @@ class CpuRuntime:
         """Use up to ``count`` threads from now on, in BLAS as well."""
         NATIVE.use_threads(count)
         use_blas_threads(count)
+
+    def compile_kernel(self, call: SourceCall, index: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Return what runs a kernel that a user wrote in C."""
+        from .user_kernels import compile_kernel
+
+        return compile_kernel(call)
 
     def reset_peak_memory_stats(self, index: int) -> None:
         """Make the kernel forget the process's peak, where it can (Linux)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorbus.backend_api import KernelTable, Runtime, hookimpl
+from tensorbus.backend_api import KernelTable, Lowering, Runtime, hookimpl
 
 
 @hookimpl
@@ -23,3 +23,13 @@ def tensorbus_kernels(device_type: str) -> KernelTable | None:
     from .kernels import TABLE
 
     return TABLE
+
+
+@hookimpl
+def tensorbus_lowering(device_type: str) -> Lowering | None:
+    """Return what compiles programs to C."""
+    if device_type != "cpu":
+        return None
+    from .programs import CpuLowering
+
+    return CpuLowering()

@@ -11,6 +11,7 @@ import numpy as np
 from tensorbus.backend_api import (
     Call,
     DeviceError,
+    DType,
     Kernel,
     KernelTable,
     dtypes,
@@ -18,7 +19,7 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 
-from . import large, products
+from . import convolution, large, products, reductions
 from .large import COSTLY, LIGHT, Compiled, is_covered
 from .memory import DTYPES, fast_run, run
 
@@ -34,6 +35,7 @@ _ELEMENTWISE: Final = (
     " isfinite where cast".split()
 )
 Shape = tuple[int, ...]
+_MANY: Final = 1024
 _SMALL: Final = frozenset(DTYPES[d] for d in (dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2))
 _WIDENED: Final = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2})
 
@@ -63,6 +65,24 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     made = unary if arity == 1 else binary if arity == 2 else kernel
     made.__wrapped__ = function  # type: ignore[union-attr]
     return made
+
+
+class Numbers(dict[Any, Any]):
+    """Python's numbers as arrays of a dtype, which NumPy computes with in half the time.
+
+    Kept are those that no other number is equal to, so neither zeros of a sign nor NaN.
+    """
+
+    def __init__(self, dtype: DType) -> None:
+        super().__init__()
+        self.dtype = DTYPES[dtype]
+
+    def __missing__(self, number: Any) -> Any:
+        if type(number) is complex or not number or number != number:
+            return number
+        if len(self) >= _MANY:
+            self.clear()
+        return self.setdefault(number, run(np.asarray, number, self.dtype))
 
 
 def _by_size(small: Kernel, limit: int) -> Kernel:
@@ -98,16 +118,22 @@ def _by_size(small: Kernel, limit: int) -> Kernel:
                 return otherwise(x, y)
             return out if type(out) is _ARRAY else np.asarray(out)
 
-        def either(x: Any, y: Any) -> Any:
-            """One of the two may be a number, which has no size."""
-            try:
-                is_large = x.size >= limit or (type(y) is _ARRAY and y.size >= limit)
-            except AttributeError:
-                is_large = y.size >= limit
-            if is_large:
+        numbers = Numbers(call.dtypes[-1])
+
+        def number_last(x: Any, y: Any) -> Any:
+            if x.size >= limit:
                 return large(x, y)
             try:
-                out = fast_run(function, x, y)
+                out = fast_run(function, x, numbers[y])
+            except RuntimeError:
+                return otherwise(x, y)
+            return out if type(out) is _ARRAY else np.asarray(out)
+
+        def number_first(x: Any, y: Any) -> Any:
+            if y.size >= limit:
+                return large(x, y)
+            try:
+                out = fast_run(function, numbers[x], y)
             except RuntimeError:
                 return otherwise(x, y)
             return out if type(out) is _ARRAY else np.asarray(out)
@@ -119,7 +145,10 @@ def _by_size(small: Kernel, limit: int) -> Kernel:
             return otherwise(*values)
 
         if arity == 2:
-            return binary if call.weak == (False, False) else either
+            pairs: dict[tuple[bool, ...], Callable[..., Any]] = {
+                (False, False): binary, (False, True): number_last, (True, False): number_first,
+            }  # fmt: skip
+            return pairs.get(call.weak, general)
         return unary if arity == 1 else general
 
     return Kernel(name=small.name, prepare=prepare)
@@ -156,6 +185,11 @@ def _value_size(call: Call) -> int:
 
 def _costly(call: Call) -> int:
     return _operand_size(call) * LIGHT // COSTLY
+
+
+def _light(call: Call) -> int:
+    """NumPy's reductions keep up for longer than its other functions: they write next to nothing."""
+    return _operand_size(call) // 2
 
 
 def _is_native_float(call: Call) -> bool:
@@ -250,23 +284,31 @@ def _table() -> KernelTable:
     table |= {name: _by_size(table[name], LIGHT) for name in _ELEMENTWISE}
     table["windows"] = _by_bits(table["windows"])
     sized: dict[str, Callable[..., Any]] = {
-        "sum": large.fold, "prod": large.fold, "max": large.fold, "min": large.fold, "any": large.Compiled,
-        "all": large.Compiled, "argmax": large.best, "argmin": large.best, "cumulative_sum": large.scan,
-        "sort": large.sort, "argsort": large.argsort,
+        "any": large.Compiled, "all": large.Compiled, "cumulative_sum": reductions.scan, "sort": large.sort,
+        "argsort": large.argsort,
     }  # fmt: skip
     table |= {name: _where_large(table[name], made, _operand_size) for name, made in sized.items()}
+    for name in ("sum", "prod"):  # NumPy adds row to row: ours are exacter, too
+        table[name] = _where_large(table[name], reductions.fold, _operand_size)
+    for name in ("max", "min"):
+        table[name] = _where_large(table[name], reductions.fold, _light)
+    for name in ("argmax", "argmin"):
+        table[name] = _where_large(table[name], reductions.best, _light)
     for name in ("gather", "take_along_axis"):
         table[name] = _where_large(table[name], large.gather, _result_size, lambda call: True)
     table["scatter"] = _where_large(table["scatter"], large.scatter, _value_size)
     table["matmul"] = _where_large(table["matmul"], products.matmul, lambda call: LIGHT, lambda call: True)
     table["reshape"] = _where_large(table["reshape"], products.reshape, _costly, lambda call: True)
     table["fold"] = _where_large(table["fold"], products.overlap, _costly, _is_native_float)
-    table["conv"] = Kernel(name="generated", prepare=products.convolve, supports=products.takes_windows)
+    table |= {
+        name: Kernel(name="generated", prepare=made, supports=convolution.takes_windows)
+        for name, made in convolution.KERNELS.items()
+    }
     table["scatter_along_axis"] = Kernel(
         name="generated", prepare=lambda call: large.scatter(call, _refuse), supports=large.takes_places
     )
     for name in ("softmax", "log_softmax", "standardize"):
-        table[name] = Kernel(name="generated", prepare=large.rows, supports=large.takes_rows)
+        table[name] = Kernel(name="generated", prepare=reductions.rows, supports=reductions.takes_rows)
     pool = Kernel(name="numpy", prepare=lambda call: quiet(partial(_max_pool, **call.attrs)))
     return {**table, **linalg_from_namespace(np, quiet), "random_bits": _random_bits, "max_pool": pool}
 

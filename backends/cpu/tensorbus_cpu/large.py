@@ -23,18 +23,16 @@ _COVERED: Final = frozenset(d for d in DTYPES if d.itemsize > 1 or not d.is_floa
     dtypes.complex64,
     dtypes.complex128,
 }
-_NARROW: Final = (dtypes.float16, dtypes.bfloat16)
-_LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
-"""Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
+NARROW: Final = (dtypes.float16, dtypes.bfloat16)
 _NAN_MAX, _NAN_MIN = (f"((a) != (a) || (a) {sign} (x) ? (a) : (x))" for sign in "><")
 _COMBINE: Final = {
     "sum": "((a) + (x))", "add": "((a) + (x))", "prod": "((a) * (x))", "multiply": "((a) * (x))",
     "max": _NAN_MAX, "min": _NAN_MIN, "set": "(x)",
 }  # fmt: skip
-_BEATS: Final = "((x) {} (best) || ((x) != (x) && (best) == (best)))"
 
 
-def _combining(op: str) -> str:
+def combining(op: str) -> str:
+    """Return the macro that adds a value to what was combined before."""
     return f"COMBINE(a, x) {_COMBINE[op]}"
 
 
@@ -115,7 +113,7 @@ class Routine:
     ) -> None:
         compiler = _compiler()
         dialect = compiler.dialect(0)
-        wide = dtypes.float32 if out in _NARROW else out
+        wide = dtypes.float32 if out in NARROW else out
         rule, own, kept = dialect.types[given], dialect.types[wide], dialect.types[out]
         lines = [
             dialect.prologue, f"#define NAME_{name}", f"#define T {rule.storage}",
@@ -148,162 +146,10 @@ def _macro(template: str) -> str:
 routine: Final = cache(Routine)
 
 
-def block_of(x: Any, axes: Sequence[int]) -> tuple[Any, tuple[int, int, int], tuple[int, ...]] | None:
-    """Return ``x`` with its axes in the order of memory, its lengths as (outer, n, inner) and the order.
-
-    ``n`` are the elements along ``axes``. None where the array is not packed, or they are not side by side.
-    """
-    order = (
-        tuple(sorted(range(x.ndim), key=lambda k: -x.strides[k]))
-        if not x.flags.c_contiguous
-        else tuple(range(x.ndim))
-    )
-    if not axes:
-        return None
-    y = x.transpose(order)
-    at = sorted(order.index(a) for a in axes)
-    if not (y.flags.c_contiguous and y.flags.aligned) or at != list(range(at[0], at[-1] + 1)):
-        return None
-    return y, (prod(y.shape[: at[0]]), prod(y.shape[k] for k in at), prod(y.shape[at[-1] + 1 :])), order
-
-
-def _kept(x: Any, axes: Sequence[int], order: Sequence[int], out: Any, keepdims: bool) -> Any:
-    """Return a result over the kept axes, in the order of memory, as the op's shape asks."""
-    left = [k for k in order if k not in axes]
-    out = out.reshape([x.shape[k] for k in left]).transpose([left.index(k) for k in sorted(left)])
-    return np.expand_dims(out, tuple(axes)) if keepdims else out
-
-
-def _cut(n: int, width: int, outer: int) -> tuple[int, int, int]:
-    """Return the columns that a thread takes, the rows of a chunk and the number of chunks."""
-    piece = min(_BLOCK, width)
-    parts = -(-width // piece) * outer
-    chunks = max(min(-(-4 * _WANTED // parts), n // 64), -(-n // _DEEP), 1)
-    if parts * chunks < _WANTED:  # few rows: whole ones would leave threads idle
-        piece = min(max(-(-width * outer * chunks // _WANTED), _LEAST), piece)
-    chunk = -(-n // chunks)
-    return piece, chunk, -(-n // chunk)
-
-
-def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of a sum, product, maximum or minimum."""
-    given, out_dtype = call.dtypes[0], call.out_dtype
-    axes, keepdims = call.attrs["axis"], call.attrs["keepdims"]
-    along_rows = Compiled(call, otherwise)
-
-    def large(x: Any) -> Any:
-        found = block_of(x, axes) if NATIVE.compiler() else None
-        if found is None or found[1][2] < 16 or (_narrow(call) and not _compiler().has_half):
-            return along_rows(x)
-        y, (outer, n, inner), order = found
-        piece, chunk, chunks = _cut(n, inner, outer)
-        acc = dtypes.float32 if out_dtype in _NARROW else out_dtype
-        parts = empty((outer, chunks, inner), DTYPES[acc if chunks > 1 else out_dtype])
-        grid, pieces_ = (inner, chunks, outer), (piece, 1, 1)
-        made = routine("fold", given, NAMES[parts.dtype], _combining(call.op))
-        made.run("fold", (y, parts), (n, inner, chunk, chunks), grid, pieces_)
-        out = parts
-        if chunks > 1:
-            out = empty((outer, 1, inner), DTYPES[out_dtype])
-            made = routine("fold", acc, out_dtype, _combining(call.op))
-            made.run("fold", (parts, out), (chunks, inner, chunks, 1), (inner, 1, outer), pieces_)
-        return _kept(x, axes, order, out, keepdims)
-
-    return large
-
-
-def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of an argmax or argmin."""
-    given, (axis,), keepdims = call.dtypes[0], call.attrs["axis"], call.attrs["keepdims"]
-    beats = "BEATS(x, best) " + _BEATS.format(">" if call.op == "argmax" else "<")
-    choose = np.argmax if call.op == "argmax" else np.argmin
-
-    def large(x: Any) -> Any:
-        found = block_of(x, (axis,)) if _serves(call) else None
-        if found is None or found[1][1] >= 1 << 31:
-            return otherwise(x)
-        y, (outer, n, inner), order = found
-        grid: tuple[int, ...]
-        piece: tuple[int, ...]
-        if inner == 1:
-            chunks = max(min(-(-_WANTED // outer), n // _DEEP), 1)
-            name, grid, piece = "best_row", (chunks, outer), (1, max(outer // 64, 1))
-        elif inner >= 16:
-            columns, _, chunks = _cut(n, inner, outer)
-            name, grid, piece = "best_column", (inner, chunks, outer), (columns, 1, 1)
-        else:
-            return otherwise(x)
-        chunk = -(-n // chunks)
-        chunks = -(-n // chunk)
-        grid = tuple(chunks if k == int(inner > 1) else g for k, g in enumerate(grid))
-        values, places = (empty((outer, chunks, inner), d) for d in (x.dtype, np.int64))
-        routine(name, given, given, beats).run(
-            name, (y, values, places), (n, inner, chunk, chunks), grid, piece
-        )
-        if chunks > 1:
-            places = np.take_along_axis(places, choose(values, axis=1, keepdims=True), axis=1)
-        return _kept(x, (axis,), order, places, keepdims)
-
-    return large
-
-
-def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of a running sum."""
-    axis = call.attrs["axis"]
-    along_rows = Compiled(call, otherwise)
-
-    def large(x: Any) -> Any:
-        found = block_of(x, (axis,)) if _serves(call) and x.flags.c_contiguous else None
-        if found is None or found[1][0] * found[1][2] < 256 or found[1][2] < 16:
-            return along_rows(x)
-        _, (outer, n, inner), _ = found
-        out = empty(x.shape, DTYPES[call.out_dtype])
-        piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
-        made = routine("scan_column", call.dtypes[0], call.out_dtype)
-        made.run("scan_column", (x, out), (n, inner), (inner, outer), (piece, 1))
-        return out
-
-    return large
-
-
-def _serves(call: Call) -> bool:
+def serves(call: Call) -> bool:
+    """Return whether there is a compiler that has a call's dtypes."""
     compiler = NATIVE.compiler()
     return compiler is not None and (compiler.has_half or not _narrow(call))
-
-
-def rows(call: Call) -> Callable[..., Any]:
-    """Return the kernel of a softmax, its logarithm, or a standardization, each row in one go."""
-    given, shape = call.dtypes[0], call.shapes
-    assert shape is not None
-    rank = call.attrs.get("rank", 1)
-    n = prod(shape[0][len(shape[0]) - rank :])
-    count = prod(shape[0]) // n
-    params = (n, call.attrs.get("eps", 0.0))
-    suffix = "f" if given is dtypes.float32 else ""
-    functions = [f"{name.upper()} {name}{suffix}" for name in ("exp", "log", "sqrt")]
-    piece = (max(count // 64, 1),)
-
-    def large(x: Any) -> Any:
-        out = empty(x.shape, x.dtype)
-        routine(call.op, given, given, *functions).run(call.op, (packed(x), out), params, (count,), piece)
-        return out
-
-    return large
-
-
-def takes_rows(call: Call) -> bool | str:
-    """Say whether ``rows`` serves a call: many long enough rows, along the last axes."""
-    assert call.shapes is not None
-    (shape,) = call.shapes
-    rank = call.attrs.get("rank", 1)
-    if call.dtypes[0] not in (dtypes.float32, dtypes.float64):
-        return "float32 and float64 only"
-    if "axis" in call.attrs and call.attrs["axis"] != len(shape) - 1:
-        return "the last axis only"
-    n = prod(shape[len(shape) - rank :])
-    if prod(shape) < COSTLY or n < 16 or prod(shape) // n < _WANTED:
-        return f"{_WANTED} rows of 16 elements and {COSTLY} in all at least"
-    return True if NATIVE.compiler() is not None else NATIVE.reason
 
 
 def takes_places(call: Call) -> bool | str:
@@ -313,7 +159,7 @@ def takes_places(call: Call) -> bool | str:
         return f"not in {call.dtypes[0]}"
     if prod(call.shapes[-1]) < LIGHT:
         return f"{LIGHT} values at least"
-    return True if _serves(call) else NATIVE.reason or "the compiler has no float16"
+    return True if serves(call) else NATIVE.reason or "the compiler has no float16"
 
 
 class Places:
@@ -392,7 +238,7 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
     def large(x: Any, *rest: Any) -> Any:
         value, indices = (rest[0], rest[1:]) if axis is None else (rest[1], rest[:1])
-        if not _serves(call) or given is dtypes.bool_ or 0 in x.shape:
+        if not serves(call) or given is dtypes.bool_ or 0 in x.shape:
             return otherwise(x, *rest)
         places = Places(x.shape, indices, axis)
         rows = prod(x.shape[: len(indices)]) if axis is None else x.size
@@ -404,7 +250,7 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         owners = (rows - 1 >> shift) + 1
         params = places.params(width, chunk, shift, owners)
         narrow = ["NARROW"] if width == 1 and rows < 1 << 32 else []
-        macros = (f"K {len(indices)}", _combining(mode), *narrow, *_wrap(axis))
+        macros = (f"K {len(indices)}", combining(mode), *narrow, *_wrap(axis))
         made = routine("scatter", given, given, *macros)
         ranges, counts = np.empty((chunks, 2), np.int64), np.zeros((chunks, owners), np.int64)
         error, value = np.zeros(3, np.int64), packed(value)

@@ -62,9 +62,15 @@ def prologue() -> str:
             lines += [f"{simd} {kind} {name}{suffix}({kind});" for name in unary.split()]
             lines += [f"{simd} {kind} {name}{suffix}({kind}, {kind});" for name in binary.split()]
         lines.append("#endif")
-    return "\n".join([*lines, "#endif", _BFLOAT])
+    return "\n".join([*lines, "#endif", _INDEPENDENT, _BFLOAT])
 
 
+_INDEPENDENT: Final = """\
+#ifdef __clang__
+#define TB_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define TB_INDEPENDENT _Pragma("GCC ivdep")
+#endif"""
 _BFLOAT: Final = """\
 static inline float tb_from_bits(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
 static inline uint32_t tb_bits(float x) { uint32_t bits; memcpy(&bits, &x, 4); return bits; }
@@ -92,19 +98,33 @@ static inline {T} tb_{S}_from_{F}({R} x) {{
 }}""")  # fmt: skip
 
 
+_REPORT: Final = Helper("report", "tb_report({p}, {code}, {value}, {limit});", """\
+static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64_t limit) {{
+  int64_t none = 0;
+  if (value >= 0 && value < limit) return;
+  if (!__atomic_compare_exchange_n(errors, &none, code, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
+  errors[1] = value;
+  errors[2] = limit;
+}}""")  # fmt: skip
+
+
 def dialect(half: bool) -> Dialect:
     """Return C for this processor; ``half``: whether its compiler has 16-bit floats."""
     return Dialect(
         name="C",
         types={**TYPES, **({dt.float16: HALF} if half else {})},
         index=TypeRule(storage="int64_t", register="int64_t", unsigned="uint64_t"),
-        expressions=EXPRESSIONS,
+        # gcc 12 stumbles over a vectorized signbit
+        expressions={**EXPRESSIONS, "signbit": {"float": "(copysign{f}(1, {0}) < 0)"}},
         casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
         kernel="static inline void {name}(const int64_t *tb_range, {arguments})",
         solo="static inline void {name}(const int64_t *tb_range, {arguments})",
         buffer="{const}{T} *restrict {name}",
+        aliased_buffer="{const}{T} *{name}",
+        independent="TB_INDEPENDENT",
         bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
         prologue=prologue(),
         narrow=_NARROW,
+        report=_REPORT,
         target=Target(groups=64, items=64, lanes=64, solo_rows=True),
     )

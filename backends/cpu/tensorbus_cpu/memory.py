@@ -114,3 +114,8 @@ def from_producer(producer: Any, copy: bool | None) -> tuple[Any, DType]:
     if array.dtype not in NAMES:
         raise DtypeError(f"from_dlpack: no tensor dtype is {array.dtype}.")
     return array, NAMES[array.dtype]
+
+
+def pool_context() -> contextvars.Context:
+    """Return another context like that of ``run``, for who allocates in it alone."""
+    return _QUIET.copy()

@@ -1,4 +1,4 @@
-"""Matrix products through BLAS, for dtypes too that it does not know, and what convolutions need."""
+"""Matrix products through BLAS, for dtypes too that it does not know, and what patches of images need."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, dtypes
 
+from . import mkl
 from .compiler import NATIVE
-from .large import COSTLY, Compiled, copied, packed, routine
-from .memory import DTYPES, NAMES, empty, run
+from .large import COSTLY, Compiled, copied, routine
+from .memory import DTYPES, empty, run
+from .tiles import COLUMNS, tiles
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _SMALL: Final = 1 << 14
-_TILE: Final = 192
-"""Columns that ``library.c`` multiplies at a time: a multiple of two vectors of any processor."""
+_TILE: Final = COLUMNS // 4
+"""Columns that ``products.c`` multiplies at a time: a multiple of two vectors of any processor."""
 _MANY: Final = 8
 _LARGE: Final = 1 << 27
-"""From how many matrices on, and up to how many multiplications in each, ``library.c`` multiplies stacks."""
-_TALL: Final = 6
-"""Rows that it multiplies at a time."""
-_FUSED: Final = ("-ffp-contract=fast",)
-"""Products round once for each multiplication and addition, as those of every BLAS do."""
+"""From how many matrices on, and up to how many multiplications in each, ``products.c`` multiplies stacks."""
 _EXACT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 """By bytes of an integer: the float that its products add up in without rounding, and how many of them."""
 
@@ -34,7 +32,10 @@ _EXACT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of 16-bit floats: in float32, rounded once."""
     own = call.dtypes[0]
-    widen, back = _cast(own, dtypes.float32), _cast(dtypes.float32, own)
+    widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
+    made = mkl.gemm(call)
+    if made is not None:
+        return lambda x, y: back(made(x, y))
     return lambda x, y: back(run(np.matmul, widen(x), widen(y)))
 
 
@@ -43,10 +44,14 @@ def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
     Signed and unsigned products are the same bits.
     """
+    made = mkl.gemm(call)
+    if made is not None:
+        wrap = cast(dtypes.int32, call.dtypes[0])
+        return lambda x, y: wrap(made(x, y))
     own = DTYPES[call.dtypes[0]]
     wide, most = _EXACT[own.itemsize]
     signed = np.dtype(f"i{own.itemsize}")
-    widen = _cast(_INTEGERS[own.itemsize], dtypes.float32 if wide is np.float32 else dtypes.float64)
+    widen = cast(_INTEGERS[own.itemsize], dtypes.float32 if wide is np.float32 else dtypes.float64)
 
     def multiply(x: Any, y: Any) -> Any:
         length = x.shape[-1]
@@ -97,77 +102,20 @@ def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         except ValueError:
             return otherwise(x, y)
         out, size = empty(out_shape, x.dtype), x.itemsize
-        (down, along), (each, high, wide) = (s // size for s in a.strides[1:]), (s // size for s in b.strides)
-        params = [m, n, depth, down, along, a.strides[0] // size, high, wide, each, n, m * n, lead]
-        _multiply(a, b, out, params, grid)
+        made = tiles(call.dtypes[0], 6, 2)
+        down, along = (s // size for s in a.strides[1:])
+        lined = empty((lead, -(-m // made.tall), depth, made.tall), x.dtype)
+        taken = (m, depth, 1, 1, 1, a.strides[0] // size, down, along, 0, 0, 0, 0)
+        made.launch("strips", taken, (lined.shape[1], lead), (8, 1))(a, lined)
+        each, high, wide = (s // size for s in b.strides)
+        made.launch("product", (m, n, depth, high, wide, each, lead), grid, (1, 1))(lined, b, out)
         return out
 
     return multiply
 
 
-def convolve(call: Call) -> Callable[..., Any]:
-    """Return the kernel of a convolution over one or two axes: windows go straight into panels."""
-    stride, padding, dilation, groups = (
-        call.attrs[key] for key in ("stride", "padding", "dilation", "groups")
-    )
-    assert call.shapes is not None
-    assert call.out_shape is not None
-    (x_shape, w_shape), out_shape = call.shapes, call.out_shape
-    rank = len(stride)
-
-    def two(lengths: Sequence[int], fill: int) -> list[int]:
-        return [fill] * (2 - rank) + list(lengths)
-
-    high, wide = two(x_shape[2:], 1)
-    places, depth, rows = prod(call.out_shape[2:]), prod(w_shape[1:]), w_shape[0] // groups
-    image = w_shape[1] * high * wide
-    windows = [w_shape[1], high, wide, *two(w_shape[2:], 1), call.out_shape[-1]]
-    windows += [*two(stride, 1), *two(padding, 0), *two(dilation, 1)]
-    params = [
-        rows,
-        places,
-        depth,
-        depth,
-        1,
-        rows * depth,
-        0,
-        0,
-        image,
-        places,
-        rows * places,
-        groups,
-        *windows,
-    ]
-    grid = (-(-places // _TILE), x_shape[0] * groups)
-
-    def run_it(x: Any, weight: Any) -> Any:
-        out = empty(out_shape, x.dtype)
-        _multiply(packed(weight), packed(x), out, params, grid, "WINDOWS")
-        return out
-
-    return run_it
-
-
-def _multiply(x: Any, y: Any, out: Any, params: Sequence[int], grid: tuple[int, int], *macros: str) -> None:
-    d = NAMES[x.dtype]
-    made = routine("product", d, d, *macros, options=_FUSED)
-    m, depth, matrices = params[0], params[2], params[11]
-    strips = empty((matrices, -(-m // _TALL), depth, _TALL), x.dtype)
-    made.run("strips", (x, strips), params, (strips.shape[1], matrices), (8, 1))
-    made.run("product", (strips, y, out), params, grid, (1, 1))
-
-
-def takes_windows(call: Call) -> bool | str:
-    """Say whether ``convolve`` serves a call."""
-    assert call.out_shape is not None
-    if call.dtypes[0] not in _FLOATS:
-        return "float32 and float64 only"
-    if len(call.attrs["stride"]) > 2 or 0 in call.out_shape:
-        return "one or two axes, and no empty result, only"
-    return True if NATIVE.compiler() is not None else NATIVE.reason
-
-
-def _cast(source: DType, target: DType) -> Callable[[Any], Any]:
+def cast(source: DType, target: DType) -> Callable[[Any], Any]:
+    """Return what casts arrays, in all threads where they are large."""
     native = DTYPES[target]
     call = Call(
         op="cast",

@@ -1,1 +1,1 @@
-"""The cuda device of tensorbus: so far its probe."""
+"""The NVIDIA GPUs of tensorbus."""

@@ -1,19 +1,40 @@
-"""The probe: what keeps NVIDIA GPUs from being used here, found without CuPy being imported."""
+"""The NVIDIA GPUs: the probe, which needs no CuPy, and the units with their streams, through CuPy."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
 import sys
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tensorbus.backend_api import (
+    DeviceError,
+    DeviceProperties,
+    DeviceUnavailableError,
+    DType,
+    IndexingError,
+    MemoryStats,
+    SourceCall,
+    StridedArray,
+    UnsupportedDtypeError,
+    pack,
+)
+
+from .lowering import dialect
+
+if TYPE_CHECKING:
+    from .memory import Block
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _NO_DEVICE: Final = 100
 """``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 
 
-def why_unavailable() -> str:
-    """Return the first thing that is missing: driver, GPU, CuPy, and at last this release's kernels."""
+def why_unavailable() -> str | None:
+    """Return the first thing that is missing: driver, GPU, CuPy. None where nothing is."""
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:
@@ -23,10 +44,7 @@ def why_unavailable() -> str:
         return problem
     if importlib.util.find_spec("cupy") is None:
         return f"CuPy is not installed, though the driver shows {count} GPU(s)"
-    return (
-        f"this release of tensorbus-cuda supplies the probe only; kernels follow. The driver shows {count}"
-        f" GPU(s) and CuPy is installed, so nothing is wrong with this machine"
-    )
+    return None
 
 
 def _count(driver: ctypes.CDLL) -> tuple[int, str]:
@@ -41,3 +59,269 @@ def _count(driver: ctypes.CDLL) -> tuple[int, str]:
     if code:
         return 0, f"the NVIDIA driver does not count its GPUs: cuDeviceGetCount returned error {code}"
     return count.value, "" if count.value else "the NVIDIA driver is installed but finds no GPU"
+
+
+class Unit:
+    """One GPU: its streams, its memory, and where its kernels report errors."""
+
+    def __init__(self, index: int, alone: bool) -> None:
+        """``alone`` says that there is no other GPU, so that none has to be made current."""
+        import cupy
+
+        from .memory import Pool
+
+        self.index = index
+        self._device = cupy.cuda.Device(index)
+        about = cupy.cuda.runtime.getDeviceProperties(index)
+        self.model = about["name"].decode()
+        self.name = f"cuda:{index} ({self.model})"
+        self.total = int(about["totalGlobalMem"])
+        self.processors = int(about["multiProcessorCount"])
+        self.architecture = f"{about['major']}{about['minor']}"
+        self.dialect = dialect(self.processors)
+        self._alone = nullcontext() if alone else None
+        self.default = cupy.cuda.Stream.null
+        self._current = cupy.cuda.get_current_stream
+        self.pool = Pool(self)
+        self._errors: Block | None = None
+        self._unread = False
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Return a context in which CuPy works on this GPU."""
+        return self._device if self._alone is None else self._alone
+
+    def stream(self) -> Any:
+        """Return this thread's current stream, which is CuPy's: its arrays and ours are in one order."""
+        return self._current(self.index)
+
+    def use(self, stream: Any) -> Any:
+        """Make a stream current for this thread (None: the default one); return the one before."""
+        replaced = self.stream()
+        with self.current():
+            (self.default if stream is None else stream).use()
+        return replaced
+
+    def wait(self) -> None:
+        """Wait for the work in every stream. Raises ``DeviceError`` where some of it failed."""
+        import cupy
+
+        try:
+            self._device.synchronize()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                f"{self.name}: work that was queued before failed: {error}. The GPU's memory is lost to this"
+                f" process, which has to be started again."
+            ) from error
+
+    def error_block(self) -> Block:
+        """Return the block for errors; from now on it is looked at when waiting."""
+        if self._errors is None:
+            block = self.pool.allocate(24)
+            with self.current():
+                block.memory.memset_async(0, 24, self.stream())
+                self.stream().synchronize()
+            self._errors = block
+        self._unread = True
+        return self._errors
+
+    def check(self, names: dict[int, str]) -> None:
+        """Raise the first error that a kernel reported since the last look, and forget it."""
+        if not self._unread or self._errors is None:
+            return
+        self._unread = False
+        found = (ctypes.c_int64 * 3)()
+        with self.current():
+            self._errors.memory.copy_to_host(ctypes.addressof(found), 24)
+            if not found[0]:
+                return
+            self._errors.memory.memset(0, 24)
+        op = names.get(found[0] & 0xFFFFFFFF, "an op")
+        raise IndexingError(
+            f"{op} on {self.name}: index {found[1]} is out of range for an axis of length {found[2]}."
+        )
+
+
+class CudaRuntime:
+    """The T0 functions of NVIDIA GPUs, with streams, copies between GPUs, and DLPack."""
+
+    def __init__(self) -> None:
+        reason = why_unavailable()
+        if reason is not None:
+            raise DeviceUnavailableError(reason)
+        import cupy
+
+        from .compiler import CudaCompiler
+
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceUnavailableError(f"CuPy finds no GPU that it can use: {error}") from error
+        self.units = [Unit(k, alone=count == 1) for k in range(count)]
+        self.error_names: dict[int, str] = {}
+        self.compiler = CudaCompiler(self)
+
+    def unit(self, index: int) -> Unit:
+        """Return one unit."""
+        return self.units[index]
+
+    def device_count(self) -> int:
+        """Return how many GPUs there are."""
+        return len(self.units)
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Describe one GPU."""
+        import cupy
+
+        unit = self.units[index]
+        version = cupy.cuda.runtime.driverGetVersion()
+        return DeviceProperties(
+            name=unit.model,
+            vendor="NVIDIA",
+            driver=f"CUDA {version // 1000}.{version % 1000 // 10}, CuPy {cupy.__version__}",
+            memory=unit.total,
+            compute_units=unit.processors,
+            dtypes=frozenset(unit.dialect.types),
+            extra={"architecture": f"sm_{unit.architecture}"},
+        )
+
+    def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
+        """Copy C-ordered bytes into a new value."""
+        import numpy as np
+
+        unit = self.units[index]
+        if dtype not in unit.dialect.types:
+            names = ", ".join(d.name for d in unit.dialect.types)
+            raise UnsupportedDtypeError(
+                f"{unit.name} has no {dtype}; it has {names}. Cast it before it is moved there."
+            )
+        if data.nbytes == 0:
+            return StridedArray.contiguous(None, shape, dtype)
+        block = unit.pool.allocate(data.nbytes)
+        host = np.frombuffer(data, np.uint8)
+        with unit.current():
+            block.memory.copy_from_host_async(host.ctypes.data, data.nbytes, unit.stream())
+            unit.stream().synchronize()  # the host's memory may change or go as soon as this returns
+        return StridedArray.contiguous(block, shape, dtype)
+
+    def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
+        """Return the elements as C-ordered bytes, waiting for the work in all streams."""
+        unit = self.units[index]
+        if value.size == 0:
+            unit.check(self.error_names)
+            return memoryview(b"")
+        unit.wait()
+        packed = pack(self.compiler, value, index)
+        host = bytearray(value.nbytes)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(host))
+        with unit.current():
+            packed.buffer.memory.copy_to_host_async(at, value.nbytes, unit.stream())
+            unit.stream().synchronize()
+        unit.check(self.error_names)
+        return memoryview(host)
+
+    def copy_across(self, value: StridedArray, source: int, target: int) -> StridedArray:
+        """Return a copy on another GPU, which does not pass through the host where they are connected."""
+        import cupy
+
+        if value.size == 0:
+            return StridedArray.contiguous(None, value.shape, value.dtype)
+        packed = pack(self.compiler, value, source)
+        self.units[source].wait()
+        block = self.units[target].pool.allocate(value.nbytes)
+        self.units[target].stream().synchronize()  # what the block's memory was used for before
+        cupy.cuda.runtime.memcpyPeer(block.ptr, target, packed.buffer.ptr, source, value.nbytes)
+        self.units[source].wait()
+        return StridedArray.contiguous(block, value.shape, value.dtype)
+
+    def synchronize(self, index: int) -> None:
+        """Wait for all streams' work; raise what a kernel reported."""
+        self.units[index].wait()
+        self.units[index].check(self.error_names)
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return the memory statistics of the GPU."""
+        return self.units[index].pool.stats()
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        """Make the peak equal to what is allocated now."""
+        pool = self.units[index].pool
+        pool.peak = pool.allocated
+
+    def empty_cache(self, index: int) -> None:
+        """Give the memory that is kept for reuse back to the driver."""
+        self.units[index].pool.trim()
+
+    def compile_kernel(
+        self, call: SourceCall, index: int
+    ) -> Callable[[Sequence[Any]], tuple[StridedArray, ...]]:
+        """Return what queues a kernel that a user wrote in CUDA C++ or Triton."""
+        from .user_kernels import compile_kernel
+
+        return compile_kernel(self.compiler, call, index)
+
+    def create_stream(self, index: int) -> Any:
+        """Return a new stream, which does not wait for the default one."""
+        import cupy
+
+        with self.units[index].current():
+            return cupy.cuda.Stream(non_blocking=True)
+
+    def use_stream(self, stream: Any, index: int) -> Any:
+        """Make ``stream`` current for this thread; return the one it replaces."""
+        return self.units[index].use(stream)
+
+    def synchronize_stream(self, stream: Any, index: int) -> None:
+        """Wait for the work in ``stream``."""
+        unit = self.units[index]
+        with unit.current():
+            (stream or unit.stream()).synchronize()
+        unit.check(self.error_names)
+
+    def record_event(self, stream: Any, index: int) -> Any:
+        """Return a marker behind the work now in ``stream``."""
+        unit = self.units[index]
+        with unit.current():
+            return (stream or unit.stream()).record()
+
+    def wait_event(self, event: Any, stream: Any, index: int) -> None:
+        """Make later work in ``stream`` wait for ``event``."""
+        unit = self.units[index]
+        with unit.current():
+            (stream or unit.stream()).wait_event(event)
+
+    def synchronize_event(self, event: Any, index: int) -> None:
+        """Block until ``event`` has been reached."""
+        event.synchronize()
+
+    def event_done(self, event: Any, index: int) -> bool:
+        """Return whether ``event`` has been reached."""
+        return bool(event.done)
+
+    def elapsed_time(self, start: Any, end: Any, index: int) -> float:
+        """Return the milliseconds between two events."""
+        import cupy
+
+        end.synchronize()
+        return float(cupy.cuda.get_elapsed_time(start, end))
+
+    def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
+        """Return a capsule over a copy, over the memory itself with ``copy=False``."""
+        from .arrays import export
+
+        return export(self.units[index], value, **options)
+
+    def dlpack_device(self, value: StridedArray, index: int) -> tuple[int, int]:
+        """Return CUDA's number in DLPack, and the GPU's."""
+        return 2, index
+
+    def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[StridedArray, DType]:
+        """Return a value over the memory of ``producer``, and its dtype."""
+        from .arrays import from_producer
+
+        return from_producer(self.units[index], producer, copy)
+
+
+@cache
+def runtime() -> CudaRuntime:
+    """Return the runtime: one for the process."""
+    return CudaRuntime()

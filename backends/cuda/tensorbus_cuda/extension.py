@@ -1,15 +1,37 @@
-"""What the cuda device hands to tensorbus. Imports nothing heavy."""
+"""What the cuda device hands to tensorbus. Imports nothing heavy: CuPy comes with the first use."""
 
 from __future__ import annotations
 
-from tensorbus.backend_api import DeviceUnavailableError, Runtime, hookimpl
+from tensorbus.backend_api import KernelTable, Lowering, Runtime, hookimpl
 
 
 @hookimpl
 def tensorbus_device(device_type: str) -> Runtime | None:
-    """Raise ``DeviceUnavailableError``, saying what is missing on this machine."""
+    """Return the runtime of the NVIDIA GPUs. Raises ``DeviceUnavailableError``, saying what is missing."""
     if device_type != "cuda":
         return None
-    from .device import why_unavailable
+    from .device import runtime
 
-    raise DeviceUnavailableError(why_unavailable())
+    return runtime()
+
+
+@hookimpl
+def tensorbus_kernels(device_type: str) -> KernelTable | None:
+    """Return the generated kernels, and those of CuPy's libraries."""
+    if device_type != "cuda":
+        return None
+    from .kernels import table
+
+    return table()
+
+
+@hookimpl
+def tensorbus_lowering(device_type: str) -> Lowering | None:
+    """Return what compiles programs to CUDA C++, with products by the library."""
+    if device_type != "cuda":
+        return None
+    from tensorbus.backend_api import FFT, LINALG, DialectLowering
+
+    from .device import runtime
+
+    return DialectLowering(runtime().compiler, "cuda", {"matmul", *FFT, *LINALG})

@@ -1,1 +1,1 @@
-"""The metal device of tensorbus: so far its probe."""
+"""The Apple GPU of tensorbus."""

@@ -1,23 +1,179 @@
-"""The probe: what keeps an Apple GPU from being used here."""
+"""The Apple GPU: the probe, and the runtime over MLX. On the host, where that is asked for, for tests."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tensorbus.backend_api import (
+    DeviceProperties,
+    DeviceUnavailableError,
+    DType,
+    IndexingError,
+    MemoryStats,
+    SourceCall,
+    StridedArray,
+    UnsupportedDtypeError,
+    from_source,
+    metal_host,
+    pack,
+)
+
+if TYPE_CHECKING:
+    from .memory import Block
+
+_PENDING: Final = 256
 
 
-def why_unavailable() -> str:
-    """Return the first thing that is missing: macOS, MLX, a Metal GPU, and at last this release's kernels."""
+def why_unavailable() -> str | None:
+    """Return the first thing that is missing: macOS, MLX, a Metal GPU. None where nothing is.
+
+    On the host (``TENSORBUS_METAL_HOST=1``) MLX alone is needed, of any system.
+    """
     system = platform.system()
-    if system != "Darwin":
+    host = metal_host()
+    if system != "Darwin" and not host:
         return f"Metal is part of macOS, and this machine runs {system or 'an unknown system'}"
     if importlib.util.find_spec("mlx") is None:
         return "MLX is not installed"
+    if host:
+        return None
     import mlx.core
 
     if not mlx.core.metal.is_available():
         return "MLX is installed but finds no Metal GPU"
-    return (
-        "this release of tensorbus-metal supplies the probe only; kernels follow. MLX finds a Metal GPU,"
-        " so nothing is wrong with this machine"
-    )
+    return None
+
+
+class MetalRuntime:
+    """The T0 functions of the one GPU that a Mac has."""
+
+    def __init__(self) -> None:
+        reason = why_unavailable()
+        if reason is not None:
+            raise DeviceUnavailableError(reason)
+        import mlx.core as mx
+
+        from .compiler import MetalCompiler
+        from .memory import Pool
+
+        self.host = metal_host()
+        about = {} if self.host else mx.device_info()
+        self.model = f"{platform.machine()} host" if self.host else str(about.get("device_name", "Apple GPU"))
+        self.name = f"metal:0 ({self.model})"
+        self.stream = mx.cpu if self.host else mx.gpu
+        self.pool = Pool(self.name)
+        self.error_names: dict[int, str] = {}
+        self.compiler = MetalCompiler(self)
+        self._reports: list[Block] = []
+        self._lock = threading.Lock()
+
+    def device_count(self) -> int:
+        """Return 1."""
+        return 1
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Describe the GPU, or the host that stands in for it."""
+        from importlib.metadata import version
+
+        return DeviceProperties(
+            name=self.model,
+            vendor="" if self.host else "Apple",
+            driver=f"MLX {version('mlx')}",
+            memory=self.pool.total,
+            dtypes=frozenset(self.compiler.dialect(index).types),
+            extra={"host": self.host},
+        )
+
+    def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
+        """Copy C-ordered bytes into a new value."""
+        known = self.compiler.dialect(index).types
+        if dtype not in known:
+            names = ", ".join(d.name for d in known)
+            raise UnsupportedDtypeError(
+                f"{self.name} has no {dtype}; it has {names}. Cast it before it is moved there."
+            )
+        block = self.pool.copied(data) if data.nbytes else None
+        return StridedArray.contiguous(block, shape, dtype)
+
+    def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
+        """Return the elements as C-ordered bytes, waiting for them."""
+        if value.size == 0:
+            self.check()
+            return memoryview(b"")
+        block = pack(self.compiler, value, index).buffer
+        data = bytes(memoryview(block.array)[: value.nbytes])
+        self.check()
+        return memoryview(data)
+
+    def error_block(self) -> Block:
+        """Return a new block of zeros for the errors of one launch; it is looked at when waiting."""
+        with self._lock:
+            full = len(self._reports) >= _PENDING
+        if full:
+            self.check()
+        block = self.pool.filled(24) if self.host else self.pool.block(None, 24)
+        with self._lock:
+            self._reports.append(block)
+        return block
+
+    def check(self) -> None:
+        """Raise the first error that a kernel reported since the last look, and forget it."""
+        with self._lock:
+            reports, self._reports = self._reports, []
+        for block in reports:
+            if block.array is None:  # its launch was never queued
+                continue
+            code, value, limit = memoryview(block.array)[:24].cast("q").tolist()
+            if code:
+                op = self.error_names.get(code & 0xFFFFFFFF, "an op")
+                raise IndexingError(
+                    f"{op} on {self.name}: index {value} is out of range for an axis of length {limit}."
+                )
+
+    def compile_kernel(
+        self, call: SourceCall, index: int
+    ) -> Callable[[Sequence[Any]], tuple[StridedArray, ...]]:
+        """Return what queues a kernel that a user wrote in the Metal Shading Language."""
+        return from_source(self.compiler, call, index)
+
+    def synchronize(self, index: int) -> None:
+        """Wait for the work; raise what a kernel reported."""
+        import mlx.core as mx
+
+        mx.synchronize(mx.default_stream(self.stream))
+        self.check()
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return the memory statistics."""
+        return self.pool.stats()
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        """Make the peak equal to what is allocated now."""
+        self.pool.peak = self.pool.allocated
+
+    def empty_cache(self, index: int) -> None:
+        """Give what MLX keeps for reuse back to the system."""
+        import mlx.core as mx
+
+        mx.clear_cache()
+
+
+@cache
+def runtime() -> MetalRuntime:
+    """Return the runtime: one for the process."""
+    return MetalRuntime()
+
+
+def elements(owner: MetalRuntime, value: StridedArray, kind: Any) -> Any:
+    """Return an MLX array of dtype ``kind`` over the memory of a value that is not empty."""
+    import mlx.core as mx
+
+    if min(value.strides, default=0) < 0:
+        value = pack(owner.compiler, value, 0)
+    whole = mx.view(value.buffer.array, kind, stream=owner.stream)
+    return mx.as_strided(whole, value.shape, value.strides, value.offset, stream=owner.stream)

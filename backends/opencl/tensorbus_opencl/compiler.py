@@ -1,15 +1,18 @@
-"""Source to launches. Programs are kept, on disk too: by source, options, device and driver."""
+"""Source to launches. Programs are kept on disk, by source, options, device and driver; some in memory."""
 
 from __future__ import annotations
 
 import math
+import os
 import struct
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
@@ -25,6 +28,8 @@ from tensorbus.backend_api import (
     private_folder,
 )
 from tensorbus.backend_api import dtypes as dt
+
+from .loaded import Loaded
 
 if TYPE_CHECKING:
     from .device import OpenclRuntime, Unit
@@ -45,7 +50,7 @@ class OpenclCompiler:
 
     def __init__(self, runtime: OpenclRuntime) -> None:
         self.runtime = runtime
-        self._kernels: dict[tuple[int, str], tuple[cl.Kernel, threading.Lock]] = {}
+        self.loaded = Loaded(self._load)
         self._lock = threading.Lock()
         self._codes: dict[str, int] = {}
         self.built = 0
@@ -80,7 +85,7 @@ class OpenclCompiler:
         """Return what queues the kernel with this launch's sizes."""
         unit = self.runtime.unit(index)
         name = launch.kernel.name
-        kernel, lock = self._kernel(unit, source, name)
+        handle = self.loaded.handle(unit, source, name)
         first = len(launch.kernel.buffers)
         fixed: list[tuple[int, bytes]] = []
         late: list[tuple[int, Callable[[Any], bytes]]] = []
@@ -90,15 +95,19 @@ class OpenclCompiler:
             else:
                 fixed.append((at, _pack(_FORMAT[param.dtype], value)))
         grid, group = sizes(launch, unit.largest_group)
-        set_arg, enqueue, queue = kernel.set_arg, cl.enqueue_nd_range_kernel, unit.queue
-        # The public method tries each type of argument in turn, which takes 10 us for bytes.
-        set_bytes = getattr(kernel, "_set_arg_buf", set_arg)
+        lock, load, tick = handle.lock, self.loaded.load, self.loaded.tick
+        enqueue, queue = cl.enqueue_nd_range_kernel, unit.queue
 
         def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
             # A kernel object holds its arguments until they are queued: one thread at a time.
             to = queue()
             bit = to.bit
             with lock:
+                kernel = handle.kernel or load(handle)
+                handle.used = tick()
+                set_arg = kernel.set_arg
+                # The public method tries each type of argument in turn, which takes 10 us for bytes.
+                set_bytes = getattr(kernel, "_set_arg_buf", set_arg)
                 for at, block in enumerate(buffers):
                     if block is None:
                         set_arg(at, None)
@@ -106,8 +115,10 @@ class OpenclCompiler:
                     set_arg(at, block.memory)
                     if block.users != bit:
                         block.users |= bit
-                for at, data in fixed:
-                    set_bytes(at, data)
+                if handle.holds is not fixed:
+                    for at, data in fixed:
+                        set_bytes(at, data)
+                    handle.holds = fixed
                 for (at, pack), value in zip(late, values, strict=True):
                     set_bytes(at, pack(value))
                 try:
@@ -117,24 +128,23 @@ class OpenclCompiler:
 
         return run
 
-    def _kernel(self, unit: Unit, source: str, name: str) -> tuple[cl.Kernel, threading.Lock]:
-        """Return the kernel of a source, built once, and the lock that guards its arguments."""
-        key = (unit.index, source)
-        found = self._kernels.get(key)
-        if found is None:
-            with self._lock:
-                found = self._kernels.get(key)
-                if found is None:
-                    made = cl.Kernel(self._load(unit, source), name)
-                    found = self._kernels[key] = (made, threading.Lock())
-        return found
+    def build(self, sources: Sequence[str], index: int) -> None:
+        """Compile what is not on disk yet, side by side, so that ``prepare`` finds it there."""
+        unit = self.runtime.unit(index)
+        missing = [s for s in dict.fromkeys(sources) if (path := self._path(unit, s)) and not path.exists()]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
+                list(pool.map(partial(self._load, unit), missing))
 
-    def _load(self, unit: Unit, source: str) -> cl.Program:
+    def _path(self, unit: Unit, source: str) -> Path | None:
         text = "\0".join(
             (source, *unit.options, unit.device.name, unit.device.version, unit.device.driver_version)
         )
         folder = private_folder("opencl", "programs")
-        path = folder / f"{sha256(text.encode()).hexdigest()}.bin" if folder is not None else None
+        return folder / f"{sha256(text.encode()).hexdigest()}.bin" if folder is not None else None
+
+    def _load(self, unit: Unit, source: str) -> cl.Program:
+        path = self._path(unit, source)
         binary = kept(path) if path is not None else None
         if binary is not None:
             try:
@@ -146,7 +156,7 @@ class OpenclCompiler:
             program = _build(cl.Program(unit.context, source), unit)
         except cl.Error as error:
             raise DeviceError(
-                f"{unit.name}: a generated kernel does not compile.\n{error}\n{numbered(source)}"
+                f"{unit.name}: OpenCL C does not compile.\n{error}\n{numbered(source)}"
             ) from error
         binaries: Any = program.get_info(cl.program_info.BINARIES)
         if path is not None:
@@ -157,10 +167,37 @@ class OpenclCompiler:
             return program
 
 
+class _Quiet:
+    """Keeps warnings of drivers, which log to every build, from the user: a failure raises.
+
+    Filters belong to the process: they come back when the last of the builds that overlap is done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+            self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._filters.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
 def _build(program: cl.Program, unit: Unit) -> cl.Program:
-    with warnings.catch_warnings():
-        # Drivers log to every build; a failure raises.
-        warnings.simplefilter("ignore")
+    with _quiet:
         # False keeps PyOpenCL's own cache out of the way; its annotation leaves that out.
         no_cache: Any = False
         built: cl.Program = program.build(unit.options, devices=[unit.device], cache_dir=no_cache)
@@ -185,6 +222,8 @@ def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...
     keep all cores busy. Solo items share axis 0. ``largest``: the most items that a group may have.
     """
     grid = launch.grid or (1,)
+    if launch.group:
+        return grid, (launch.group, *(1,) * (len(grid) - 1))
     if launch.kernel.solo or not launch.grid:
         if launch.kernel.solo and launch.grid:
             grid = (min(grid[0], max(1, _SOLO // prod(grid[1:]))), *grid[1:])

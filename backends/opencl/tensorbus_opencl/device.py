@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
@@ -15,9 +16,11 @@ from tensorbus.backend_api import (
     DType,
     IndexingError,
     MemoryStats,
+    SourceCall,
     StridedArray,
     Target,
     UnsupportedDtypeError,
+    from_source,
     pack,
 )
 
@@ -197,6 +200,12 @@ class OpenclRuntime:
     def empty_cache(self, index: int) -> None:
         """Give the blocks that are kept for reuse back to the driver."""
         self.units[index].pool.trim()
+
+    def compile_kernel(
+        self, call: SourceCall, index: int
+    ) -> Callable[[Sequence[Any]], tuple[StridedArray, ...]]:
+        """Return what queues a kernel that a user wrote in OpenCL C."""
+        return from_source(self.compiler, call, index)
 
     def create_stream(self, index: int) -> Any:
         """Return a new queue."""

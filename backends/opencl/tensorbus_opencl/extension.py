@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorbus.backend_api import KernelTable, Runtime, hookimpl
+from tensorbus.backend_api import KernelTable, Lowering, Runtime, hookimpl
 
 
 @hookimpl
@@ -23,3 +23,15 @@ def tensorbus_kernels(device_type: str) -> KernelTable | None:
     from .kernels import table
 
     return table()
+
+
+@hookimpl
+def tensorbus_lowering(device_type: str) -> Lowering | None:
+    """Return what compiles programs to OpenCL C."""
+    if device_type != "opencl":
+        return None
+    from tensorbus.backend_api import FFT, LINALG, DialectLowering
+
+    from .device import runtime
+
+    return DialectLowering(runtime().compiler, "opencl", {*FFT, *LINALG})

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ..api_version import API_VERSION
 from ..version import __version__
+from . import cache as cache_command
 from . import conformance as conformance_command
 from . import coverage as coverage_command
 from . import devices as devices_command
@@ -122,6 +123,27 @@ def conformance(
     with conformance_command.problems():
         code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs)
     raise typer.Exit(code)
+
+
+cache = typer.Typer(help="Compiled code that is kept on disk.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command()
+def info(as_json: AsJson = False) -> None:
+    """Show where compiled code is kept, and how much of it there is, by device and kind."""
+    if as_json:
+        typer.echo(json.dumps(cache_command.as_dict(), indent=2))
+    else:
+        cache_command.render(Console())
+
+
+@cache.command()
+def clear(
+    device: Annotated[str, typer.Option("--device", help="Only what this device type keeps.")] = "",
+) -> None:
+    """Remove compiled code from the disk. Programs that run go on; what is needed again is compiled again."""
+    typer.echo(cache_command.clear(device or None))
 
 
 def main() -> None:

@@ -39,6 +39,11 @@ _inner: ContextVar[tuple[Device, ...]] = ContextVar("tensorbus_vmap", default=()
 """The device of the tensors inside, for each depth."""
 
 
+def is_inside() -> bool:
+    """Return whether this code runs inside ``vmap``."""
+    return bool(_inner.get())
+
+
 class _Rules:
     """Runs ops by their batching rules."""
 

@@ -15,13 +15,15 @@ class Node:
 
     A graph's own inputs have the op ``"input"`` and the attribute ``index``; an operand that is a Python
     scalar has the op ``"constant"`` and the attribute ``value``. An op of several results is one node, with
-    the spec of the first; nodes of the op ``"result"`` with the attribute ``index`` take it apart.
+    the spec of the first; nodes of the op ``"result"`` with the attribute ``index`` take it apart. Equal
+    nodes may be made one, but not where ``again`` differs: those are computed again to save memory.
     """
 
     op: str
     inputs: tuple[Node, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     spec: Spec
+    again: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:

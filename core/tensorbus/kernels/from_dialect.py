@@ -21,6 +21,7 @@ from ..lowering.program import ROOTS, Program, lower
 from ..lowering.pull import ELEMENTWISE
 from ..lowering.reducer import accumulator
 from ..lowering.render import render
+from ..lowering.steps import steps_of
 from ..lowering.verify import verify
 from ..ops import lazy
 from ..ops.op import Spec, table
@@ -31,6 +32,8 @@ from .strided import strided_views
 _verified: Final[set[str]] = set()
 Run = Callable[[Sequence[Any], Sequence[Scalar]], None]
 MANY: Final = 256
+JOINED: Final = 16
+"""The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
 
 
 class Compiler(Protocol):
@@ -97,6 +100,8 @@ class _Preparer:
     def __call__(self, call: Call) -> Callable[..., StridedArray]:
         compiler, index = self.compiler, call.index
         _check_dtypes(compiler, call)
+        if call.op == "concat" and len(call.dtypes) > JOINED:
+            return self._in_groups(call)
         known: dict[Any, _Generated] = {}
 
         def run(*values: Any) -> StridedArray:
@@ -111,6 +116,28 @@ class _Preparer:
             return found.run(values)
 
         return run
+
+    def _in_groups(self, call: Call) -> Callable[..., StridedArray]:
+        """Return what joins many operands: groups of them first, then the groups."""
+        assert call.shapes is not None  # only plans of elementwise ops leave them open
+        groups = [slice(k, k + JOINED) for k in range(0, len(call.dtypes), JOINED)]
+        joined = [_joining(call, call.shapes[group]) for group in groups]
+        parts = [self(part) for part in joined]
+        whole = self(_joining(call, tuple(part.out_shape or () for part in joined)))
+
+        def run(*values: Any) -> StridedArray:
+            return whole(*[part(*values[group]) for part, group in zip(parts, groups, strict=True)])
+
+        return run
+
+
+def _joining(call: Call, shapes: tuple[Shape, ...]) -> Call:
+    """Return the concat of operands of ``shapes``, otherwise like ``call``."""
+    axis = call.attrs["axis"]
+    length = sum(shape[axis] for shape in shapes)
+    out = (*shapes[0][:axis], length, *shapes[0][axis + 1 :])
+    count = len(shapes)
+    return replace(call, dtypes=call.dtypes[:count], weak=call.weak[:count], shapes=shapes, out_shape=out)
 
 
 def _check_dtypes(compiler: Compiler, call: Call) -> None:
@@ -166,7 +193,8 @@ class _Generated:
         }
         self.program: Program = program
         self.out_dtype: DType = graph.outputs[0].spec.dtype
-        self.steps = [self._bind(op, step.launch, step.slots, graph, dialect) for step in program.steps]
+        steps = [step for item in program.steps for step in steps_of(item)]
+        self.steps = [self._bind(op, step.launch, step.slots, graph, dialect) for step in steps]
         self.run: Callable[[Sequence[Any]], StridedArray] = self._single() or self._many
 
     def _bind(

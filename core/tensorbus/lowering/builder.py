@@ -25,22 +25,28 @@ class Launch:
 
     ``values`` are those of the parameters, in order; an entry that is a ``Late`` is read from the operands of
     each call. ``grid`` are the lengths of the parallel loops, axis 0 first. ``tiled`` says that items near
-    each other on axis 1 share memory, as those on axis 0 do: groups are best square.
+    each other on axis 1 share memory, as those on axis 0 do: groups are best square. ``group`` is not 0 where
+    items share arrays: those along axis 0, all of that many, are a group then, and alone in it.
     """
 
     kernel: Kernel
     values: tuple[Scalar | Late, ...]
     grid: tuple[int, ...]
     tiled: bool = False
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A parameter's value that comes with the call: an operand's offset, or the Python scalar it is."""
+    """A parameter's value that comes with the call: an operand's offset, or the Python scalar it is.
+
+    ``what`` may also be ``"code"``: the number by which the device knows errors of ``op``.
+    """
 
     what: str
     operand: int
     plus: int = 0
+    op: str = ""
 
 
 @dataclass(slots=True)
@@ -99,6 +105,10 @@ class Builder:
         var = Var(self.fresh(prefix), value.dtype, value.lanes)
         self.emit(Let(var, value, mutable))
         return var
+
+    def all(self, values: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Bind values to names: they are then known before anything is stored over their operands."""
+        return tuple(e if isinstance(e, Var | Const) else self.let(e) for e in values)
 
     def assign(self, var: Var, value: Expr) -> None:
         """Give a mutable name a new value."""

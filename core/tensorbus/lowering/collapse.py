@@ -211,4 +211,8 @@ def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, di
         else:
             made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
         done[id(old)] = made
-    return done[id(node)], {"leaves": leaves, "scalars": scalars}
+    found = done[id(node)]
+    if found.spec.shape != shape:  # a number alone
+        spec = Spec(shape, node.spec.dtype)
+        found = Node(op="broadcast_to", inputs=(found,), attrs={"shape": shape}, spec=spec)
+    return found, {"leaves": leaves, "scalars": scalars}

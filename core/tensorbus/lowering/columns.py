@@ -1,4 +1,4 @@
-"""The schedule of reductions across rows: an item takes a panel of columns and adds row after row to it.
+"""The schedule of reductions across rows: an item takes a panel of columns and goes down it some rows a time.
 
 The panel stays in the item's cache, rows are read from end to end, and everything is in vectors. It lies in
 the buffer of the chunks' states from the start: a driver was seen to take vectors of private arrays apart.
@@ -8,20 +8,28 @@ Other devices, and dtypes that have no vectors, let each column be an item.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
+from ..dtypes import DType, int64
+from ..graph.graph import Node
 from . import index as ix
-from .builder import Builder
+from .builder import Builder, literal
 from .index import ZERO, const
-from .ir import Expr, Load
+from .ir import Apply, Cast, Expr, Load, Select
 from .job import Job, Steps, spread
 from .layout import Layout
+from .pull import Pull
 from .reducer import OPS, Reducer, State
 from .widen import WIDE, Walk
 
 WIDTH = 1024
 LEAST = 32
 MOST = 1024
+ROWS = 8
+"""How many rows are added at a time: the states are loaded and stored once for all of them."""
+CODE = 32
+"""How many nodes of the graph a step down the panel may have, all its rows together."""
 
 
 def plan_panels(shape: Sequence[int], over: Sequence[int], steps: Steps) -> tuple[int, int, int]:
@@ -35,69 +43,138 @@ def plan_panels(shape: Sequence[int], over: Sequence[int], steps: Steps) -> tupl
     return axis, -(-shape[axis] // size), size
 
 
-def lower_panels(job: Job, steps: Steps, reducer: Reducer, layout: Layout) -> tuple[int, int, bool] | None:
-    """Append the first launch of a sum or product that keeps the last axis; None, and nothing, for others.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Panel:
+    """A panel that is being written: ``parts`` are the buffers of its states, ``begins`` where these lie.
 
-    Returns the slot of the states, chunk after chunk, how many chunks there are, and whether that is already
-    the result.
+    In a search for a place the second part is the number of the row in its chunk, as a float: few rows make
+    a chunk, and so all of it is in vectors of one kind.
+    """
+
+    b: Builder
+    pull: Pull
+    reducer: Reducer
+    operand: Node
+    index: list[Expr]
+    dtype: DType
+    parts: tuple[str, ...]
+    base: Expr
+    begins: Expr
+    columns: Expr
+    ops: frozenset[str]
+    lanes: int
+
+    def walk(self, states: Callable[[Expr], State]) -> bool:
+        """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
+
+        def emit(k: Expr) -> State:
+            with self.pull.scope():
+                for name, e in zip(self.parts, states(k), strict=True):
+                    self.b.store(name, ix.add(self.begins, k), e)
+            return ()
+
+        walk = Walk(ops=self.ops, lanes=self.lanes, emit=emit, combine=lambda b, a, x: ())
+        return walk.loop(self.b, ZERO, self.columns, (), ())
+
+    def begin(self) -> bool:
+        """Emit the states before any row."""
+        return self.walk(lambda k: self.reducer.start()[:1] if not self.reducer.finds else self._none())
+
+    def _none(self) -> State:
+        return self.reducer.least(), literal(0, self.dtype)
+
+    def add(self, axis: int, row: Expr, number: Expr, rows: int) -> bool:
+        """Emit the addition of ``rows`` along ``axis`` from ``row`` on, the ``number``-th of its chunk."""
+        b, dtype = self.b, self.dtype
+        first = b.let(Cast(number, dtype), "row") if self.reducer.finds else None
+
+        def states(k: Expr) -> State:
+            found: State = tuple(Load(name, ix.add(self.begins, k), dtype) for name in self.parts)
+            self.index[-1] = ix.add(self.base, k)
+            for j in range(rows):
+                self.index[axis] = ix.add(row, const(j))
+                new = self.reducer.element(self.pull.value(self.operand, tuple(self.index)), ZERO)
+                if first is None:
+                    found = self.reducer.combine(b, found, new)
+                    continue
+                value, best, place = (b.let(e) for e in (new[0], *found))
+                wins = b.let(self.reducer.beats(value, best), "wins")
+                at = Apply("add", (first, literal(j, dtype)), dtype)
+                found = Select(wins, value, best, dtype), Select(wins, at, place, dtype)
+            return found
+
+        return self.walk(states)
+
+
+def lower_panels(
+    job: Job, steps: Steps, reducer: Reducer, layout: Layout
+) -> tuple[dict[str, int], int, bool] | None:
+    """Append the first launch of a reduction that keeps the last axis; None, and nothing, for others.
+
+    Returns the slots of the states' parts, chunk after chunk, how many chunks there are, and whether that is
+    already the result.
     """
     root, operand = job.root, job.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
-    ops, target = steps.target.wide_ops, steps.target
-    first = reducer.start()[0]
-    # A driver was seen to be faster with an item for each column where elements are compared.
-    if OPS.get(reducer.op) not in ops & {"add", "multiply"} or first.dtype not in WIDE:
+    dtype, finds = reducer.dtypes[0], reducer.finds
+    if dtype not in WIDE or not (finds or OPS.get(reducer.op) in steps.target.wide_ops):
         return None
     axis, count, size = plan_panels(shape, over, steps)
-    direct = count == 1 and root.spec.dtype is first.dtype and layout.is_contiguous
+    direct = count == 1 and not finds and root.spec.dtype is dtype and layout.is_contiguous
     b = Builder(f"tb_{root.op}_panels")
     pull, slots = job.puller(b)
     lengths = pull.lengths(operand)
     rest = [k for k in range(len(shape) - 1) if k not in over]
-    width = const(WIDTH)
     panels = -(-shape[-1] // WIDTH)
     numbers = [b.size("chunks", count), *(lengths[k] for k in rest), b.size("panels", panels)]
     outer, loops = spread(b, numbers, [count, *(shape[k] for k in rest), panels])
-    base = b.let(ix.multiply(outer[-1], width), "base")
-    columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), width), "wide")
-    part = b.buffer("part0", first.dtype, writes=True)
-    begins = b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins")
-    lanes = max(target.lanes * 4 // first.dtype.itemsize, 1)
     index: list[Expr] = [ZERO] * len(shape)
     for k, i in zip(rest, outer[1:-1], strict=True):
         index[k] = i
-
-    def walk(value: Callable[[Expr], Expr]) -> bool:
-        def emit(k: Expr) -> State:
-            with pull.scope():
-                b.store(part, ix.add(begins, k), value(k))
-            return ()
-
-        found = Walk(ops=ops, lanes=lanes, emit=emit, combine=lambda b, a, x: ())
-        return found.loop(b, ZERO, columns, (), ())
-
-    def add(k: Expr) -> Expr:
-        index[-1] = ix.add(base, k)
-        new = reducer.element(pull.value(operand, tuple(index)), ZERO)
-        return reducer.combine(b, (Load(part, ix.add(begins, k), first.dtype),), new)[0]
+    base = b.let(ix.multiply(outer[-1], const(WIDTH)), "base")
+    columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(WIDTH)), "wide")
+    names = ("part0", "rows") if finds else ("part0",)
+    panel = _Panel(
+        b=b, pull=pull, reducer=reducer, operand=operand, index=index, dtype=dtype,
+        base=base, columns=columns, parts=tuple(b.buffer(name, dtype, writes=True) for name in names),
+        begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
+        ops=steps.target.wide_ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
+    )  # fmt: skip
+    many = max(1, min(ROWS, CODE // len(list(job.graph))))
+    from_row: Expr = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from") if count > 1 else ZERO
 
     def nest(left: Sequence[int]) -> bool:
-        if not left:
-            return walk(add)
         start: Expr = ZERO
         stop = lengths[left[0]]
         if left[0] == axis and count > 1:
-            rows = b.size("chunk", size)
-            start = b.let(ix.multiply(outer[0], rows), "start")
-            stop = b.let(ix.minimum(ix.add(start, rows), stop), "stop")
-        with b.loop(start, stop) as i:
-            index[left[0]] = i
-            return nest(left[1:])
+            start = from_row
+            stop = b.let(ix.minimum(ix.add(start, b.size("chunk", size)), stop), "stop")
+        if len(left) > 1:
+            with b.loop(start, stop) as i:
+                index[left[0]] = i
+                return nest(left[1:])
+        even = start
+        if many > 1:
+            whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(many)), const(many))
+            even = b.let(ix.add(start, whole), "even")
+            with b.loop(start, even, step=many) as i:
+                if not panel.add(left[0], i, ix.subtract(i, start), many):
+                    return False
+        with b.loop(even, stop) as i:
+            return panel.add(left[0], i, ix.subtract(i, start), 1)
 
-    if not (walk(lambda k: first) and nest(list(over))):
+    if not (panel.begin() and nest(list(over))):
         return None
-    slot = job.out
+    if finds:
+        b.buffer("part1", int64, writes=True)
+        with b.loop(ZERO, columns) as column:
+            at = ix.add(panel.begins, column)
+            number = Cast(Load("rows", at, dtype), int64)
+            b.store("part1", at, Apply("add", (Cast(from_row, int64), number), int64))
+    total = count * prod(shape[k] for k in rest) * shape[-1]
+    states = {"part0": job.out}
     if not direct:
-        slot = steps.temporary(count * prod(shape[k] for k in rest) * shape[-1], first.dtype)
-    steps.add(b.finish(loops, solo=True), {**slots, "part0": slot})
-    return slot, count, direct
+        states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
+    scratch = {"rows": steps.temporary(total, dtype)} if finds else {}
+    steps.add(b.finish(loops, solo=True), {**slots, **states, **scratch})
+    return states, count, direct

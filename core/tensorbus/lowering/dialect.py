@@ -60,11 +60,15 @@ ByKind = Mapping[str, Template]
 class Dialect:
     """All that the renderer and the schedules know of a language and the device behind it.
 
-    ``parallel`` names the item on each grid axis; without it parallel loops are written as loops: over the
-    whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid. ``share``
-    are the lines that begin the loop of a solo item over its part of axis 0, whose length is ``{n}``.
+    ``parallel`` names the item on each grid axis, and ``strides`` how many items there are on it, where a
+    launch may have fewer than the loop has iterations. Without ``parallel`` the loops are written as loops:
+    over the whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid.
+    ``share`` are the lines that begin the loop of a solo item over its part of axis 0, of length ``{n}``.
     ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
     floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
+    ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
+    promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
+    before an innermost loop that its iterations touch different elements.
     """
 
     name: str
@@ -75,9 +79,14 @@ class Dialect:
     kernel: str
     solo: str
     buffer: str
+    aliased_buffer: str = ""
+    independent: str = ""
+    param: str = "const {T} {name}"
+    inline: str = "static inline "
     constant: str = "const "
     solo_types: Mapping[DType, TypeRule] = field(default_factory=dict)
     parallel: tuple[str, ...] = ()
+    strides: tuple[str, ...] = ()
     bounds: tuple[tuple[str, str], ...] = ()
     share: tuple[str, ...] = ()
     barrier: str = ""

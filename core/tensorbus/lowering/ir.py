@@ -162,11 +162,16 @@ Stmt = Let | Assign | Array | Store | If | For | Barrier | Report
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A memory argument of a kernel."""
+    """A memory argument of a kernel.
+
+    An ``aliased`` one may be the same memory as another, from its beginning on: an element of one is then
+    read before that element of the other is written, and never after.
+    """
 
     name: str
     dtype: DType
     writes: bool = False
+    aliased: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..dtypes import DType
 from ..graph.graph import Graph, Node
@@ -15,6 +16,9 @@ from .ir import INDEX, Const, Expr, Var
 from .layout import Layout, Shape
 from .pull import ERRORS, Leaf, Pull
 from .target import Target
+
+if TYPE_CHECKING:
+    from .steps import Call
 
 ERROR_SLOT = -1
 
@@ -39,9 +43,12 @@ class Job:
         """The group as a graph of its own."""
         return Graph(inputs=(), outputs=(self.root,))
 
-    def puller(self, builder: Builder) -> tuple[Pull, dict[str, int]]:
-        """Return what reads this group, and the slots of the buffer names it uses."""
-        graph = self.graph
+    def puller(self, builder: Builder, graph: Graph | None = None) -> tuple[Pull, dict[str, int]]:
+        """Return what reads this group, and the slots of the buffer names it uses.
+
+        ``graph`` stands for the group where there is more to it than the root.
+        """
+        graph = graph or self.graph
         slots: dict[int, str] = {}
         shared: dict[tuple[str, Shape], str] = {}
         named: dict[int, Leaf] = {}
@@ -59,10 +66,19 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A launch and the slots of its buffers, in the kernel's order."""
+    """A launch and the slots of its buffers, in the kernel's order.
+
+    ``epilogue_of`` is the number of the call in the program, the step before, whose product this one reads
+    at the element that it writes, and nothing else of its size but by rows, columns or such elements.
+    ``same`` are the slots that it reads only at the element that it writes. A ``plain`` step has no other
+    reductions or orders between elements: each of them could be computed alone.
+    """
 
     launch: Launch
     slots: tuple[int, ...]
+    epilogue_of: int | None = None
+    same: frozenset[int] = frozenset()
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -71,7 +87,7 @@ class Steps:
 
     target: Target
     sizes: dict[int, tuple[int, DType]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step | Call] = field(default_factory=list)
     next_slot: int = 0
 
     def temporary(self, size: int, dtype: DType) -> int:
@@ -86,12 +102,19 @@ class Steps:
         del self.sizes[slot]
         self.next_slot = slot
 
-    def add(self, launch: Launch, slots: Mapping[str, int]) -> None:
-        """Append a launch; ``slots`` maps the names of its buffers."""
+    def add(
+        self,
+        launch: Launch,
+        slots: Mapping[str, int],
+        same: frozenset[int] = frozenset(),
+        plain: bool = False,
+    ) -> None:
+        """Append a launch. ``slots`` maps the names of its buffers; ``same`` and ``plain``: see ``Step``."""
         if 0 in launch.grid:
             return
         named = {**slots, ERRORS: ERROR_SLOT}
-        self.steps.append(Step(launch=launch, slots=tuple(named[b.name] for b in launch.kernel.buffers)))
+        given = tuple(named[b.name] for b in launch.kernel.buffers)
+        self.steps.append(Step(launch=launch, slots=given, same=same, plain=plain))
 
 
 Loops = list[tuple[Var, Expr, int]]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from . import index as ix
 from .builder import Builder
+from .canonical import Fused
 from .index import const
 from .ir import Expr
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
+from .outputs import domain_lengths, place_of, same_slots
+from .pull import Index
 from .reducer import State
 from .tiles import lower_tiles, turned_leaves
 from .widen import WIDE, Walk
@@ -65,6 +68,49 @@ def lower_wide(job: Job, steps: Steps) -> bool:
         return False
     steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
     return True
+
+
+def lower_maps(fused: Fused, steps: Steps) -> None:
+    """Append the launch that computes several results over one domain, element by element."""
+    target, domain = steps.target, fused.domain
+    b = Builder(f"tb_{fused.outputs[-1].node.op}_{len(fused.outputs)}")
+    pull, slots = fused.puller(b)
+    lengths = domain_lengths(b, pull, fused)
+    names = [
+        b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
+        for k, o in enumerate(fused.outputs)
+    ]
+
+    def emit(index: Index) -> None:
+        # All values first: an output may take the place of an operand.
+        values = b.all([pull.at(o.node, index) for o in fused.outputs])
+        for name, o, e in zip(names, fused.outputs, values, strict=True):
+            b.store(name, place_of(b, name, o, index, lengths, fused), e)
+
+    named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
+    kinds = {o.node.spec.dtype for o in fused.outputs}
+    if target.solo_rows and target.wide_ops and kinds <= WIDE and domain and domain[-1] >= LONG:
+        before = len(b.block)
+        pieces = -(-domain[-1] // PIECE)
+        numbers = [*lengths[:-1], b.size("pieces", pieces)]
+        outer, loops = spread(b, numbers, [*domain[:-1], pieces])
+        start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
+        stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
+
+        def each(k: Expr) -> State:
+            with pull.scope():
+                emit((*outer[:-1], k))
+            return ()
+
+        lanes = max(target.lanes * 4 // max(d.itemsize for d in kinds), 1)
+        walk = Walk(ops=target.wide_ops, lanes=lanes, emit=each, combine=lambda b, before, new: ())
+        if walk.loop(b, start, stop, (), ()):
+            steps.add(b.finish(loops, solo=True), named, same_slots(fused), plain=True)
+            return
+        del b.block[before:]
+    index, loops = spread(b, lengths, domain)
+    emit(index)
+    steps.add(b.finish(loops), named, same_slots(fused), plain=True)
 
 
 def lower_stack(job: Job, steps: Steps) -> None:

@@ -1,220 +1,250 @@
-"""From a graph to launches: which nodes get a kernel of their own, and what each of those kernels reads.
+"""From a graph to launches: which nodes get a buffer, which of those one kernel makes, and in which order.
 
 A kernel pulls everything elementwise, moved or gathered that stands before it. A buffer is made for outputs,
-for reductions, scans, products and scatters, and where computing twice would cost more than storing once.
+for reductions, scans, products and scatters, and where computing twice would cost more than storing once;
+what is then read in one kernel only needs none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import prod
-from typing import Final
 
-from ..dtypes import DType
+from ..errors import UnsupportedOpError
 from ..graph.graph import Graph, Node
+from ..ops.op import table
+from ..settings import verifying
+from .builder import Late
+from .canonical import canonical
 from .collapse import collapse
 from .families import REDUCTIONS, SCANS, SORTS
+from .groups import FIRST, SHORT, Group, Groups
 from .job import Job, Step, Steps
-from .layout import Layout, packed, view
+from .layout import Layout, Shape, packed, view
 from .matmul import lower_matmul
-from .pointwise import lower_map, lower_stack
-from .pull import ELEMENTWISE
+from .outputs import same_slots
+from .plan import CALL, ROOTS, cost_of, is_call, is_stack, materialized
+from .pointwise import lower_map, lower_maps, lower_stack
+from .pull import PULLED
 from .reduce import lower_reduction
 from .rows import lower_rows
 from .scan import lower_scan
 from .scatter import lower_scatter
+from .schedule import arranged
+from .several import lower_several
 from .sort import lower_sort
+from .steps import Batch, Call, Program
 from .target import Target
+from .teams import lower_teams
+from .verify_program import verify_program
 
-ROOTS: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
-_COSTLY: Final = frozenset(
-    """power sqrt rsqrt exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
-    atanh atan2 erf floor_divide remainder""".split()
-)
-_CHEAP: Final = 6
-_LONG: Final = 50
-_CALL: Final = 100
-_ONCE: Final = frozenset({"concat", "pad", "slice_update", "reshape", "permute_dims", "slice", "flip"})
+__all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """Launches in order. Slots are buffers: the inputs first, then those in ``sizes`` (elements, dtype).
-
-    ``outputs`` says where each result lies; ``frees`` which slots are needed no more after each step.
-    """
-
-    steps: tuple[Step, ...]
-    sizes: Mapping[int, tuple[int, DType]]
-    outputs: tuple[Layout, ...]
-    frees: tuple[tuple[int, ...], ...]
-
-    def __str__(self) -> str:
-        return "\n\n".join(str(step.launch.kernel) for step in self.steps)
-
-
-def lower(graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool = False) -> Program:
+def lower(
+    graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool = False,
+    library: Collection[str] | None = None, replaces: Mapping[int, int] | None = None,
+) -> Program:  # fmt: skip
     """Return the program of ``graph``. An input that is None is a Python scalar, given at each call.
 
     ``sized`` says that float constants may come from lengths: they are parameters then, and the code serves
-    other lengths.
+    other lengths. ``library`` names the ops that the device runs by calls of its own; ops that nobody can
+    generate become calls as well. None: there are no calls, and every step is a launch. ``replaces`` says of
+    outputs which input they take the place of; ``Program.replaceable`` then has those that may be written
+    over it. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
     """
-    nodes = list(graph)
-    wanted = _materialized(graph, nodes)
-    where: dict[int, Layout] = {}
-    scalars: dict[int, int] = {}
-    for k, node in enumerate(graph.inputs):
-        found = inputs[k]
-        if found is None:
-            scalars[id(node)] = k
-        else:
-            where[id(node)] = found
-    steps = Steps(target=target, next_slot=len(inputs))
-    _lower_rows(graph, where, scalars, steps, sized)
-    needed = _needed(graph, where)
-    for node in nodes:
-        if id(node) in where or id(node) in scalars or id(node) not in needed:
-            continue
-        seen = where.get(id(node.inputs[0])) if node.inputs else None
-        if seen is not None and (moved := view(node, seen)) is not None:
-            where[id(node)] = moved
-        elif id(node) in wanted:
-            slot = steps.temporary(prod(node.spec.shape), node.spec.dtype)
-            where[id(node)] = packed(slot, node.spec.shape)
-            _lower_node(_carve(node, where, scalars, slot, sized), steps)
-    outputs = []
-    for node in graph.outputs:
-        if id(node) in scalars:
-            slot = steps.temporary(1, node.spec.dtype)
-            where[id(node)] = packed(slot, ())
-            lower_map(_carve(node, {}, scalars, slot), steps)
-        outputs.append(where[id(node)])
-    return Program(
-        steps=tuple(steps.steps), sizes=steps.sizes, outputs=tuple(outputs),
-        frees=_last_uses(steps, outputs, len(inputs)),
-    )  # fmt: skip
+    program = _Lowering(graph, inputs, target, sized, library).program(replaces or {})
+    return verify_program(program, len(inputs)) if verifying() else program
 
 
-def _needed(graph: Graph, where: Mapping[int, Layout]) -> set[int]:
-    """Return the ids of the nodes that what is not yet in a buffer is computed from."""
-    found: set[int] = set()
-    stack = list(graph.outputs)
-    while stack:
-        node = stack.pop()
-        if id(node) not in found and id(node) not in where:
-            found.add(id(node))
-            stack.extend(node.inputs)
-    return found
-
-
-def _lower_rows(
-    graph: Graph, where: dict[int, Layout], scalars: Mapping[int, int], steps: Steps, sized: bool
-) -> None:
-    """Lower outputs that normalize rows, each in one kernel."""
-    for node in graph.outputs:
-        if id(node) in where or id(node) in scalars or node.op not in ELEMENTWISE:
-            continue
-        slot = steps.temporary(prod(node.spec.shape), node.spec.dtype)
-        if lower_rows(_carve(node, where, scalars, slot, sized), steps, _COSTLY):
-            where[id(node)] = packed(slot, node.spec.shape)
-        else:
-            steps.forget(slot)
-
-
-def _lower_node(job: Job, steps: Steps) -> None:
-    op = job.root.op
-    if op == "matmul":
-        lower_matmul(job, steps)
-    elif op == "scatter":
-        lower_scatter(job, steps)
-    elif op in SORTS:
-        lower_sort(job, steps)
-    elif op in SCANS:
-        lower_scan(collapse(job), steps)
-    elif op in REDUCTIONS:
-        lower_reduction(collapse(job), steps, costly=_cost(job.graph) >= _CALL)
-    elif op == "concat" and _is_stack(job.root, _cost(job.graph)):
-        lower_stack(job, steps)
-    elif prod(job.root.spec.shape):
-        lower_map(collapse(job), steps)
-
-
-def _carve(
-    root: Node, where: Mapping[int, Layout], scalars: Mapping[int, int], out: int, sized: bool = False
-) -> Job:
-    """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""
-    leaves: dict[int, Layout] = {}
-    numbers: dict[int, int] = {}
-    done: dict[int, Node] = {}
-    stack: list[tuple[Node, bool]] = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
-        found = where.get(id(node)) if node is not root else None
-        if found is not None or id(node) in scalars:
-            made = Node(op="input", spec=node.spec)
-            if found is not None:
-                leaves[id(made)] = found
+class _Lowering:
+    def __init__(
+        self, graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool,
+        library: Collection[str] | None,
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        self.sized = sized
+        self.library = library
+        self.nodes = list(graph)
+        self.count = len(inputs)
+        self.where: dict[int, Layout] = {}
+        self.scalars: dict[int, int] = {}
+        for k, node in enumerate(graph.inputs):
+            found = inputs[k]
+            if found is None:
+                self.scalars[id(node)] = k
             else:
-                numbers[id(made)] = scalars[id(node)]
-        elif ready:
-            made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
+                self.where[id(node)] = found
+        self.steps = Steps(target=target, next_slot=len(inputs))
+        self.made = self._places()
+
+    def _places(self) -> set[int]:
+        """Say where every node lies that gets a buffer or is a view of one; return the former."""
+        wanted = materialized(self.graph, self.nodes, self.library)
+        made: set[int] = set()
+        whole = [n for n in self.nodes if n.op == "matmul" or is_call(n, self.library)]
+        wanted |= {id(x) for n in whole for x in n.inputs} | {id(n) for n in self.graph.outputs}
+        for node in self.nodes:
+            if id(node) in self.where or id(node) in self.scalars:
+                continue
+            seen = self.where.get(id(node.inputs[0])) if node.inputs else None
+            if (
+                seen is not None
+                and not is_call(node, self.library)
+                and (moved := view(node, seen)) is not None
+            ):
+                self.where[id(node)] = moved
+            elif id(node) in wanted:
+                made.add(id(node))
+                slot = self.steps.temporary(prod(node.spec.shape), node.spec.dtype)
+                self.where[id(node)] = packed(slot, node.spec.shape)
+        return made
+
+    def program(self, replaces: Mapping[int, int]) -> Program:
+        groups = list(Groups(self.nodes, self.made, self.steps.target, self.library).ordered())
+        read = self._read_elsewhere(groups)
+        for group in groups:
+            self._lower(group, read)
+        outputs = []
+        for node in self.graph.outputs:
+            if id(node) in self.scalars:
+                slot = self.steps.temporary(1, node.spec.dtype)
+                lower_map(self._carve(node, slot, {}), self.steps)
+                outputs.append(packed(slot, ()))
+            else:
+                outputs.append(self.where[id(node)])
+        return arranged(self.steps, outputs, self.count, self.graph, replaces, whole=self.library is not None)
+
+    def _read_elsewhere(self, groups: Sequence[Group]) -> set[int]:
+        """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
+        found: set[int] = set()
+        for node in self.graph.outputs:
+            while id(node) not in self.made and node.inputs and id(node) in self.where:
+                node = node.inputs[0]
+            found.add(id(node))
+        for group in groups:
+            for root in group.roots.values():
+                found |= {id(n) for n, _ in root.reads if id(n) not in group.roots}
+        return found
+
+    def _lower(self, group: Group, read: Collection[int]) -> None:
+        ((_, first),) = list(group.roots.items())[:1]
+        node = first.node
+        if is_call(node, self.library):
+            self._call(node)
+            return
+        if node.op == "result":
+            return
+        if not (node.op in PULLED or node.op in ROOTS):
+            raise UnsupportedOpError(f"{node.op}: no schedule is written for it, and it is no call here.")
+        stored = {k: self.where[k].slot for k in group.roots if k in read}
+        for k in group.roots:
+            if k not in stored:
+                self.steps.sizes.pop(self.where[k].slot)
+        across = (
+            bool(group.reduced) and len(group.domain) - 1 not in group.reduced and self.library is not None
+            and self.steps.target.solo_rows and not self.steps.target.wide_ops and group.domain[-1] >= SHORT
+        )  # fmt: skip
+        if len(group.roots) == 1 and not across and not self._by_teams(group):
+            self._lower_one(self._carve(node, stored[id(node)], self.where), group)
+            return
+        fused = canonical(group, self.where, self.scalars, stored, self.sized)
+        if not group.reduced:
+            lower_maps(fused, self.steps)
+        elif group.deep or self._by_rows(fused.domain, fused.reduced):
+            long = prod(fused.domain[k] for k in fused.reduced) >= SHORT
+            (lower_teams if long and not self.steps.target.solo_rows else lower_rows)(fused, self.steps)
         else:
-            stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs))
-            continue
-        done[id(node)] = made
-    return Job(root=done[id(root)], leaves=leaves, scalars=numbers, out=out, sized=sized)
+            lower_several(fused, self.steps)
 
+    def _by_teams(self, group: Group) -> bool:
+        """Return whether a reduction alone is one of long enough rows for several light items each."""
+        if self.library is None or self.steps.target.solo_rows or not group.reduced:
+            return False
+        return prod(group.domain[k] for k in group.reduced) >= SHORT and self._by_rows(
+            group.domain, group.reduced
+        )
 
-def _is_stack(node: Node, cost: int) -> bool:
-    """Return whether a concat is of computed operands, all of one shape."""
-    return node.op == "concat" and cost > _CHEAP and len({x.spec.shape for x in node.inputs}) == 1
+    def _by_rows(self, domain: Shape, over: tuple[int, ...]) -> bool:
+        """Return whether reductions are over the last axes, and there are rows enough for all cores."""
+        first = len(domain) - len(over)
+        return (
+            over == tuple(range(first, len(domain)))
+            and prod(domain[:first]) >= self.steps.target.groups // FIRST
+        )
 
+    def _lower_one(self, job: Job, group: Group) -> None:
+        steps, op = self.steps, job.root.op
+        if op == "matmul":
+            lower_matmul(job, steps)
+        elif op == "scatter":
+            lower_scatter(job, steps)
+        elif op in SORTS:
+            lower_sort(job, steps)
+        elif op in SCANS:
+            lower_scan(collapse(job), steps)
+        elif op in REDUCTIONS:
+            costly = self.library is None and cost_of(job.graph) >= CALL
+            lower_reduction(collapse(job), steps, costly=costly)
+        elif op == "concat" and is_stack(job.root, cost_of(job.graph)):
+            lower_stack(job, steps)
+        elif prod(job.root.spec.shape):
+            before = len(steps.steps)
+            lower_map(collapse(job), steps)
+            if self.library is not None and len(steps.steps) == before + 1:
+                stored = {k: self.where[k].slot for k in group.roots}
+                same = same_slots(canonical(group, self.where, self.scalars, stored))
+                made = steps.steps[-1]
+                assert isinstance(made, Step)
+                steps.steps[-1] = replace(made, same=same, plain=True)
 
-def _cost(graph: Graph) -> int:
-    return sum(_CALL if node.op in _COSTLY else node.op in ELEMENTWISE for node in graph)
-
-
-def _materialized(graph: Graph, nodes: Sequence[Node]) -> set[int]:
-    """Return the ids of the nodes that get a buffer."""
-    cost: dict[int, int] = {}
-    for node in nodes:
-        own = _CALL if node.op in _COSTLY else 1 if node.op in ELEMENTWISE or node.op == "gather" else 0
-        before = 0 if node.op in ROOTS else sum(cost[id(x)] for x in node.inputs)
-        cost[id(node)] = min(own + before, 1 << 20)
-    wanted = {id(node) for node in graph.outputs}
-    readers: dict[int, set[int]] = {id(node): set() for node in nodes}
-    for node in reversed(nodes):
-        readers_of = readers[id(node)]
-        shared = len(readers_of) > 1 and cost[id(node)] > _CHEAP
-        if node.op in ROOTS or shared or _is_stack(node, cost[id(node)]):
-            wanted.add(id(node))
-        mine = {id(node)} if id(node) in wanted else readers_of
+    def _call(self, node: Node) -> None:
+        """Append the call that runs an op of the device's."""
+        given: list[Layout | Late] = []
         for x in node.inputs:
-            readers[id(x)] |= mine
-            grows = node.op not in _ONCE and prod(node.spec.shape) >= 2 * prod(x.spec.shape)
-            rows = node.op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
-            again = node.op in SORTS and cost[id(x)] > 0  # an element is read in each pass
-            dear = (cost[id(x)] >= _CALL and rows) or (cost[id(x)] >= _LONG and grows)
-            if node.op == "matmul" or again or dear:
-                wanted.add(id(x))
-    return {
-        id(node) for node in nodes
-        if id(node) in wanted and (node.op != "constant" or any(node is o for o in graph.outputs))
-    }  # fmt: skip
+            if id(x) in self.scalars:
+                given.append(Late("scalar", self.scalars[id(x)]))
+            else:
+                given.append(self.where[id(x)])
+        specs = table[node.op].specs(tuple(x.spec for x in node.inputs), node.attrs)
+        slots = [self.where[id(node)].slot]
+        if table[node.op].results:
+            parts = {n.attrs["index"]: n for n in self.nodes if n.op == "result" and n.inputs[0] is node}
+            slots = [
+                self.where[id(parts[k])].slot if k in parts and id(parts[k]) in self.where
+                else self.steps.temporary(prod(s.shape), s.dtype)
+                for k, s in enumerate(specs)
+            ]  # fmt: skip
+            self.steps.sizes.pop(self.where[id(node)].slot, None)
+        call = Call(
+            op=node.op, attrs=node.attrs, inputs=tuple(given), specs=tuple(x.spec for x in node.inputs),
+            outputs=tuple(slots), out_specs=specs,
+        )  # fmt: skip
+        self.steps.steps.append(call)
 
-
-def _last_uses(steps: Steps, outputs: Sequence[Layout], inputs: int) -> tuple[tuple[int, ...], ...]:
-    last: dict[int, int] = {}
-    for k, step in enumerate(steps.steps):
-        for slot in step.slots:
-            last[slot] = k
-    for layout in outputs:
-        last.pop(layout.slot, None)
-    return tuple(
-        tuple(slot for slot, at in last.items() if at == k and slot >= inputs)
-        for k in range(len(steps.steps))
-    )
+    def _carve(self, root: Node, out: int, where: Mapping[int, Layout]) -> Job:
+        """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""
+        leaves: dict[int, Layout] = {}
+        numbers: dict[int, int] = {}
+        done: dict[int, Node] = {}
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in done:
+                continue
+            found = where.get(id(node)) if node is not root else None
+            if found is not None or id(node) in self.scalars:
+                made = Node(op="input", spec=node.spec)
+                if found is not None:
+                    leaves[id(made)] = found
+                else:
+                    numbers[id(made)] = self.scalars[id(node)]
+            elif ready:
+                made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
+            else:
+                stack.append((node, True))
+                stack.extend((x, False) for x in reversed(node.inputs))
+                continue
+            done[id(node)] = made
+        return Job(root=done[id(root)], leaves=leaves, scalars=numbers, out=out, sized=self.sized)

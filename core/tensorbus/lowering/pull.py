@@ -67,6 +67,8 @@ class Pull:
         for node in graph:
             for operand in node.inputs:
                 self._uses[id(operand)] = self._uses.get(id(operand), 0) + 1
+        for node in graph.outputs:
+            self._uses[id(node)] = self._uses.get(id(node), 0) + 1
 
     def length(self, node: Node, axis: int) -> Expr:
         """Return the length of an axis of a node."""
@@ -123,6 +125,18 @@ class Pull:
     def read(self, node: Node, leaf: Leaf) -> None:
         """Read ``node`` from a buffer from here on."""
         self._leaves[id(node)] = leaf
+
+    def at(self, node: Node, index: Index) -> Expr:
+        """Return the value at an element of a domain of which ``node`` may have fewer: axes of 1, or none."""
+        lead = len(index) - len(node.spec.shape)
+        at = tuple(ix.ZERO if n == 1 else i for n, i in zip(node.spec.shape, index[lead:], strict=True))
+        return self.value(node, at)
+
+    def knows(self, node: Node, index: Index) -> bool:
+        """Return whether the value of ``node`` at an element of a domain has been computed."""
+        lead = len(index) - len(node.spec.shape)
+        at = tuple(ix.ZERO if n == 1 else i for n, i in zip(node.spec.shape, index[lead:], strict=True))
+        return any((id(node), at) in known for known in self._memo)
 
     def is_leaf(self, node: Node) -> bool:
         """Return whether ``node`` is read from a buffer."""
@@ -191,7 +205,9 @@ class Pull:
     def _apply(self, node: Node, args: Sequence[Expr]) -> Expr:
         dtype = node.spec.dtype
         if node.op == "where":
-            return Select(args[0], args[1], args[2], dtype)
+            # Both are computed: what stands in a branch, loads and calls alike, is seldom put in vectors.
+            then, other = (e if isinstance(e, Var | Const) else self.builder.let(e) for e in args[1:])
+            return Select(args[0], then, other, dtype)
         if node.op == "cast":
             return Cast(args[0], dtype) if args[0].dtype is not dtype else args[0]
         return Apply(node.op, tuple(args), dtype)
@@ -323,21 +339,36 @@ class Pull:
     def rows(self, x: Node, indices: Sequence[Node], index: Index) -> tuple[list[Expr], Expr]:
         """Return the row that index operands name at ``index``, and whether it exists; report where not."""
         b = self.builder
-        b.buffer(ERRORS, INDEX, writes=True)
-        code = self.code()
         rows: list[Expr] = []
         conditions: list[Expr] = []
         for k, operand in enumerate(indices):
+            along = counts(operand)
+            if along is not None and operand.spec.shape[along] <= x.spec.shape[k]:
+                rows.append(index[along])
+                continue
             row = b.let(Cast(self.value(operand, index), INDEX), "row")
             limit = self.length(x, k)
-            b.emit(Report(ERRORS, code, row, limit))
+            b.buffer(ERRORS, INDEX, writes=True)
+            b.emit(Report(ERRORS, self.code("gather"), row, limit))
             rows.append(row)
             conditions += [Apply("less_equal", (ix.ZERO, row), bool_), ix.less(row, limit)]
-        return rows, b.let(ix.both(conditions), "ok")
+        return rows, b.let(ix.both(conditions), "ok") if conditions else Const(True, bool_)
 
-    def code(self) -> Expr:
-        """Return the number under which the device's errors name this op."""
-        return self.builder.param("code", INDEX, Late("code", 0))
+    def _pick(self, node: Node, index: Index) -> Expr:
+        """Return the element of a row that an index chooses: what some gathers are inside a kernel."""
+        x, chosen = node.inputs
+        axis: int = node.attrs["axis"]
+        b, limit = self.builder, self.length(x, axis)
+        row = b.let(Cast(self._operand(chosen, node, index), INDEX), "row")
+        b.buffer(ERRORS, INDEX, writes=True)
+        b.emit(Report(ERRORS, self.code("gather"), row, limit))
+        ok = b.let(ix.both([Apply("less_equal", (ix.ZERO, row), bool_), ix.less(row, limit)]), "ok")
+        at = (*index[:axis], row, *index[axis + 1 :])
+        return self.guarded(node, literal(0, node.spec.dtype), ok, lambda: self._operand(x, node, at))
+
+    def code(self, op: str) -> Expr:
+        """Return the number under which the device's errors name ``op``."""
+        return self.builder.param(f"code_{op}", INDEX, Late("code", 0, op=op))
 
     def _iota(self, node: Node, index: Index) -> Expr:
         a, dtype, (i,) = node.attrs, node.spec.dtype, index
@@ -359,6 +390,28 @@ class Pull:
         )
 
 
+def counts(node: Node) -> int | None:
+    """Return the axis along which an index operand counts from 0, element by element; None for any other."""
+    match node.op:
+        case "iota":
+            plain = node.spec.dtype.is_integer and (node.attrs["start"], node.attrs["step"]) == (0, 1)
+            return 0 if plain else None
+        case "cast" if node.spec.dtype.is_integer and 8 * node.spec.dtype.itemsize >= 32:
+            return counts(node.inputs[0])
+        case "broadcast_to" | "reshape":
+            (x,) = node.inputs
+            along = counts(x)
+            if along is None or x.spec.shape[along] == 1:
+                return None
+            if node.op == "broadcast_to":
+                found = along + len(node.spec.shape) - len(x.spec.shape)
+                return found if node.spec.shape[found] == x.spec.shape[along] else None
+            long = [k for k, n in enumerate(node.spec.shape) if n != 1]
+            return long[0] if len(long) == 1 and sum(n != 1 for n in x.spec.shape) == 1 else None
+        case _:
+            return None
+
+
 def _depth(e: Expr) -> int:
     match e:
         case Apply():
@@ -377,7 +430,7 @@ _RULES: Final[dict[str, Callable[[Pull, Node, Index], Expr]]] = {
     "broadcast_to": Pull._broadcast, "permute_dims": Pull._permute, "reshape": Pull._reshape,
     "slice": Pull._slice, "flip": Pull._flip, "windows": Pull._windows, "pad": Pull._pad,
     "concat": Pull._concat, "slice_update": Pull._update, "gather": Pull._gather, "iota": Pull._iota,
-    "full": Pull._full,
+    "full": Pull._full, "pick": Pull._pick,
 }  # fmt: skip
 PULLED: Final = ELEMENTWISE | frozenset(_RULES) | {"constant"}
 """The ops that need no kernel of their own."""

@@ -17,7 +17,7 @@ from .index import ONE, ZERO
 from .ir import Assign, Cast, Expr, Load, Select, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
-from .reducer import Reducer, State
+from .reducer import Reducer, Several, State
 from .walks import Element, walk_lanes, walk_vectors
 
 SHORT = 32
@@ -52,7 +52,7 @@ Finish = Callable[[tuple[Expr, ...], State], None]
 
 
 def fold(
-    b: Builder, reducer: Reducer, axes: Sequence[Axis], element: Element, finish: Finish,
+    b: Builder, reducer: Reducer | Several, axes: Sequence[Axis], element: Element, finish: Finish,
     chunks: Chunks | None = None, lanes: int = 1, wide_ops: frozenset[str] = frozenset(),
     ordered: bool = True,
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
@@ -91,12 +91,14 @@ def fold(
         return loops
     ordered = ordered and reducer.finds and not (chunks is not None and chunks.woven)
     narrow = int32 if over and axes[over[0]].value < 1 << 31 else int64
-    first = (reducer.least(), Cast(bound[over[0]][0], narrow)) if ordered else reducer.start()
+    first: State = reducer.start()
+    if ordered and isinstance(reducer, Reducer):
+        first = reducer.least(), Cast(bound[over[0]][0], narrow)
     state = tuple(b.let(e, "acc", mutable=True) for e in first)
 
     def follow() -> State:
         """Return the state with one more element; earlier ones win among equals without being compared."""
-        if not ordered:
+        if not ordered or not isinstance(reducer, Reducer):
             return reducer.combine(b, state, element(tuple(index)))
         new = b.let(element(tuple(index))[0], "new")
         wins = b.let(reducer.beats(new, state[0]), "wins")
@@ -193,9 +195,9 @@ def lower_across(job: Job, steps: Steps, reducer: Reducer) -> bool:
     found = lower_panels(job, steps, reducer, layout)
     if found is None:
         return False
-    slot, count, done = found
+    parts, count, done = found
     if not done:
-        _second_stage(job, steps, reducer, count, kept, {"part0": slot}, layout)
+        _second_stage(job, steps, reducer, count, kept, parts, layout)
     return True
 
 

@@ -59,11 +59,13 @@ class Reducer:
 
     def beats(self, new: Expr, best: Expr) -> Expr:
         """Return whether the element ``new`` of an argmax or argmin takes the place of an earlier one."""
+        down, lanes = self.op == "argmax", new.lanes
         if self.dtypes[0].is_floating:  # NaN beats all but NaN
-            worse = Apply("less_equal" if self.op == "argmax" else "greater_equal", (new, best), bool_)
-            plain: Expr = Apply("equal", (best, best), bool_)
-            return ix.both([Apply("logical_not", (worse,), bool_), plain])
-        return Apply("greater" if self.op == "argmax" else "less", (new, best), bool_)
+            worse = Apply("less_equal" if down else "greater_equal", (new, best), bool_, lanes)
+            plain = Apply("equal", (best, best), bool_, lanes)
+            better = Apply("logical_not", (worse,), bool_, lanes)
+            return Apply("logical_and", (better, plain), bool_, lanes)
+        return Apply("greater" if down else "less", (new, best), bool_, lanes)
 
     @property
     def finds(self) -> bool:
@@ -97,6 +99,35 @@ class Reducer:
         wins = Apply("logical_or", (none, Apply("logical_or", (beats, earlier), bool_)), bool_)
         take = b.let(ix.both([valid, wins]), "take")
         return (Select(take, new, best, d), Select(take, x[1], a[1], int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """Reductions that are walked together: the state is that of each, one after the other."""
+
+    parts: tuple[Reducer, ...]
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        """The dtypes of the state's parts."""
+        return tuple(d for part in self.parts for d in part.dtypes)
+
+    @property
+    def finds(self) -> bool:
+        """False: places are searched for alone."""
+        return False
+
+    def start(self) -> State:
+        """Return the state before any element."""
+        return tuple(e for part in self.parts for e in part.start())
+
+    def combine(self, b: Builder, a: State, x: State) -> State:
+        """Return the state of both, those of ``a`` coming first."""
+        result: State = ()
+        for part in self.parts:
+            n, at = len(part.dtypes), len(result)
+            result += part.combine(b, a[at : at + n], x[at : at + n])
+        return result
 
 
 def _logaddexp(b: Builder, x: Expr, y: Expr) -> Expr:

@@ -40,6 +40,15 @@ def render(kernel: Kernel, dialect: Dialect) -> str:
     return _Renderer(kernel, dialect).source()
 
 
+def kernel_parts(kernel: Kernel, dialect: Dialect) -> tuple[dict[str, str], str]:
+    """Return the functions that ``kernel`` needs, by name, and its source: ``render`` without prologue."""
+    return _Renderer(kernel, dialect).parts()
+
+
+def _has_loops(body: Sequence[Stmt]) -> bool:
+    return any(isinstance(s, For) or (isinstance(s, If) and _has_loops(s.body)) for s in body)
+
+
 class _Renderer:
     def __init__(self, kernel: Kernel, dialect: Dialect) -> None:
         self.kernel = kernel
@@ -49,18 +58,24 @@ class _Renderer:
         self.lines: list[str] = []
         self.depth = 1
         self.memory: dict[str, tuple[DType, bool]] = {b.name: (b.dtype, True) for b in kernel.buffers}
+        self.aliased = any(b.aliased for b in kernel.buffers)
 
     def source(self) -> str:
+        helpers, own = self.parts()
+        return "\n".join([self.dialect.prologue, *helpers.values(), own])
+
+    def parts(self) -> tuple[dict[str, str], str]:
         d = self.dialect
         arguments = []
         for b in self.kernel.buffers:
             constant = "" if b.writes else d.constant
-            arguments.append(d.buffer.format(const=constant, T=self.rule(b.dtype).storage, name=b.name))
-        arguments += [f"const {self.rule(p.dtype).storage} {p.name}" for p in self.kernel.params]
+            form = (d.aliased_buffer if b.aliased else "") or d.buffer
+            arguments.append(form.format(const=constant, T=self.rule(b.dtype).storage, name=b.name))
+        arguments += [d.param.format(T=self.rule(p.dtype).storage, name=p.name) for p in self.kernel.params]
         self.block(self.kernel.body)
         form = d.solo if self.kernel.solo else d.kernel
         head = form.format(name=self.kernel.name, arguments=", ".join(arguments))
-        return "\n".join([d.prologue, *self.helpers.values(), f"{head} {{", *self.lines, "}", ""])
+        return self.helpers, "\n".join([f"{head} {{", *self.lines, "}", ""])
 
     def rule(self, dtype: DType) -> TypeRule:
         if dtype is INDEX:
@@ -120,6 +135,9 @@ class _Renderer:
             self.lines += [
                 "  " * self.depth + text.format(v=s.var.name, n=stop) for text in self.dialect.share
             ]
+        elif s.kind == "parallel" and self.dialect.strides:
+            start, step = self.dialect.parallel[s.axis], f"{s.var.name} += {self.dialect.strides[s.axis]}"
+            self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
         elif s.kind == "parallel" and self.dialect.parallel:
             self.line(f"const {index} {s.var.name} = {self.dialect.parallel[s.axis]};")
             self.line(f"if ({s.var.name} < {stop}) {{")
@@ -128,6 +146,8 @@ class _Renderer:
                 start, stop = self.dialect.bounds[s.axis]
             if s.kind == "unroll" and self.dialect.unroll:
                 self.lines.append(self.dialect.unroll)
+            if self.aliased and self.dialect.independent and not _has_loops(s.body):
+                self.line(self.dialect.independent)
             step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
             self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
         self.nested(s.body)
@@ -155,7 +175,7 @@ class _Renderer:
         names = {
             "T": rule.register, "U": rule.unsigned, "M": self.wide(dtype), "S": dtype.name,
             "W": 8 * dtype.itemsize, "f": part.math, "P": part.register,
-            "inline": "static inline ", "lanes": lanes,
+            "inline": self.dialect.inline, "lanes": lanes,
             "V": self.dialect.vector_type.format(T=rule.register, lanes=lanes),
         }  # fmt: skip
         if dtype.is_complex:

@@ -1,234 +1,239 @@
-"""The schedule of what normalizes rows: softmax, layer norm and their kin in one kernel.
+"""The schedule of what goes over rows more than once: softmax, layer norm, their derivatives and kin.
 
-An item takes a row and goes over it once for each reduction and once for the result, while the row is in its
-cache. It pays where these walks are in vectors; other devices and rows keep a kernel for each reduction.
+An item takes a row and goes over it once for each reduction that needs an earlier one, and once for what
+needs them all, while the row is in its cache. Reductions that do not wait for each other share a walk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..graph.graph import Graph, Node
-from ..ops.op import Spec
-from ..strided import row_major
-from . import index as ix
+from ..dtypes import DType
+from ..graph.graph import Node
 from .builder import Builder, Launch
-from .collapse import join
+from .canonical import Fused, Output
 from .families import REDUCTIONS
+from .groups import SHORT
 from .index import ZERO
-from .ir import Expr
-from .job import Job, Steps, spread
-from .layout import Layout, Shape
-from .pull import ELEMENTWISE, Index, Leaf, Pull
-from .reduce import SHORT
-from .reducer import Reducer, State
-from .walks import walk_vectors
+from .ir import Cast, Expr
+from .job import Loops, Steps, spread
+from .layout import Layout
+from .outputs import domain_lengths, place_of, same_slots
+from .plan import COSTLY
+from .pull import Index, Leaf
+from .reducer import Reducer, Several, State
+from .walks import Element, walk_lanes, walk_plain, walk_vectors
 from .widen import Walk
-
-FIRST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """A job whose nodes are of shape ``domain``, of a row each, or broadcast to them."""
+class Part:
+    """One walk: the reductions that it makes, what it stores, what it keeps for later walks and where."""
 
-    job: Job
-    domain: Shape
-    first: int
-    """The first of the axes that make a row; the others number the rows."""
-
-
-def lower_rows(job: Job, steps: Steps, costly: frozenset[str]) -> bool:
-    """Append the one launch of a job that normalizes rows; False, and nothing, where it is no such job."""
-    target = steps.target
-    if not target.solo_rows or not target.wide_ops or job.root.op not in ELEMENTWISE:
-        return False
-    found = _find(job)
-    if found is None:
-        return False
-    made = _collapsed(found)
-    rows, length = prod(made.domain[: made.first]), prod(made.domain[made.first :])
-    if (
-        made.first == len(made.domain)
-        or made.domain[-1] < SHORT
-        or (rows < target.groups // FIRST and length >= 1 << 15)
-    ):
-        return False
-    launch = _emit(made, steps, costly)
-    if launch is None:
-        return False
-    steps.add(*launch)
-    return True
+    reductions: tuple[Node, ...]
+    stores: tuple[Output, ...]
+    keeps: tuple[tuple[Node, Output], ...]
 
 
-def _find(job: Job) -> _Rows | None:
-    """Return the job as one over rows: reductions over the same last axes, everything else elementwise."""
-    domain = job.root.spec.shape
-    rank = len(domain)
-    axes: tuple[int, ...] | None = None
-    for node in job.graph:
-        shape = node.spec.shape
-        if id(node) in job.leaves or id(node) in job.scalars or node.op == "constant":
-            continue
-        if node.op in REDUCTIONS:
-            operand = node.inputs[0].spec.shape
-            given: tuple[int, ...] = node.attrs["axis"]
-            plain = operand == domain and node.attrs["keepdims"] and not node.op.startswith("arg")
-            if not plain or given != tuple(range(rank - len(given), rank)) or axes not in (None, given):
-                return None
-            axes = given
-        elif node.op not in ELEMENTWISE and node.op != "broadcast_to":
-            return None
-        if len(shape) > rank:
-            return None
-    if not axes or 0 in domain:
-        return None
-    return _Rows(job=job, domain=domain, first=axes[0])
+def lower_rows(fused: Fused, steps: Steps) -> None:
+    """Append the one launch of a group whose reductions are over its last axes."""
+    Rows(fused, steps).lower()
 
 
-def _padded(shape: Shape, rank: int) -> Shape:
-    return (1,) * (rank - len(shape)) + shape
+class Rows:
+    """The kernel of a group, as it is written: an item takes a whole row."""
 
+    def __init__(self, fused: Fused, steps: Steps) -> None:
+        self.fused = fused
+        self.steps = steps
+        self.b = Builder(f"tb_rows_{fused.outputs[-1].node.op}")
+        self.pull, self.slots = fused.puller(self.b)
+        self.nodes = list(fused.graph)
+        self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
+        self.waves = self._waves()
+        self.shared: list[tuple[str, DType]] = []
 
-def _collapsed(rows: _Rows) -> _Rows:
-    """Return the job with neighbouring axes joined where every leaf walks them as one."""
-    job, domain, rank = rows.job, rows.domain, len(rows.domain)
-    strides = [row_major(domain)]
-    for layout in job.leaves.values():
-        given = zip(layout.shape, layout.strides, strict=True)
-        lead = (0,) * (rank - len(layout.shape))
-        strides.append(lead + tuple(0 if n == 1 else s for n, s in given))
-    kinds = [int(k >= rows.first) for k in range(rank)]
-    groups = join(domain, kinds, strides, range(rank)).groups
-    done: dict[int, Node] = {}
-    leaves: dict[int, Layout] = {}
-    scalars: dict[int, int] = {}
-    over = tuple(k for k, g in enumerate(groups) if g[0] >= rows.first)
+    def lower(self) -> None:
+        """Append the launch."""
+        b, fused = self.b, self.fused
+        self.lengths = domain_lengths(b, self.pull, fused)
+        outer, loops = self.outer(min(fused.reduced))
+        over = list(fused.reduced)
+        row: Index = (*outer, *(ZERO for _ in over))
+        for o in fused.outputs:
+            b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
+        parts = self._parts()
+        for wave, part in enumerate(parts):
+            self._define(row, wave)
+            if part.reductions:
+                self._reduce(part, row, over)
+            elif part.stores:
+                self.store(part, row, over)
+        self._define(row, len(self.nodes))
+        self.end(row)
+        # Elements that are stored before the last walk may be read again in a later one.
+        early = [part for part in parts if part.reductions or part.stores][:-1]
+        last = not any(part.stores or part.keeps for part in early) and not any(part.keeps for part in parts)
+        slots = {**self.slots, **{n: s for s, n in self.names.items()}}
+        self.steps.add(self.finished(loops), slots, same_slots(fused) if last else frozenset())
 
-    def joined(shape: Shape) -> Shape:
-        wide = _padded(shape, rank)
-        return tuple(prod(wide[k] for k in g) for g in groups)
+    def outer(self, first: int) -> tuple[Index, Loops]:
+        """Return the indices that number the rows, and the loops over them."""
+        return spread(self.b, self.lengths[:first], self.fused.domain[:first])
 
-    for old in job.graph:
-        spec = Spec(joined(old.spec.shape), old.spec.dtype)
-        if id(old) in job.scalars or old.op == "constant":
-            made = replace(old)
-            scalars.update({id(made): job.scalars[id(old)]} if id(old) in job.scalars else {})
-        elif id(old) in job.leaves:
-            given_layout = job.leaves[id(old)]
-            made = Node(op="input", spec=spec)
-            steps = (0,) * (rank - len(given_layout.shape)) + given_layout.strides
-            leaves[id(made)] = replace(
-                given_layout, shape=spec.shape, strides=tuple(steps[g[-1]] for g in groups)
+    def finished(self, loops: Loops) -> Launch:
+        """Return the launch: an item to a row."""
+        return self.b.finish(loops, solo=self.steps.target.solo_rows)
+
+    def end(self, row: Index) -> None:
+        """Store what a row has one of."""
+        for o in self.fused.outputs:
+            if not self.fused.full(o.node):
+                self.b.store(self.names[o.slot], self._place(o, row), self.pull.value(o.node, row))
+
+    def _waves(self) -> dict[int, int]:
+        """Return for each node how many walks must be over before it can be computed."""
+        waves: dict[int, int] = {}
+        for node in self.nodes:
+            before = max((waves[id(x)] for x in node.inputs), default=0)
+            waves[id(node)] = before + 1 if node.op in REDUCTIONS else before
+        return waves
+
+    def _parts(self) -> list[Part]:
+        """Return the walks in order."""
+        fused, waves = self.fused, self.waves
+        count = max(waves.values()) + 1
+        reductions: list[list[Node]] = [[] for _ in range(count)]
+        stores: list[list[Output]] = [[] for _ in range(count)]
+        keeps: list[list[tuple[Node, Output]]] = [[] for _ in range(count)]
+        for node in self.nodes:
+            if node.op in REDUCTIONS:
+                reductions[waves[id(node)] - 1].append(node)
+        for o in fused.outputs:
+            if fused.full(o.node):
+                stores[waves[id(o.node)]].append(o)
+        uses = [
+            {id(n) for n in self._behind([r.inputs[0] for r in reductions[w]] + [o.node for o in stores[w]])}
+            for w in range(count)
+        ]
+        free = [o for o in fused.outputs if fused.full(o.node)]
+        if any(n.op == "pick" for n in self.nodes):  # which reads an element that another walk may have kept
+            free = []
+        for node in reversed(self.nodes):
+            used = [w for w in range(count) if id(node) in uses[w]]
+            if len(used) < 2 or node.op not in COSTLY or not all(n != 1 for n in node.spec.shape):
+                continue
+            own = next((o for o in free if o.node is node), None)
+            taken = own or next(
+                (o for o in free if o.node.spec == node.spec and waves[id(o.node)] >= used[-1]
+                 and o.node is not node), None,
+            )  # fmt: skip
+            if taken is not None:
+                free.remove(taken)
+                if own is None:
+                    keeps[used[0]].append((node, taken))
+                else:
+                    keeps[waves[id(node)]].append((node, own))
+                    stores[waves[id(node)]].remove(own)
+        return [
+            Part(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
+            for w in range(count)
+        ]
+
+    def _behind(self, roots: Sequence[Node]) -> list[Node]:
+        """Return what is computed for ``roots`` in their walk: reductions and what rows have end it."""
+        found: list[Node] = []
+        seen: set[int] = set()
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if id(node) in seen or not self.fused.full(node):
+                continue
+            seen.add(id(node))
+            found.append(node)
+            if node.op not in REDUCTIONS:
+                stack.extend(node.inputs)
+        return found
+
+    def _define(self, row: Index, wave: int) -> None:
+        """Compute what each row has once, as far as ``wave`` walks allow."""
+        for node in self.nodes:
+            plain = node.op not in REDUCTIONS and node.op not in ("input", "constant", "full")
+            known = self.waves[id(node)] <= wave and len(node.spec.shape) == len(row)
+            if plain and known and not self.fused.full(node) and not self.pull.knows(node, row):
+                at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True))
+                value = self.pull.value(node, at)
+                self.pull.define(node, at, self.b.let(value, "row"))
+
+    def _place(self, o: Output, index: Index) -> Expr:
+        return place_of(self.b, self.names[o.slot], o, index, self.lengths, self.fused)
+
+    def emit(self, part: Part, index: Index) -> None:
+        """Emit the stores of an element: all values first, so that operands may be overwritten."""
+        found = [(o, self.pull.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)]
+        for (o, _), e in zip(found, self.b.all([e for _, e in found]), strict=True):
+            self.b.store(self.names[o.slot], self._place(o, index), e)
+
+    def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
+        b = self.b
+        parts = tuple(Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions)
+        reducer = parts[0] if len(parts) == 1 else Several(parts=parts)
+
+        def element(index: Index) -> State:
+            with self.pull.scope():
+                state: State = ()
+                for r, node in zip(parts, part.reductions, strict=True):
+                    state += r.element(self.pull.at(node.inputs[0], index), ZERO)
+                if part.stores or part.keeps:
+                    state = b.all(state)
+                    self.emit(part, index)
+                return state
+
+        state = self.walk(reducer, row, over, element)
+        for node, e in zip(part.reductions, state, strict=True):
+            made = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
+            self.pull.define(
+                node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made
             )
-        else:
-            attrs = dict(old.attrs)
-            if old.op in REDUCTIONS:
-                attrs["axis"] = over
-            if old.op == "broadcast_to":
-                attrs["shape"] = spec.shape
-            made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), attrs=attrs, spec=spec)
-        done[id(old)] = made
-    new = replace(job, root=done[id(job.root)], leaves=leaves, scalars=scalars)
-    first = len(groups) - len(over)
-    return _Rows(job=new, domain=joined(domain), first=first)
+        for node, o in part.keeps:
+            layout = Layout(o.slot, self.fused.domain, o.strides)
+            name = self.names[o.slot]
+            self.pull.read(node, Leaf(buffer=name, strides=f"{name}_", offset=name, layout=layout))
 
+    def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
+        """Emit a walk over the row; return what its elements come to."""
+        b, target = self.b, self.steps.target
+        bound: dict[int, tuple[Expr, Expr]] = {k: (ZERO, self.lengths[k]) for k in over}
+        index = list(row)
+        if self.fused.domain[-1] < SHORT or not target.solo_rows:
+            return walk_plain(b, reducer, index, over, bound, element)
+        wide = walk_vectors(b, reducer, index, over, bound, element, target.lanes, target.wide_ops)
+        return wide or walk_lanes(b, reducer, index, over, bound, element, target.lanes)
 
-def _emit(rows: _Rows, steps: Steps, costly: frozenset[str]) -> tuple[Launch, dict[str, int]] | None:
-    job, first, domain = rows.job, rows.first, rows.domain
-    b = Builder(f"tb_rows_{job.root.op}")
-    pull, slots = job.puller(b)
-    root = job.root
-    lengths = pull.lengths(root)
-    outer, loops = spread(b, lengths[:first], domain[:first])
-    over = list(range(first, len(domain)))
-    whole: list[Expr] = [ZERO] * len(domain)
-    whole[:first] = outer
-    bound: dict[int, tuple[Expr, Expr]] = {k: (ZERO, lengths[k]) for k in over}
-    row_index: Index = tuple(whole)
-    out = b.buffer("out", root.spec.dtype, writes=True)
-    ops, lanes = steps.target.wide_ops, steps.target.lanes
-    kept = _worth_keeping(job.graph, root, domain, costly)
-    one = tuple(1 if k >= first else n for k, n in enumerate(domain))
-    for node in job.graph:
-        if node.op in REDUCTIONS:
-            (operand,) = node.inputs
-            fresh = [part for part in kept if part in _behind(operand) and not pull.is_leaf(part)]
-            reducer = Reducer.of(node.op, operand.spec.dtype)
-            element = partial(_element, b, pull, reducer, operand, fresh, lambda i: ix.flatten(i, lengths))
-            state = walk_vectors(b, reducer, list(whole), over, bound, element, lanes, ops)
-            if state is None:
-                return None
-            pull.define(node, row_index, state[0])
-            for part in fresh:
-                layout = Layout(job.out, domain, row_major(domain))
-                pull.read(part, Leaf(buffer=out, strides="out", offset="out", layout=layout))
-        elif node.op in ELEMENTWISE and node.spec.shape == one and id(node) not in job.leaves:
-            pull.define(node, row_index, b.let(pull.value(node, row_index), "row"))
-    if not _store(b, pull, rows, list(whole), out, ops, lanes):
-        return None
-    return b.finish(loops, solo=True), {**slots, "out": job.out}
+    def store(self, part: Part, row: Index, over: list[int]) -> None:
+        """Emit a walk over the row that only stores."""
+        b, target = self.b, self.steps.target
+        index = list(row)
+        last = over[-1]
 
+        def emit(k: Expr) -> State:
+            index[last] = k
+            with self.pull.scope():
+                self.emit(part, tuple(index))
+            return ()
 
-def _element(
-    b: Builder, pull: Pull, reducer: Reducer, operand: Node, fresh: Sequence[Node],
-    place: Callable[[Index], Expr], index: Index,
-) -> State:  # fmt: skip
-    """Return what an element adds to a reduction; ``fresh`` nodes are stored on the way, for later walks."""
-    with pull.scope():
-        for part in fresh:
-            b.store("out", place(index), pull.value(part, index))
-        return reducer.element(pull.value(operand, index), ZERO)
+        def nest(axes: Sequence[int]) -> None:
+            if axes[0] != last:
+                with b.loop(ZERO, self.lengths[axes[0]]) as i:
+                    index[axes[0]] = i
+                    nest(axes[1:])
+                return
+            size = max(4, *(o.node.spec.dtype.itemsize for o in part.stores))
+            lanes = max(target.lanes * 4 // size, 1)
+            walk = Walk(ops=target.wide_ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+            if not (target.solo_rows and walk.loop(b, ZERO, self.lengths[last], (), ())):
+                with b.loop(ZERO, self.lengths[last]) as k:
+                    emit(k)
 
-
-def _behind(node: Node) -> list[Node]:
-    """Return what a node is computed from in the same walk: reductions end it."""
-    found: list[Node] = []
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        if any(at is f for f in found):
-            continue
-        found.append(at)
-        if at.op not in REDUCTIONS:
-            stack.extend(at.inputs)
-    return found
-
-
-def _worth_keeping(graph: Graph, root: Node, domain: Shape, costly: frozenset[str]) -> list[Node]:
-    """Return the costly node that more than one walk needs, where the result's memory can hold it."""
-    walks = [_behind(n.inputs[0]) for n in graph if n.op in REDUCTIONS] + [_behind(root)]
-    found = [
-        n for n in graph
-        if n.op in costly and n.spec == Spec(domain, root.spec.dtype) and n is not root
-        and sum(any(n is m for m in walk) for walk in walks) > 1
-    ]  # fmt: skip
-    return found[-1:]
-
-
-def _store(
-    b: Builder, pull: Pull, rows: _Rows, index: list[Expr], out: str, ops: frozenset[str], lanes: int
-) -> bool:
-    """Emit the walk that stores the result."""
-    root = rows.job.root
-    lengths = pull.lengths(root)
-    last = len(index) - 1
-
-    def emit(k: Expr) -> State:
-        index[last] = k
-        with pull.scope():
-            b.store(out, ix.flatten(index, lengths), pull.value(root, tuple(index)))
-        return ()
-
-    def nest(axes: Sequence[int]) -> bool:
-        if axes[0] == last:
-            walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
-            return walk.loop(b, ZERO, lengths[last], (), ())
-        with b.loop(ZERO, lengths[axes[0]]) as i:
-            index[axes[0]] = i
-            return nest(axes[1:])
-
-    return nest(range(rows.first, len(index)))
+        nest(over)

@@ -147,7 +147,7 @@ def _report(
     wrong: Expr = Apply("logical_not", (exists,), bool_)
     with b.when(wrong if first is None else ix.both([first, wrong])):
         for row, limit in zip(found, limits, strict=True):
-            b.emit(Report(ERRORS, pull.code(), row, limit))
+            b.emit(Report(ERRORS, pull.code("scatter"), row, limit))
 
 
 def _write_row(

@@ -81,7 +81,10 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
 
 def kernel_text(kernel: Kernel) -> str:
     """Return a kernel as text: its arguments, then its body."""
-    buffers = [f"{'out ' if b.writes else ''}{b.name}: {b.dtype}[]" for b in kernel.buffers]
+    buffers = [
+        f"{'aliased ' if b.aliased else ''}{'out ' if b.writes else ''}{b.name}: {b.dtype}[]"
+        for b in kernel.buffers
+    ]
     params = [f"{p.name}: {p.dtype}" for p in kernel.params]
     head = f"kernel {kernel.name}({', '.join(buffers + params)}){' solo' if kernel.solo else ''}:"
     return "\n".join([head, *_lines(kernel.body, 1)])

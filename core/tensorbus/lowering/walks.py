@@ -1,34 +1,37 @@
-"""How one item goes over its part of a reduction: in vectors, in lanes, or in blocks to find a place."""
+"""How one item goes over its part of a reduction: in vectors, or in lanes for what has none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..dtypes import bool_, int64
 from . import index as ix
-from .builder import Builder
+from .builder import Builder, literal
 from .index import ONE, ZERO, const
-from .ir import Apply, Assign, Cast, Const, Expr, Load
-from .reducer import OPS, Reducer, State
+from .ir import Apply, Assign, Cast, Const, Expr, Load, Select
+from .reducer import OPS, Reducer, Several, State
 from .widen import WIDE, Walk, accumulators, gather_lanes
 
 Element = Callable[[tuple[Expr, ...]], State]
-BLOCK = 512
 
 
 def walk_vectors(
-    b: Builder, reducer: Reducer, index: list[Expr], over: list[int],
+    b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
     bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ops: frozenset[str],
 ) -> State | None:  # fmt: skip
     """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be."""
-    if reducer.finds:
-        return _walk_blocks(b, reducer, index, over[-1], bound[over[-1]], element, lanes, ops)
-    (first, *more), last = reducer.start(), over[-1]
-    if more or first.dtype not in WIDE or OPS.get(reducer.op) not in ops or not isinstance(first, Const):
+    if isinstance(reducer, Reducer) and reducer.finds:
+        return _walk_places(b, reducer, index, over[-1], bound[over[-1]], element, lanes, ops)
+    parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
+    first, last = reducer.start(), over[-1]
+    if len({e.dtype for e in first}) != 1 or first[0].dtype not in WIDE:
         return None
-    lanes = max(lanes * 4 // first.dtype.itemsize, 1)
+    if any(OPS.get(part.op) not in ops for part in parts) or not all(isinstance(e, Const) for e in first):
+        return None
+    lanes = max(lanes * 4 // first[0].dtype.itemsize, 1)
     with b.inner() as body:
-        wide, rest = accumulators(b, first, lanes)
+        pairs = [accumulators(b, e, lanes) for e in first if isinstance(e, Const)]
 
         def emit(k: Expr) -> State:
             index[last] = k
@@ -37,61 +40,103 @@ def walk_vectors(
         def nest(left: list[int]) -> bool:
             if left[0] == last:
                 walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=reducer.combine)
-                return walk.loop(b, *bound[last], (wide,), (rest,))
+                return walk.loop(b, *bound[last], [wide for wide, _ in pairs], [rest for _, rest in pairs])
             with b.loop(*bound[left[0]]) as i:
                 index[left[0]] = i
                 return nest(left[1:])
 
         if not nest(over):
             return None
-        total = gather_lanes(b, wide, rest, reducer.combine)
+        totals = tuple(
+            gather_lanes(b, wide, rest, part.combine) for (wide, rest), part in zip(pairs, parts, strict=True)
+        )
     b.block.extend(body)
-    return (total,)
+    return totals
 
 
-def _walk_blocks(
+def walk_plain(
+    b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
+    bound: dict[int, tuple[Expr, Expr]], element: Element,
+) -> State:  # fmt: skip
+    """Emit a reduction whose elements are walked one by one."""
+    state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+
+    def nest(left: list[int]) -> None:
+        if left:
+            with b.loop(*bound[left[0]]) as i:
+                index[left[0]] = i
+                nest(left[1:])
+            return
+        for var, e in zip(state, reducer.combine(b, state, element(tuple(index))), strict=True):
+            b.emit(Assign(var, e))
+
+    nest(over)
+    return state
+
+
+def _walk_places(
     b: Builder, reducer: Reducer, index: list[Expr], last: int, bound: tuple[Expr, Expr], element: Element,
     lanes: int, ops: frozenset[str],
 ) -> State | None:  # fmt: skip
-    """Emit the search for an extreme: which block has it first, and then where in that block it is."""
-    best = Reducer(op="max" if reducer.op == "argmax" else "min", dtypes=reducer.dtypes[:1])
+    """Emit the search for an extreme: each lane keeps its own, and in which step it came.
+
+    Steps are counted in floats, so that all is in vectors of one kind: a chunk of a row has few.
+    """
     first = reducer.least()
-    if first.dtype not in WIDE or OPS[best.op] not in ops:
+    d = first.dtype
+    if d not in WIDE or not ops >= {"add", "select"}:
         return None
-    lanes = max(lanes * 4 // first.dtype.itemsize, 1)
+    lanes = max(lanes * 4 // d.itemsize, 1)
     start, stop = bound
 
     def value(k: Expr) -> State:
         index[last] = k
         return element(tuple(index))[:1]
 
-    def end(block: Expr) -> Expr:
-        return b.let(ix.minimum(ix.add(block, const(BLOCK)), stop), "end")
+    def follow(b: Builder, before: State, new: State) -> State:
+        at, best, step = before
+        given = b.let(new[0], "new")
+        n = given.lanes
+        wins = reducer.beats(given, best)
+        one = replace(literal(1, d), lanes=n)
+        return Select(wins, step, at, d, n), Select(wins, given, best, d, n), Apply("add", (step, one), d, n)
 
     with b.inner() as body:
-        top, where = b.let(first, "top", mutable=True), b.let(start, "where", mutable=True)
-        with b.loop(start, stop, step=BLOCK, prefix="block") as block:
-            wide, rest = accumulators(b, first, lanes)
-            walk = Walk(ops=ops, lanes=lanes, emit=value, combine=best.combine)
-            if not walk.loop(b, block, end(block), (wide,), (rest,)):
-                return None
-            found = gather_lanes(b, wide, rest, best.combine)
-            with b.when(reducer.beats(found, top)):
-                b.assign(top, found)
-                b.assign(where, block)
-        place = b.let(const(-1), "place", mutable=True)
-        with b.loop(where, end(where)) as k:
-            new = b.let(value(k)[0], "new")
-            nan = ix.both([Apply("isnan", (e,), bool_) for e in (new, top)])
-            hit = Apply("logical_or", (Apply("equal", (new, top), bool_), nan), bool_)
-            with b.when(ix.both([ix.less(place, ZERO), hit])):
-                b.assign(place, k)
+        zero = literal(0, d)
+        wide, rest = zip(*(accumulators(b, e, lanes) for e in (zero, first, zero)), strict=True)
+        walk = Walk(ops=ops, lanes=lanes, emit=value, combine=follow)
+        if not walk.loop(b, start, stop, wide, rest):
+            return None
+        # In floats still, the extreme first and then its place, so that one number is converted, not each.
+        best = Reducer(op="max" if reducer.op == "argmax" else "min", dtypes=(d,))
+        rest_at, rest_best, _ = rest
+        own = b.let(rest_best, "own")
+        top = b.let(gather_lanes(b, wide[1], rest_best, best.combine), "top")
+        steps, values = b.array(d, lanes), b.array(d, lanes)
+        b.store(steps, ZERO, wide[0])
+        b.store(values, ZERO, wide[1])
+        place = b.let(literal(float("inf"), d), "place", mutable=True)
+
+        def take(found: Expr, at: Expr) -> None:
+            nan = ix.both([Apply("isnan", (e,), bool_) for e in (found, top)])
+            hit = Apply("logical_or", (Apply("equal", (found, top), bool_), nan), bool_)
+            near = b.let(at, "at")
+            sooner = ix.both([hit, Apply("less", (near, place), bool_)])
+            b.assign(place, Select(sooner, near, place, d))
+
+        # A lane that saw nothing has the least value, and counts where all have it: the first lane is sooner.
+        with b.loop(ZERO, const(lanes), prefix="u") as u:
+            whole = Apply("multiply", (Load(steps, u, d), literal(lanes, d)), d)
+            take(b.let(Load(values, u, d)), Apply("add", (whole, Cast(u, d)), d))
+        left = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
+        take(own, Apply("add", (Cast(left, d), rest_at), d))
+        at = b.let(Apply("add", (Cast(start, int64), Cast(place, int64)), int64), "at")
     b.block.extend(body)
-    return top, Cast(place, int64)
+    return top, at
 
 
 def walk_lanes(
-    b: Builder, reducer: Reducer, index: list[Expr], over: list[int],
+    b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
     bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int,
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself."""

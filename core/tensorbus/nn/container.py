@@ -6,6 +6,7 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Va
 from itertools import count, groupby
 from typing import Any, Self, overload
 
+from ..pending import restructured
 from .module import Module, _indented
 
 
@@ -19,6 +20,7 @@ class _Numbered(Module):
                 raise TypeError(f"{type(self).__name__} holds modules, got {type(module).__name__}.")
         self._modules.clear()
         self._modules.update((str(k), module) for k, module in enumerate(given))
+        restructured()
 
     def _key(self, index: int) -> str:
         place = index.__index__()
@@ -142,6 +144,7 @@ class ModuleDict(Module):
 
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
+        restructured()
 
     def __len__(self) -> int:
         return len(self._modules)

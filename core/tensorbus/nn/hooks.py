@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..autograd import is_grad_enabled
+from ..pending import restructured
 from .backward_hooks import Watch
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ class RemovableHandle:
             self._hooks.clear()
         self._hooks[self._key] = hook
         self._hooks.update(rest)
+        restructured()
         return self
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
         self._hooks.pop(self._key, None)
+        restructured()
 
     def __enter__(self) -> RemovableHandle:
         return self

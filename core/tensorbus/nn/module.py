@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from .. import dtypes as dt
 from ..ops.creation import zeros_like
+from ..pending import restructured
 from ..tensor import Tensor
 from .hooks import Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
@@ -70,6 +71,7 @@ class Module:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        restructured()
         tables = [self.__dict__.get(table) for table in _TABLES]
         kinds: tuple[type, ...] = (Parameter, Tensor, Module)
         home = 0 if isinstance(value, Parameter) else 2 if isinstance(value, Module) else None
@@ -97,6 +99,7 @@ class Module:
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
+        restructured()
         for table in _TABLES:
             if name in self.__dict__.get(table, ()):
                 del self.__dict__[table][name]
@@ -170,6 +173,7 @@ class Module:
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"a {what} is a {kind.__name__} or None, got {type(value).__name__}.")
         self._table(place)[name] = value
+        restructured()
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Yield this module and all below it with their dotted names, each module once."""

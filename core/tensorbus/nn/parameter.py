@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd import no_grad
+from ..pending import restructured
 from ..tensor import Leaf, Tensor
 
 
@@ -29,7 +30,8 @@ class Parameter(Tensor):
                 f"a Parameter is made from a tensor, got {type(data).__name__}; use tensorbus.asarray."
             )
         made = object.__new__(cls)
-        made._value, made._vtype, made._node = data._value, data._vtype, None
+        made._hold(data)
+        made._node = None
         if requires_grad:
             made.requires_grad_()
         return made
@@ -48,10 +50,15 @@ def hold(cell: Tensor, value: Tensor) -> None:
     """
     node = cell._node
     gradient = None
-    if isinstance(node, Leaf) and node.grad is not None and node.grad._vtype is not value._vtype:
+    if (
+        isinstance(node, Leaf)
+        and node.grad is not None
+        and node.grad._vtype.settled is not value._vtype.settled
+    ):
         with no_grad():
             gradient = node.grad.to(value.device, value.dtype)
-    cell._value, cell._vtype = value._value, value._vtype
+    cell._hold(value)
+    restructured()
     if gradient is not None:
         node.grad = gradient
     elif node is not None and not isinstance(node, Leaf):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
+from ..pending import restructured
 from ..tensor import Tensor
 from .module import Module
 from .parameter import Parameter
@@ -49,6 +50,7 @@ class ParameterList(Module):
 
     def __setitem__(self, index: int, value: Tensor) -> None:
         self._parameters[self._key(index)] = _as_parameter("ParameterList", value)
+        restructured()
 
     def __len__(self) -> int:
         return len(self._parameters)
@@ -94,6 +96,7 @@ class ParameterDict(Module):
 
     def __delitem__(self, key: str) -> None:
         del self._parameters[key]
+        restructured()
 
     def __len__(self) -> int:
         return len(self._parameters)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..errors import ArgumentError, ShapeError
+from ..pending import restructured
 from ..tensor import Tensor
 from .container import ModuleDict, ModuleList
 from .module import Module
@@ -70,6 +71,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         module.__class__ = type(f"Parametrized{type(module).__name__}", (type(module),), {})
         module.parametrizations = ModuleDict()
     del module._parameters[tensor_name]
+    restructured()
     module.parametrizations[tensor_name] = made
     setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
     return module
@@ -99,6 +101,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     del module.parametrizations[tensor_name]
     if not len(module.parametrizations):
         del module._modules["parametrizations"]
+        restructured()
         module.__class__ = type(module).__bases__[0]
     module.register_parameter(tensor_name, Parameter(value.detach(), learned))
     return module

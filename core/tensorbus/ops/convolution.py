@@ -6,17 +6,16 @@ Inputs are ``(batch, channels, *space)``, weights ``(out, channels / groups, *ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import FLOATING, DType
 from ..errors import ArgumentError, ShapeError
 from .batching import convolved
 from .elementwise import common_dtype, fit
-from .matmul import matrix_transpose, product
-from .movement import fold, pad, permute_dims, reshape, slice, windows
+from .linear import beside
+from .matmul import product
+from .movement import pad, permute_dims, reshape, windows
 from .op import Op, Shape, Spec, table
-from .reduction import sum
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -50,9 +49,10 @@ def _conv_arguments(
     }
 
 
-def _conv_infer(
+def conv_infer(
     specs: tuple[Spec, ...], *, stride: Shape, padding: Shape, dilation: Shape, groups: int
 ) -> Spec:
+    """Return the result's shape and dtype. Raises ``ShapeError`` where input and weight do not fit."""
     x, w = specs
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ShapeError(
@@ -92,7 +92,7 @@ def columns_of(x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: S
 
 def _conv(x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
     kernel = weight.shape[2:]
-    shape = _conv_infer(
+    shape = conv_infer(
         (Spec(x.shape, x.dtype), Spec(weight.shape, x.dtype)),
         stride=stride, padding=padding, dilation=dilation, groups=groups,
     ).shape  # fmt: skip
@@ -101,29 +101,34 @@ def _conv(x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, g
     return reshape(product(rows, columns), shape)
 
 
-def conv_vjp(
+def input_gradient(
+    g: Any, weight: Any, shape: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int
+) -> Any:
+    """Return the gradient of an input of ``shape``, from that of the result."""
+    from .convolution_transpose import conv_transpose
+
+    rest = tuple(
+        n - ((m - 1) * s + d * (k - 1) + 1 - 2 * p)
+        for n, m, k, s, p, d in zip(
+            shape[2:], g.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
+        )
+    )
+    return conv_transpose(
+        g, weight, stride=stride, padding=padding, output_padding=rest, dilation=dilation, groups=groups
+    )
+
+
+def _conv_vjp(
     g: Any, x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int,
     wanted: tuple[bool, bool],
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return the gradients of the input and the weight, None for what is not ``wanted``."""
-    kernel = weight.shape[2:]
-    rank = len(kernel)
-    per_group, depth = weight.shape[0] // groups, prod(weight.shape[1:])
-    grads = reshape(g, (g.shape[0], groups, per_group, prod(g.shape[2:])))
-    d_x = d_weight = None
-    if wanted[1]:
-        columns = columns_of(x, kernel, stride, padding, dilation, groups)
-        d_weight = reshape(sum(product(grads, matrix_transpose(columns)), axis=0), weight.shape)
-    if wanted[0]:
-        rows = reshape(weight, (1, groups, per_group, depth))
-        patches = reshape(
-            product(matrix_transpose(rows), grads), (g.shape[0], x.shape[1], *kernel, *g.shape[2:])
-        )
-        turned = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
-        padded = tuple(n + 2 * p for n, p in zip(x.shape[2:], padding, strict=True))
-        whole = fold(turned, padded, stride, dilation)
-        d_x = slice(whole, (0, 0, *padding), x.shape, (1,) * (rank + 2))
-    return d_x, d_weight
+    from .convolution_weight import conv_weight
+
+    attrs: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return (
+        input_gradient(g, weight, x.shape, **attrs) if wanted[0] else None,
+        conv_weight(x, g, kernel=weight.shape[2:], **attrs) if wanted[1] else None,
+    )
 
 
 conv = table.add(
@@ -132,10 +137,10 @@ conv = table.add(
         family="convolution",
         operands=("x", "weight"),
         arguments=_conv_arguments,
-        infer=_conv_infer,
+        infer=conv_infer,
         compute=_compute,
         decompose=_conv,
-        vjp=conv_vjp,
+        vjp=_conv_vjp,
         batch=convolved,
         dtypes=FLOATING,
         doc="The cross-correlation of ``x`` with ``weight`` over their spatial axes.",
@@ -169,7 +174,7 @@ def biased(name: str, out: Tensor, bias: Tensor | None) -> Tensor:
         return out
     if bias.shape != (out.shape[1],):
         raise ShapeError(f"{name}: a bias of shape ({out.shape[1]},) is needed, got {bias.shape}.")
-    return out + reshape(bias, (out.shape[1], *(1,) * (len(out.shape) - 2)))
+    return out + reshape(beside(out, bias), (out.shape[1], *(1,) * (len(out.shape) - 2)))
 
 
 def _padded(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import FLOATING, DType
 from ..errors import ShapeError
-from .convolution import Lengths, biased, conv, conv_vjp, spread
+from .convolution import Lengths, biased, conv, spread
+from .convolution_weight import conv_weight
 from .elementwise import common_dtype, fit
 from .matmul import matrix_transpose, product
 from .movement import fold, pad, permute_dims, reshape, slice
@@ -105,7 +106,15 @@ def _vjp(
         d_x = slice(d_x, (0,) * len(more), x.shape, (1,) * len(more)) if any(more) else d_x
     if wanted[1]:
         filled = pad(x, (0,) * len(more), more) if any(more) else x
-        d_weight = conv_vjp(filled, g, weight, stride, padding, dilation, groups, (False, True))[1]
+        d_weight = conv_weight(
+            g,
+            filled,
+            kernel=weight.shape[2:],
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
     return d_x, d_weight
 
 

@@ -9,6 +9,7 @@ from .. import dtypes as dt
 from ..device import Device, device, get_default_device
 from ..dtypes import ALL, DType, Scalar, as_scalar, check_scalar
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..lengths import Length
 from .comparison import equal, greater_equal
 from .elementwise import broadcast_shapes
 from .movement import as_shape, broadcast_to, reshape
@@ -23,7 +24,8 @@ MAX_RANK: Final = 64
 """How many axes a tensor can have: as many as a NumPy array."""
 
 
-def _device(given: DeviceLike) -> Device:
+def resolve(given: DeviceLike) -> Device:
+    """Return the device that ``given`` names; None: the default one."""
     if given is None:
         return get_default_device()
     return given if isinstance(given, Device) else device(given)
@@ -52,7 +54,7 @@ def _full_arguments(
         "shape": check_shape("full", as_shape("full", shape)),
         "value": check_scalar("full", fill_value, kind),
         "dtype": kind,
-        "device": _device(device),
+        "device": resolve(device),
     }
 
 
@@ -85,7 +87,7 @@ def _iota_arguments(
         "start": check_scalar("iota", start, kind),
         "step": check_scalar("iota", step, kind),
         "dtype": kind,
-        "device": _device(device),
+        "device": resolve(device),
     }
 
 
@@ -170,16 +172,16 @@ def arange(
     start, stop, step = (_real("arange", n) for n in (start, stop, step))
     if step == 0:
         raise ShapeError("arange: the step must not be 0.")
-    if not all(math.isfinite(n) for n in (start, stop, step)):
+    if not all(type(n) is Length or math.isfinite(n) for n in (start, stop, step)):
         raise ShapeError(f"arange: start, stop and step must be finite, got {start}, {stop}, {step}.")
-    exact = all(isinstance(n, int) for n in (start, stop, step))
-    length = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
+    exact = all(isinstance(n, (int, Length)) for n in (start, stop, step))
+    length: Any = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
     kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
-    made = iota(max(int(length), 0), start, step, dtype=dt.real_of(kind), device=device)
+    made = iota(max(length, 0), start, step, dtype=dt.real_of(kind), device=device)
     return cast(made, kind) if kind.is_complex else made
 
 
-def _real(name: str, value: Any) -> int | float:
+def _real(name: str, value: Any) -> Any:
     number = as_scalar(name, value)
     if isinstance(number, complex):
         raise DtypeError(f"{name}: a real number is needed, got {number!r}.")
@@ -210,7 +212,7 @@ def eye(
     device: DeviceLike = None,
 ) -> Tensor:  # fmt: skip
     """Return a matrix with ones on diagonal ``k`` and zeros elsewhere."""
-    target = _device(device)
+    target = resolve(device)
     rows = reshape(iota(n_rows, device=target), (n_rows, 1))
     columns = iota(n_rows if n_cols is None else n_cols, device=target)
     k = _within(k, rows.shape[0], columns.shape[0])

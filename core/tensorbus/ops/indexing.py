@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .. import dtypes as dt
 from ..errors import IndexingError, ShapeError
+from ..lengths import Length, is_open
+from ..pending import recorders
 from .creation import iota, zeros
 from .elementwise import broadcast_shapes
 from .gathering import from_front
@@ -72,7 +74,7 @@ def _integer(item: Any) -> int | None:
         return None
     if hasattr(item, "dtype") and not isinstance(item, int):
         return None
-    return int(item.__index__())
+    return item if type(item) is Length else int(item.__index__())  # type: ignore[return-value]
 
 
 def parse(x: Tensor, key: Any) -> Key:
@@ -189,7 +191,29 @@ def _is_mask(item: Any) -> bool:
     return getattr(item, "dtype", None) is dt.bool_
 
 
+def _open_box(item: Any, length: Any) -> tuple[Any, Any, int]:
+    """Cut an axis whose length is open, or by lengths that are."""
+    step = 1 if item.step is None else int(item.step)
+    if step < 1:
+        return _box(
+            builtins.slice(*(None if v is None else int(v) for v in (item.start, item.stop, step))),
+            int(length),
+        )
+
+    def place(v: Any, otherwise: Any) -> Any:
+        if v is None:
+            return otherwise
+        v = v + length if v < 0 else v
+        return 0 if v < 0 else min(v, length)
+
+    first, stop = place(item.start, 0), place(item.stop, length)
+    n = stop - first if step == 1 else (stop - first + (step - 1)) // step
+    return (first, n, step) if n > 0 else (0, 0, 1)
+
+
 def _box(item: Any, length: int) -> tuple[int, int, int]:
+    if is_open((item.start, item.stop, item.step, length)):
+        return _open_box(item, length)
     try:
         first, stop, step = item.indices(length)
     except (TypeError, ValueError) as error:
@@ -274,7 +298,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     >>> tb.asarray([[1, 2], [3, 4]])[:, tb.asarray([1, 0])].tolist()
     [[2, 1], [4, 3]]
     """
-    memo = (x.shape, _plain(item))
+    # What is open is equal to other lengths on a condition: no key of a memo.
+    memo = (x.shape, _UNKNOWN if recorders and is_open(x.shape) else _plain(item))
     cut = _cuts.get(memo) if memo[1] is not _UNKNOWN else None
     if cut is None:
         x, item = _lift(x, item)

@@ -8,11 +8,13 @@ def load_all() -> None:
     from . import complex as complex
     from . import convolution as convolution
     from . import convolution_transpose as convolution_transpose
+    from . import convolution_weight as convolution_weight
     from . import fft as fft
     from . import loss as loss
     from . import normalization as normalization
     from . import pooling as pooling
     from . import regression_loss as regression_loss
+    from . import search as search
     from . import segment as segment
     from . import sets as sets
     from .linalg import determinant as determinant

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ShapeError
+from ..pending import narrow
 from .matmul import matmul
 from .movement import permute_dims, reshape
 from .reduction import sum
+from .selection import cast
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
+
+
+def beside(out: Tensor, bias: Tensor) -> Tensor:
+    """Return ``bias`` as it is added to a product: in its dtype, where ``autocast`` has made that narrow."""
+    if narrow.get() is None or bias.dtype.itemsize <= out.dtype.itemsize:
+        return bias
+    return cast(bias, out.dtype)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -32,7 +41,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return out
     if bias.shape != weight.shape[:-1]:
         raise ShapeError(f"linear: a bias of shape {weight.shape[:-1]} is needed, got {bias.shape}.")
-    return out + bias
+    return out + beside(out, bias)
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -57,4 +66,4 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         return out
     if bias.shape != (count,):
         raise ShapeError(f"bilinear: a bias of shape ({count},) is needed, got {bias.shape}.")
-    return out + bias
+    return out + beside(out, bias)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..dtypes import ALL, DType, Scalar, check_scalar, promote
 from ..errors import AxisError, ShapeError
+from ..lengths import index
 from .batching import Rule, broadcast, prefixed, shifted, unchanged
 from .elementwise import Operand, broadcast_shapes
 from .op import Op, Shape, Spec, table
@@ -21,8 +22,8 @@ Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
     """Return a shape as a tuple of ints. Raises ``ShapeError`` for what is not a length."""
     try:
-        given = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        return tuple(n.__index__() for n in given)
+        given: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+        return tuple(index(n) for n in given)
     except (AttributeError, TypeError):
         raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec
 
 from ..dtypes import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Shape = tuple[int, ...]
 Attrs = Mapping[str, Any]
+USER: Final = "user"
+"""The family of the ops that a program brings its own kernels for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,14 @@ class Op(Generic[P]):
 
 
 class OpTable:
-    """All ops by name. Refuses a second op of one name; answers a miss with the near names."""
+    """All ops by name. Refuses a second op of one name; answers a miss with the near names.
+
+    Who goes through the table sees the ops of core and plugins, not those that a program made for itself.
+    """
 
     def __init__(self) -> None:
         self._ops: dict[str, Op[...]] = {}
+        self._unlisted: dict[str, Op[...]] = {}
         self._owners: dict[str, str] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._runners: dict[str, Callable[..., Any]] = {}
@@ -121,13 +127,21 @@ class OpTable:
     def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
         """Register ``op``; again, to say whose it is. Raises ``PluginError`` where another has its name."""
         with self._lock:
-            if self._ops.get(op.name, op) is not op:
+            if self._ops.get(op.name, op) is not op or op.name in self._unlisted:
                 raise PluginError(
-                    f"op {op.name!r} of {owner!r} is already defined by {self._owners[op.name]!r};"
+                    f"op {op.name!r} of {owner!r} is already defined by {self.owner(op.name)!r};"
                     f" one of them must choose another name."
                 )
             self._ops[op.name] = op
             self._owners[op.name] = owner
+        return op
+
+    def add_unlisted(self, op: Op[P]) -> Op[P]:
+        """Make ``op`` found by its name without listing it: it belongs to one program."""
+        with self._lock:
+            if op.name in self:
+                raise PluginError(f"op {op.name!r} is already defined; another name is needed.")
+            self._unlisted[op.name] = op
         return op
 
     def discard(self, name: str) -> None:
@@ -171,10 +185,10 @@ class OpTable:
 
     def owner(self, name: str) -> str:
         """Return which distribution defined the op."""
-        return self._owners[name]
+        return self._owners.get(name, "the program")
 
     def __getitem__(self, name: str) -> Op[...]:
-        found = self._ops.get(name)
+        found = self._ops.get(name) or self._unlisted.get(name)
         if found is None and self._on_miss is not None:
             self._on_miss()
             found = self._ops.get(name)
@@ -183,7 +197,7 @@ class OpTable:
         return found
 
     def __contains__(self, name: str) -> bool:
-        return name in self._ops
+        return name in self._ops or name in self._unlisted
 
     def __iter__(self) -> Iterator[Op[...]]:
         return iter(list(self._ops.values()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+from .. import symbolic
 from ..errors import ArgumentError
 from .optimizer import Optimizer
 from .schedule import LRScheduler
@@ -32,6 +34,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         """Go to the next epoch, or to ``epoch``, and set the rates of all groups."""
         if epoch is not None and epoch < 0:
             raise ArgumentError(f"CosineAnnealingWarmRestarts: an epoch is >= 0, got {epoch!r}.")
+        symbolic.call(self, partial(self._move, epoch), self._touched())
+
+    def _move(self, epoch: float | None) -> None:
         self._time = self._time + 1 if epoch is None else float(epoch)
         self.last_epoch = math.floor(self._time)
         self._set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .. import symbolic
 from ..autograd import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
 from ..ops.creation import zeros_like
@@ -13,6 +14,8 @@ from ..tensor import Tensor
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 Group = dict[str, Any]
 State = dict[str, Any]
+SCHEDULED = ("lr", "momentum", "betas")
+"""The settings that schedules change from step to step."""
 
 
 def at_least(optimizer: str, least: float, **settings: Any) -> None:
@@ -102,17 +105,19 @@ class Optimizer:
         with no_grad():
             changes = []
             for group in self.param_groups:
+                settings = symbolic.numbers(group, SCHEDULED)
                 for parameter in group["params"]:
                     gradient = parameter.grad
                     if gradient is not None:
-                        state = dict(self.state.get(parameter, {}))
+                        known = self.state.get(parameter, {})
+                        state = symbolic.numbers(known, known)
                         follow(parameter, state)
                         if group.get("maximize"):
                             gradient = -gradient
-                        changes.append((parameter, self.update(parameter, gradient, state, group), state))
+                        changes.append((parameter, self.update(parameter, gradient, state, settings), state))
             for parameter, value, state in changes:
                 parameter.rebind(value)
-                self.state[parameter] = state
+                _store(self.state.setdefault(parameter, {}), state)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -176,10 +181,25 @@ class Optimizer:
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
 
 
+def _store(known: State, state: State) -> None:
+    """Put new state in the place of the old: a tensor's cell stays the same."""
+    for name, value in state.items():
+        old = known.get(name)
+        if not isinstance(value, Tensor):
+            symbolic.store(known, name, value)
+        elif isinstance(old, Tensor) and (old.shape, old.dtype, old.device) == (
+            value.shape, value.dtype, value.device
+        ):  # fmt: skip
+            if old is not value:
+                old.rebind(value)
+        else:
+            known[name] = value.detach()
+
+
 def follow(parameter: Tensor, state: State) -> None:
     """Move state after a parameter whose module was moved to another device or dtype since."""
     for name, value in state.items():
-        if isinstance(value, Tensor) and value._vtype is not parameter._vtype:
+        if isinstance(value, Tensor) and value._vtype.settled is not parameter._vtype.settled:
             if name != "step":
                 state[name] = value.to(parameter.device, parameter.dtype)
             elif value.device != parameter.device:

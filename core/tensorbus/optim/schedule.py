@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from .. import symbolic
 from ..errors import ArgumentError, StateError
-from .optimizer import Optimizer
+from .optimizer import SCHEDULED, Group, Optimizer
 
 
 class LRScheduler:
@@ -27,13 +29,22 @@ class LRScheduler:
 
     def step(self) -> None:
         """Go to the next epoch and set the rates of all groups."""
-        self.last_epoch += 1
-        self._set()
+        symbolic.call(self, self._next, self._touched())
 
     def go_to(self, epoch: int) -> None:
         """Go to ``epoch`` and set the rates of all groups."""
+        symbolic.call(self, partial(self._go, epoch), self._touched())
+
+    def _next(self) -> None:
+        self._go(self.last_epoch + 1)
+
+    def _go(self, epoch: int) -> None:
         self.last_epoch = epoch
         self._set()
+
+    def _touched(self) -> list[tuple[Group, str]]:
+        """Return what a schedule may change: the rates of groups, and their momentum."""
+        return [(group, key) for group in self.optimizer.param_groups for key in SCHEDULED if key in group]
 
     def rates(self, epoch: int) -> list[float]:
         """Return the learning rate of each group in ``epoch``."""
@@ -45,6 +56,7 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rate of each group."""
+        symbolic.reading("the learning rate")
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .probe import Probe, ProbeTimeoutError
 if TYPE_CHECKING:
     from ..discovery import EntryPoint
     from ..manifest import Manifest
-    from ..runtime import DeviceProperties, Runtime
+    from ..runtime import DeviceProperties, Lowering, Runtime
 
 T = TypeVar("T")
 State = Literal["discovered", "imported", "probed", "ready", "unavailable"]
@@ -80,6 +80,7 @@ class Backend:
         self.runtime: Runtime = None  # type: ignore[assignment]
         self.device_count = 0
         self.kernels: list[tuple[str, KernelTable]] = []
+        self._lowering: tuple[Lowering | None] | None = None
         self._probe: Probe[tuple[Runtime, int]] | None = None
         self._stage = "reading its manifest"
         self._threads: set[int] = set()
@@ -128,6 +129,14 @@ class Backend:
                 f"device '{self.type}:{index}' of {self.extension.owner} cannot be described: its"
                 f" runtime.properties({index}) failed: {type(error).__name__}: {text}"
             ) from error
+
+    def lowering(self) -> Lowering | None:
+        """Return what compiles programs for the device, asked for once; None where there is none."""
+        if self._lowering is None:
+            with self._exclusive():
+                if self._lowering is None:
+                    self._lowering = (self.extension.lowering(self.type),)
+        return self._lowering[0]
 
     def open(self, finish: Callable[[Backend], None]) -> bool:
         """Import and probe, once; return True if this call made it ready.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pluggy import PluginManager
 
     from ..ops.op import Op
-    from ..runtime import Runtime
+    from ..runtime import Lowering, Runtime
 
 
 class Extension:
@@ -135,6 +135,16 @@ class Extension:
         for table in tables:
             check_table(table, self.owner)
         return list(tables)
+
+    def lowering(self, device_type: str) -> Lowering | None:
+        """Call ``tensorbus_lowering``; None where there is none. Raises ``PluginError`` for anything else."""
+        found = self._call("tensorbus_lowering", device_type=device_type)
+        if found is not None and not callable(getattr(found, "compile", None)):
+            raise PluginError(
+                f"tensorbus_lowering of {self.owner} returned {type(found).__qualname__!r}; it must return an"
+                f" object with a method compile(order)."
+            )
+        return found  # type: ignore[no-any-return]
 
     def ops(self) -> list[Op[Any]]:
         """Call ``tensorbus_ops``, once, and return the ops."""

@@ -20,13 +20,16 @@ from tensorbus.ops.op import Op, table
 from tensorbus.ops.sample import samples_of
 
 from .checks.claims import claims
+from .checks.compiled import compiled, compiled_gradient
 from .checks.derivative import derivative
 from .checks.kernel import bounds, large, value
 from .checks.rules import batching, decomposition, refusal
 from .outcome import MANIFEST, Case, Finding, Outcome
 from .trial import HOST, Trial, array
 
-CHECKS = ("value", "bounds", "large", "decomposition", "batching", "derivative", "refusal", "route")
+CHECKS = (
+    "value", "bounds", "large", "decomposition", "batching", "derivative", "compiled", "refusal", "route"
+)  # fmt: skip
 QUICK_STEP = 5
 """Every how many sample calls all checks are run, where the kit is quick."""
 MIDDLING = range(20, 30)
@@ -102,6 +105,7 @@ class _Examination:
         self.manifest = plugins.backend(case.device).manifest
         self.findings: list[Finding] = []
         self.routes: set[str] = set()
+        self.ran: list[Trial] = []
         self.best: float | None = None
         self.calls = 0
 
@@ -118,6 +122,8 @@ class _Examination:
         for trial in trials:
             if is_good(trial.sample, self.dtype):
                 self._tried(trial)
+        if "compiled" in self.options.checks:
+            self._compiled()
         for trial in trials if self.routes != {"missing"} else ():
             if trial.sample.raises is not None:
                 self._refused(trial)
@@ -152,6 +158,7 @@ class _Examination:
         self.routes.add(how)
         if how == "missing":
             return
+        self.ran.append(trial)
         fell_back = fallback_counts().get((self.op.name, self.case.device))
         for check in self.options.checks:
             for name, run in self._runs(trial):
@@ -182,9 +189,24 @@ class _Examination:
             for problem in run():
                 self._found(name, trial.title, problem)
         except Exception as error:
-            line = traceback.extract_tb(error.__traceback__)[-1]
-            where = f" ({line.filename.rpartition('/')[2]}:{line.lineno})"
-            self._found(name, trial.title, f"raised {type(error).__name__}: {error}{where}")
+            self._found(name, trial.title, _raised(error))
+
+    def _compiled(self) -> None:
+        """Compile the calls that ran as one function, and the gradient of one of them."""
+        plain = self.dtype is _few(list(self.op.dtypes))[0]
+        if self.options.quick and not plain:
+            return
+        chosen = [t for t in self.ran if not t.sample.large]
+        if self.options.quick:
+            chosen = [t for t in chosen if t.place % QUICK_STEP == 1] or chosen[:1]
+        try:
+            for trial, problem in compiled(chosen):
+                self._found("compiled", trial.title, problem)
+        except Exception as error:
+            self._found("compiled", self.op.name, _raised(error))
+        smooth = [t for t in chosen if t.sample.smooth and any(a.size for a in t.arrays)]
+        if plain and self.dtype in DERIVED and smooth:
+            self._check("compiled", smooth[0], lambda: compiled_gradient(smooth[0]))
 
     def _time(self, trial: Trial) -> None:
         tensors = trial.tensors()
@@ -208,6 +230,12 @@ class _Examination:
             yield "it ran on the host, and the manifest does not list it in [ops] host"
         if route == "missing" and name not in manifest.gaps:
             yield "it has no kernel here and no decomposition, and the manifest does not declare it in [gaps]"
+
+
+def _raised(error: Exception) -> str:
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    where = f" ({line.filename.rpartition('/')[2]}:{line.lineno})"
+    return f"raised {type(error).__name__}: {error}{where}"
 
 
 def is_claimed(manifest: Manifest, op: str, dtype: DType) -> bool:

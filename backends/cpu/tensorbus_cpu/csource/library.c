@@ -6,21 +6,42 @@
 typedef union { double f; int64_t i; uint64_t u; } tb_slot;
 #define KERNEL(name) void name(void *const *b, const tb_slot *p, const int64_t *range)
 #define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
-enum { LANES = 64, BLOCK = 1024 };
+enum { LANES = 256 / sizeof(A), BLOCK = 1024 };
 #define BLOCKS(at, wide) /* pieces of axis 0 of the grid, each of at most BLOCK */ \
   for (int64_t at = range[0], wide; at < range[1] && (wide = range[1] - at < BLOCK ? range[1] - at : BLOCK); at += BLOCK)
 
-#ifdef NAME_fold  // a reduction of columns: grid (inner, chunks, outer); COMBINE(a, x)
-KERNEL(tb_fold) {
-  const int64_t n = p[0].i, inner = p[1].i, chunk = p[2].i, chunks = p[3].i;
+// Reductions take columns, grid (inner, chunks, outer), or rows, of inner 1, grid (chunks, outer); parameters n, inner
+// and the number of chunks. Each chunk makes a part of its own.
+#define CHUNK(c) const int64_t start = n * (c) / chunks, stop = n * ((c) + 1) / chunks
+
+#ifdef NAME_fold_column  // COMBINE(a, x)
+KERNEL(tb_fold_column) {
+  const int64_t n = p[0].i, inner = p[1].i, chunks = p[2].i;
   EACH(o, range[4], range[5]) EACH(c, range[2], range[3]) BLOCKS(at, wide) {
+    CHUNK(c);
     const T *x = (const T *)b[0] + o * n * inner + at;
-    const int64_t stop = (c + 1) * chunk < n ? (c + 1) * chunk : n;
     A acc[BLOCK];
-    EACH(j, 0, wide) acc[j] = LOAD(x, c * chunk * inner + j);
-    EACH(i, c * chunk + 1, stop) EACH(j, 0, wide) {
-      const A value = LOAD(x, i * inner + j);
-      acc[j] = COMBINE(acc[j], value);
+    EACH(j, 0, wide) acc[j] = LOAD(x, start * inner + j);
+    for (int64_t i = start + 1, end; i < stop; i = end) {  // eight rows at a time: sums stay exact, lanes in registers
+      end = stop - i < 8 ? stop : i + 8;
+      int64_t even = 0;
+      for (; even + LANES <= wide; even += LANES) {
+        A lane[LANES];
+        EACH(u, 0, LANES) lane[u] = LOAD(x, i * inner + even + u);
+        EACH(k, i + 1, end) EACH(u, 0, LANES) {
+          const A value = LOAD(x, k * inner + even + u);
+          lane[u] = COMBINE(lane[u], value);
+        }
+        EACH(u, 0, LANES) acc[even + u] = COMBINE(acc[even + u], lane[u]);
+      }
+      EACH(j, even, wide) {
+        A some = LOAD(x, i * inner + j);
+        EACH(k, i + 1, end) {
+          const A value = LOAD(x, k * inner + j);
+          some = COMBINE(some, value);
+        }
+        acc[j] = COMBINE(acc[j], some);
+      }
     }
     OUT *out = (OUT *)b[1] + (o * chunks + c) * inner + at;
     EACH(j, 0, wide) STORE(out, j, acc[j]);
@@ -28,16 +49,43 @@ KERNEL(tb_fold) {
 }
 #endif
 
-#ifdef NAME_best_column  // argmax and argmin of columns: grid (inner, chunks, outer); BEATS(x, best)
+// Fetch what LANES elements from x on will be followed by 8192 bytes later: rows end, and processors guess wrong there.
+#define FETCH(x) \
+  for (size_t at_ = 0; at_ < LANES * sizeof(T); at_ += 64) __builtin_prefetch((const char *)(x) + 8192 + at_)
+
+#ifdef NAME_fold_row  // COMBINE(a, x); chunks have LANES elements and more
+KERNEL(tb_fold_row) {
+  const int64_t n = p[0].i, chunks = p[2].i;
+  EACH(o, range[2], range[3]) EACH(c, range[0], range[1]) {
+    CHUNK(c);
+    const T *x = (const T *)b[0] + o * n;
+    int64_t i = start + LANES;
+    A lane[LANES];
+    EACH(u, 0, LANES) lane[u] = LOAD(x, start + u);
+    for (; i + LANES <= stop; i += LANES) {
+      FETCH(x + i);
+      EACH(u, 0, LANES) {
+        const A value = LOAD(x, i + u);
+        lane[u] = COMBINE(lane[u], value);
+      }
+    }
+    EACH(u, 0, stop - i) lane[u] = COMBINE(lane[u], LOAD(x, i + u));
+    for (int half = LANES / 2; half; half /= 2) EACH(u, 0, half) lane[u] = COMBINE(lane[u], lane[u + half]);
+    STORE((OUT *)b[1], o * chunks + c, lane[0]);
+  }
+}
+#endif
+
+#ifdef NAME_best_column  // argmax and argmin: BEATS(x, best)
 KERNEL(tb_best_column) {
-  const int64_t n = p[0].i, inner = p[1].i, chunk = p[2].i, chunks = p[3].i;
+  const int64_t n = p[0].i, inner = p[1].i, chunks = p[2].i;
   EACH(o, range[4], range[5]) EACH(c, range[2], range[3]) BLOCKS(at, wide) {
-    const T *x = (const T *)b[0] + (o * n + c * chunk) * inner + at;
-    const int32_t rows = (int32_t)((c + 1) * chunk < n ? chunk : n - c * chunk);
+    CHUNK(c);
+    const T *x = (const T *)b[0] + (o * n + start) * inner + at;
     A best[BLOCK];
     int32_t place[BLOCK];
     EACH(j, 0, wide) best[j] = LOAD(x, j), place[j] = 0;
-    for (int32_t i = 1; i < rows; ++i) EACH(j, 0, wide) {
+    for (int32_t i = 1; i < stop - start; ++i) EACH(j, 0, wide) {
       const A value = LOAD(x, i * inner + j);
       const int32_t take = BEATS(value, best[j]);
       best[j] = take ? value : best[j];
@@ -45,37 +93,43 @@ KERNEL(tb_best_column) {
     }
     const int64_t out = (o * chunks + c) * inner + at;
     T *values = (T *)b[1] + out;
-    EACH(j, 0, wide) STORE(values, j, best[j]), ((int64_t *)b[2])[out + j] = c * chunk + place[j];
+    EACH(j, 0, wide) STORE(values, j, best[j]), ((int64_t *)b[2])[out + j] = start + place[j];
   }
 }
 #endif
 
-#ifdef NAME_best_row  // argmax and argmin along rows: grid (chunks, outer)
+#ifdef NAME_best_row  // argmax and argmin: BEATS(x, best)
 KERNEL(tb_best_row) {
-  const int64_t n = p[0].i, chunk = p[2].i, chunks = p[3].i;
+  const int64_t n = p[0].i, chunks = p[2].i;
   EACH(o, range[2], range[3]) EACH(c, range[0], range[1]) {
+    CHUNK(c);
     const T *x = (const T *)b[0] + o * n;
-    const int64_t start = c * chunk, stop = start + chunk < n ? start + chunk : n;
-    int64_t block = start, i;
+    int64_t at = start;  // where the part begins in which the best stands first
     A best = LOAD(x, start);
-    for (i = start; i < stop; i += BLOCK) {  // only the block is remembered in which the best stands
-      A lane[LANES], top;
-      const int64_t end = i + BLOCK < stop ? i + BLOCK : stop;
-      int64_t k = i;
+    for (int64_t i = start, end; i < stop; i = end) {
+      end = stop - i < BLOCK ? stop : i + BLOCK;
+      A lane[LANES];
       EACH(u, 0, LANES) lane[u] = best;
-      for (; k + LANES <= end; k += LANES) EACH(u, 0, LANES) {
-        const A value = LOAD(x, k + u);
-        lane[u] = BEATS(value, lane[u]) ? value : lane[u];
+      int64_t k = i;
+      for (; k + LANES <= end; k += LANES) {
+        FETCH(x + k);
+        EACH(u, 0, LANES) {
+          const A value = LOAD(x, k + u);
+          lane[u] = BEATS(value, lane[u]) ? value : lane[u];
+        }
       }
-      for (; k < end; ++k) lane[0] = BEATS(LOAD(x, k), lane[0]) ? LOAD(x, k) : lane[0];
-      top = best;
-      EACH(u, 0, LANES) top = BEATS(lane[u], top) ? lane[u] : top;
-      if (BEATS(top, best)) best = top, block = i;
+      EACH(u, 0, end - k) lane[u] = BEATS(LOAD(x, k + u), lane[u]) ? LOAD(x, k + u) : lane[u];
+      for (int half = LANES / 2; half; half /= 2)
+        EACH(u, 0, half) lane[u] = BEATS(lane[u + half], lane[u]) ? lane[u + half] : lane[u];
+      if (BEATS(lane[0], best)) best = lane[0], at = i;
     }
-    while (!(LOAD(x, block) == best || (best != best && LOAD(x, block) != LOAD(x, block)))) ++block;
-    T *values = b[1];
-    STORE(values, o * chunks + c, best);
-    ((int64_t *)b[2])[o * chunks + c] = block;
+    for (int found = 0; at + LANES <= stop; at += LANES) {
+      EACH(u, 0, LANES) found |= !BEATS(best, LOAD(x, at + u));
+      if (found) break;
+    }
+    while (BEATS(best, LOAD(x, at))) ++at;
+    STORE((T *)b[1], o * chunks + c, best);
+    ((int64_t *)b[2])[o * chunks + c] = at;
   }
 }
 #endif
@@ -96,7 +150,7 @@ KERNEL(tb_scan_column) {
 }
 #endif
 
-#if defined NAME_softmax || defined NAME_log_softmax || defined NAME_standardize  // grid (rows)
+#if defined NAME_softmax || defined NAME_standardize  // grid (rows)
 static inline A gather_lanes(const A *lane) {
   A total = 0;
   EACH(u, 0, LANES) total += lane[u];
@@ -137,22 +191,12 @@ KERNEL(tb_softmax) {
     const A top = largest(x, n);
     EACH(k, 0, n) out[k] = EXP(x[k] - top);
     SUM(total, n, out[k])
-    EACH(k, 0, n) out[k] = out[k] / total;
-  }
-}
-#endif
-
-#ifdef NAME_log_softmax
-KERNEL(tb_log_softmax) {
-  const int64_t n = p[0].i;
-  EACH(row, range[0], range[1]) {
-    const T *restrict x = (const T *)b[0] + row * n;
-    T *restrict out = (T *)b[1] + row * n;
-    const A top = largest(x, n);
-    EACH(k, 0, n) out[k] = EXP(x[k] - top);
-    SUM(total, n, out[k])
+#ifdef LOGARITHM
     const A shift = LOG(total);
     EACH(k, 0, n) out[k] = (x[k] - top) - shift;
+#else
+    EACH(k, 0, n) out[k] = out[k] / total;
+#endif
   }
 }
 #endif
@@ -362,132 +406,6 @@ KERNEL(tb_overlap) {
         if (stride[2] == 1 && over[2] == 1) EACH(i2, 0, count[2]) to[i2] += from[i2];
         else EACH(i2, 0, count[2]) to[i2 * stride[2]] += from[i2 * over[2]];
       }
-  }
-}
-#endif
-
-#ifdef NAME_product  // grid (tiles of columns, matrices): out = x y, or with WINDOWS the convolution of images y by x
-// b: strips of x, y, out. Parameters: m, n, k, the strides of x (rows, columns, matrices), y and out (out: rows,
-// matrices), the number of matrices x that take turns; with WINDOWS: channels, height and width of an image, those of the kernel, columns of
-// windows, stride, padding and dilation of both axes.
-enum { BYTES = __BIGGEST_ALIGNMENT__ < 16 ? 16 : __BIGGEST_ALIGNMENT__, VECTOR = BYTES / sizeof(T), TALL = 6, WIDE = 2 * VECTOR };
-enum { DEEP = 256, TILE = 192 };
-typedef T tb_vector __attribute__((vector_size(BYTES)));
-
-static inline void corner(int64_t k, const T *a, const T *y, T sums[TALL][WIDE]) {
-  tb_vector acc[TALL][2];
-  _Pragma("GCC unroll 8") for (int i = 0; i < TALL; ++i) acc[i][0] = acc[i][1] = (tb_vector){0};
-  for (; k > 0; --k, a += TALL, y += WIDE) {
-    const tb_vector left = *(const tb_vector *)y, right = *(const tb_vector *)(y + VECTOR);
-    _Pragma("GCC unroll 8") for (int i = 0; i < TALL; ++i) acc[i][0] += a[i] * left, acc[i][1] += a[i] * right;
-  }
-  memcpy(sums, acc, sizeof(acc));
-}
-
-#ifdef WINDOWS
-// Write row k of the matrix of windows, columns from `at` on, into `line`.
-static inline void window_row(const T *image, const tb_slot *w, int64_t k, int64_t at, int64_t count, T *line) {
-  const int64_t high = w[1].i, wide = w[2].i, kernel_high = w[3].i, kernel_wide = w[4].i, columns = w[5].i;
-  const int64_t channel = k / (kernel_high * kernel_wide), dy = k / kernel_wide % kernel_high, dx = k % kernel_wide;
-  const int64_t step = w[7].i, first = dx * w[11].i - w[9].i;
-  while (count > 0) {
-    const int64_t row = at / columns, column = at % columns, run = count < columns - column ? count : columns - column;
-    const int64_t y = row * w[6].i - w[8].i + dy * w[10].i;
-    const T *from = image + (channel * high + y) * wide;
-    int64_t j = 0;
-    if (y >= 0 && y < high) {
-      for (; j < run && (column + j) * step + first < 0; ++j) line[j] = 0;
-      int64_t stop = (wide - first + step - 1) / step - column;
-      stop = stop < run ? stop : run;
-      if (step == 1 && stop > j) memcpy(line + j, from + column + j + first, (stop - j) * sizeof(T)), j = stop;
-      for (; j < stop; ++j) line[j] = from[(column + j) * step + first];
-    }
-    for (; j < run; ++j) line[j] = 0;
-    line += run, at += run, count -= run;
-  }
-}
-#endif
-
-#ifdef WINDOWS
-// Small images with short rows are padded first; `place` is where the windows of a tile's columns start in them.
-enum { SMALL = 1 << 14, SHORT = 24 };
-
-static inline bool pad_image(const T *image, const tb_slot *w, int64_t at, int64_t count, T *padded, int32_t *place) {
-  const int64_t high = w[1].i, wide = w[2].i, all_high = high + 2 * w[8].i, all_wide = wide + 2 * w[9].i, columns = w[5].i;
-  if (columns >= SHORT || w[0].i * all_high * all_wide > SMALL) return false;
-  memset(padded, 0, w[0].i * all_high * all_wide * sizeof(T));
-  EACH(row, 0, w[0].i * high) {
-    T *to = padded + (row / high * all_high + row % high + w[8].i) * all_wide + w[9].i;
-    EACH(k, 0, wide) to[k] = image[row * wide + k];
-  }
-  EACH(j, 0, count) place[j] = (int32_t)((at + j) / columns * w[6].i * all_wide + (at + j) % columns * w[7].i);
-  return true;
-}
-#endif
-
-KERNEL(tb_strips) {  // grid (strips, matrices); b: x, out: TALL rows side by side, the last ones filled up with zeros
-  const int64_t m = p[0].i, depth = p[2].i, count = (m + TALL - 1) / TALL;
-  EACH(matrix, range[2], range[3]) EACH(i, range[0], range[1]) {
-    const T *x = (const T *)b[0] + matrix * p[5].i;
-    T *to = (T *)b[1] + (matrix * count + i) * depth * TALL;
-    EACH(k, 0, depth) EACH(u, 0, TALL)
-      to[k * TALL + u] = i * TALL + u < m ? x[(i * TALL + u) * p[3].i + k * p[4].i] : 0;
-  }
-}
-
-KERNEL(tb_product) {
-  const int64_t m = p[0].i, n = p[1].i, depth = p[2].i, strips = (m + TALL - 1) / TALL;
-  T panel[TILE * DEEP] __attribute__((aligned(64))), line[TILE];
-#ifdef WINDOWS
-  const tb_slot *w = p + 12;
-  T padded[SMALL];
-  int32_t place[TILE];
-  const int64_t all_high = w[1].i + 2 * w[8].i, all_wide = w[2].i + 2 * w[9].i, area = w[3].i * w[4].i;
-#endif
-  EACH(matrix, range[2], range[3]) EACH(tile, range[0], range[1]) {
-    const int64_t at = tile * TILE, count = n - at < TILE ? n - at : TILE;
-    const T *x = (const T *)b[0] + matrix % p[11].i * strips * TALL * depth, *y = (const T *)b[1] + matrix * p[8].i;
-    T *out = (T *)b[2] + matrix * p[10].i + at;
-#ifdef WINDOWS
-    const bool is_padded = pad_image(y, w, at, count, padded, place);
-#endif
-    for (int64_t k0 = 0; k0 < depth; k0 += DEEP) {
-      const int64_t deep = depth - k0 < DEEP ? depth - k0 : DEEP;
-      EACH(k, 0, deep) {
-#ifdef WINDOWS
-        if (is_padded) {
-          const int64_t own = k0 + k, row = own / area * all_high + own / w[4].i % w[3].i * w[10].i;
-          const T *first = padded + row * all_wide + own % w[4].i * w[11].i;
-          EACH(j, 0, count) line[j] = first[place[j]];
-        } else {
-          window_row(y, w, k0 + k, at, count, line);
-        }
-        const T *from = line;
-        const int64_t step = 1;
-#else
-        const T *from = y + (k0 + k) * p[6].i + at * p[7].i;
-        const int64_t step = p[7].i;
-#endif
-        for (int64_t j = 0; j < count; j += WIDE) {
-          T *to = panel + j * DEEP + k * WIDE;
-          if (step == 1 && count - j >= WIDE) memcpy(to, from + j, WIDE * sizeof(T));
-          else EACH(u, 0, WIDE) to[u] = j + u < count ? from[(j + u) * step] : 0;
-        }
-      }
-      for (int64_t i = 0; i < m; i += TALL) {
-        const int64_t rows = m - i < TALL ? m - i : TALL;
-        for (int64_t j = 0; j < count; j += WIDE) {
-          T sums[TALL][WIDE] __attribute__((aligned(64)));
-          corner(deep, x + (i * depth + k0 * TALL), panel + j * DEEP, sums);
-          const int64_t columns = count - j < WIDE ? count - j : WIDE;
-          EACH(u, 0, rows) {
-            T *to = out + (i + u) * p[9].i + j;
-            if (k0) EACH(v, 0, columns) to[v] += sums[u][v];
-            else EACH(v, 0, columns) to[v] = sums[u][v];
-          }
-        }
-      }
-    }
   }
 }
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #ifdef __FLT16_MAX__
 const int tb_half = 1;
@@ -14,49 +15,88 @@ const int tb_half = 1;
 const int tb_half = 0;
 #endif
 
-// ---- Threads. A job is a grid of up to three axes, cut into boxes that threads take one after another.
+// ---- Threads. A job is a number of boxes, which threads take one after another.
+//
+// Nobody waits for a thread that has not begun: whoever is there takes the next box, and a job is done when all
+// boxes are. A ticket, the job's generation and its next box in one word, makes a claim hold for one job only.
 
-typedef void (*tb_kernel)(void *const *buffers, const void *params, const int64_t *range);
+typedef void (*tb_task)(void *context, int64_t box);
 
-typedef struct {
-  tb_kernel kernel;
-  void *const *buffers;
-  const void *params;
-  const int64_t *grid, *piece;  // the length of each axis, and of a box along it; axis 2 is outermost
-  int64_t boxes;
-  atomic_int_fast64_t next;
-} tb_job;
+enum { BRIEF = 4000, PATIENT = 40000 };  // nanoseconds that idle threads watch: after a job, and within a program
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER, lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, idle = PTHREAD_COND_INITIALIZER;
-static tb_job *current;
-static int room, active, started, wanted = 1;
+static _Atomic(tb_task) task;
+static _Atomic(void *) context;
+static atomic_uint_least64_t ticket;
+static atomic_int_least64_t boxes;
+static atomic_int bell, done, sleepers, waiting, programs, wanted = 1;
+static int started;
 
-static void work(tb_job *j) {
-  int64_t counts[2] = {-(-j->grid[0] / j->piece[0]), -(-j->grid[1] / j->piece[1])}, range[6], k;
-  for (k = 0; k < 2; ++k) counts[k] = (j->grid[k] + j->piece[k] - 1) / j->piece[k];
-  while ((k = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->boxes) {
-    const int64_t at[3] = {k % counts[0], k / counts[0] % counts[1], k / counts[0] / counts[1]};
-    for (int a = 0; a < 3; ++a) {
-      range[2 * a] = at[a] * j->piece[a];
-      range[2 * a + 1] = range[2 * a] + j->piece[a] < j->grid[a] ? range[2 * a] + j->piece[a] : j->grid[a];
-    }
-    j->kernel(j->buffers, j->params, range);
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void rest(atomic_int *word, int value) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
+static void rouse(atomic_int *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
+#else
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static void rest(atomic_int *word, int value) {
+  pthread_mutex_lock(&lock);
+  while (atomic_load(word) == value) pthread_cond_wait(&changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+static void rouse(atomic_int *word, int count) {
+  (void)word, (void)count;
+  pthread_mutex_lock(&lock);
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+}
+#endif
+
+static void breathe(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+// Watch a word for a while; return whether it still has the value.
+static int watch(atomic_int *word, int value, int64_t patience) {
+  for (int64_t end = now() + patience; atomic_load(word) == value;) {
+    for (int k = 0; k < 16 && atomic_load(word) == value; ++k) breathe();
+    if (now() > end) return 1;
+  }
+  return 0;
+}
+
+static void take(uint32_t generation, tb_task run, void *with, int64_t count) {
+  uint64_t t = atomic_load(&ticket);
+  while ((uint32_t)(t >> 32) == generation && (int64_t)(uint32_t)t < count) {
+    if (!atomic_compare_exchange_weak(&ticket, &t, t + 1)) continue;
+    run(with, (int64_t)(uint32_t)t);
+    if (atomic_fetch_add(&done, 1) + 1 == count && atomic_load(&waiting)) rouse(&done, 1);
+    t = atomic_load(&ticket);
   }
 }
 
-static void *worker(void *unused) {
-  pthread_mutex_lock(&lock);
+static void *worker(void *place) {
   for (;;) {
-    while (room == 0) pthread_cond_wait(&wake, &lock);
-    tb_job *job = current;
-    --room, ++active;
-    pthread_mutex_unlock(&lock);
-    work(job);
-    pthread_mutex_lock(&lock);
-    if (--active == 0) pthread_cond_signal(&idle);
+    const int generation = atomic_load(&bell);
+    if ((intptr_t)place < atomic_load(&wanted) - 1)
+      take((uint32_t)generation, atomic_load(&task), atomic_load(&context), atomic_load(&boxes));
+    if (!watch(&bell, generation, atomic_load(&programs) ? PATIENT : BRIEF)) continue;
+    atomic_fetch_add(&sleepers, 1);
+    rest(&bell, generation);
+    atomic_fetch_sub(&sleepers, 1);
   }
-  return unused;
+  return NULL;
 }
 
 static void start_workers(int count) {
@@ -67,38 +107,71 @@ static void start_workers(int count) {
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   for (pthread_t id; started < count; ++started)
-    if (pthread_create(&id, &attributes, worker, NULL)) break;
+    if (pthread_create(&id, &attributes, worker, (void *)(intptr_t)started)) break;
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void tb_set_threads(int count) {
-  pthread_mutex_lock(&lock);
-  wanted = count;
-  pthread_mutex_unlock(&lock);
-}
+void tb_set_threads(int count) { atomic_store(&wanted, count); }
 
-// Run a kernel over its grid. A second job that comes meanwhile runs on its caller's thread alone.
-void tb_run(tb_kernel kernel, void *const *buffers, const void *params, const int64_t *grid, const int64_t *piece) {
-  tb_job job = {.kernel = kernel, .buffers = buffers, .params = params, .grid = grid, .piece = piece, .boxes = 1};
-  for (int a = 0; a < 3; ++a) job.boxes *= (grid[a] + piece[a] - 1) / piece[a];
-  if (job.boxes == 1 || wanted == 1 || pthread_mutex_trylock(&busy)) {
-    work(&job);
+// Run a task on every box. A second job that comes meanwhile runs on its caller's thread alone.
+void tb_share(tb_task run, void *with, int64_t count) {
+  const int threads = atomic_load(&wanted);
+  if (count <= 1 || threads <= 1 || pthread_mutex_trylock(&busy)) {
+    for (int64_t k = 0; k < count; ++k) run(with, k);
     return;
   }
-  pthread_mutex_lock(&lock);
-  start_workers(wanted - 1);
-  current = &job;
-  room = wanted - 1 < started ? wanted - 1 : started;
-  if (room > job.boxes - 1) room = job.boxes - 1;
-  pthread_cond_broadcast(&wake);
-  pthread_mutex_unlock(&lock);
-  work(&job);
-  pthread_mutex_lock(&lock);
-  room = 0;
-  while (active) pthread_cond_wait(&idle, &lock);
-  pthread_mutex_unlock(&lock);
+  if (started < threads - 1) start_workers(threads - 1);
+  const uint32_t generation = (uint32_t)atomic_load(&bell) + 1;
+  atomic_store(&ticket, (uint64_t)generation << 32 | UINT32_MAX);  // closed while the job is written
+  atomic_store(&task, run), atomic_store(&context, with), atomic_store(&boxes, count), atomic_store(&done, 0);
+  atomic_store(&ticket, (uint64_t)generation << 32);
+  atomic_store(&bell, (int)generation);
+  const int asleep = atomic_load(&sleepers), awake = started - asleep;
+  const int need = (int)(count - 1 < threads - 1 ? count - 1 : threads - 1);
+  if (asleep && need > awake) rouse(&bell, need - awake);
+  take(generation, run, with, count);
+  for (int seen; (seen = atomic_load(&done)) < count;)
+    if (watch(&done, seen, PATIENT)) {
+      atomic_store(&waiting, 1);
+      if ((seen = atomic_load(&done)) < count) rest(&done, seen);
+      atomic_store(&waiting, 0);
+    }
   pthread_mutex_unlock(&busy);
+}
+
+// Between these, jobs follow each other closely: idle threads watch a little longer before they sleep.
+void tb_enter(void) { atomic_fetch_add(&programs, 1); }
+void tb_leave(void) { atomic_fetch_sub(&programs, 1); }
+
+// A kernel's job is a grid of up to three axes, cut into boxes; axis 2 is outermost.
+
+typedef void (*tb_kernel)(void *const *buffers, const void *params, const int64_t *range);
+
+typedef struct {
+  tb_kernel kernel;
+  void *const *buffers;
+  const void *params;
+  const int64_t *grid, *piece;
+} tb_job;
+
+static void box_of_job(void *with, int64_t k) {
+  const tb_job *j = with;
+  int64_t range[6];
+  for (int a = 0; a < 3; ++a) {
+    const int64_t count = (j->grid[a] + j->piece[a] - 1) / j->piece[a], at = k % count;
+    k /= count;
+    range[2 * a] = at * j->piece[a];
+    range[2 * a + 1] = range[2 * a] + j->piece[a] < j->grid[a] ? range[2 * a] + j->piece[a] : j->grid[a];
+  }
+  j->kernel(j->buffers, j->params, range);
+}
+
+void tb_run(tb_kernel kernel, void *const *buffers, const void *params, const int64_t *grid, const int64_t *piece) {
+  tb_job job = {kernel, buffers, params, grid, piece};
+  int64_t count = 1;
+  for (int a = 0; a < 3; ++a) count *= (grid[a] + piece[a] - 1) / piece[a];
+  tb_share(box_of_job, &job, count);
 }
 
 // ---- Memory, as NumPy's allocator. Blocks of LEAST bytes and more are kept in lists by size when freed.
@@ -226,9 +299,12 @@ static void before_fork(void) { pthread_mutex_lock(&lock), pthread_mutex_lock(&m
 static void in_parent(void) { pthread_mutex_unlock(&memory), pthread_mutex_unlock(&lock); }
 static void in_child(void) {
   pthread_mutex_init(&memory, NULL), pthread_mutex_init(&lock, NULL), pthread_mutex_init(&busy, NULL);
-  pthread_cond_init(&wake, NULL), pthread_cond_init(&idle, NULL);
-  current = NULL;
-  room = active = started = 0;
+#ifndef __linux__
+  pthread_cond_init(&changed, NULL);
+#endif
+  atomic_store(&sleepers, 0), atomic_store(&waiting, 0), atomic_store(&programs, 0);
+  atomic_store(&ticket, UINT64_MAX);
+  started = 0;
 }
 
 __attribute__((constructor)) static void set_up(void) { pthread_atfork(before_fork, in_parent, in_child); }

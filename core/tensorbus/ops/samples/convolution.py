@@ -67,6 +67,24 @@ def _conv_transpose() -> Iterator[Sample]:
     yield Sample(args=bad.args, kwargs=bad.kwargs, raises=ShapeError, note="more padding than a stride")
 
 
+def _weight_call(x: Any, grad: Any, kernel: Any, **kwargs: Any) -> Sample:
+    return _conv_call(x, grad, kernel=kernel, **kwargs)
+
+
+def _conv_weight() -> Iterator[Sample]:
+    yield _weight_call((2, 3, 8), (2, 4, 6), (3,))
+    yield _weight_call((1, 2, 9), (1, 2, 5), (2,), stride=(2,), padding=(1,), dilation=(2,), groups=2)
+    yield _weight_call((2, 2, 5, 6), (2, 3, 3, 5), (3, 2))
+    yield _weight_call(
+        (1, 4, 6, 5), (1, 4, 3, 7), (2, 3), stride=(2, 1), padding=(1, 2), dilation=(2, 1), groups=2
+    )
+    yield _weight_call((2, 3, 4, 4), (2, 2, 4, 4), (1, 1))
+    yield _weight_call((0, 2, 5), (0, 3, 4), (2,))
+    yield _weight_call((1, 2, 4, 3, 5), (1, 2, 5, 2, 5), (2, 2, 3), padding=(1, 0, 1))
+    bad = _weight_call((1, 2, 5), (1, 3, 5), (2,))
+    yield Sample(args=bad.args, kwargs=bad.kwargs, raises=ShapeError, note="a gradient of another shape")
+
+
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
-    "conv": _conv, "conv_transpose": _conv_transpose, "max_pool": _max_pool,
+    "conv": _conv, "conv_transpose": _conv_transpose, "conv_weight": _conv_weight, "max_pool": _max_pool,
 }  # fmt: skip

@@ -67,6 +67,19 @@ def _conv_transpose(
     return out[(slice(None), slice(None), *ends)]
 
 
+def _conv_weight(
+    x: Array, grad: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Array:
+    """Multiply every window with the gradient at its place, and sum."""
+    rank = len(kernel)
+    cut = windows(padded(x, padding), kernel, stride, dilation)
+    batch, channels, *rest = cut.shape
+    grouped = cut.reshape(batch, groups, 1, channels // groups, *rest)
+    rows = grad.reshape(batch, groups, grad.shape[1] // groups, 1, *grad.shape[2:], *(1,) * rank)
+    summed = (grouped * rows).sum(axis=(0, *range(4, 4 + rank)), dtype=x.dtype)
+    return summed.reshape(grad.shape[1], channels // groups, *kernel)
+
+
 def _attention(
     query: Array, key: Array, value: Array, *mask: Array, is_causal: bool, scale: float,
     enable_gqa: bool = False,
@@ -93,6 +106,12 @@ REFERENCES: dict[str, Reference] = {
     "conv_transpose": Reference(
         function=_conv_transpose, ulps=16,
         scale=lambda x, weight, **attrs: _conv_transpose(np.abs(x), np.abs(weight), **attrs),
+    ),
+    "conv_weight": Reference(
+        function=_conv_weight, ulps=16,
+        scale=lambda x, grad, **attrs: _conv_weight(
+            np.abs(x).astype(float), np.abs(grad).astype(float), **attrs
+        ),
     ),
     "scaled_dot_product_attention": Reference(
         function=_attention, ulps=32, scale=lambda q, k, v, *_, **__: np.abs(v).max(initial=1.0)

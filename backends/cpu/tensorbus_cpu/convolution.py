@@ -1,0 +1,238 @@
+"""Convolutions and their gradients, by the tiles of ``csource/products.c``: what they read stays in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd, prod
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import Call, DType, dtypes
+
+from .compiler import NATIVE, pieces
+from .large import packed
+from .memory import DTYPES, empty, run
+from .products import cast
+from .tiles import DEEP, tiles
+from .windows import MOVED, WANTED, WORTH, Axes, Axis, Weights, covering_of, params_of, tile_of, windows
+
+_FLOATS: Final = (dtypes.float32, dtypes.float64)
+_NARROW: Final = (dtypes.float16, dtypes.bfloat16)
+_PHASES: Final = 16
+
+
+def _three(lengths: Sequence[int], fill: int) -> tuple[int, int, int]:
+    first, second, third = (fill,) * (3 - len(lengths)) + tuple(lengths)
+    return first, second, third
+
+
+def _strides(lengths: Sequence[int]) -> tuple[int, int, int]:
+    return lengths[1] * lengths[2], lengths[2], 1
+
+
+def _axes(space: Sequence[int], kernel: Sequence[int], out: Sequence[int], attrs: Any) -> Axes:
+    """Return the axes of a convolution; those of one without windows become one."""
+    stride, padding, dilation = (attrs[key] for key in ("stride", "padding", "dilation"))
+    if all(k == s == 1 and p == 0 for k, s, p in zip(kernel, stride, padding, strict=True)):
+        n = prod(space)
+        flat = Axis(1, 1, 1, 1, 0, 1)
+        return flat, flat, Axis(n, n, 1, 1, 0, 1, 1)
+    counts = _three(out, 1)
+    rest = (_three(space, 1), counts, _three(stride, 1), _three(kernel, 1), _three(padding, 0))
+    made = [
+        Axis(n, c, s, k, -p, d, o)
+        for n, c, s, k, p, d, o in zip(*rest, _three(dilation, 1), _strides(counts), strict=True)
+    ]
+    return made[0], made[1], made[2]
+
+
+def _conv_axes(call: Call, kernel: Sequence[int]) -> Axes:
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    gradient = call.op == "conv_weight"
+    out = call.shapes[1] if gradient else call.out_shape
+    return _axes(call.shapes[0][2:], kernel, out[2:], call.attrs)
+
+
+def _phases(length: int, count: int, step: int, taps: int, padding: int, apart: int, out: int) -> list[Any]:
+    """Return an axis of a transposed convolution for each phase of its outputs, with the taps that meet it.
+
+    Each comes with its first output, and with its first tap and the distance of its taps.
+    """
+    found = []
+    for phase in range(min(step, count)):
+        own = [t for t in range(taps) if (phase + padding - t * apart) % step == 0]
+        every = step // gcd(step, apart)
+        first = (phase + padding - own[0] * apart) // step if own else 0
+        axis = Axis(
+            length, -(-(count - phase) // step), 1, len(own), first, -every * apart // step, step * out
+        )
+        found.append((axis, phase * out, own[0] if own else 0, every))
+    return found
+
+
+def convolve(call: Call) -> Callable[..., Any]:
+    """Return the kernel of ``conv``."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, w_shape), out_shape, groups = call.shapes, call.out_shape, call.attrs["groups"]
+    rows, channels, taps = w_shape[0] // groups, w_shape[1], prod(w_shape[2:])
+    dtype = _computed(call.dtypes[0])
+    axes = _conv_axes(call, w_shape[2:])
+    _, high, wide = _three(w_shape[2:], 1)
+    weights = Weights(rows * channels * taps, channels * taps, (taps, high * wide, wide, 1))
+    go = windows(
+        dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]), 0
+    )  # fmt: skip
+    native = DTYPES[dtype]
+
+    def run_it(x: Any, weight: Any) -> Any:
+        out = empty(out_shape, native)
+        go(packed(x), packed(weight), out)
+        return out
+
+    return _widened(call, run_it)
+
+
+def transpose(call: Call) -> Callable[..., Any]:
+    """Return the kernel of ``conv_transpose``: a convolution for each phase of the outputs."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, w_shape), out_shape, groups = call.shapes, call.out_shape, call.attrs["groups"]
+    dtype = _computed(call.dtypes[0])
+    channels, rows, taps = w_shape[0] // groups, w_shape[1], prod(w_shape[2:])
+    _, high, wide = _three(w_shape[2:], 1)
+    steps = (high * wide, wide, 1)
+    launches: list[Callable[..., None]] = []
+    whole = True
+    for phases in _all_phases(call):
+        axes = (phases[0][0], phases[1][0], phases[2][0])
+        if any(a.taps == 0 for a in axes):
+            whole = False
+            continue
+        own = [rows * taps, *(s * p[3] for s, p in zip(steps, phases, strict=True))]
+        weights = Weights(
+            channels * rows * taps, taps, (own[0], own[1], own[2], own[3]),
+            sum(s * p[2] for s, p in zip(steps, phases, strict=True)),
+        )  # fmt: skip
+        launches.append(
+            windows(
+                dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]),
+                sum(p[1] for p in phases),
+            )
+        )  # fmt: skip
+    native = DTYPES[dtype]
+
+    def run_it(x: Any, weight: Any) -> Any:
+        out = empty(out_shape, native) if whole else run(np.zeros, out_shape, native)
+        x, weight = packed(x), packed(weight)
+        for go in launches:
+            go(x, weight, out)
+        return out
+
+    return _widened(call, run_it)
+
+
+def _all_phases(call: Call) -> list[tuple[Any, Any, Any]]:
+    """Return the phases of a transposed convolution as those of its three axes."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, w_shape), counts = call.shapes, call.out_shape[2:]
+    stride, padding, dilation = (call.attrs[key] for key in ("stride", "padding", "dilation"))
+    kernel, space = w_shape[2:], x_shape[2:]
+    if counts == space and all(
+        k == s == 1 and p == 0 for k, s, p in zip(kernel, stride, padding, strict=True)
+    ):
+        n, alone = prod(space), _phases(1, 1, 1, 1, 0, 1, 0)[0]
+        return [(alone, alone, _phases(n, n, 1, 1, 0, 1, 1)[0])]
+    outs = _three(counts, 1)
+    rest = (_three(stride, 1), _three(kernel, 1), _three(padding, 0), _three(dilation, 1), _strides(outs))
+    z, y, x = (_phases(*given) for given in zip(_three(space, 1), outs, *rest, strict=True))
+    return [(a, b, c) for a in z for b in y for c in x]
+
+
+def weight_gradient(call: Call) -> Callable[..., Any]:
+    """Return the kernel of ``conv_weight``: channels of gradients turned to lie side by side, then summed."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, g_shape), w_shape, groups = call.shapes, call.out_shape, call.attrs["groups"]
+    dtype, batch = _computed(call.dtypes[0]), x_shape[0]
+    rows, channels = w_shape[0] // groups, w_shape[1]
+    axes = _conv_axes(call, w_shape[2:])
+    z, y, x = axes
+    made = tiles(dtype, 6, 2)
+    if rows <= made.lanes:
+        made = tiles(dtype, 12, 1)
+    tile = tile_of(axes, channels * z.taps, made.lanes, DEEP // 2)
+    assert tile is not None
+    blocks, units = -(-channels * z.taps // tile.block), batch * z.count * covering_of(tile, axes)
+    chunk = -(-units // max(-(-WANTED // (blocks * groups)), 1))
+    wide, places = made.lanes * made.vectors, prod(g_shape[2:])
+    lanes = 1 if rows == 1 else -(-rows // wide) * wide
+    work = places // covering_of(tile, axes) * lanes * tile.block * y.taps * x.taps + 1
+    chunk = min(max(chunk, WORTH // work), units)
+    chunks = -(-units // chunk)
+    strips, down = -(-rows // wide), -(-tile.block * y.taps * x.taps // made.tall) * made.tall
+    image = channels * prod(x_shape[2:])
+    params = params_of(rows, channels * z.taps, tile, axes, batch, groups, image, 0, 0, 0, chunk)
+    turning = (strips, batch * groups)
+    turn = made.launch("turn", (rows, places), turning, pieces(turning, MOVED // (places * wide) + 1))
+    grid = (blocks, chunks, groups)
+    go = made.launch("correlate", params, grid, pieces(grid, WORTH // (work * chunk) + 1))
+    moved = chunks * channels * prod(w_shape[2:]) * wide
+    collect = made.launch(
+        "collect", [*params, chunks], (strips, groups), pieces((strips, groups), MOVED // moved + 1)
+    )
+    kept = (batch * groups, strips, places, wide)
+    native = DTYPES[dtype]
+
+    def run_it(x: Any, g: Any) -> Any:
+        parts, g = empty((chunks, groups, blocks, strips, down, wide), native), packed(g)
+        if rows > 1:
+            turned = empty(kept, native)
+            turn(g, turned)
+            g = turned
+        go(g, packed(x), parts)
+        out = empty(w_shape, native)
+        collect(parts, out)
+        return out
+
+    return _widened(call, run_it)
+
+
+def takes_windows(call: Call) -> bool | str:
+    """Say whether ``convolve``, ``transpose`` or ``weight_gradient`` serves a call."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    if call.dtypes[0] not in (*_FLOATS, *_NARROW):
+        return f"not in {call.dtypes[0]}"
+    kernel = (call.out_shape if call.op == "conv_weight" else call.shapes[1])[2:]
+    if len(kernel) > 3 or 0 in (*call.out_shape, *call.shapes[0], *call.shapes[1]):
+        return "up to three axes, and nothing empty, only"
+    if NATIVE.compiler() is None:
+        return NATIVE.reason
+    if call.op == "conv_transpose":
+        found = _all_phases(call)
+        if len(found) > _PHASES:
+            return f"steps of up to {_PHASES} places in all only"
+        given = [(z[0], y[0], x[0]) for z, y, x in found]
+    else:
+        given = [_conv_axes(call, kernel)]
+    fits = all(0 in (a.taps for a in axes) or tile_of(axes, 1, 16) for axes in given)
+    return fits or "windows that fit into the cache only"
+
+
+def _computed(dtype: DType) -> DType:
+    return dtype if dtype in _FLOATS else dtypes.float32
+
+
+def _widened(call: Call, kernel: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return the kernel of 16-bit floats: computed in float32, rounded once."""
+    own = call.dtypes[0]
+    if own in _FLOATS:
+        return kernel
+    widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
+    return lambda x, y: back(kernel(widen(x), widen(y)))
+
+
+KERNELS: Final = {"conv": convolve, "conv_transpose": transpose, "conv_weight": weight_gradient}

@@ -1,0 +1,34 @@
+"""What steps of a program cost, roughly, in simple operations: whether threads are worth waking."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+from tensorbus.backend_api import LoopKernel
+
+SERIAL: Final = 1 << 16
+"""Below that a step runs in the calling thread: handing it out would take longer."""
+PART: Final = 1 << 14
+"""What a thread takes at a time, at least."""
+HEAVY: Final = 1 << 18
+"""From that on, a program lets other Python threads run meanwhile."""
+_CALLS: Final = frozenset(
+    """power exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2
+    erf floor_divide remainder""".split()
+)
+_CALL: Final = 8
+
+
+def weight(kernel: LoopKernel) -> int:
+    """Return what an element costs: a simple operation is less than reading and writing it."""
+    calls = 0
+    stack: list[Any] = list(kernel.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(node)
+        elif is_dataclass(node):
+            calls += getattr(node, "op", "") in _CALLS
+            stack.extend(getattr(node, f.name) for f in fields(node))
+    return 1 + _CALL * min(calls, 8)

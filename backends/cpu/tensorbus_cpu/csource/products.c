@@ -1,0 +1,344 @@
+// Matrix products and convolutions of floats T. What is computed at a time, TALL rows by WIDE columns, stays in
+// registers; what that needs stays in cache. Kernels take buffers, parameters and the part of their grid to work on:
+// from range[2 * axis] up to range[2 * axis + 1].
+
+#define KERNEL(name) void name(void *const *b, const int64_t *p, const int64_t *range)
+#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+#define UNROLLED _Pragma("GCC unroll 16")
+enum { BYTES = __BIGGEST_ALIGNMENT__ < 16 ? 16 : __BIGGEST_ALIGNMENT__, VECTOR = BYTES / sizeof(T), WIDE = VECTORS * VECTOR };
+const int64_t tb_lanes = VECTOR;
+typedef T tb_vector __attribute__((vector_size(BYTES)));
+typedef BITS tb_bits __attribute__((vector_size(BYTES)));
+typedef BITS tb_loose_bits __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+typedef T tb_loose __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+
+static inline int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
+
+// sums = a y: row k of y lies at y + off[k], its vectors at `at` from there.
+static __attribute__((noinline)) void corner(int64_t depth, const T *a, const T *y, const int32_t *off, const int32_t *at, tb_vector sums[TALL][VECTORS]) {
+  tb_vector acc[TALL][VECTORS];
+  int64_t from[VECTORS];
+  UNROLLED for (int v = 0; v < VECTORS; ++v) from[v] = at[v * VECTOR];
+  UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] = (tb_vector){0};
+  EACH(k, 0, depth) {
+    const T *row = y + off[k];
+    tb_vector right[VECTORS];
+    UNROLLED for (int v = 0; v < VECTORS; ++v) right[v] = *(const tb_loose *)(row + from[v]);
+    UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] += a[i] * right[v];
+    a += TALL;
+  }
+  memcpy(sums, acc, sizeof(acc));
+}
+
+// Parameters of a convolution. Along each axis, output n takes the inputs n * step + first + t * apart, t < taps; it
+// stands at n * out. Channels count once for each tap of the first axis; the other axes are worked on in tiles.
+typedef struct { int64_t length, count, step, taps, first, apart, out; } tb_axis;
+typedef struct {
+  int64_t rows, channels, block, high, wide, flat, parts, groups, image, out_image, out_channel, out_first, chunk;
+  tb_axis axis[3];
+} tb_windows;
+
+typedef struct { int64_t low, phases, reach; } tb_span;  // the first input, input phases, and outputs beyond a tile
+
+static inline tb_span span_of(const tb_axis *a) {
+  const int64_t far = (a->taps - 1) * a->apart, length = far < 0 ? -far : far;
+  return (tb_span){a->first + (far < 0 ? far : 0), least(a->step, length + 1), length / a->step};
+}
+
+// Where output (y, x) and tap k of a block of channels are in what `fill` writes: at their sum.
+typedef struct { tb_span y, x; int64_t rows, pitch, line, channel; } tb_layout;
+
+static inline tb_layout layout_of(const tb_windows *q) {
+  tb_layout s = {.y = span_of(q->axis + 1), .x = span_of(q->axis + 2)};
+  s.rows = q->high + s.y.reach, s.pitch = (q->wide + s.x.reach + VECTOR - 1) / VECTOR * VECTOR;
+  s.line = s.x.phases * s.pitch, s.channel = s.y.phases * s.rows * s.line;
+  return s;
+}
+
+static inline void offsets(const tb_windows *q, tb_layout s, int32_t *off) {
+  const tb_axis *ay = q->axis + 1, *ax = q->axis + 2;
+  const int64_t taps = ay->taps * ax->taps;
+  EACH(k, 0, taps) {
+    const int64_t y = ay->first + k / ax->taps * ay->apart - s.y.low, x = ax->first + k % ax->taps * ax->apart - s.x.low;
+    const int64_t row = y % ay->step * s.rows + y / ay->step;
+    off[k] = (int32_t)(row * s.line + x % ax->step * s.pitch + x / ax->step);
+  }
+  EACH(c, 1, q->block) EACH(k, 0, taps) off[c * taps + k] = (int32_t)(off[k] + c * s.channel);
+}
+
+// Write the inputs of a tile of outputs, those of each phase side by side, zeros where there are none.
+static inline void fill(const tb_windows *q, tb_layout s, const T *x, int64_t c0, int64_t channels, int64_t z, int64_t y0, int64_t x0, T *to) {
+  const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
+  const int64_t step = ax->step;
+  EACH(c, c0, c0 + channels) {
+    const int64_t deep = z * az->step + az->first + c % az->taps * az->apart;
+    const T *plane = deep < 0 || deep >= az->length ? NULL : x + (c / az->taps * az->length + deep) * ay->length * ax->length;
+    EACH(phase, 0, s.y.phases) EACH(row, 0, s.rows) {
+      const int64_t y = (y0 + row) * ay->step + s.y.low + phase;
+      EACH(k, 0, s.x.phases) {
+        const int64_t first = x0 * step + s.x.low + k;
+        int64_t j = 0;
+        if (plane && y >= 0 && y < ay->length) {
+          const T *from = plane + y * ax->length + first;
+          const int64_t stop = least((ax->length - first + step - 1) / step, s.pitch);
+          for (; j < s.pitch && j * step + first < 0; ++j) to[j] = 0;
+          if (step == 1) for (; j + VECTOR <= stop; j += VECTOR) *(tb_loose *)(to + j) = *(const tb_loose *)(from + j);
+          if (step == 2) for (; j < stop; ++j) to[j] = from[j * 2];
+          for (; j < stop; ++j) to[j] = from[j * step];
+        }
+        for (; j < s.pitch; ++j) to[j] = 0;
+        to += s.pitch;
+      }
+    }
+  }
+}
+
+KERNEL(tb_strips) {  // grid (strips, groups): TALL rows of weights side by side, the last ones filled up with zeros
+  // b: weight, out; p: rows, depth of each axis (channels, taps), strides: of groups, rows, of each axis; first element
+  const int64_t rows = p[0], strips = (rows + TALL - 1) / TALL, depth = p[1] * p[2] * p[3] * p[4];
+  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) {
+    const int64_t some = least(TALL, rows - strip * TALL);
+    const T *from = (const T *)b[0] + p[11] + group * p[5] + strip * TALL * p[6];
+    T *to = (T *)b[1] + (group * strips + strip) * depth * TALL;
+    EACH(c, 0, p[1]) EACH(i, 0, p[2]) EACH(j, 0, p[3]) EACH(k, 0, p[4]) {
+      const T *first = from + c * p[7] + i * p[8] + j * p[9] + k * p[10];
+      if (some == TALL) UNROLLED for (int u = 0; u < TALL; ++u) to[u] = first[u * p[6]];
+      else EACH(u, 0, TALL) to[u] = u < some ? first[u * p[6]] : 0;
+      to += TALL;
+    }
+  }
+}
+
+// Write into panel, for each k, a vector of which the first lanes lie in one row and the others in the next.
+static inline void assemble(int64_t depth, const T *x, const int32_t *off, int64_t left, int64_t right, tb_bits first, T *panel) {
+  EACH(k, 0, depth) {
+    const tb_bits one = *(const tb_loose_bits *)(x + off[k] + left), other = *(const tb_loose_bits *)(x + off[k] + right);
+    *(tb_loose_bits *)(panel + k * WIDE) = (one & first) | (other & ~first);
+  }
+}
+
+// Where the vectors of a tile's columns are read, by lane, and where they stand; the lanes of each that count; and the
+// lanes that lie in the first of the two rows that it is put together of.
+typedef struct {
+  int64_t high, wide, vectors, place[COLUMNS + WIDE];
+  int32_t from[COLUMNS + WIDE], start[COLUMNS / VECTOR + 1], stop[COLUMNS / VECTOR + 1];
+  tb_bits first[COLUMNS / VECTOR + VECTORS];
+} tb_columns;
+
+static inline void columns_of(const tb_windows *q, tb_layout s, int64_t high, int64_t wide, tb_columns *c) {
+  const tb_axis *ay = q->axis + 1, *ax = q->axis + 2;
+  const int64_t count = high * wide;
+  int64_t n = 0;
+  if (c->high == high && c->wide == wide) return;
+  if (q->flat) {  // vectors run over the ends of rows
+    for (; n * VECTOR < count; ++n) {
+      c->start[n] = 0, c->stop[n] = (int32_t)least(VECTOR, count - n * VECTOR);
+      EACH(u, 0, VECTOR) {
+        const int64_t k = least(n * VECTOR + u, count - 1), y = k / wide, x = k % wide;
+        c->from[n * VECTOR + u] = (int32_t)(y * s.line + x), c->place[n * VECTOR + u] = y * ay->out + x * ax->out;
+        c->first[n][u] = -(y == n * VECTOR / wide);
+      }
+    }
+  } else {  // the last vector of a row ends with it, and shares elements with the one before
+    EACH(y, 0, high) for (int64_t i = 0; i < wide; i += VECTOR, ++n) {
+      const int64_t x = wide < VECTOR ? 0 : least(i, wide - VECTOR);
+      c->start[n] = (int32_t)(i - x), c->stop[n] = (int32_t)least(VECTOR, wide);
+      c->from[n * VECTOR] = (int32_t)(y * s.line + x), c->place[n * VECTOR] = y * ay->out + x * ax->out;
+    }
+  }
+  EACH(v, n, n + VECTORS - 1) {
+    EACH(u, 0, q->flat ? VECTOR : 1) c->from[v * VECTOR + u] = c->from[(v - 1) * VECTOR + u];
+    if (q->flat) c->first[v] = c->first[v - 1];
+  }
+  c->high = high, c->wide = wide, c->vectors = n;
+}
+
+KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by groups); b: strips, x, out
+  const tb_windows *q = (const tb_windows *)p;
+  const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
+  const tb_layout s = layout_of(q);
+  const int64_t taps = ay->taps * ax->taps, strips = (q->rows + TALL - 1) / TALL, across = (ax->count + q->wide - 1) / q->wide;
+  T read[ROOM + WIDE] __attribute__((aligned(64))), panel[DEEP * WIDE] __attribute__((aligned(64)));
+  int32_t off[DEEP], even[DEEP], lane[WIDE];
+  tb_columns c;
+  c.high = c.wide = 0;
+  offsets(q, s, off);
+  if (q->flat) EACH(k, 0, DEEP) even[k] = (int32_t)k * WIDE;
+  EACH(k, 0, WIDE) lane[k] = (int32_t)k;
+  EACH(matrix, range[4], range[5]) EACH(part, range[2], range[3]) EACH(tile, range[0], range[1]) {
+    const int64_t z = part / q->parts, y0 = tile / across * q->high, x0 = tile % across * q->wide;
+    const int64_t high = least(q->high, ay->count - y0), wide = least(q->wide, ax->count - x0);
+    const int64_t strip0 = part % q->parts * strips / q->parts, strip1 = (part % q->parts + 1) * strips / q->parts;
+    const T *image = (const T *)b[1] + matrix * q->image;
+    T *out = (T *)b[2] + matrix * q->out_image + q->out_first + z * az->out + y0 * ay->out + x0 * ax->out;
+    columns_of(q, s, high, wide, &c);
+    for (int64_t c0 = 0; c0 < q->channels; c0 += q->block) {
+      const int64_t channels = least(q->block, q->channels - c0), depth = channels * taps;
+      fill(q, s, image, c0, channels, z, y0, x0, read);
+      for (int64_t v0 = 0; v0 < c.vectors; v0 += VECTORS) {
+        const int32_t *at = c.from + v0 * VECTOR;
+        if (q->flat && wide < VECTOR) EACH(k, 0, depth) EACH(u, 0, WIDE) panel[k * WIDE + u] = read[off[k] + at[u]];
+        else if (q->flat) EACH(v, 0, VECTORS) assemble(depth, read, off, at[v * VECTOR], at[v * VECTOR + VECTOR - 1] - VECTOR + 1, c.first[v0 + v], panel + v * VECTOR);
+        EACH(strip, strip0, strip1) {
+          const T *a = (const T *)b[0] + ((matrix % q->groups * strips + strip) * q->channels + c0) * taps * TALL;
+          tb_vector sums[TALL][VECTORS];
+          if (q->flat) corner(depth, a, panel, even, lane, sums);
+          else corner(depth, a, read, off, at, sums);
+          EACH(i, 0, least(TALL, q->rows - strip * TALL)) EACH(v, v0, least(v0 + VECTORS, c.vectors)) {
+            T *row = out + (strip * TALL + i) * q->out_channel;
+            const int64_t *to = c.place + v * VECTOR, along = q->flat ? to[VECTOR - 1] - to[0] : ax->out * (VECTOR - 1);
+            if (c.stop[v] == VECTOR && along == VECTOR - 1 && !(c0 && c.start[v])) {
+              tb_loose *whole = (tb_loose *)(row + to[0]);
+              if (c0) *whole += sums[i][v - v0];
+              else *whole = sums[i][v - v0];
+            } else {
+              EACH(u, c.start[v], c.stop[v]) {
+                T *one = row + (q->flat ? to[u] : to[0] + u * ax->out);
+                *one = (c0 ? *one : 0) + sums[i][v - v0][u];
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The gradient of the weights: T rows of the windows times gradients, summed over places.
+
+enum { LINE = 64 / sizeof(T) };
+
+KERNEL(tb_turn) {  // grid (strips, images by groups): WIDE channels of g side by side; b: g, out; p: channels, places
+  const int64_t rows = p[0], places = p[1], strips = (rows + WIDE - 1) / WIDE;
+  EACH(matrix, range[2], range[3]) EACH(strip, range[0], range[1]) {
+    const T *from = (const T *)b[0] + (matrix * rows + strip * WIDE) * places;
+    T *to = (T *)b[1] + (matrix * strips + strip) * places * WIDE;
+    const int64_t some = least(WIDE, rows - strip * WIDE);
+    for (int64_t k = 0; k < places; k += LINE) {  // by lines of cache
+      const int64_t line = least(LINE, places - k);
+      EACH(u, 0, some) EACH(j, 0, line) to[j * WIDE + u] = from[u * places + k + j];
+      EACH(j, 0, line) EACH(u, some, WIDE) to[j * WIDE + u] = 0;
+      to += line * WIDE;
+    }
+  }
+}
+
+// acc[i] += x[off[i]] * g, over a tile of places; `line` and `row` are what a row of either takes.
+static __attribute__((noinline)) void gather_tile(int64_t high, int64_t wide, const T *x, const int32_t *off, int64_t line, const T *g, int64_t row, tb_loose acc[TALL][VECTORS]) {
+  tb_vector own[TALL][VECTORS];
+  const T *at[TALL];
+  memcpy(own, acc, sizeof(own));
+  EACH(y, 0, high) {
+    const tb_loose *right = (const tb_loose *)(g + y * row);
+    UNROLLED for (int i = 0; i < TALL; ++i) at[i] = x + y * line + off[i];
+    EACH(k, 0, wide) {
+      UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) own[i][v] += at[i][k] * right[v];
+      right += VECTORS;
+    }
+  }
+  memcpy(acc, own, sizeof(own));
+}
+
+// The same of one channel of g, as it lies: a vector is of places, and its lanes are added up at last.
+static __attribute__((noinline)) void gather_line(int64_t high, int64_t wide, const T *x, const int32_t *off, int64_t line, const T *g, int64_t row, tb_loose acc[TALL][VECTORS]) {
+  tb_vector own[TALL];
+  tb_bits kept = {0};
+  EACH(u, 0, wide % VECTOR) kept[u] = -1;
+  UNROLLED for (int i = 0; i < TALL; ++i) own[i] = acc[i][0];
+  EACH(y, 0, high) {
+    const T *from = g + y * row, *at = x + y * line;
+    int64_t k = 0;
+    for (; k + VECTOR <= wide; k += VECTOR) {
+      const tb_vector right = *(const tb_loose *)(from + k);
+      UNROLLED for (int i = 0; i < TALL; ++i) own[i] += *(const tb_loose *)(at + off[i] + k) * right;
+    }
+    if (k < wide) {  // what is beyond may be infinite: it must not meet a zero
+      tb_vector right = {0};
+      memcpy(&right, from + k, (wide - k) * sizeof(T));
+      UNROLLED for (int i = 0; i < TALL; ++i) own[i] += (tb_vector)(*(const tb_loose_bits *)(at + off[i] + k) & kept) * right;
+    }
+  }
+  UNROLLED for (int i = 0; i < TALL; ++i) acc[i][0] = own[i];
+}
+
+KERNEL(tb_correlate) {  // grid (blocks of channels, chunks of tiles, groups); b: turned g (or g of one row), x, parts
+  const tb_windows *q = (const tb_windows *)p;
+  const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
+  const tb_layout s = layout_of(q);
+  const int64_t taps = ay->taps * ax->taps, strips = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + q->block - 1) / q->block;
+  const int64_t across = (ax->count + q->wide - 1) / q->wide, tiles = (ay->count + q->high - 1) / q->high * across;
+  const int64_t down = (q->block * taps + TALL - 1) / TALL, units = q->parts * az->count * tiles;
+  T read[ROOM + WIDE] __attribute__((aligned(64)));
+  int32_t off[DEEP + TALL];
+  offsets(q, s, off);
+  EACH(group, range[4], range[5]) EACH(chunk, range[2], range[3]) EACH(block, range[0], range[1]) {
+    const int64_t c0 = block * q->block, channels = least(q->block, q->channels - c0), stop = least(units, (chunk + 1) * q->chunk);
+    tb_loose (*parts)[TALL][VECTORS] = (void *)((T *)b[2] + ((chunk * q->groups + group) * blocks + block) * strips * down * TALL * WIDE);
+    memset(parts, 0, strips * down * TALL * WIDE * sizeof(T));
+    EACH(k, channels * taps, down * TALL) off[k] = 0;
+    EACH(unit, chunk * q->chunk, stop) {
+      const int64_t tile = unit % tiles, z = unit / tiles % az->count, matrix = unit / tiles / az->count * q->groups + group;
+      const int64_t y0 = tile / across * q->high, x0 = tile % across * q->wide;
+      const int64_t high = least(q->high, ay->count - y0), wide = least(q->wide, ax->count - x0);
+      fill(q, s, (const T *)b[1] + matrix * q->image, c0, channels, z, y0, x0, read);
+      EACH(strip, 0, strips) {
+        const int64_t place = (((matrix * strips + strip) * az->count + z) * ay->count + y0) * ax->count + x0;
+        const T *g = (const T *)b[0] + (q->rows == 1 ? place : place * WIDE);
+        if (q->rows == 1) EACH(k, 0, down) gather_line(high, wide, read, off + k * TALL, s.line, g, ax->count, parts[k]);
+        else EACH(k, 0, down) gather_tile(high, wide, read, off + k * TALL, s.line, g, ax->count * WIDE, parts[strip * down + k]);
+      }
+    }
+    if (channels < q->block) offsets(q, s, off);
+  }
+}
+
+KERNEL(tb_collect) {  // grid (strips of rows, groups); b: parts, out; p: as before, then the number of chunks
+  const tb_windows *q = (const tb_windows *)p;
+  const int64_t taps = q->axis[1].taps * q->axis[2].taps, depth = q->channels * taps, strips = (q->rows + WIDE - 1) / WIDE;
+  const int64_t own = q->block * taps, blocks = (q->channels + q->block - 1) / q->block, down = (own + TALL - 1) / TALL * TALL;
+  const int64_t chunks = *(const int64_t *)(q + 1), apart = q->groups * blocks * strips * down * VECTORS;
+  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) EACH(block, 0, blocks) {
+    const tb_loose *from = (const tb_loose *)b[0] + ((group * blocks + block) * strips + strip) * down * VECTORS;
+    T *out = (T *)b[1] + (group * q->rows + strip * WIDE) * depth + block * own;
+    EACH(k, 0, least(own, depth - block * own)) {
+      tb_vector sums[VECTORS];
+      EACH(v, 0, VECTORS) sums[v] = from[k * VECTORS + v];
+      EACH(chunk, 1, chunks) EACH(v, 0, VECTORS) sums[v] += from[chunk * apart + k * VECTORS + v];
+      if (q->rows == 1) EACH(u, 1, VECTOR) sums[0][0] += sums[0][u];
+      EACH(u, 0, least(WIDE, q->rows - strip * WIDE)) out[u * depth + k] = ((const T *)sums)[u];
+    }
+  }
+}
+
+KERNEL(tb_product) {  // grid (tiles of columns, matrices): out = x y; b: strips of x, y, out
+  // p: rows, columns, depth, strides of y (rows, columns, matrices), the number of matrices x that take turns
+  enum { TILE = COLUMNS / 4 };
+  const int64_t m = p[0], n = p[1], depth = p[2], strips = (m + TALL - 1) / TALL;
+  T panel[TILE * DEEP] __attribute__((aligned(64)));
+  int32_t even[DEEP], lane[WIDE];
+  EACH(k, 0, DEEP) even[k] = (int32_t)k * WIDE;
+  EACH(k, 0, WIDE) lane[k] = (int32_t)k;
+  EACH(matrix, range[2], range[3]) EACH(tile, range[0], range[1]) {
+    const int64_t first = tile * TILE, count = least(n - first, TILE);
+    const T *x = (const T *)b[0] + matrix % p[6] * strips * TALL * depth, *y = (const T *)b[1] + matrix * p[5] + first * p[4];
+    T *out = (T *)b[2] + matrix * m * n + first;
+    for (int64_t k0 = 0; k0 < depth; k0 += DEEP) {
+      const int64_t deep = least(depth - k0, DEEP);
+      EACH(k, 0, deep) for (int64_t j = 0; j < count; j += WIDE) {
+        T *to = panel + j * DEEP + k * WIDE;
+        const T *from = y + (k0 + k) * p[3] + j * p[4];
+        if (p[4] == 1 && count - j >= WIDE) memcpy(to, from, WIDE * sizeof(T));
+        else EACH(u, 0, WIDE) to[u] = j + u < count ? from[u * p[4]] : 0;
+      }
+      EACH(strip, 0, strips) for (int64_t j = 0; j < count; j += WIDE) {
+        tb_vector sums[TALL][VECTORS];
+        corner(deep, x + (strip * depth + k0) * TALL, panel + j * DEEP, even, lane, sums);
+        EACH(i, 0, least(TALL, m - strip * TALL)) {
+          T *to = out + (strip * TALL + i) * n + j;
+          const T *sum = (const T *)sums[i];
+          EACH(u, 0, least(count - j, WIDE)) to[u] = (k0 ? to[u] : 0) + sum[u];
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,285 @@
+"""A program as the tape of numbers that ``csource/driver.c`` reads: both are to be changed together."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import (
+    ERROR_SLOT,
+    Device,
+    DType,
+    Graph,
+    Late,
+    Layout,
+    LibraryCall,
+    Program,
+    Step,
+    dtypes,
+    library_call,
+    plan_memory,
+    steps_of,
+)
+
+from .blas import SMALL_PRODUCT, product_words
+from .compiler import pieces, slot
+from .costs import HEAVY, PART, SERIAL, weight
+from .memory import DTYPES
+from .units import Units
+
+_KERNEL, _PRODUCT, _PYTHON = range(3)
+_AFTER: Final = 15
+_ARRAY, _FLOAT, _INTEGER, _BOOL = range(4)
+_LARGE: Final = 1 << 18
+"""From how many bytes on a result comes from the pool."""
+
+
+class Tape:
+    """The numbers, and what they refer to by address: ``references`` must outlive the reading of them."""
+
+    def __init__(
+        self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: Units,
+        fail: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self.references: list[Any] = [fail]
+        self.names: list[str] = []
+        self._graph = graph
+        self._program = program
+        self._layouts = layouts
+        self._inputs = len(layouts)
+        self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))
+        launches = [step.launch for whole in program.steps for step in steps_of(whole)]
+        addresses, self.source = units.addresses(launches)
+        self._addresses = {id(x): a for x, a in zip(launches, addresses, strict=True)}
+        self._elements = {k: prod(x.shape) for k, x in enumerate(layouts) if x is not None}
+        self._elements |= {k: size for k, (size, _) in program.sizes.items()}
+        self._total = 0
+        self._has_product = False
+        self._held: set[int] = set()
+        """Slots that results of Python's kernels hold."""
+        self._shapes: dict[int, tuple[int, ...]] = {}
+        self._arena = plan_memory(program)
+        self._count = 0
+        steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
+        self.words = [*self._head(), *steps]
+
+    # What stands before the steps.
+
+    def _head(self) -> list[int]:
+        program = self._program
+        arena = self._arena
+        offsets = [arena.offsets.get(k, -1) for k in range(self._slots)]
+        for k in self._held:
+            offsets[k] = -1
+        shown = [layout.slot for layout in program.outputs]
+        made = [k for k in dict.fromkeys(shown) if k >= self._inputs and k not in self._held]
+        replaced = self._replaced()
+        mades: list[int] = []
+        whole: dict[int, int] = {}
+        large = False
+        for k in made:
+            size, dtype = program.sizes[k]
+            large = large or size * dtype.itemsize >= _LARGE
+            number = shown.index(k)
+            layout = program.outputs[number]
+            fills = layout.is_contiguous and prod(layout.shape) == size and layout.offset == 0
+            shape = layout.shape if fills else (size,)
+            if fills:
+                whole[number] = number
+                for other in range(number + 1, len(shown)):
+                    if program.outputs[other] == layout:
+                        whole[other] = number
+            mades += [replaced.get(number, -1), *self._view(Layout(k, shape, _row_major(shape)), dtype)]
+        outputs: list[int] = []
+        for number, (layout, node) in enumerate(zip(program.outputs, self._graph.outputs, strict=True)):
+            outputs += [whole.get(number, self._same(layout)), *self._view(layout, node.spec.dtype)]
+        heavy = large or self._total >= HEAVY
+        return [
+            self._inputs, self._slots, len(made), len(program.outputs), self._count, arena.total,
+            int(heavy), int(self._has_product), id(self.references[0]),
+            *self._input_words(), *offsets, *mades, *outputs,
+        ]  # fmt: skip
+
+    def _input_words(self) -> list[int]:
+        words: list[int] = []
+        for node, layout in zip(self._graph.inputs, self._layouts, strict=True):
+            dtype = node.spec.dtype
+            if layout is None:
+                kind = _BOOL if dtype is dtypes.bool_ else _FLOAT if dtype.is_floating else _INTEGER
+                bits = 8 * dtype.itemsize if 8 * dtype.itemsize < 64 else 0
+                words += [kind, -bits if dtype.kind == "uint" else bits, -1]
+            elif layout.is_contiguous:
+                words += [_ARRAY, 0, -1]
+            else:
+                words += [_ARRAY, 0, len(layout.shape), *(s * dtype.itemsize for s in layout.strides)]
+        return words
+
+    def _view(self, layout: Layout, dtype: DType) -> list[int]:
+        native = DTYPES[dtype]
+        self.references.append(native)
+        size = dtype.itemsize
+        strides = [s * size for s in layout.strides]
+        return [layout.slot, layout.offset * size, len(layout.shape), *layout.shape, *strides, id(native)]
+
+    def _same(self, layout: Layout) -> int:
+        """Return 0 where a result is an input, or what a kernel of Python's gave, as it is; else -1."""
+        if layout.slot < self._inputs:
+            return 0 if layout == self._layouts[layout.slot] else -1
+        if layout.slot in self._held:
+            shape = self._shapes[layout.slot]
+            return 0 if layout == Layout(layout.slot, shape, _row_major(shape)) else -1
+        return -1
+
+    def _replaced(self) -> dict[int, int]:
+        """Return which outputs may lie over which inputs: nothing may fail after the first is written."""
+        program = self._program
+        seen = {layout.slot for layout in program.outputs}
+        found = {o: i for o, i in program.replaceable.items() if i not in seen and self._is_packed(i)}
+        slots = {program.outputs[o].slot for o in found}
+        written = False
+        for step in program.steps:
+            if isinstance(step, LibraryCall):
+                if written and any(k in self._held for k in step.outputs):
+                    return {}
+                written = written or bool(slots & {*step.outputs})
+                continue
+            for one in steps_of(step):
+                if written and ERROR_SLOT in one.slots:
+                    return {}
+            for one in steps_of(step):
+                outs = {s for s, b in zip(one.slots, one.launch.kernel.buffers, strict=True) if b.writes}
+                if ERROR_SLOT in outs and slots & outs:
+                    return {}
+                written = written or bool(slots & outs)
+        return found
+
+    def _is_packed(self, k: int) -> bool:
+        layout = self._layouts[k]
+        return layout is not None and layout.is_contiguous
+
+    # The steps.
+
+    def _step(self, number: int, step: Any) -> list[int]:
+        frees = [k for k in self._program.frees[number] if k in self._held]
+        self._count += max(len(steps_of(step)), 1)
+        if isinstance(step, LibraryCall):
+            words = product_words(step, self._epilogue(number, step))
+            if words is not None:
+                work = prod(step.out_specs[0].shape) * step.specs[0].shape[-1]
+                self._has_product = self._has_product or work > SMALL_PRODUCT
+                self._total += work
+                return [_PRODUCT, 0, 2 if words[_AFTER] else 1, 0, *words]
+            return [_PYTHON, 0, 1, len(frees), *frees, *self._python(step)]
+        members = steps_of(step)
+        together = sum(self._cost(one)[0] for one in members) >= SERIAL
+        words = []
+        for k, one in enumerate(members):
+            own = frees if k == (0 if together else len(members) - 1) else []
+            reports = any(ERROR_SLOT in x.slots for x in (members if together and k == 0 else (one,)))
+            group = len(members) - k if together else 1
+            words += [_KERNEL, int(reports), group, len(own), *own, *self._kernel(one)]
+        return words
+
+    def _epilogue(self, number: int, product: LibraryCall) -> tuple[int, ...] | None:
+        """Return the grid of the next step, where that one goes on with boxes of the product at once.
+
+        It may not write where other boxes still read: over an operand that it replaces or shares room with.
+        """
+        after = self._program.steps[number + 1 : number + 2]
+        if not after or not isinstance(after[0], Step) or after[0].epilogue_of != number:
+            return None
+        step, program = after[0], self._program
+        read = {x.slot for x in product.inputs if isinstance(x, Layout)}
+        written = {s for s, b in zip(step.slots, step.launch.kernel.buffers, strict=True) if b.writes}
+        replaced = {i for o, i in program.replaceable.items() if program.outputs[o].slot in written}
+        shared = any(self._share(x, y) for x in written for y in read)
+        return None if ERROR_SLOT in step.slots or replaced & read or shared else step.launch.grid
+
+    def _share(self, x: int, y: int) -> bool:
+        """Return whether two slots have bytes in common."""
+        ends = []
+        for place in (x, y):
+            start = self._arena.offsets.get(place)
+            if start is None:
+                return False
+            size, dtype = self._program.sizes[place]
+            ends.append((start, start + size * dtype.itemsize))
+        return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
+
+    def _kernel(self, step: Step) -> list[int]:
+        launch = step.launch
+        fixed: list[int] = []
+        lates: list[int] = []
+        for k, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True)):
+            if isinstance(value, Late) and value.what == "scalar":
+                lates += [k, value.operand]
+                fixed.append(0)
+            elif isinstance(value, Late):
+                fixed.append(self._code(value.op) if value.what == "code" else value.plus)
+            else:
+                fixed.append(_bits(slot(param.dtype), value))
+        grid, piece = self._pieces(step)
+        return [
+            self._addresses[id(launch)], len(step.slots), *step.slots, len(fixed), *fixed,
+            len(lates) // 2, *lates, *grid, *piece,
+        ]  # fmt: skip
+
+    def _code(self, op: str) -> int:
+        self.names.append(op)
+        return len(self.names)
+
+    def _cost(self, step: Step) -> tuple[float, float]:
+        """Return what a launch costs, and an item of it, in simple operations."""
+        items = max(prod(step.launch.grid), 1)
+        elements = max((self._elements.get(k, 1) for k in step.slots), default=1)
+        each = max(elements / items, 1.0) * weight(step.launch.kernel)
+        return items * each, each
+
+    def _pieces(self, step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return a launch's grid, and how much of it a thread takes at a time: all where that is little."""
+        grid = (*step.launch.grid, 1, 1, 1)[:3]
+        whole, each = self._cost(step)
+        self._total += int(whole)
+        if whole < SERIAL:
+            return grid, grid
+        return grid, pieces(grid, max(int(PART / each), 1), tiled=step.launch.tiled)
+
+    def _python(self, call: LibraryCall) -> list[int]:
+        run = _packed_results(library_call(call, Device("cpu", 0)))
+        self.references.append(run)
+        self._held.update(call.outputs)
+        self._shapes |= {k: spec.shape for k, spec in zip(call.outputs, call.out_specs, strict=True)}
+        words = [id(run), len(call.inputs)]
+        for x, spec in zip(call.inputs, call.specs, strict=True):
+            if isinstance(x, Late):
+                x = Layout(-1 - x.operand, (), ())
+            words += self._view(x, spec.dtype)
+        return [*words, len(call.outputs), *call.outputs]
+
+
+def _packed_results(kernel: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """Return a kernel whose results are packed arrays with memory of their own."""
+
+    def call(*values: Any) -> tuple[Any, ...]:
+        return tuple([x if _is_own(x, values) else np.array(x, copy=True, order="C") for x in kernel(values)])
+
+    return call
+
+
+def _is_own(x: Any, values: Sequence[Any]) -> bool:
+    plain = x.base is None and x.flags.owndata and x.flags.c_contiguous
+    return plain and not any(x is v for v in values)
+
+
+def _bits(code: str, value: Any) -> int:
+    """Return a parameter's 64 bits as a signed number."""
+    if code == "d":
+        return int(struct.unpack("q", struct.pack("d", value))[0])
+    return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))

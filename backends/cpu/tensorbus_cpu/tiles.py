@@ -1,0 +1,57 @@
+"""The functions of ``csource/products.c``: products of what fits into registers, tile by tile."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from struct import pack
+from typing import Any, Final
+
+from tensorbus.backend_api import DType, dtypes
+
+from .compiler import NATIVE, c_source
+
+DEEP: Final = 384
+COLUMNS: Final = 512
+ROOM: Final = 1 << 15
+"""Limits of a tile: products that are summed up at a time, columns, and elements that are read."""
+_FUSED: Final = "-ffp-contract=fast"
+"""Products round once for each multiplication and addition, as those of every BLAS do."""
+
+
+class Tiles:
+    """The functions of ``products.c`` for one dtype and one shape of what stays in registers."""
+
+    def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
+        compiler = NATIVE.compiler()
+        assert compiler is not None
+        given = {
+            "T": "float" if dtype is dtypes.float32 else "double", "BITS": f"int{8 * dtype.itemsize}_t",
+            "TALL": tall, "VECTORS": vectors,
+            "DEEP": DEEP, "COLUMNS": COLUMNS, "ROOM": ROOM,
+        }  # fmt: skip
+        lines = [
+            "#include <stdint.h>",
+            "#include <string.h>",
+            *(f"#define {k} {v}" for k, v in given.items()),
+        ]
+        self._library = compiler.library("\n".join([*lines, c_source("products")]), _FUSED)
+        self._call = compiler.call
+        self.tall, self.vectors = tall, vectors
+        self.lanes = ctypes.c_int64.in_dll(self._library, "tb_lanes").value
+
+    def launch(
+        self, name: str, params: Sequence[int], grid: Sequence[int], piece: Sequence[int]
+    ) -> Callable[..., None]:
+        """Return what runs a function with the memory of arrays."""
+        function, call = getattr(self._library, f"tb_{name}"), self._call
+        given = pack(f"{len(params)}q", *params)
+
+        def go(*arrays: Any) -> None:
+            call(function, [x.ctypes.data for x in arrays], given, grid, piece)
+
+        return go
+
+
+tiles: Final = cache(Tiles)

@@ -1,0 +1,170 @@
+"""CUDA C++ as data. It takes no headers, so that NVRTC needs none: what they would define is written here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import dtypes as dt
+
+OPTIONS: Final = ("--fmad=false", "--std=c++17")
+"""Products and sums round apart, as on every other device. Divisions, roots and small numbers are exact."""
+
+TYPES: Final[dict[dt.DType, TypeRule]] = {
+    dt.bool_: TypeRule(
+        storage="unsigned char", register="bool", unsigned="unsigned char", load="({p}[{i}] != 0)",
+        store="{p}[{i}] = ({v}) ? 1 : 0",
+    ),
+    dt.int8: TypeRule(storage="signed char", register="signed char", unsigned="unsigned char"),
+    dt.int16: TypeRule(storage="short", register="short", unsigned="unsigned short"),
+    dt.int32: TypeRule(storage="int", register="int", unsigned="unsigned int"),
+    dt.int64: TypeRule(
+        storage="long long", register="long long", unsigned="unsigned long long", suffix="LL"
+    ),
+    dt.uint8: TypeRule(
+        storage="unsigned char", register="unsigned char", unsigned="unsigned char", suffix="u"
+    ),
+    dt.uint16: TypeRule(
+        storage="unsigned short", register="unsigned short", unsigned="unsigned short", suffix="u"
+    ),
+    dt.uint32: TypeRule(
+        storage="unsigned int", register="unsigned int", unsigned="unsigned int", suffix="u"
+    ),
+    dt.uint64: TypeRule(
+        storage="unsigned long long", register="unsigned long long", unsigned="unsigned long long",
+        suffix="ULL",
+    ),
+    # 16 bits in memory, float in registers, rounded after each op: the same result everywhere.
+    dt.float16: TypeRule(
+        storage="unsigned short", register="float", unsigned="unsigned int", math="f", suffix="f",
+        load="tb_from_half({p}[{i}])", store="{p}[{i}] = tb_half({v})",
+        rounded="tb_from_half(tb_half({0}))",
+    ),
+    dt.bfloat16: TypeRule(
+        storage="unsigned short", register="float", unsigned="unsigned int", math="f", suffix="f",
+        load="__uint_as_float((unsigned int){p}[{i}] << 16)", store="{p}[{i}] = tb_bfloat({v})",
+        rounded="__uint_as_float((unsigned int)tb_bfloat({0}) << 16)",
+    ),
+    dt.float32: TypeRule(storage="float", register="float", unsigned="unsigned int", math="f", suffix="f"),
+    dt.float64: TypeRule(storage="double", register="double", unsigned="unsigned long long"),
+    dt.complex64: TypeRule(storage="float2", register="float2"),
+    dt.complex128: TypeRule(storage="double2", register="double2"),
+}  # fmt: skip
+
+PROLOGUE: Final = """\
+static __device__ inline unsigned short tb_half(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+static __device__ inline float tb_from_half(unsigned short bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+}
+static __device__ inline unsigned short tb_bfloat(float x) {
+  const unsigned int bits = __float_as_uint(x);
+  return x != x ? (unsigned short)((bits >> 16) | 64u)
+                : (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+template <typename T, int N> struct tb_vector {
+  T lane[N];
+  tb_vector() = default;
+  __device__ explicit tb_vector(T x) {
+    for (int k = 0; k < N; ++k) lane[k] = x;
+  }
+};
+template <typename T, int N>
+static __device__ inline tb_vector<T, N> operator+(tb_vector<T, N> a, tb_vector<T, N> b) {
+  for (int k = 0; k < N; ++k) a.lane[k] = a.lane[k] + b.lane[k];
+  return a;
+}
+template <typename T, int N>
+static __device__ inline tb_vector<T, N> operator*(tb_vector<T, N> a, tb_vector<T, N> b) {
+  for (int k = 0; k < N; ++k) a.lane[k] = (T)((unsigned long long)a.lane[k] * b.lane[k]);
+  return a;
+}
+static __device__ inline float tb_fma(float a, float b, float c) { return fmaf(a, b, c); }
+static __device__ inline double tb_fma(double a, double b, double c) { return fma(a, b, c); }
+template <typename T, int N>
+static __device__ inline tb_vector<T, N> tb_fma(tb_vector<T, N> a, tb_vector<T, N> b, tb_vector<T, N> c) {
+  for (int k = 0; k < N; ++k) c.lane[k] = tb_fma(a.lane[k], b.lane[k], c.lane[k]);
+  return c;
+}
+template <typename T, int N> static __device__ inline tb_vector<T, N> tb_load(const T *p) {
+  tb_vector<T, N> v;
+  for (int k = 0; k < N; ++k) v.lane[k] = p[k];
+  return v;
+}
+template <typename T, int N>
+static __device__ inline void tb_store(T *p, tb_vector<T, N> v, long long n) {
+  for (int k = 0; k < N; ++k)
+    if (k < n) p[k] = v.lane[k];
+}
+static __device__ inline void tb_report(long long *errors, long long code, long long value, long long limit) {
+  if (value >= 0 && value < limit) return;
+  if (atomicCAS((int *)errors, 0, (int)code) != 0) return;
+  errors[1] = value;
+  errors[2] = limit;
+}
+"""
+# Rounding to odd first makes the second rounding, to 16 bits, exact.
+_NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
+static __device__ inline float tb_narrow(double x) {{
+  const float cut = __double2float_rz(x);
+  return isfinite(x) && (double)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;
+}}""")  # fmt: skip
+_TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
+{inline}{T} tb_{S}_from_{F}({R} x) {{
+  const {R} end = ({R})(({U})1 << ({W} - 1));
+  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
+}}""")  # fmt: skip
+_TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
+{inline}{T} tb_{S}_from_{F}({R} x) {{
+  const {R} end = 2 * ({R})(({U})1 << ({W} - 1));
+  return !(x > 0) ? 0 : x >= end ? ({T})~({U})0 : ({T})x;
+}}""")  # fmt: skip
+
+
+def target(units: int) -> Target:
+    """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
+    return Target(groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4)
+
+
+def dialect(units: int) -> Dialect:
+    """Return CUDA C++ for a GPU with ``units`` multiprocessors, of compute capability 6.0 or later.
+
+    >>> from tensorbus.backend_api import dtypes
+    >>> dtypes.complex128 in dialect(132).types
+    True
+    """
+    head = 'extern "C" __global__ void {name}({arguments})'
+    return Dialect(
+        name="CUDA C++",
+        types=TYPES,
+        index=TypeRule(storage="long long", register="long long", unsigned="unsigned long long"),
+        expressions=EXPRESSIONS,
+        casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
+        kernel=head,
+        solo=head,
+        buffer="{const}{T} *__restrict__ {name}",
+        aliased_buffer="{const}{T} *{name}",
+        inline="static __device__ inline ",
+        parallel=tuple(f"((long long)blockIdx.{x} * blockDim.{x} + threadIdx.{x})" for x in "xyz"),
+        # Of axes 1 and 2 a launch has 65535 blocks at most.
+        strides=tuple(f"(long long)gridDim.{x} * blockDim.{x}" for x in "xyz"),
+        barrier="__syncthreads()",
+        shared="__shared__",
+        unroll="#pragma unroll",
+        wide={"fma": "tb_fma({0}, {1}, {2})"},
+        vector_type="tb_vector<{T}, {lanes}>",
+        vector_load="tb_load<{T}, {lanes}>({p} + ({i}))",
+        vector_store="tb_store<{T}, {lanes}>({p} + ({i}), {v}, {lanes})",
+        vector_store_some="tb_store<{T}, {lanes}>({p} + ({i}), {v}, {n})",
+        report="tb_report({p}, {code}, {value}, {limit});",
+        infinity="__int_as_float(0x7f800000)",
+        nan="__int_as_float(0x7fffffff)",
+        prologue=PROLOGUE,
+        narrow=_NARROW,
+        target=target(units),
+    )

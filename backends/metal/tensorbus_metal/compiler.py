@@ -1,0 +1,152 @@
+"""Source to launches: MLX compiles and queues kernels for Metal; on the host the shim runs them at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import mlx.core as mx
+import numpy as np
+from tensorbus.backend_api import DeviceError, Dialect, Late, Launch
+
+from .frame import SLOT, called, framed
+from .host import packed, shim
+from .lowering import dialect, group_of
+
+if TYPE_CHECKING:
+    from .device import MetalRuntime
+
+Run = Callable[[Sequence[Any], Sequence[Any]], None]
+_MOST: Final = 2**32 - 1
+_start: Final[Any] = mx.async_eval  # its annotations are incomplete
+
+
+class MetalCompiler:
+    """What the generated kernels need of Metal: see ``tensorbus.kernels.from_dialect.Compiler``."""
+
+    def __init__(self, runtime: MetalRuntime) -> None:
+        self.runtime = runtime
+        self._dialect = dialect()
+        self._lock = threading.Lock()
+        self._codes: dict[str, int] = {}
+        self._kernels: dict[tuple[str, tuple[bool, ...]], Any] = {}
+
+    def dialect(self, index: int) -> Dialect:
+        """Return the Metal Shading Language."""
+        return self._dialect
+
+    def describe(self, index: int) -> str:
+        """Return the unit's name."""
+        return self.runtime.name
+
+    def allocate(self, nbytes: int, index: int) -> Any:
+        """Return a block: with memory on the host; for MLX, whose kernels make their results, without."""
+        pool = self.runtime.pool
+        return pool.filled(nbytes) if self.runtime.host else pool.block(None, max(nbytes, 16))
+
+    def errors(self, index: int) -> Any:
+        """Return a block in which one launch reports bad indices; it is looked at when waiting."""
+        return self.runtime.error_block()
+
+    def error_code(self, op: str) -> int:
+        """Return the number of an op in error reports, from 1."""
+        with self._lock:
+            code = self._codes.setdefault(op, len(self._codes) + 1)
+            self.runtime.error_names[code] = op
+        return code
+
+    def prepare(self, source: str, launch: Launch, index: int) -> Run:
+        """Return what runs the kernel with this launch's sizes."""
+        kinds = [p.dtype for p in launch.kernel.params]
+        fixed = [0 if isinstance(v, Late) else v for v in launch.values]
+        late = [k for k, v in enumerate(launch.values) if isinstance(v, Late)]
+        start = self._on_host if self.runtime.host else self._on_metal
+        queue = start(source, launch)
+        params = packed(kinds, fixed)
+        longest = max(launch.grid, default=0)
+
+        def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
+            if longest > _MOST:
+                raise DeviceError(
+                    f"metal: {launch.kernel.name} has {longest:,} items on one axis; Metal has {_MOST:,} at"
+                    f" most. Work in smaller pieces."
+                )
+            given = params
+            if late:
+                filled = list(fixed)
+                for k, value in zip(late, values, strict=True):
+                    filled[k] = value
+                given = packed(kinds, filled)
+            queue(buffers, given)
+
+        return run
+
+    def _on_host(self, source: str, launch: Launch) -> Callable[[Sequence[Any], bytes], None]:
+        entry = shim().entry(source, launch.kernel, self._dialect)
+        grid, group = launch.grid or (1,), group_of(launch)
+
+        def queue(buffers: Sequence[Any], params: bytes) -> None:
+            entry([0 if b is None else b.address for b in buffers], params, grid, group)
+
+        return queue
+
+    def _on_metal(self, source: str, launch: Launch) -> Callable[[Sequence[Any], bytes], None]:
+        """Return what queues a kernel through MLX.
+
+        MLX's kernels make new arrays. A buffer that an earlier kernel wrote to is written in place, which MLX
+        cannot know of: what is queued runs before and after such a launch.
+        """
+        grid = (*(launch.grid or (1,)), 1, 1)[:3]
+        group = (*group_of(launch), 1, 1)[:3]
+        writes = [b.writes for b in launch.kernel.buffers]
+
+        def queue(buffers: Sequence[Any], params: bytes) -> None:
+            pairs = list(zip(writes, buffers, strict=True))
+            made = tuple(w and b is not None and b.array is None for w, b in pairs)
+            placed = any(w and not m for w, m in zip(writes, made, strict=True))
+            kernel = self._kernel(source, launch, made)
+            read = [b for b, m in zip(buffers, made, strict=True) if not m]
+            inputs = [_nothing() if b is None else b.array for b in read]
+            outs = [b for b, m in zip(buffers, made, strict=True) if m]
+            if placed:
+                mx.eval(*inputs)
+            results = kernel(
+                inputs=[*inputs, mx.array(np.frombuffer(params or bytes(SLOT), np.uint8))],
+                grid=grid,
+                threadgroup=group,
+                output_shapes=[*((b.nbytes,) for b in outs), (16,)],
+                output_dtypes=[mx.uint8] * (len(outs) + 1),
+                init_value=0,
+            )
+            for block, array in zip(outs, results, strict=False):
+                block.array = array
+            if placed:
+                mx.eval(*results)
+            else:
+                _start(*results)
+
+        return queue
+
+    def _kernel(self, source: str, launch: Launch, made: tuple[bool, ...]) -> Any:
+        """Return MLX's kernel for a source, where ``made`` says which buffers are new."""
+        key = (source, made)
+        found = self._kernels.get(key)
+        if found is None:
+            kernel = launch.kernel
+            written = not kernel.body  # by the user
+            header, body = called(source, kernel, self._dialect) if written else framed(kernel, self._dialect)
+            names = [f"tb_{b.name}" for b in kernel.buffers]
+            found = self._kernels[key] = mx.fast.metal_kernel(
+                name=kernel.name,
+                input_names=[*(n for n, m in zip(names, made, strict=True) if not m), "tb_params"],
+                output_names=[*(n for n, m in zip(names, made, strict=True) if m), "tb_done"],
+                source=body,
+                header=header,
+            )
+        return found
+
+
+def _nothing() -> Any:
+    """Return what stands for a buffer without elements."""
+    return mx.zeros((16,), mx.uint8)

@@ -1,0 +1,97 @@
+"""Memory of the metal device: bytes that MLX holds, counted."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any, Final
+
+import mlx.core as mx
+import numpy as np
+from tensorbus.backend_api import MemoryStats, OutOfMemoryError
+
+LEAST: Final = 16
+"""Bytes of the smallest block. MLX passes arrays of less than 8 elements to kernels in another way."""
+
+
+class Block:
+    """Some bytes: an MLX array of uint8, or None before the first kernel has written there."""
+
+    __slots__ = ("__weakref__", "array", "nbytes", "pool")
+
+    def __init__(self, array: Any, nbytes: int, pool: Pool) -> None:
+        self.array = array
+        self.nbytes = nbytes
+        self.pool = pool
+
+    @property
+    def address(self) -> int:
+        """Where the bytes lie in the host's memory; they are computed first."""
+        return int(np.asarray(memoryview(self.array)).ctypes.data)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.pool.free(self.nbytes)
+
+
+class Pool:
+    """What counts the blocks. Safe in many threads; MLX itself keeps freed memory for reuse."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        # Reentrant: the garbage collector may free a block while this thread holds the lock.
+        self._lock = threading.RLock()
+        self.allocated = self.peak = 0
+
+    def block(self, array: Any, nbytes: int) -> Block:
+        """Return a block of ``nbytes`` over ``array``. Raises ``OutOfMemoryError``."""
+        with self._lock:
+            if self.allocated + nbytes > self.total:
+                raise self.full(nbytes)
+            self.allocated += nbytes
+            self.peak = max(self.peak, self.allocated)
+        return Block(array, nbytes, self)
+
+    def filled(self, nbytes: int) -> Block:
+        """Return a block that has its memory already, zeros."""
+        if self.allocated + nbytes > self.total:
+            raise self.full(nbytes)
+        try:
+            array = mx.zeros((max(nbytes, LEAST),), mx.uint8)
+            mx.eval(array)
+        except RuntimeError as error:
+            raise self.full(nbytes) from error
+        return self.block(array, max(nbytes, LEAST))
+
+    def copied(self, data: memoryview) -> Block:
+        """Return a block with the bytes of ``data`` at its start."""
+        block = self.filled(data.nbytes)
+        np.asarray(memoryview(block.array))[: data.nbytes] = np.frombuffer(data, np.uint8)
+        return block
+
+    def of(self, array: Any) -> Block:
+        """Return a block over the elements of any MLX array, in C order."""
+        flat = mx.view(mx.reshape(array, (-1,)), mx.uint8)
+        if flat.size < LEAST:
+            flat = mx.pad(flat, (0, LEAST - flat.size))
+        return self.block(mx.contiguous(flat), flat.size)
+
+    def free(self, nbytes: int) -> None:
+        """Count a block no more."""
+        with self._lock:
+            self.allocated -= nbytes
+
+    def stats(self) -> MemoryStats:
+        """Return the bytes of values, and what MLX keeps for reuse."""
+        return MemoryStats(
+            allocated=self.allocated, peak=self.peak, reserved=mx.get_cache_memory(), total=self.total
+        )
+
+    def full(self, nbytes: int) -> OutOfMemoryError:
+        """Return the error for a request that there is no room for."""
+        return OutOfMemoryError(
+            f"{self.name}: no room for {nbytes:,} bytes: {self.allocated:,} of {self.total:,} are in use by"
+            f" tensors. Free tensors, or work in smaller pieces."
+        )

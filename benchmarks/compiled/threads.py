@@ -1,0 +1,19 @@
+"""How many threads each peer computes with, and the environment that tells it."""
+
+from __future__ import annotations
+
+import os
+
+THREADS = 4
+MALLOC = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184"
+"""What makes glibc keep freed memory: the peers whose names end in "+malloc" run with it."""
+
+
+def environment(keeps: bool) -> dict[str, str]:
+    """Return the environment of a peer's process; ``keeps``: freed memory."""
+    count = str(THREADS)
+    names = "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS NUMBA_NUM_THREADS"
+    found = {**os.environ, **dict.fromkeys(names.split(), count), "TENSORBUS_NUM_THREADS": count}
+    found |= {"NPROC": count, "NUMEXPR_MAX_THREADS": count, "PYTHONWARNINGS": "ignore"}
+    found["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=true"
+    return found | ({"GLIBC_TUNABLES": MALLOC} if keeps else {})

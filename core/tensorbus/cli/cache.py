@@ -1,0 +1,43 @@
+"""``tensorbus cache``: what compiled code is kept on disk, and how to be rid of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from .. import caching
+from ..settings import cache_dir
+
+
+def as_dict() -> dict[str, object]:
+    """Return the place and what it holds in a form for JSON; sizes are in bytes."""
+    return {"folder": str(cache_dir()), "kinds": [asdict(kind) for kind in caching.kinds()]}
+
+
+def render(console: Console) -> None:
+    """Print the place and a table of what it holds."""
+    console.print(
+        f"Compiled code is kept in {cache_dir()} (TENSORBUS_CACHE_DIR changes that).", soft_wrap=True
+    )
+    kinds = caching.kinds()
+    if not kinds:
+        console.print("It holds nothing.")
+        return
+    table = Table("device", "kind")
+    for heading in ("files", "size"):
+        table.add_column(heading, justify="right")
+    for kind in kinds:
+        table.add_row(kind.owner, kind.name, f"{kind.files:,}", decimal(kind.nbytes))
+    table.add_section()
+    total = sum(kind.nbytes for kind in kinds)
+    table.add_row("all", "", f"{sum(kind.files for kind in kinds):,}", decimal(total))
+    console.print(table)
+
+
+def clear(device: str | None) -> str:
+    """Remove what all devices keep, or one; return what to say about it."""
+    whose = f"{device}'s compiled code" if device else "all compiled code"
+    return f"removed {whose} from {cache_dir()}: {decimal(caching.clear(device))}"

@@ -1,0 +1,13 @@
+"""Compiling: capture with guards, programs, and what runs them."""
+
+from __future__ import annotations
+
+from .compiled import Compiled as Compiled
+from .compiled import RecompileWarning as RecompileWarning
+from .compiled import compile as compile
+from .dynamic import mark_dynamic as mark_dynamic
+from .dynamic import mark_static as mark_static
+from .explain import CompileExplanation as CompileExplanation
+from .explain import explain as _explain
+
+compile.explain = _explain  # type: ignore[attr-defined]

@@ -1,0 +1,115 @@
+"""The code that makes a call's result again: new tensors around what the program computed, new containers."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..lengths import Length
+from ..tensor import Leaf, Tensor
+from .looking import NotReplayable, is_fixed, is_plain
+from .reach import Reach, Seen
+
+_HEAP_TYPE: Final = 1 << 9
+
+
+class AnswerWriter:
+    """Writes ``lines`` that make objects, each once. Raises ``NotReplayable`` for one that it cannot make.
+
+    ``output`` returns the code of the value that a tensor holds after the run. ``tracked`` are the new
+    tensors that have a history, with their names.
+    """
+
+    def __init__(self, reach: Reach, kept: Mapping[int, Seen], output: Callable[[Tensor], str]) -> None:
+        self.reach, self.kept, self.output = reach, kept, output
+        self.lines: list[str] = []
+        self.tracked: list[tuple[Tensor, str]] = []
+        self._names: dict[int, str] = {}
+        self._hold: list[Any] = []
+
+    def build(self, x: Any) -> str:
+        """Return the code of a part of the result; objects that were there before are found again."""
+        if is_plain(x):
+            return repr(x) if x is None or type(x) in (bool, int, str) else self.reach.name(x)
+        if type(x) is Length:
+            return x.text
+        known = self._names.get(id(x))
+        if known is not None:
+            return known
+        seen = self.kept.get(id(x))
+        if seen is not None:
+            return seen.at
+        if id(x) in self.reach.seen and not is_fixed(x):
+            raise NotReplayable(f"returns a {type(x).__name__} that was there before, and nothing names")
+        if isinstance(x, Tensor):
+            return self._tensor(x)
+        made = self._container(x)
+        name = self._names[id(x)] = f"b{len(self._names)}"
+        self._hold.append(x)
+        self.lines.append(f"{name} = {made}")
+        return name
+
+    def _tensor(self, x: Tensor) -> str:
+        if type(x) is not Tensor:
+            raise NotReplayable(f"makes a {type(x).__name__}")
+        name = self._names[id(x)] = f"t{len(self._names)}"
+        self._hold.append(x)
+        self.lines += [
+            f"{name} = Tensor()",
+            f"{name}._value = {self.output(x)}",
+            f"{name}._vtype = {self.reach.name(x._vtype.settled)}",
+            f"{name}._node = None",
+        ]
+        if isinstance(x._node, Leaf):
+            if x._node.grad is not None or getattr(x._node, "hooks", None):
+                raise NotReplayable("makes a tensor that has a gradient of its own")
+            self.lines.append(f"{name}._node = Leaf()")
+        elif x._node is not None:
+            self.tracked.append((x, name))
+        return name
+
+    def _container(self, x: Any) -> str:
+        kind, name = type(x), self.reach.name
+        if kind is list:
+            return f"[{self._all(x)}]"
+        if kind is tuple:
+            return f"({self._all(x)})"
+        if isinstance(x, tuple) and hasattr(kind, "_make"):
+            return f"{name(kind)}._make(({self._all(x)}))"
+        if kind in (set, frozenset) and all(is_plain(v) for v in x):
+            return f"{kind.__name__}({name(frozenset(x))})"
+        if kind in (dict, OrderedDict):
+            return f"{name(kind)}(({self._pairs(x)}))"
+        if kind is Counter:
+            return f"{name(kind)}(dict(({self._pairs(x)})))"
+        if isinstance(x, defaultdict) and kind is defaultdict:
+            return f"{name(kind)}({self.build(x.default_factory)}, ({self._pairs(x)}))"
+        if is_fixed(x) and not isinstance(x, (types.FunctionType, types.CellType, functools.partial)):
+            return name(x)
+        return self._instance(x)
+
+    def _all(self, parts: Iterable[Any]) -> str:
+        return "".join(f"{self.build(v)}, " for v in parts)
+
+    def _pairs(self, x: Mapping[Any, Any]) -> str:
+        return "".join(f"({self.build(k)}, {self.build(v)}), " for k, v in x.items())
+
+    def _instance(self, x: Any) -> str:
+        """Return the code that makes an instance of a class written in Python as this one is."""
+        kind = type(x)
+        bases = kind.__mro__[:-1]
+        plain = all(base.__flags__ & _HEAP_TYPE and not base.__dict__.get("__slots__") for base in bases)
+        if not plain or not hasattr(x, "__dict__"):
+            raise NotReplayable(f"returns a {kind.__module__}.{kind.__qualname__}")
+        entries = "".join(f"({key!r}, {self.build(value)}), " for key, value in vars(x).items())
+        return f"remake({self.reach.name(kind)}, ({entries}))"
+
+
+def remake(kind: type, entries: Sequence[tuple[str, Any]]) -> Any:
+    """Return an instance with these attributes."""
+    made: Any = object.__new__(kind)
+    made.__dict__.update(entries)
+    return made

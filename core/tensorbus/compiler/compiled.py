@@ -1,0 +1,209 @@
+"""``compile``: a function that runs as one program where it can, and as the same Python always.
+
+The first call runs the function on a recorder and is observed; when all it did can be done again by generated
+code, later calls that meet the same guards run that code. Otherwise each call runs the Python code on a
+recorder, which compiles what lies between two places where Python needs numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from types import CodeType
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+from ..dispatch import is_transform
+from ..errors import ArgumentError, suggest
+from ..func.vectorize import is_inside
+from ..pending import recorder, recorders
+from ..tensor import Tensor
+from .dynamic import OpenAxes
+from .general import generalize
+from .looking import NotReplayable
+from .observing import Observer
+from .reach import Reach
+from .recorder import Break, Recorder
+from .replay import MISS, Replay, Writer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MODES: Final = ("default", "reduce-overhead", "max-autotune")
+LIMIT: Final = 8
+"""How many captures of one function are kept before it is run by Python each time."""
+ATTEMPTS: Final = 3
+"""How many runs may end without a replay before Python runs the function each time."""
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function was captured too often: the message names the guard that kept failing."""
+
+
+class Compiled(Generic[P, R]):
+    """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it."""
+
+    def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+        self._root: Any = function
+        self.fullgraph, self.dynamic, self.mode = fullgraph, dynamic, mode
+        self.replays: list[Replay] = []
+        self.breaks: list[Break] = []
+        self.reasons: list[str] = []
+        self.recompiles: list[str] = []
+        self.graphs: list[Any] = []
+        self._codes: dict[CodeType, dict[str, Any]] = {}
+        self._by_python = False
+        self._axes = OpenAxes(dynamic)
+        self._failed = 0
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns."""
+        if recorders and recorder() is not None:  # part of what is being captured
+            return self._function(*args, **kwargs)
+        for found in self.replays:
+            out = found.run(args, kwargs)
+            if out is not MISS:
+                return out  # type: ignore[no-any-return]
+        return self._again(args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else _Bound(self, instance)
+
+    def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        if _is_transformed(args, kwargs):
+            return self._function(*args, **kwargs)
+        with self._lock:
+            if self._by_python:
+                return self._run(args, kwargs)
+            if self.replays:
+                guard = self.replays[0].failing(args, kwargs)
+                why = guard.text if guard is not None else "?"
+                self.recompiles.append(why)
+                if len(self.replays) >= LIMIT:
+                    self._by_python = True
+                    self.replays = []
+                    warnings.warn(
+                        f"compile: {self.name} was captured {LIMIT} times, and still its guards fail, last on"
+                        f" {why}; Python runs it from now on. Pass what changes as a tensor, or mark it"
+                        f" dynamic.",
+                        RecompileWarning,
+                        stacklevel=3,
+                    )
+                    return self._run(args, kwargs)
+            return self._capture(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code on a recorder."""
+        with Recorder(self.mode, self.fullgraph) as active:
+            try:
+                out = self._function(*args, **kwargs)
+            finally:
+                active.run()
+                self._note(active)
+        return out
+
+    def _note(self, active: Recorder) -> None:
+        self.breaks = active.breaks
+        self.graphs = [p.graph for p in active.programs]
+
+    def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
+        try:
+            reach = Reach(self._root, args, kwargs, self._codes)
+        except NotReplayable as error:
+            self._by_python, self.reasons = True, [str(error)]
+            return self._run(args, kwargs)
+        with Recorder(self.mode, self.fullgraph, trial=True) as active:
+            axes = self._axes.choose(reach)
+            for x, _ in axes.values():  # in the order in which a run with open lengths takes them
+                active.place(x)
+            try:
+                with Observer() as observer:
+                    out = self._function(*args, **kwargs)
+            except BaseException:
+                active.run()
+                self._note(active)
+                raise
+            first = [entry for recording in active.recordings.values() for entry in recording.entries]
+            try:
+                replay, reason = active.aside(lambda: self._replay(reach, observer, active, out)), None
+            except NotReplayable as error:
+                replay, reason = None, str(error)
+            active.run(replay.ready if replay is not None else None)
+        self._note(active)
+        if replay is not None:
+            if axes:
+                codes = {**self._codes, **observer.codes}
+                found = generalize(self._function, self._root, args, kwargs, axes, codes, first, self.mode)
+                replay = found or replay
+            self.replays = [replay, *self.replays]
+            self.reasons = []
+        else:  # what the first run sets up, or which code it runs, may be as it is for the next
+            self._codes.update(
+                {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
+            )
+            self._failed += 1
+            self._by_python, self.reasons = self._failed >= ATTEMPTS, [str(reason)]
+        return out
+
+    def _replay(self, reach: Reach, observer: Observer, active: Recorder, out: Any) -> Replay:
+        writer = Writer(reach, observer, active)
+        unknown = observer.codes.keys() - reach.codes.keys()
+        if unknown:
+            raise NotReplayable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
+        return writer.write(out)
+
+
+class _Bound:
+    """A compiled method of one instance."""
+
+    def __init__(self, compiled: Compiled[..., Any], instance: Any) -> None:
+        self._compiled, self._instance = compiled, instance
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(self._instance, *args, **kwargs)
+
+
+def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = (*args, *kwargs.values())
+    return is_inside() or any(isinstance(x, Tensor) and is_transform(x.device.type) for x in given)
+
+
+def compile(
+    fn: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str = "default",
+    options: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Return ``fn``, a function, a method or a module, compiled for the devices of its tensors.
+
+    It never changes what a program means. A call is captured once: when all that it did can be done again by
+    one program, calls that find everything as it was (arguments, globals, attributes, modes) run that.
+    Otherwise Python runs ``fn`` at each call, and what it computes between two places where it needs numbers
+    is compiled. ``tb.compile.explain(fn)(*args)`` shows what became of a function, and why.
+
+    ``fullgraph``: raise ``CaptureError``, with the line, where Python asks for numbers. ``dynamic``: True
+    makes lengths that differ between calls part of one program; None does so once they have differed.
+    ``mode``: ``"max-autotune"`` tries more than one way where there is a choice, and takes longer to compile.
+    Raises ``ArgumentError`` for another mode, or what cannot be called.
+
+    >>> import tensorbus as tb
+    >>> @tb.compile
+    ... def norm(x):
+    ...     return (x * x).sum().sqrt()
+    >>> norm(tb.asarray([3.0, 4.0])).item()
+    5.0
+    """
+    if mode not in MODES:
+        known = ", ".join(MODES)
+        raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(mode, MODES)}")
+    if fn is None:
+        return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
+    if isinstance(fn, Compiled):
+        return fn
+    if not callable(fn):
+        raise ArgumentError(f"compile: a function, a method or a module is needed, got {type(fn).__name__}.")
+    return Compiled(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)

@@ -1,0 +1,169 @@
+"""From a recorded program to what runs it, made once for equal programs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final
+
+from .. import plugins, settings
+from ..choice import offered
+from ..device import Device
+from ..graph.graph import Graph
+from ..graph.verify import verify
+from ..ops.op import USER, table
+from ..runtime import Executable, Order
+from .recording import Recording
+
+MOST: Final = 256
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time."""
+
+    graph: Graph
+    executable: Executable
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """The executable's own short way, where it has one."""
+        return getattr(self.executable, "run", self.executable)
+
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program itself: it has no open lengths."""
+        return self
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run it."""
+        with self.lock:
+            return self.executable(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A program, or a family of them, and the places in its recording of what it returns."""
+
+    program: Program | Family
+    places: tuple[int, ...]
+
+
+_programs: OrderedDict[Any, Program] = OrderedDict()
+_lock = threading.Lock()
+
+
+class Family:
+    """The programs of a recording whose lengths are open: one for each set of sizes, made when it is met.
+
+    Kernels take lengths as parameters, so that the programs of a family share their code.
+    """
+
+    def __init__(
+        self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int],
+        replaces: Mapping[int, int], mode: str,
+    ) -> None:  # fmt: skip
+        self.recording, self.outputs, self.inputs = recording, tuple(outputs), tuple(inputs)
+        self.replaces, self.mode = dict(replaces), mode
+        self._known: OrderedDict[tuple[int, ...], Program] = OrderedDict()
+
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program for these sizes."""
+        key = tuple(sizes.values())
+        found = self._known.get(key)
+        if found is None:
+            found = _program(self.recording, self.outputs, self.inputs, self.replaces, self.mode, sizes)
+            self._known[key] = found
+            while len(self._known) > MOST:
+                self._known.popitem(last=False)
+        return found
+
+
+def program(
+    recording: Recording, outputs: Sequence[int], mode: str, *, inputs: Sequence[int] | None = None,
+    replaces: Mapping[int, int] = MappingProxyType({}),
+) -> Program | Family:  # fmt: skip
+    """Return the program of ``recording`` with these outputs; compiled when there is none yet.
+
+    ``inputs`` are places too; None: the recording's own. ``replaces`` says which output, by number, takes the
+    place of which input. Where lengths are open, the program of each set of sizes is made when it is met.
+    """
+    given = tuple(recording.inputs) if inputs is None else inputs
+    if recording.is_open:
+        return Family(recording, outputs, given, replaces, mode)
+    return _program(recording, outputs, given, replaces, mode, {})
+
+
+def _program(
+    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], replaces: Mapping[int, int],
+    mode: str, sizes: Mapping[str, int],
+) -> Program:  # fmt: skip
+    key = (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode)
+    with _lock:
+        found = _programs.get(key)
+        if found is not None:
+            _programs.move_to_end(key)
+            return found
+    made = _compiled(recording.device, recording.graph(outputs, inputs, sizes), replaces, mode)
+    with _lock:
+        found = _programs.setdefault(key, made)
+        while len(_programs) > MOST:
+            _programs.popitem(last=False)
+    return found
+
+
+def once(recording: Recording, outputs: Sequence[int], mode: str) -> Program:
+    """Return a program that is worth no compiling: it runs kernel by kernel."""
+    from ..execution.interpret import Interpreting
+
+    graph = recording.graph(outputs, recording.inputs)
+    order = Order(graph=graph, index=recording.device.index, mode=mode)
+    return Program(graph, Interpreting(recording.device.type).compile(order))
+
+
+def _compiled(device: Device, graph: Graph, replaces: Mapping[int, int], mode: str) -> Program:
+    if settings.verifying():
+        verify(graph)
+    order = Order(graph=graph, index=device.index, replaces=dict(replaces), mode=mode)
+    return Program(graph, compile_order(device, order))
+
+
+def compile_order(device: Device, order: Order) -> Executable:
+    """Return the executable of ``order``: by the device's own lowering, else kernel by kernel."""
+    lowering = plugins.backend(device.type).lowering()
+    if lowering is None:
+        from ..execution.interpret import Interpreting
+
+        lowering = Interpreting(device.type)
+    start = perf_counter()
+    made = lowering.compile(_served(device, order))
+    folder = settings.dump_dir()
+    if folder is None:
+        return made
+    from .dump import dumped
+
+    return dumped(folder, str(device), order, made, perf_counter() - start)
+
+
+def _served(device: Device, order: Order) -> Order:
+    """Return ``order`` with those kernels of the user's decomposed that the device has no source for."""
+    lacking = {n.op for n in order.graph if n.op in table and table[n.op].family == USER}
+    lacking -= {op for op in lacking if device.type in offered(op)}
+    if not lacking:
+        return order
+    from ..decomposition import decompose
+
+    return replace(order, graph=decompose(order.graph, lambda op: op not in lacking))
+
+
+def forget() -> None:
+    """Forget every program: plugins came or went, or a cache is to be measured from the start."""
+    with _lock:
+        _programs.clear()
+
+
+plugins.on_change(forget)

@@ -1,0 +1,69 @@
+"""``tb.compile.explain``: what became of a function, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..graph.graph import Graph
+from .compiled import Compiled, compile
+from .guards import Guard
+from .recorder import Break
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileExplanation:
+    """What one call of a compiled function came down to.
+
+    ``graphs`` are the programs that ran, ``breaks`` where and why one ended early, ``guards`` what a later
+    call must meet to run the same program without Python; ``reason`` says why there is no such program.
+    ``recompiles`` are the guards that failed so far. ``result`` is what the call returned.
+    """
+
+    name: str
+    graphs: tuple[Graph, ...]
+    breaks: tuple[Break, ...]
+    guards: tuple[Guard, ...]
+    recompiles: tuple[str, ...]
+    reason: str | None
+    result: Any
+
+    def __str__(self) -> str:
+        how = (
+            f"Python runs it at each call: it {self.reason}" if self.reason else "one program, without Python"
+        )
+        lines = [f"{self.name}: {how}", f"{len(self.graphs)} graph(s)"]
+        for k, graph in enumerate(self.graphs):
+            lines += [f"  graph {k}: {sum(1 for n in graph if n.op != 'input')} ops"]
+            lines += [f"    {line}" for line in str(graph).splitlines()]
+        lines += [f"{len(self.breaks)} break(s)", *[f"  {b}" for b in self.breaks]]
+        lines += [f"{len(self.guards)} guard(s)", *[f"  {g.text}" for g in self.guards]]
+        lines += [f"{len(self.recompiles)} recompile(s)", *[f"  {text} changed" for text in self.recompiles]]
+        return "\n".join(lines)
+
+
+def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
+    """Return a function that calls ``fn`` compiled, once, and says what became of it.
+
+    >>> import tensorbus as tb
+    >>> found = tb.compile.explain(lambda x: x * 2 + 1)(tb.ones((3,)))
+    >>> len(found.graphs), len(found.breaks)
+    (1, 0)
+    """
+    compiled: Compiled[..., Any] = fn if isinstance(fn, Compiled) else compile(fn)
+
+    def explained(*args: Any, **kwargs: Any) -> CompileExplanation:
+        result = compiled(*args, **kwargs)
+        used = compiled.replays[0] if compiled.replays else None
+        return CompileExplanation(
+            name=compiled.name,
+            graphs=tuple(compiled.graphs),
+            breaks=tuple(compiled.breaks),
+            guards=used.guards if used is not None else (),
+            recompiles=tuple(compiled.recompiles),
+            reason=compiled.reasons[0] if compiled.reasons else None,
+            result=result,
+        )
+
+    return explained

@@ -1,0 +1,107 @@
+"""From a captured call to a program for other lengths: a second run of the function, with lengths left open.
+
+The function has just been seen to do nothing that generated code could not do again. So it is run once more,
+dry: nothing that it computes or changes remains. Its program must be that of the first run but for lengths.
+Where that fails in any way, the program for the lengths of the first run is all that there is.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import TensorbusError
+from ..lengths import at
+from ..symbolic import Number
+from ..tensor import Leaf, Tensor
+from .dynamic import Limits
+from .looking import NotReplayable, TensorState, look
+from .observing import Observer
+from .reach import Reach, Seen
+from .recorder import Recorder
+from .recording import Entry
+from .replay import Replay, Writer
+
+Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
+
+
+def generalize(
+    function: Callable[..., Any], root: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Axes,
+    codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str,
+) -> Replay | None:  # fmt: skip
+    """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None."""
+    reach = Reach(root, args, kwargs, codes)
+    active = Recorder(mode, dry=True)
+    try:
+        with active:
+            for where, (x, limits) in axes.items():
+                active.open(x, where, limits)
+            with Observer() as observer:
+                out = function(*args, **kwargs)
+            active.close()
+            if not _same(first, active):
+                return None
+            return active.aside(lambda: Writer(reach, observer, active).write(out))  # type: ignore[no-any-return]
+    except (
+        NotReplayable,
+        TensorbusError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+    ):
+        return None
+    finally:
+        active.discard()
+        for seen in reach.seen.values():
+            _restore(seen)
+
+
+def _same(first: Sequence[Entry], active: Recorder) -> bool:
+    """Return whether what was recorded is the first program, for the lengths that it had."""
+    found = next(iter(active.recordings.values()), None)
+    if found is None or len(first) != len(found.entries):
+        return False
+    plain = {
+        place: feed.source.plain
+        for place, feed in zip(found.inputs, found.feeds, strict=True) if type(feed.source) is Number
+    }  # fmt: skip
+    pairs = zip(first, found.entries, strict=True)
+    return all(_equal(a, b, plain.get(k), active.lengths.hints) for k, (a, b) in enumerate(pairs))
+
+
+def _equal(a: Entry, b: Entry, plain: Any, sizes: Mapping[str, int]) -> bool:
+    if a.op == "constant" and b.op == "input":  # a number that depends on lengths
+        return a.spec == b.spec and repr(a.attrs["value"]) == repr(plain)
+    if (a.op, a.operands, a.again, a.spec.dtype) != (b.op, b.operands, b.again, b.spec.dtype):
+        return False
+    if a.op == "input":
+        return a.spec.shape == at(b.spec.shape, sizes) and ("scalar" in a.attrs) == ("scalar" in b.attrs)
+    return a.spec.shape == at(b.spec.shape, sizes) and repr(dict(a.attrs)) == repr(at(dict(b.attrs), sizes))
+
+
+def _restore(seen: Seen) -> None:
+    """Put an object back as it was before the dry run."""
+    thing, before = seen.thing, seen.before
+    if isinstance(before.state, TensorState):
+        state = before.state
+        thing._value, thing._vtype, thing._node = state.value, state.vtype, state.node
+        if isinstance(state.node, Leaf):
+            state.node.grad = state.grad
+        return
+    if look(thing, None).state == before.state:
+        return
+    values = {part.key: part.value for part in before.parts}
+    if isinstance(thing, types.CellType):
+        thing.cell_contents = values["contents"]
+    elif isinstance(thing, list):
+        thing[:] = [values[k] for k in range(len(before.parts))]
+    elif isinstance(thing, dict):
+        for part in before.parts:
+            if isinstance(part.key, tuple) and part.key[0] == "item":
+                thing[part.access.key] = part.value  # type: ignore[attr-defined]
+    for key, value in values.items():
+        if isinstance(key, tuple) and key[0] == "attribute" and vars(thing).get(key[1]) is not value:
+            vars(thing)[key[1]] = value

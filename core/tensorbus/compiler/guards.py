@@ -1,0 +1,203 @@
+"""The conditions under which a captured program is the same program: what code reads, unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import autograd, preference
+from .. import dtypes as dt
+from ..autocasting import autocast_dtype
+from ..device import default_state
+from ..lengths import Lengths
+from ..nn.parameter import Parameter
+from ..symbolic import Script
+from ..tensor import Leaf
+from .changes import describe, is_of_script
+from .looking import Part, TensorState, is_plain
+from .reach import Global, Reach, Seen
+
+AMBIENT: Final = {
+    "recording": autograd._recording.get, "default_state": default_state, "dtypes": dt,
+    "preferred": preference._preferred.get, "narrow": autocast_dtype, "Leaf": Leaf, "NoneType": type(None),
+}  # fmt: skip
+"""What the code of guards names besides the constants of a capture."""
+_TABLES: Final = frozenset(
+    f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
+) | {".before", ".after", ".back"}
+"""The parts of modules and of their hooks that only counted changes reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """A condition, as code, and what it is about.
+
+    One that is ``counted`` can only fail after a change that is counted (see ``pending.structure``).
+    """
+
+    code: str
+    text: str
+    counted: bool = False
+
+
+class GuardWriter:
+    """Writes the guards of one capture: of everything ``kept``, by id, that the code that ran can reach.
+
+    ``grads`` says whether the program looks at the gradients that tensors keep.
+    """
+
+    def __init__(
+        self, reach: Reach, kept: Mapping[int, Seen], script: Script, grads: bool, lengths: Lengths
+    ) -> None:
+        self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
+        self.guards: list[Guard] = []
+        self._tables = {
+            id(part.value)
+            for seen in kept.values() if seen.before.kind == "counted"
+            for part in seen.before.parts if part.access in _TABLES
+        }  # fmt: skip
+
+    def write(self, used: Sequence[Global]) -> None:
+        """Write the guards of arguments, of the globals ``used``, and of all that lies behind them."""
+        arguments = [p for p in self.reach.arguments if isinstance(p.key, int)]
+        named = [p for p in self.reach.arguments if isinstance(p.key, str)]
+        self.add(f"len(a) == {len(arguments)}", "the number of arguments")
+        self.add(f"len(k) == {len(named)}" if named else "not k", "the number of named arguments")
+        self._ambient()
+        for part, seen in self.reach.given:
+            self._part(part.access, part.value, seen, f"argument {part.key!r}")
+        for found in used:
+            at = f"{self.reach.name(found.scope)}[{found.name!r}]"
+            self._part(at, found.value, found.seen, f"the global {found.name!r}")
+        for one, other in self.reach.same:
+            self.add(f"{one} is {other}", "arguments that are the same object")
+        for seen in list(self.kept.values()):
+            self._object(seen)
+        for condition in self.lengths.conditions:
+            self.add(condition, f"the lengths of arguments: {condition}")
+
+    def add(self, code: str, text: str, counted: bool = False) -> None:
+        """Add a condition."""
+        self.guards.append(Guard(code=code, text=text, counted=counted))
+
+    def _ambient(self) -> None:
+        name = self.reach.name
+        self.add(f"recording() is {autograd.is_grad_enabled()}", "whether gradients are recorded")
+        self.add(f"default_state() == {name(default_state())}", "the default device")
+        self.add(f"dtypes.default_float is {name(dt.default_float)}", "the default dtype")
+        self.add(f"narrow() is {name(autocast_dtype())}", "autocast")
+        self.add(f"preferred() == {name(preference._preferred.get())}", "preferred kernels")
+
+    def _part(self, at: str, value: Any, seen: Seen | None, text: str, counted: bool = False) -> None:
+        if seen is None:
+            self._plain(at, value, text, counted)
+        elif seen.fixed:
+            self.add(f"{at} is {seen.at}", text, counted)
+        else:
+            self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
+
+    def _plain(self, at: str, value: Any, text: str, counted: bool) -> None:
+        text = f"{text}, which was {value!r}"
+        if value is None or value is True or value is False or value is Ellipsis or value is NotImplemented:
+            self.add(f"{at} is {value!r}", text, counted)
+        elif type(value) in (int, str, bytes):
+            self.add(f"type({at}) is {type(value).__name__} and {at} == {value!r}", text, counted)
+        else:  # 0.0 is not -0.0, and NaN is NaN
+            self.add(
+                f"type({at}) is {self.reach.name(type(value))} and repr({at}) == {repr(value)!r}",
+                text,
+                counted,
+            )
+
+    def _object(self, seen: Seen) -> None:
+        before, at, counted = seen.before, seen.at, self._counted(seen)
+        text = describe(seen)
+        if isinstance(before.state, TensorState):
+            self._tensor(seen, before.state, text)
+        elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.thing) is tuple):
+            if before.kind == "mapping" and all(is_plain(key) for key in seen.thing):
+                self.add(f"[*{at}] == {self.reach.name(list(seen.thing))}", f"the keys of {text}", counted)
+            elif not any(is_of_script(self.script, seen, part) for part, _ in seen.parts):
+                self.add(f"len({at}) == {len(seen.thing)}", f"the length of {text}", counted)
+        elif before.kind == "set" and not isinstance(seen.thing, frozenset):
+            self.add(f"{at} == {self.reach.name(frozenset(seen.thing))}", text, counted)
+        if before.absent:
+            names = f"that {text} has no {', '.join(sorted(before.absent))} of its own"
+            self.add(f"{self.reach.name(before.absent)}.isdisjoint({at}.__dict__)", names, counted)
+        for part, child in seen.parts:
+            if is_of_script(self.script, seen, part) or (seen.fixed and part.stable and child is None):
+                continue
+            if child is not None and (
+                id(child.thing) not in self.kept or (child.fixed and seen.fixed and part.stable)
+            ):
+                continue
+            if part.key == "grad" and not self.grads:
+                continue
+            access = self.reach.access(seen, part)
+            self._part(access, part.value, child, f"{label(part)} of {text}", counted)
+
+    def _counted(self, seen: Seen) -> bool:
+        """Return whether what an object has changes only where changes are counted."""
+        return seen.fixed and (seen.before.kind == "counted" or id(seen.thing) in self._tables)
+
+    def _tensor(self, seen: Seen, state: TensorState, text: str) -> None:
+        at, name = seen.at, self.reach.name
+        # A fixed tensor changes its type or asks for a gradient where that is counted, and its shape never.
+        self.add(
+            f"{at}._vtype is {name(state.vtype)}",
+            f"the dtype and device of {text}, {state.vtype}",
+            seen.fixed,
+        )
+        if not seen.fixed:
+            self._shape(at, state.value.shape, text)
+        if state.node is None:
+            self.add(
+                f"{at}._node is None", f"that {text} requires no gradient", isinstance(seen.thing, Parameter)
+            )
+        elif isinstance(state.node, Leaf):
+            if seen.fixed:
+                self.add(f"{at}._node is {name(state.node)}", f"that {text} requires a gradient", True)
+            else:
+                self.add(f"type({at}._node) is Leaf", f"that {text} requires a gradient")
+            code = f"len(getattr({at}._node, 'hooks', ())) == {state.hooks}"
+            self.add(code, f"the hooks of {text}", seen.fixed)
+        else:
+            self.add(f"type({at}._node) not in (NoneType, Leaf)", f"that {text} has a history")
+
+    def _shape(self, at: str, shape: tuple[int, ...], text: str) -> None:
+        left = {k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.lengths.symbols.values()}
+        if not left:
+            self.add(f"{at}._value.shape == {shape!r}", f"the shape of {text}, {shape}")
+            return
+        self.add(f"len({at}._value.shape) == {len(shape)}", f"the rank of {text}, {len(shape)}")
+        for k in set(range(len(shape))) - left:
+            self.add(f"{at}._value.shape[{k}] == {shape[k]}", f"the length of axis {k} of {text}, {shape[k]}")
+
+    def head(self) -> list[str]:
+        """Return the first lines of a replay: the arguments by name, then the guards."""
+        count = sum(isinstance(part.key, int) for part in self.reach.arguments)
+        always = " and ".join(f"({g.code})" for g in self.guards if not g.counted)
+        counted = " and ".join(f"({g.code})" for g in self.guards if g.counted)
+        text = ["def replay(a, k):", "    try:"]
+        if count:
+            text.append(f"        {''.join(f'x{n}, ' for n in range(count))}= a")
+        text += [f"        {name} = {at}" for name, at in self.lengths.symbols.items()]
+        text += [f"        if not ({always}):", "            return MISS"]
+        if counted:
+            text += ["        now = structure[0]", "        if now != checked[0]:"]
+            text += [
+                f"            if not ({counted}):",
+                "                return MISS",
+                "            checked[0] = now",
+            ]
+        return [
+            *text,
+            "    except (LookupError, AttributeError, TypeError, ValueError):",
+            "        return MISS",
+        ]
+
+
+def label(part: Part) -> str:
+    """Return what a part is called in messages."""
+    return str(part.access).strip(".")

@@ -1,0 +1,221 @@
+"""The history of a compiled function's results: one node, whose derivative is a compiled program too.
+
+The derivative is traced once, when the function is captured: the walk back through the histories of recorded
+ops is recorded as any other ops are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .. import autograd
+from ..device import ValueType
+from ..dispatch import Plan
+from ..dtypes import DType
+from ..errors import AutogradError
+from ..graph.graph import Graph
+from ..lengths import at
+from ..ops.creation import full
+from ..ops.op import Op, Spec, table
+from ..pending import Pending, recorder
+from ..tensor import Leaf, Tensor, cell, held, settle
+from . import partition
+from .executables import Family, Program, program
+from .looking import NotReplayable
+from .recorder import Recorder
+from .recording import Recording
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derivative:
+    """How a program's results depend on its inputs.
+
+    ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
+    returns a gradient for each of those parents that ``reached`` marks. ``graph`` is the program itself, for
+    derivatives of higher order; ``places`` are the numbers of the results in it, ``tracked`` those of the
+    inputs whose histories are the parents.
+    """
+
+    graph: Callable[[Mapping[str, int]], Graph]
+    back: Program | Family
+    count: int
+    kinds: tuple[ValueType, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    outs: tuple[int, ...]
+    tracked: tuple[int, ...]
+    dtypes: tuple[DType, ...]
+    reached: tuple[bool, ...]
+    plan: Any
+
+
+class CompiledNode(autograd.Node):
+    """The history of all results of one run."""
+
+    __slots__ = ("derivative", "sizes")
+    derivative: Derivative
+    sizes: Mapping[str, int]
+
+    def pull(self, g: Any, create: bool) -> list[Any]:
+        """Return the gradient for each parent, given those of the results."""
+        d = self.derivative
+        if self.values is autograd._FREED:
+            raise AutogradError(
+                "compiled function: the history was let go by an earlier backward(); pass retain_graph=True"
+                " to that one."
+            )
+        given = g if len(d.kinds) > 1 else [g]
+        seeds = [
+            full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
+            for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
+        ]
+        if create or recorder() is not None:
+            return self._again(seeds, create)
+        device = d.kinds[0].device
+        values = d.back.at(self.sizes)([*self.values, *self.out, *[settle(x) for x in seeds]])
+        found = iter(values)
+        return [
+            cell(next(found), ValueType.of(dtype, device)) if reached else None
+            for dtype, reached in zip(d.dtypes, d.reached, strict=True)
+        ]
+
+    def _again(self, seeds: Sequence[Tensor], create: bool) -> list[Any]:
+        """Run the program again in recorded ops, and differentiate those."""
+        d = self.derivative
+        device, graph = d.kinds[0].device, d.graph(self.sizes)
+        parents = dict(zip(d.tracked, self.parents, strict=True))
+        with autograd._GradMode(True):
+            inputs: list[Any] = []
+            asked: dict[int, Tensor] = {}
+            for k, (value, node) in enumerate(zip(self.values, graph.inputs, strict=True)):
+                if node.attrs.get("scalar"):
+                    inputs.append(value)
+                    continue
+                x = held(value, ValueType.of(node.spec.dtype, device), parents.get(k) if create else None)
+                if k in parents:
+                    asked[k] = x = x * 1 if create else x.requires_grad_()
+                inputs.append(x)
+            results = interpret(graph, inputs, device)
+        outs = [
+            (results[k], seed) for k, seed in zip(d.outs, seeds, strict=True) if results[k]._node is not None
+        ]
+        keep = {id(x._node) for x in asked.values()}
+        grads = autograd._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
+        return [grads.get(asked[k]._node) for k in d.tracked]
+
+
+def interpret(graph: Graph, inputs: Sequence[Any], device: Any) -> list[Any]:
+    """Run a graph on tensors, op by op; return its outputs."""
+    made: dict[int, Any] = {id(node): x for node, x in zip(graph.inputs, inputs, strict=True)}
+    for node in graph:
+        if id(node) in made:
+            continue
+        if node.op == "constant":
+            made[id(node)] = node.attrs["value"]
+        elif node.op == "result":
+            made[id(node)] = made[id(node.inputs[0])][node.attrs["index"]]
+        else:
+            attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
+            made[id(node)] = table.run(node.op, [made[id(x)] for x in node.inputs], attrs)
+    return [made[id(node)] for node in graph.outputs]
+
+
+def derive(
+    active: Recorder, recording: Recording, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
+    outputs: list[int],
+) -> Derivative:  # fmt: skip
+    """Trace and compile the derivative of ``results``; add what it needs saved to ``outputs``.
+
+    ``parents`` are the inputs that have a history, by number, and that history.
+    """
+    inner = {id(node) for _, node in parents}
+    for node in autograd._reached([x._node for x in results]):
+        if id(node) in inner:
+            continue
+        if getattr(node, "hooks", None):
+            raise NotReplayable("returns a tensor whose history has hooks")
+        if isinstance(node, Leaf):
+            raise NotReplayable("returns a tensor made from one that asked for a gradient inside")
+    forward, inputs, lines = len(recording.entries), list(recording.inputs), len(active.script.lines)
+    seeds = []
+    try:
+        for x in results:
+            place = recording.input(Spec(x.shape, x.dtype), "", None)
+            seeds.append(cell(Pending(active, place, x.shape), x._vtype.settled.pending()))
+        numbers = recording.inputs[len(inputs) :]
+        keep = {id(node) for _, node in parents}
+        with active:
+            grads = autograd._walk(results, seeds, True, False, keep, hooks=False)
+        found = [grads.get(node) for _, node in parents]
+        places = [active.place(g) for g in found if g is not None]
+        made = len(active.script.lines), len(recording.inputs)
+    finally:
+        del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
+    if made != (lines, len(inputs) + len(results)):
+        raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
+    kept = partition.saved(recording, forward, places, [*inputs, *numbers])
+    back = program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
+    kinds = tuple(x._vtype.settled for x in results)
+    count = len(outputs)
+    outs = tuple(outputs.index(x._value.place) for x in results)
+    outputs.extend(kept)
+    return Derivative(
+        graph=partial(recording.graph, tuple(outputs), tuple(inputs)), back=back, count=count,
+        kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
+        dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
+        reached=tuple(g is not None for g in found), plan=_plan(kinds, results),
+    )  # fmt: skip
+
+
+def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:
+    """Return what ``autograd`` asks of the plan of several results."""
+    op: Any = Op(
+        name="compiled function", family="compiled", operands=(), arguments=lambda: ((), {}), infer=tuple,
+        results=tuple(f"result_{k}" for k in range(len(kinds))) if len(kinds) > 1 else (), dtypes=(),
+    )  # fmt: skip
+    return Plan(
+        op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=tuple(kinds),
+        shapes=tuple(x.shape for x in results),
+    )  # fmt: skip
+
+
+def attach(
+    d: Derivative,
+    values: Sequence[Any],
+    outs: Sequence[Any],
+    parents: tuple[Any, ...],
+    results: Sequence[Tensor],
+    sizes: Mapping[str, int],
+) -> None:
+    """Give the results of one run their history."""
+    node = CompiledNode()
+    node.derivative, node.sizes = d, sizes
+    node.plan = d.plan
+    node.order = next(autograd._order)
+    node.parents = parents
+    node.values = tuple(values)
+    node.out = tuple(outs[d.count :])
+    node.shapes = ()
+    if len(results) == 1:
+        results[0]._node = node
+        return
+    node.parts = [None] * len(results)
+    for place, x in enumerate(results):
+        x._node = autograd._part(node, place)
+
+
+def is_spent(x: Tensor) -> bool:
+    """Return whether the history of ``x`` was let go by a ``backward()``: going back again is an error."""
+    nodes = autograd._reached([x._node])
+    return any(getattr(node, "values", None) is autograd._FREED for node in nodes)
+
+
+def spent() -> CompiledNode:
+    """Return a history that was let go."""
+    node = CompiledNode()
+    node.order = next(autograd._order)
+    node.parents = (Leaf(),)
+    node.values, node.out, node.shapes = autograd._FREED, None, ()
+    return node

@@ -1,0 +1,302 @@
+"""Looking at one Python object: what it is now, in a form to compare later, and the objects behind it.
+
+What a captured function reads is state of objects; so is what it changes. Nothing here walks: see ``reach``.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import re
+import types
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..device import Device, ValueType
+from ..dtypes import DType
+from ..nn.hooks import Hooks
+from ..nn.module import Module
+from ..ops.op import Op
+from ..random import Generator
+from ..tensor import Leaf, Tensor
+from .observing import is_own, is_pure, is_standard
+
+_SCALARS: Final = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice}
+)
+_CONSTANTS: Final = frozenset(
+    """pi e inf nan newaxis float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_
+    complex64 complex128""".split()
+)
+_HEAP_TYPE: Final = 1 << 9
+_COMPILED: Final = f"{__package__}.compiled"
+_BY_IDENTITY: Final = (
+    type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.MethodWrapperType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType, types.GenericAlias, types.UnionType, re.Pattern, DType, Device, Op, ValueType,
+    enum.Enum, Generator,
+)  # fmt: skip
+_NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
+
+
+class NotReplayable(Exception):  # noqa: N818 - it is told, not raised to users
+    """Why Python must run the function itself at each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An object behind another: ``access`` is the code that gets it, ``stable``: it is always the same."""
+
+    key: Any
+    access: str
+    value: Any
+    stable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``kind`` of object, its own ``state`` without that of its parts, and the parts. See ``look``.
+
+    ``absent`` are names that code asks for and that the object itself does not have: its class may.
+    """
+
+    kind: str
+    state: Any
+    parts: tuple[Part, ...] = ()
+    absent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorState:
+    """What a tensor's cell holds: compared by identity."""
+
+    value: Any
+    vtype: ValueType
+    node: Any
+    grad: Any
+    hooks: int
+
+    @staticmethod
+    def of(x: Tensor) -> TensorState:
+        """Return what ``x`` holds."""
+        node = x._node
+        leaf = isinstance(node, Leaf)
+        return TensorState(
+            x._value,
+            x._vtype.settled,
+            node,
+            node.grad if leaf else None,
+            len(getattr(node, "hooks", ())) if leaf else 0,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TensorState) and self.value is other.value and self.vtype is other.vtype
+            and self.node is other.node and self.grad is other.grad and self.hooks == other.hooks
+        )  # fmt: skip
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def is_plain(x: Any) -> bool:
+    """Return whether ``x`` never changes and is told from others by its value."""
+    kind = type(x)
+    return kind in _SCALARS or (
+        kind.__module__ == "numpy" and getattr(x, "shape", 0) == () and not _writes(kind)
+    )
+
+
+def is_fixed(x: Any) -> bool:
+    """Return whether ``x``, an argument say, is told from others by identity alone."""
+    return isinstance(x, (*_BY_IDENTITY, *_NAMED))
+
+
+def mark(x: Any) -> Any:
+    """Return what tells ``x`` from another object in its place."""
+    return (type(x), repr(x)) if is_plain(x) else id(x)
+
+
+def look(x: Any, names: frozenset[str] | None) -> Look:
+    """Return what ``x`` is. Of attributes only those in ``names`` are looked at; None: all."""
+    if isinstance(x, Tensor):
+        return _tensor(x)
+    if isinstance(x, type):
+        return _class(x, names)
+    if isinstance(x, types.FunctionType):
+        return _function(x, names)
+    if isinstance(x, types.ModuleType):
+        return _module(x, names)
+    if isinstance(x, _BY_IDENTITY) or type(x).__name__ == "_lru_cache_wrapper":
+        return Look("fixed", None)
+    if isinstance(x, types.MethodType):
+        return Look(
+            "method",
+            None,
+            (Part("f", ".__func__", x.__func__, True), Part("s", ".__self__", x.__self__, True)),
+        )
+    if isinstance(x, functools.partial):
+        parts: tuple[Part, ...] = (
+            Part("f", ".func", x.func, True),
+            Part("a", ".args", x.args, True),
+            Part("k", ".keywords", x.keywords, True),
+        )
+        return Look("partial", None, parts)
+    if type(x).__module__ == _COMPILED:
+        return Look("partial", None, (Part("f", "._function", x._function, True),))
+    if isinstance(x, (staticmethod, classmethod)):
+        return Look("wrapper", None, (Part("f", ".__func__", x.__func__, True),))
+    if isinstance(x, property):
+        return Look(
+            "property", None, tuple(Part(n, f".{n}", getattr(x, n), True) for n in ("fget", "fset", "fdel"))
+        )
+    if isinstance(x, types.CellType):
+        return _cell(x)
+    if isinstance(x, (list, tuple, collections.deque)):
+        parts = tuple(Part(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
+        return _with_attributes("sequence", x, (len(x), tuple([mark(v) for v in x])), parts, names)
+    if isinstance(x, (dict, types.MappingProxyType)):
+        return _mapping(x, names)
+    if isinstance(x, (set, frozenset)):
+        return Look("set", frozenset(x)) if all(is_plain(v) for v in x) else Look("opaque", None)
+    return _instance(x, names)
+
+
+def _tensor(x: Tensor) -> Look:
+    state = TensorState.of(x)
+    if isinstance(state.node, Leaf):
+        parts = [Part("grad", "._node.grad", state.grad)]
+        parts += [
+            Part(("hook", k), f"._node.hooks[{k}]", h) for k, h in getattr(state.node, "hooks", {}).items()
+        ]
+        return Look("tensor", state, tuple(parts))
+    return Look("tensor", state)
+
+
+def _cell(x: types.CellType) -> Look:
+    try:
+        value = x.cell_contents
+    except ValueError:
+        return Look("empty", None)
+    return Look("cell", mark(value), (Part("contents", ".cell_contents", value),))
+
+
+def _attributes(x: Any, names: frozenset[str] | None) -> tuple[Part, ...]:
+    return tuple(
+        Part(("attribute", n), f".__dict__[{n!r}]", v)
+        for n, v in vars(x).items()
+        if names is None or n in names
+    )
+
+
+def _marks(parts: tuple[Part, ...]) -> tuple[Any, ...]:
+    return tuple([(part.key, mark(part.value)) for part in parts])
+
+
+def _with_attributes(
+    kind: str, x: Any, state: Any, parts: tuple[Part, ...], names: frozenset[str] | None
+) -> Look:
+    """Add the attributes that an instance of a subclass has beside its items."""
+    extra = _attributes(x, names) if getattr(x, "__dict__", None) else ()
+    return Look(kind, (state, _marks(extra)), (*parts, *extra))
+
+
+def _mapping(x: Any, names: frozenset[str] | None) -> Look:
+    parts = [Part(("item", mark(k)), Keyed(k), v) for k, v in list(x.items())]
+    if isinstance(x, collections.defaultdict):
+        parts.append(Part("factory", ".default_factory", x.default_factory))
+    state = (len(x), tuple([(mark(k), mark(v)) for k, v in list(x.items())]))
+    return _with_attributes("mapping", x, state, tuple(parts), names)
+
+
+class Keyed(str):
+    """The access to an entry of a dict; ``key`` is an object where it has no text."""
+
+    key: Any
+
+    def __new__(cls, key: Any) -> Keyed:
+        """Write the key where it has a text; else leave it to be named."""
+        made = super().__new__(cls, f"[{key!r}]" if is_plain(key) else "[?]")
+        made.key = key
+        return made
+
+
+def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
+    closure = tuple(
+        Part(("closure", k), f".__closure__[{k}]", c, True) for k, c in enumerate(x.__closure__ or ())
+    )
+    if is_own(x.__code__.co_filename):
+        inner = vars(x).get("__wrapped__")  # a function of the user's within one of ours
+        wraps = isinstance(inner, types.FunctionType) and not is_own(inner.__code__.co_filename)
+        return Look("function", None, closure if wraps else ())
+    defaults = tuple(
+        Part(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
+    )
+    named = tuple(
+        Part(("named", k), f".__kwdefaults__[{k!r}]", v, True) for k, v in (x.__kwdefaults__ or {}).items()
+    )
+    extra = _attributes(x, names)
+    return Look("function", (id(x.__code__), _marks(extra)), (*closure, *defaults, *named, *extra))
+
+
+def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
+    file = str(getattr(x, "__file__", None) or "")
+    if is_pure(x.__name__) or is_own(file):
+        return Look("fixed", None)
+    if not file.endswith(".py") or is_standard(file):
+        return Look("opaque", None)
+    if "site-packages" in file:
+        used = set(vars(x)) if names is None else names & set(vars(x))
+        return Look("fixed" if used <= _CONSTANTS else "opaque", None)
+    parts = _attributes(x, names)
+    return Look("module", _marks(parts), parts)
+
+
+def _class(x: type, names: frozenset[str] | None) -> Look:
+    if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus" or issubclass(x, enum.Enum):
+        return Look("fixed", None)
+    bases = tuple(
+        Part(("base", k), f".__mro__[{k}]", b, True) for k, b in enumerate(x.__mro__) if k and b is not object
+    )
+    own = [(n, v) for n, v in list(vars(x).items()) if names is None or n in names or _is_special(n, v)]
+    parts = tuple(
+        Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
+        if not isinstance(v, (types.MemberDescriptorType, types.GetSetDescriptorType))
+    )  # fmt: skip
+    return Look("class", _marks(parts), (*bases, *parts))
+
+
+def _is_special(name: str, value: Any) -> bool:
+    return name.startswith("__") and name.endswith("__") and isinstance(value, types.FunctionType)
+
+
+def _instance(x: Any, names: frozenset[str] | None) -> Look:
+    """Look at an instance of a class written in Python; of anything else nothing is known."""
+    cls = type(x)
+    if not cls.__flags__ & _HEAP_TYPE or any(_is_foreign(base) for base in cls.__mro__):
+        return Look("opaque", None)
+    counted = isinstance(x, (Module, Hooks))
+    every = counted or cls.__module__.partition(".")[0] == "tensorbus"
+    parts = list(_attributes(x, None if every else names)) if hasattr(x, "__dict__") else []
+    absent = names - vars(x).keys() if names and hasattr(x, "__dict__") else frozenset()
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(x, name):
+                parts.append(Part(("slot", name), f".{name}", getattr(x, name)))
+    state = (cls, _marks(tuple(parts)))
+    known = frozenset(
+        n for n in absent if any(n in b.__dict__ and not callable(b.__dict__[n]) for b in cls.__mro__)
+    )
+    return Look(
+        "counted" if counted else "instance", state, (Part("class", ".__class__", cls), *parts), known
+    )
+
+
+def _is_foreign(base: type) -> bool:
+    """Return whether instances of a base hold state that Python code cannot see."""
+    return base not in (object, BaseException, Exception) and not base.__flags__ & _HEAP_TYPE
+
+
+def _writes(kind: type) -> bool:
+    return hasattr(kind, "__setitem__")

@@ -1,0 +1,152 @@
+"""Watching one run of a captured function: which code ran, and what it called that may have effects.
+
+Python's profiling hook tells of every function that is entered, written in Python or in C. What only computes
+is known by name; whatever else is called (files, clocks, other libraries) makes the function one that Python
+must run itself each time. Code of tensorbus and of the standard library's pure modules is not reported: what
+those depend on is guarded apart.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final
+
+_OWN: Final = str(Path(__file__).parent.parent) + "/"
+_STANDARD: Final = sysconfig.get_paths()["stdlib"]
+_PURE: Final = frozenset(
+    """abc bisect calendar cmath collections collections.abc contextlib copy copyreg dataclasses enum
+    fractions functools heapq inspect itertools keyword linecache math numbers operator re reprlib
+    statistics string
+    textwrap types typing weakref _collections_abc _weakrefset builtins __future__ sre_compile sre_parse
+    re._compiler re._parser graphlib typing_extensions decimal""".split()
+)
+"""Modules whose functions compute and do nothing else."""
+
+_BUILTINS: Final = frozenset(
+    """abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex id isinstance
+    issubclass iter len max min next oct ord pow repr round setattr sorted sum vars super __build_class__ zip
+    map filter enumerate reversed range""".split()
+)
+_METHOD_OWNERS: Final = (
+    list, dict, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice, type,
+    object, memoryview, type(None), BaseException, staticmethod, classmethod, property,
+)  # fmt: skip
+_SUPPORT: Final = frozenset({"_contextvars", "_thread", "_weakref"})
+_BY_NAME: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+_REFUSED: Final = frozenset(
+    {"print", "input", "open", "exec", "eval", "compile", "globals", "locals", "breakpoint"}
+)
+
+
+def is_own(file: str) -> bool:
+    """Return whether a file belongs to tensorbus."""
+    return file.startswith(_OWN)
+
+
+def is_standard(file: str) -> bool:
+    """Return whether a file belongs to Python's standard library."""
+    return (file.startswith(_STANDARD) and "site-packages" not in file) or file.startswith("<frozen")
+
+
+def is_pure(module: str) -> bool:
+    """Return whether a module of the standard library only computes."""
+    return module in _PURE or module.partition(".")[0] in _PURE or module.lstrip("_") in _PURE
+
+
+class Observer:
+    """What ran between entering and leaving: ``codes`` of the user's, and the first ``obstacle`` to replay.
+
+    ``any_name`` says that attributes were asked for by names that may not stand in the code.
+    """
+
+    def __init__(self) -> None:
+        self.codes: dict[CodeType, dict[str, Any]] = {}
+        self.obstacle: str | None = None
+        self.any_name = False
+        self._before: Any = None
+
+    def __enter__(self) -> Observer:
+        self._before = sys.getprofile()
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.setprofile(self._before)
+
+    def _see(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            self._entered(frame)
+        elif event == "c_call":
+            self._called(frame, arg)
+
+    def _entered(self, frame: FrameType) -> None:
+        code = frame.f_code
+        if code in self.codes or _is_ours(frame):
+            return
+        if is_standard(code.co_filename):
+            name = frame.f_globals.get("__name__", "")
+            if not is_pure(name) and not _is_for_us(frame):
+                self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute")
+            return
+        self.codes[code] = frame.f_globals
+
+    def _called(self, frame: FrameType, function: Any) -> None:
+        if _is_ours(frame) or (is_standard(frame.f_code.co_filename) and _is_for_us(frame)):
+            return
+        owner = getattr(function, "__self__", None)
+        name = getattr(function, "__name__", "?")
+        if owner is builtins or (owner is None and getattr(function, "__module__", None) == "builtins"):
+            if name in _REFUSED:
+                self.refuse(f"calls {name}()")
+            elif name in _BY_NAME:
+                self.any_name = True
+            elif name not in _BUILTINS and hasattr(builtins, name):
+                self.refuse(f"calls {name}()")
+            return
+        if owner is sys and name in ("setprofile", "getprofile"):
+            return
+        if owner is None or isinstance(owner, _METHOD_OWNERS):
+            return
+        module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
+        if is_pure(module) or module.partition(".")[0] == "tensorbus" or module in _SUPPORT:
+            return
+        if is_standard(frame.f_code.co_filename) and is_pure(frame.f_globals.get("__name__", "")):
+            return
+        self.refuse(f"calls {module}.{name}()")
+
+    def refuse(self, reason: str) -> None:
+        """Note the first reason why Python must run this function itself."""
+        if self.obstacle is None:
+            self.obstacle = reason
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return is_own(frame.f_code.co_filename) or frame.f_globals.get("__name__", "").startswith("tensorbus.")
+
+
+def _is_for_us(frame: FrameType) -> bool:
+    """Return whether code of the standard library runs because tensorbus called it."""
+    at: FrameType | None = frame
+    while at is not None and is_standard(at.f_code.co_filename):
+        at = at.f_back
+    return at is not None and _is_ours(at)
+
+
+def paused() -> _Paused:
+    """Return a context in which this thread is not observed."""
+    return _Paused()
+
+
+class _Paused:
+    def __enter__(self) -> None:
+        self._before = sys.getprofile()
+        sys.setprofile(None)
+
+    def __exit__(self, *exception: object) -> None:
+        sys.setprofile(self._before)

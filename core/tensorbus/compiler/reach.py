@@ -1,0 +1,193 @@
+"""What a call can reach: its arguments, globals, closures and everything behind them, as it is before a run.
+
+What Python code does depends on nothing but the state that it can name. That state, unchanged, is what a
+captured program is guarded by; what differs after the run is what the run changed. Objects are known by the
+code that finds them, from the arguments (``x0``, ``x1`` ... and ``k``) or as constants.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from ..tensor import Tensor, settle
+from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_plain, look
+from .observing import is_own, is_standard
+
+Code = types.CodeType
+_GLOBAL: Final = frozenset(
+    {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
+)
+MOST: Final = 100_000
+"""How many objects a function may reach before it is left to Python: a whole library stands behind it."""
+
+
+@cache
+def _looked_up(code: Code) -> tuple[str, ...]:
+    """Return the names that a piece of code looks up among globals: attributes may have the same names."""
+    found = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL}
+    return tuple(name for name in code.co_names if name in found)
+
+
+@dataclass(slots=True, eq=False)
+class Seen:
+    """An object: ``at`` is the code that finds it; ``fixed``: it is a constant, always the same object.
+
+    ``before`` is what it was, ``parts`` the objects behind it, with the accesses that lead there.
+    """
+
+    thing: Any
+    at: str
+    fixed: bool
+    before: Look
+    parts: list[tuple[Part, Seen | None]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Global:
+    """A name that code looks up in a module: which code does, and what it found."""
+
+    scope: dict[str, Any]
+    name: str
+    users: set[Code]
+    value: Any
+    seen: Seen | None
+
+
+class Reach:
+    """Everything that ``function(*args, **kwargs)`` can reach.
+
+    ``more`` is code, with its globals, that is known to run besides what is found. Plain values are parts
+    without a ``Seen`` of their own.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        more: Mapping[Code, dict[str, Any]],
+    ) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.codes: dict[Code, dict[str, Any]] = dict(more)
+        while True:  # more code names more attributes, which lead to more code
+            known = len(self.names), len(self.codes)
+            self._walk(function, args, kwargs)
+            if known == (len(self.names), len(self.codes)):
+                return
+
+    def _walk(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.seen: dict[int, Seen] = {}
+        self.constants: dict[str, Any] = {}
+        self._named: dict[int, str] = {}
+        self.same: list[tuple[str, str]] = []
+        self._next: list[Seen] = []
+        for code, scope in list(self.codes.items()):
+            self.read(code, scope)
+        self.roots = [self._see(function, "", True)]
+        self.arguments = [Part(k, f"x{k}", x) for k, x in enumerate(args)]
+        self.arguments += [Part(name, f"k[{name!r}]", x) for name, x in kwargs.items()]
+        self.given = [(part, self._part(None, part)) for part in self.arguments]
+        self._follow()
+        self.globals: list[Global] = []
+        found: dict[tuple[int, str], Global] = {}
+        while len(found) < sum(len(self._globals(c)) for c in self.codes) or self._next:
+            before = len(found)
+            for code, scope in list(self.codes.items()):
+                for name in self._globals(code):
+                    known = found.get((id(scope), name))
+                    if known is None:
+                        value = scope[name]
+                        part = Part(name, f"{self.name(scope)}[{name!r}]", value)
+                        known = found[id(scope), name] = Global(
+                            scope, name, set(), value, self._part(None, part, True)
+                        )
+                    known.users.add(code)
+            self._follow()
+            if len(found) == before:
+                break
+        self.globals = list(found.values())
+
+    def _globals(self, code: Code) -> list[str]:
+        scope = self.codes[code]
+        return [name for name in _looked_up(code) if name in scope]
+
+    def name(self, thing: Any) -> str:
+        """Return the name of a constant."""
+        found = self._named.get(id(thing))
+        if found is None:
+            found = self._named[id(thing)] = f"k{len(self.constants)}"
+            self.constants[found] = thing
+        return found
+
+    def access(self, seen: Seen, part: Part) -> str:
+        """Return the code that gets a part of what was seen."""
+        if isinstance(part.access, Keyed) and part.access == "[?]":
+            return f"{seen.at}[{self.name(part.access.key)}]"
+        return f"{seen.at}{part.access}"
+
+    def _see(self, thing: Any, at: str, fixed: bool) -> Seen:
+        fixed = fixed or is_fixed(thing)
+        known = self.seen.get(id(thing))
+        if known is not None:
+            if not (known.fixed and fixed):
+                self.same.append((known.at, self.name(thing) if fixed else at))
+            return known
+        if isinstance(thing, Tensor):
+            settle(thing)
+        if len(self.seen) >= MOST:
+            raise NotReplayable(f"reaches more than {MOST} objects")
+        made = Seen(thing, self.name(thing) if fixed else at, fixed, look(thing, self.names))
+        self.seen[id(thing)] = made
+        self._next.append(made)
+        return made
+
+    def _part(self, owner: Seen | None, part: Part, fixed: bool = False) -> Seen | None:
+        if is_plain(part.value):
+            return None
+        at = part.access if owner is None else self.access(owner, part)
+        return self._see(part.value, at, fixed or (owner is not None and owner.fixed))
+
+    def _follow(self) -> None:
+        while self._next:
+            seen = self._next.pop()
+            thing = seen.thing
+            if isinstance(thing, types.FunctionType):
+                self.read(thing.__code__, thing.__globals__)
+            seen.parts = [(part, self._part(seen, part)) for part in seen.before.parts]
+
+    def read(self, code: Code, scope: dict[str, Any]) -> None:
+        """Take note of what a piece of the user's code names."""
+        if is_own(code.co_filename) or is_standard(code.co_filename):
+            return
+        self.codes[code] = scope
+        texts = {c for c in code.co_consts if isinstance(c, str)}
+        self.names = self.names | set(code.co_names) | texts
+        for inner in code.co_consts:
+            if isinstance(inner, Code) and inner not in self.codes:
+                self.read(inner, scope)
+
+    def behind(self, ran: set[Code], hidden: set[int]) -> Iterator[Seen]:
+        """Yield what the code that ran can reach, without what is only behind objects whose id is hidden."""
+        stack = [*self.roots, *(seen for _, seen in self.given if seen)]
+        stack += [g.seen for g in self.used(ran) if g.seen is not None]
+        done: set[int] = set()
+        while stack:
+            seen = stack.pop()
+            if id(seen) in done or id(seen.thing) in hidden:
+                continue
+            done.add(id(seen))
+            yield seen
+            stack.extend(part for _, part in reversed(seen.parts) if part is not None)
+
+    def used(self, ran: set[Code]) -> list[Global]:
+        """Return the globals that the code that ran looks up."""
+        return [g for g in self.globals if g.users & ran]
+
+    def tensors(self) -> Iterator[Seen]:
+        """Yield the tensors."""
+        return (seen for seen in self.seen.values() if isinstance(seen.thing, Tensor))

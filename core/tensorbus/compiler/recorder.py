@@ -1,0 +1,384 @@
+"""``Recorder``: takes the ops of a thread while a function is captured, and runs them when values are needed.
+
+It gives every op the checks, the dtypes and the history that it has without a capture; only the numbers come
+later. Whatever Python asks of a value makes the recorder run what it has so far: a break in the graph.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from .. import autograd, calls, preference
+from ..device import Device, ValueType
+from ..dispatch import Plan, is_transform, new_cache, plan
+from ..dtypes import check_scalar
+from ..errors import CaptureError, ShapeError
+from ..lengths import Length, Lengths, hints, is_open, texts
+from ..ops.op import Op, Spec
+from ..pending import Pending, recorders
+from ..symbolic import Number, Script
+from ..tensor import Tensor, cell
+from .executables import Program, Ready, once, program
+from .observing import paused
+from .recording import Key, Recording
+
+_SCALARS: Final = frozenset({bool, int, float, complex})
+_OWN: Final = str(Path(__file__).parent.parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """A place where the graph ends because Python needs numbers: the user's line, and why."""
+
+    reason: str
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text or '?'}  ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signature:
+    """What an op on operands of these types and shapes comes down to."""
+
+    plan: Plan
+    specs: tuple[Spec, ...]
+    key: Key
+
+
+_signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
+_MANY: Final = 1 << 14
+
+
+class Recorder:
+    """The recorder of one call of a captured function.
+
+    ``recordings`` are those that have not run, one a device; ``breaks`` where it had to run early. In a
+    ``trial``, the first call of a function say, what becomes no replay is not compiled either: it may be the
+    one call that sets things up. A ``dry`` run computes nothing.
+    """
+
+    def __init__(
+        self, mode: str = "default", fullgraph: bool = False, *, dry: bool = False, trial: bool = False
+    ) -> None:
+        self.mode = mode
+        self.trial = trial
+        self.fullgraph = fullgraph
+        self.script = Script(dry)
+        self.grads = False
+        self.lengths = Lengths(self.script.number)
+        self._opened: list[tuple[Tensor, Pending]] = []
+        self.breaks: list[Break] = []
+        self.programs: list[Program] = []
+        self.recordings: dict[Device, Recording] = {}
+        self._places: dict[int, tuple[Device, int]] = {}
+        self._kept: list[Any] = []
+        self._again = self._number = 0
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> Recorder:
+        recorders[self._thread] = self
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        recorders.pop(self._thread, None)
+
+    def aside(self, function: Callable[[], Any]) -> Any:
+        """Call ``function`` as if nothing were being captured."""
+        active = recorders.pop(self._thread, None)
+        try:
+            with paused():
+                return function()
+        finally:
+            if active is not None:
+                recorders[self._thread] = active
+
+    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Record an op; return its result, or ``NotImplemented`` for values of another transform."""
+        if not operands:
+            where: Any = attrs.get("device")
+            if where is None or is_transform(where.type):
+                return NotImplemented
+        for x in operands:
+            if isinstance(x, Tensor) and is_transform(x._vtype.device.type):
+                return NotImplemented
+        if not all(isinstance(x, Tensor) for x in operands):
+            operands = [x.number() if type(x) is Length else x for x in operands]
+            operands = self._as_operands(op, operands)
+        kinds = [x._vtype.settled if isinstance(x, Tensor) else _kind(x) for x in operands]
+        found = self._signature(op, kinds, operands, attrs)
+        planned = found.plan
+        device = planned.out.device
+        recording = self._recording(device)
+        places = tuple(
+            [
+                self._operand(recording, device, x, dtype, cast is not None)
+                for x, dtype, cast in zip(operands, planned.computed, planned.casts, strict=True)
+            ]
+        )
+        recording.again = self._number
+        place = recording.add(op.name, places, planned.attrs, found.specs[0], found.key)
+        tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
+        if tracked:
+            operands = [x.plain if type(x) is Number else x for x in operands]
+        if not op.results:
+            out = self._cell(recording, place, found.specs[0], planned.out)
+            if tracked:
+                autograd.record(planned, operands, out)
+            return out
+        outs = [
+            self._cell(
+                recording,
+                recording.add("result", (place,), {"index": k}, spec, ("result", k, spec)),
+                spec,
+                kind,
+            )
+            for k, (spec, kind) in enumerate(zip(found.specs, planned.outs, strict=True))
+        ]
+        if tracked:
+            autograd.record_several(planned, operands, outs)
+        return outs
+
+    def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
+        if op.family != "elementwise" or not all(
+            isinstance(x, Tensor) or type(x) in _SCALARS or type(x) is Number for x in operands
+        ):
+            plain = [x._value() if type(x) is Number else x for x in operands]
+            return calls._as_operands(op, plain)
+        return operands
+
+    def _signature(
+        self, op: Op[...], kinds: Sequence[Any], operands: Sequence[Any], attrs: dict[str, Any]
+    ) -> _Signature:
+        shapes = [x._value.shape if isinstance(x, Tensor) else () for x in operands]
+        if self.lengths.symbols and (is_open(shapes) or is_open(attrs)):
+            return self._open_signature(op, kinds, shapes, attrs)
+        named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
+        key = (op, *kinds, *shapes, *attrs, *named)
+        if preference.active():
+            key = (preference.preferred(op.name), *key)
+        try:
+            found = _signatures.get(key)
+        except TypeError:  # an attribute that does not hash: the planner says so as it does without a capture
+            found = None
+        if found is None:
+            with paused():
+                made = plan(op, kinds, None if op.broadcasts else shapes, attrs)
+            specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
+            found = _Signature(
+                plan=made,
+                specs=self._specs(op, specs, made.attrs),
+                key=(op.name, tuple((k, repr(v)) for k, v in made.attrs.items()), made.out, made.outs),
+            )
+            if len(_signatures) >= _MANY:
+                _signatures.clear()
+            _signatures[key] = found
+        for kind, x, computed in zip(kinds, operands, found.plan.computed, strict=True):
+            if kind is int:
+                check_scalar(op.name, x.plain if type(x) is Number else x, computed)
+        return found
+
+    def _open_signature(
+        self, op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: dict[str, Any]
+    ) -> _Signature:
+        """Work out an op whose shapes or attributes have open lengths."""
+        with paused():
+            made = plan(op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs))
+        given = {k: v for k, v in attrs.items() if k != "device" or op.family != "creation"}
+        specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
+        if op.normalize is not None:
+            given = op.normalize(specs, **given)
+        found = self._specs(op, specs, given)
+        key = (op.name, tuple((k, repr(texts(v))) for k, v in given.items()), made.out, made.outs)
+        planned = replace(made, attrs=given, shapes=tuple(s.shape for s in found) if made.outs else ())
+        return _Signature(plan=planned, specs=found, key=key)
+
+    @staticmethod
+    def _specs(op: Op[...], specs: tuple[Spec, ...], attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
+        try:
+            with paused():  # a shape rule of the user's is part of the op, not of what is captured
+                return op.specs(specs, attrs)
+        except ShapeError as error:
+            raise (
+                error if str(error).startswith(f"{op.name}:") else ShapeError(f"{op.name}: {error}")
+            ) from None
+
+    def _recording(self, device: Device) -> Recording:
+        found = self.recordings.get(device)
+        if found is None:
+            found = self.recordings[device] = Recording(device)
+        return found
+
+    def _operand(self, recording: Recording, device: Device, x: Any, dtype: Any, cast: bool) -> int:
+        if not isinstance(x, Tensor):
+            spec = Spec((), dtype)
+            if type(x) is not Number:
+                return recording.constant(x, spec)
+            place = self._places.get(id(x))
+            if place is None or recording.entries[place[1]].spec != spec:
+                place = (device, recording.input(spec, x, x.plain, scalar=True))
+                self._places[id(x)] = place
+                self._kept.append(x)
+            return place[1]
+        place_of = self.place(x)
+        if cast:
+            spec = Spec(x._value.shape, dtype)
+            return recording.add("cast", (place_of,), {"dtype": dtype}, spec, ("cast", dtype.name))
+        return place_of
+
+    def place(self, x: Tensor) -> int:
+        """Return where the value of a tensor stands in the recording of its device; a new one is an input."""
+        value = x._value
+        if type(value) is Pending:
+            if value.recorder is self:
+                return value.place
+            from ..tensor import settle
+
+            value = settle(x)
+        found = self._places.get(id(value))
+        device = x._vtype.device
+        if found is None or found[0] != device:
+            place = self._recording(device).input(Spec(value.shape, x.dtype), x, value)
+            self._places[id(value)] = found = (device, place)
+            self._kept.append(value)
+        return found[1]
+
+    def _cell(self, recording: Recording, place: int, spec: Spec, kind: ValueType) -> Tensor:
+        value = Pending(self, place, spec.shape)
+        recording.pendings.append(value)
+        return cell(value, kind.pending())
+
+    def open(self, x: Tensor, at: str, axes: Mapping[int, tuple[int, int | None]]) -> None:
+        """Leave the lengths of ``axes`` of ``x``, which the code ``at`` finds, open within these limits."""
+        value = x._value
+        shape: Any = tuple(
+            self.lengths.symbol(n, f"{at}._value.shape[{k}]", *axes[k]) if k in axes else n
+            for k, n in enumerate(value.shape)
+        )
+        place = self._recording(x.device).input(Spec(shape, x.dtype), x, value)
+        stand = Pending(self, place, shape)
+        stand.value = value
+        self._opened.append((x, stand))
+        x._value, x._vtype = stand, x._vtype.pending()
+
+    def discard(self) -> None:
+        """Forget what was recorded: nothing of it will run."""
+        self.close()
+        for recording in self.recordings.values():
+            for p in recording.pendings:
+                p.recorder = None
+        for _, stand in self._opened:
+            stand.recorder = None
+
+    def close(self) -> None:
+        """Put the values of tensors back whose lengths were left open."""
+        for x, stand in self._opened:
+            if x._value is stand:
+                x._value, x._vtype = stand.value, x._vtype.settled
+
+    def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
+        """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
+        x = self.aside(partial(self._make, owner, function, sizes))
+        name = f"m{len(self.script.lines)}"
+        self.script.lines[-1] = f"{name} = {self.script.lines[-1]}._value"
+        place = self._recording(x.device).input(Spec(x.shape, x.dtype), name, x._value)
+        self._places[id(x._value)] = (x.device, place)
+        self._kept.append(x._value)
+        return x
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Record what is done meanwhile as computed again: it is not what was recorded before."""
+        self._again += 1
+        outer, self._number = self._number, self._again
+        try:
+            yield
+        finally:
+            self._number = outer
+
+    def _make(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
+        made = self.script.call(owner, function, sizes=sizes)
+        if not self.script.dry:
+            return made
+        kept = {name: getattr(owner, name) for name in type(owner).__slots__}
+        try:
+            return function(*hints(sizes))
+        finally:
+            for name, value in kept.items():
+                setattr(owner, name, value)
+
+    def settle(self, reason: str) -> None:
+        """Run what was recorded, because of ``reason``."""
+        if self.script.dry:
+            raise CaptureError(f"compile: {reason}, where lengths are open.")
+        found = _where(reason)
+        if self.fullgraph:
+            raise CaptureError(
+                f"compile: fullgraph=True, but {reason} here, so the graph breaks:\n  {found}\n"
+                f"Compute it with tensors (where, maximum ...), or compile without fullgraph."
+            )
+        self.breaks.append(found)
+        self.run()
+
+    def run(self, ready: Ready | None = None) -> None:
+        """Run the recordings for the values that somebody has; afterwards everything begins anew.
+
+        ``ready`` is a program of the only recording that gives (most of) these values.
+        """
+        recordings = self.recordings
+        self.recordings, self._places, self._kept = {}, {}, []
+        try:
+            for recording in recordings.values():
+                self.aside(partial(self._run, recording, ready))
+        finally:
+            for recording in recordings.values():
+                for p in recording.pendings:
+                    p.recorder = None
+            self.close()
+            for _, stand in self._opened:
+                stand.recorder = None
+                stand.fill(stand.value)
+            self._opened = []
+
+    def _program(self, recording: Recording, outputs: Sequence[int]) -> Program:
+        return program(recording, outputs, self.mode).at(self.lengths.hints)
+
+    def _run(self, recording: Recording, ready: Ready | None) -> None:
+        wanted = recording.alive()
+        given = [feed.value for feed in recording.feeds]
+        values: dict[int, Any] = {}
+        if ready is not None:
+            made = ready.program.at(self.lengths.hints)
+            self.programs.append(made)
+            values = dict(zip(ready.places, made(given), strict=True))
+        outputs = list(dict.fromkeys(p.place for p in wanted if p.place not in values))
+        if outputs:
+            made = once(recording, outputs, self.mode) if self.trial else self._program(recording, outputs)
+            self.programs.append(made)
+            values.update(zip(outputs, made(given), strict=True))
+        for p in wanted:
+            p.fill(values[p.place])
+
+
+def _kind(x: Any) -> type:
+    return type(x.plain) if type(x) is Number else type(x)
+
+
+def _where(reason: str) -> Break:
+    """Return the innermost line of the user's on the stack."""
+    import linecache
+
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return Break(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())

@@ -1,0 +1,164 @@
+"""What a captured function did on one device: its ops in single-assignment form, as they came.
+
+Equal ops of equal operands are one entry, which is found by its key; so the list of keys is also the name of
+the program, under which its executable is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from sys import getrefcount
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..device import Device
+from ..graph.graph import Graph, Node
+from ..lengths import at, is_open
+from ..ops.op import Spec
+from ..pending import Pending
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value: ``op`` of the entries ``operands``. ``key`` is all else that it depends on, hashable.
+
+    ``again`` numbers what is computed once more in a backward pass, to save memory.
+    """
+
+    op: str
+    operands: tuple[int, ...]
+    attrs: Mapping[str, Any]
+    spec: Spec
+    key: Key
+    again: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """Where the value of an input comes from: a tensor, a number of the script, or a name in the script."""
+
+    source: Any
+    value: Any
+
+
+class Recording:
+    """Entries in order. Inputs are entries too; ``inputs`` lists them, ``feeds`` says where values come from.
+
+    ``pendings`` are the values that stand for results.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.entries: list[Entry] = []
+        self.inputs: list[int] = []
+        self.pendings: list[Pending] = []
+        self.feeds: list[Feed] = []
+        self.again = 0
+        self._known: dict[tuple[Key, tuple[int, ...], int], int] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether lengths of inputs are left open."""
+        return any(is_open(self.entries[place].spec.shape) for place in self.inputs)
+
+    def add(self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key) -> int:
+        """Return the place of an op's result: a new one, or that of the same op recorded before."""
+        known = self._known.get((key, operands, self.again))
+        if known is not None:
+            return known
+        place = len(self.entries)
+        self.entries.append(Entry(op, operands, attrs, spec, key, self.again))
+        self._known[key, operands, self.again] = place
+        return place
+
+    def input(self, spec: Spec, source: Any, value: Any, *, scalar: bool = False) -> int:
+        """Return the place of a new input; ``scalar``: a Python number."""
+        self.feeds.append(Feed(source, value))
+        number = len(self.inputs)
+        attrs = {"index": number, "scalar": True} if scalar else {"index": number}
+        place = self.add("input", (), attrs, spec, ("input", number, scalar, spec))
+        self.inputs.append(place)
+        return place
+
+    def constant(self, value: Any, spec: Spec) -> int:
+        """Return the place of a Python number that is the same at every run."""
+        return self.add("constant", (), {"value": value}, spec, ("constant", repr(value), spec.dtype))
+
+    def alive(self) -> list[Pending]:
+        """Return the pending values that somebody has: tensors, or histories."""
+        found = []
+        for k in range(len(self.pendings)):
+            p = self.pendings[k]
+            if getrefcount(p) > _HELD:
+                found.append(p)
+        return found
+
+    def needed(self, outputs: Sequence[int], inputs: Sequence[int]) -> list[int]:
+        """Return the places that ``outputs`` are computed from, given ``inputs``, which are among them."""
+        given = {*inputs}
+        wanted = {*outputs, *given}
+        for place in range(len(self.entries) - 1, -1, -1):
+            if place in wanted and place not in given:
+                wanted.update(self.entries[place].operands)
+        return sorted(wanted)
+
+    def key(
+        self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({})
+    ) -> Key:
+        """Return the name of a program from inputs to outputs: equal programs have equal names."""
+        entries = self.entries
+        places = self.needed(outputs, inputs)
+        numbers = {place: k for k, place in enumerate(places)}
+        given = {place: k for k, place in enumerate(inputs)}
+        body: list[Any] = [
+            (given[p], _closed(entries[p].spec, sizes), "scalar" in entries[p].attrs) if p in given
+            else (_named(entries[p], sizes), entries[p].again, *[numbers[x] for x in entries[p].operands])
+            for p in places
+        ]  # fmt: skip
+        return (self.device, tuple(body), tuple([numbers[p] for p in outputs]))
+
+    def graph(
+        self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({})
+    ) -> Graph:
+        """Return the program from ``inputs``, any places, to ``outputs`` as a graph, for these sizes."""
+        given = {place: k for k, place in enumerate(inputs)}
+        made: dict[int, Node] = {}
+        for place in self.needed(outputs, inputs):
+            e = self.entries[place]
+            spec = _closed(e.spec, sizes)
+            if place in given:
+                attrs = {"index": given[place], **({"scalar": True} if "scalar" in e.attrs else {})}
+                made[place] = Node(op="input", attrs=attrs, spec=spec)
+            else:
+                operands = tuple(made[x] for x in e.operands)
+                named = at(dict(e.attrs), sizes) if sizes else e.attrs
+                made[place] = Node(op=e.op, inputs=operands, attrs=named, spec=spec, again=e.again)
+        return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
+
+
+def _closed(spec: Spec, sizes: Mapping[str, int]) -> Spec:
+    return Spec(at(spec.shape, sizes), spec.dtype) if sizes else spec
+
+
+def _named(e: Entry, sizes: Mapping[str, int]) -> Key:
+    """Return the key of an entry for these sizes: as it would be had the lengths never been open."""
+    if not sizes or e.op in ("constant", "cast", "input"):
+        return e.key
+    if e.op == "result":
+        return (*e.key[:2], _closed(e.spec, sizes))
+    return (e.key[0], tuple((k, repr(v)) for k, v in at(dict(e.attrs), sizes).items()), *e.key[2:])
+
+
+def _references() -> int:
+    """Return how many references ``alive`` counts for a value that nobody else has."""
+    pendings = [object()]
+    for k in range(len(pendings)):
+        p = pendings[k]
+        count = getrefcount(p)
+    return count
+
+
+_HELD: Final = _references()

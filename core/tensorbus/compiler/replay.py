@@ -1,0 +1,236 @@
+"""From one observed run to code that does the same: guards, script, executable, effects, result.
+
+The code is Python, written for this program and run once per call; it starts by asking whether everything
+that the program was captured under still holds, and answers ``MISS`` where it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import autograd
+from ..lengths import Lengths
+from ..pending import Pending, structure
+from ..symbolic import Number
+from ..tensor import Tensor
+from .answer import AnswerWriter, remake
+from .changes import Changes, describe, find
+from .executables import Family, Program, Ready, program
+from .guards import AMBIENT, Guard, GuardWriter, label
+from .history import attach, derive, is_spent, spent
+from .looking import NotReplayable, TensorState
+from .observing import Observer
+from .reach import Reach, Seen
+from .recorder import Recorder
+from .recording import Feed, Recording
+
+MISS: Final = object()
+"""What a replay answers where a guard does not hold."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Replay:
+    """A captured call: ``run(args, kwargs)`` returns its result, or ``MISS``."""
+
+    run: Any
+    guards: tuple[Guard, ...]
+    ready: Ready | None
+    source: str
+    scope: dict[str, Any]
+    lengths: Lengths
+
+    def failing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
+        """Return the first guard that does not hold for these arguments."""
+        scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
+        for name, at in self.lengths.symbols.items():
+            with suppress(LookupError, AttributeError, NameError):
+                scope[name] = eval(at, scope)
+        for guard in self.guards:
+            try:
+                if not eval(guard.code, scope):  # written by this package
+                    return guard
+            except (LookupError, AttributeError, TypeError, ValueError, NameError):
+                return guard
+        return None
+
+
+class Writer:
+    """Writes the code of one replay. Raises ``NotReplayable`` where it cannot be written."""
+
+    def __init__(self, reach: Reach, observer: Observer, recorder: Recorder) -> None:
+        self.reach, self.observer, self.recorder = reach, observer, recorder
+        self.script = recorder.script
+        self.outputs: list[int] = []
+        ran, hidden = set(observer.codes), {id(owner) for owner in self.script.owners}
+        self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden)}
+        self.used = reach.used(ran)
+        self._check()
+        self.guards = GuardWriter(reach, self.kept, self.script, recorder.grads, recorder.lengths)
+        self.answer = AnswerWriter(reach, self.kept, self._output)
+        self._passed: set[int] = set()
+        self._homes: dict[int, list[Seen]] = {}
+        for seen in self.kept.values():
+            if isinstance(seen.before.state, TensorState):
+                self._homes.setdefault(id(seen.before.state.value), []).append(seen)
+
+    def write(self, result: Any) -> Replay:
+        """Return the replay of the run that returned ``result``."""
+        recording = next(iter(self.recorder.recordings.values()), None)
+        changes = find(self.reach, self.kept.values(), self.used, self.script)
+        self._loosen(changes)
+        self.guards.write(self.used)
+        values = [self._input(feed) for feed in recording.feeds] if recording is not None else []
+        effects = self._effects(changes)
+        answer = self.answer.build(result)
+        body = [*self.script.lines]
+        ready: Ready | None = None
+        if recording is not None and self.outputs:
+            replaces = self._replaces(recording, changes)
+            history = self._history(recording)
+            made = program(recording, self.outputs, self.recorder.mode, replaces=replaces)
+            ready = Ready(made, tuple(self.outputs))
+            body.append(f"v = [{', '.join(values)}]")
+            if isinstance(made, Family):
+                body += [f"p = family.at({_sizes(self.recorder)})", "o = p(v)"]
+            else:
+                body += ["with lock:", "    o = run(v)"]
+            body += [*self.script.writes, *self.answer.lines, *history, *effects]
+        else:
+            body += [*self.script.writes, *self.answer.lines, *effects]
+        return self._made(body, answer, ready)
+
+    def _check(self) -> None:
+        recorder, observer = self.recorder, self.observer
+        for reason in (observer.obstacle, self.script.obstacle):
+            if reason is not None:
+                raise NotReplayable(reason)
+        if recorder.breaks:
+            raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
+        if observer.any_name:
+            raise NotReplayable("asks for attributes by computed names")
+        if any("param_groups" in code.co_names for code in observer.codes):
+            raise NotReplayable("looks into param_groups, which a schedule may change at each step")
+        if len(recorder.recordings) > 1:
+            raise NotReplayable(f"computes on {len(recorder.recordings)} devices")
+        for seen in self.kept.values():
+            if seen.before.kind == "opaque":
+                raise NotReplayable(f"depends on {describe(seen)}, which Python cannot look into")
+
+    def _loosen(self, changes: Changes) -> None:
+        """Let tensors that the run replaces in containers be found there, whichever they are."""
+        for seen, part, _ in changes.slots:
+            child = self.kept.get(id(part.value))
+            uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
+            if child is None or uses != 1 or any(g.seen is child for g in self.reach.globals):
+                raise NotReplayable(
+                    f"replaces {label(part)} of {describe(seen)}, which is known elsewhere too"
+                )
+            child.fixed, child.at = False, self.reach.access(seen, part)
+        for seen in changes.grads:
+            before = seen.before.state.grad
+            child = self.kept.get(id(before)) if before is not None else None
+            if child is not None:
+                child.fixed, child.at = False, f"{seen.at}._node.grad"
+
+    def _input(self, feed: Feed) -> str:
+        """Return the code of an input's value."""
+        if type(feed.source) is Number:
+            return feed.source.name
+        return feed.source if isinstance(feed.source, str) else self._old(feed.value)
+
+    def _old(self, value: Any) -> str:
+        """Return the code of a value that was there before, or that was made of constants."""
+        homes = self._homes.get(id(value), [])
+        for other in homes[1:]:
+            self.guards.add(f"{homes[0].at}._value is {other.at}._value", "tensors that hold the same value")
+        return f"{homes[0].at}._value" if homes else self.reach.name(value)
+
+    def _output(self, x: Tensor) -> str:
+        """Return the code of the value that a tensor holds after the run."""
+        value = x._value
+        known = value if type(value) is not Pending else value.value  # of an argument whose lengths are open
+        if known is not None:
+            self._passed.add(id(known))
+            return self._old(known)
+        if value.place not in self.outputs:
+            self.outputs.append(value.place)
+        return f"o[{self.outputs.index(value.place)}]"
+
+    def _effects(self, changes: Changes) -> list[str]:
+        lines = [f"{seen.at}._value = {self._output(seen.thing)}" for seen in changes.cells]
+        others = [s for s in self.kept.values() if isinstance(s.thing, Tensor) and not s.fixed]
+        for seen in (s for s in changes.cells if not s.fixed):
+            for other in (s for s in others if s is not seen):
+                self.guards.add(f"{seen.at} is not {other.at}", "arguments that are different tensors")
+        lines += [f"{s.at}._node.grad = {self.answer.build(s.thing._node.grad)}" for s in changes.grads]
+        return lines + [
+            f"{self.reach.access(s, part)} = {self.answer.build(x)}" for s, part, x in changes.slots
+        ]
+
+    def _history(self, recording: Recording) -> list[str]:
+        """Return the code that gives the results that have a history a compiled one."""
+        gone = [name for x, name in self.answer.tracked if is_spent(x)]
+        tracked = [(x, name) for x, name in self.answer.tracked if name not in gone]
+        lines = [f"{name}._node = spent()" for name in gone]
+        if not tracked:
+            return lines
+        results = [x for x, _ in tracked]
+        reached = {id(node) for node in autograd._reached([x._node for x in results])}
+        parents = []
+        for k, feed in enumerate(recording.feeds):
+            homes = self._homes.get(id(feed.value), []) if isinstance(feed.source, Tensor) else []
+            nodes = [s for s in homes if s.before.state.node is not None]
+            if nodes and id(nodes[0].before.state.node) in reached:
+                parents.append((k, nodes[0].before.state.node, f"{nodes[0].at}._node"))
+        made = derive(self.recorder, recording, results, [(k, node) for k, node, _ in parents], self.outputs)
+        names, tops = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
+        sizes = _sizes(self.recorder)
+        return [*lines, f"attach({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
+
+    def _replaces(self, recording: Recording, changes: Changes) -> dict[int, int]:
+        """Return which outputs take the place of which inputs in their cells.
+
+        An input whose old value somebody gets, or that the history of a result keeps, stays as it is.
+        """
+        if any(not is_spent(x) for x, _ in self.answer.tracked):
+            return {}
+        place = {
+            id(feed.value): k for k, feed in enumerate(recording.feeds) if isinstance(feed.source, Tensor)
+        }
+        found: dict[int, int] = {}
+        for seen in changes.cells:
+            value, k = seen.thing._value, place.get(id(seen.before.state.value))
+            if k is None or k in found.values() or id(seen.before.state.value) in self._passed:
+                continue
+            if type(value) is Pending:
+                found.setdefault(self.outputs.index(value.place), k)
+        return found
+
+    def _made(self, body: Sequence[str], answer: str, ready: Ready | None) -> Replay:
+        lines = [f"    {line}".replace("return None", "return MISS") for line in body]
+        source = "\n".join([*self.guards.head(), *lines, f"    return {answer}"]) + "\n"
+        scope: dict[str, Any] = {
+            **AMBIENT, **self.reach.constants, **self.script.constants, "MISS": MISS, "Tensor": Tensor,
+            "structure": structure, "checked": [-1], "remake": remake, "attach": attach, "spent": spent,
+        }  # fmt: skip
+        if ready is not None and isinstance(ready.program, Family):
+            scope.update(family=ready.program)
+        elif ready is not None and isinstance(ready.program, Program):
+            scope.update(run=ready.program.run, lock=ready.program.lock)
+        exec(compile(source, "<replay>", "exec"), scope)
+        guards = tuple(self.guards.guards)
+        return Replay(
+            run=scope["replay"],
+            guards=guards,
+            ready=ready,
+            source=source,
+            scope=scope,
+            lengths=self.recorder.lengths,
+        )
+
+
+def _sizes(recorder: Recorder) -> str:
+    return "{" + ", ".join(f"{name!r}: {name}" for name in recorder.lengths.symbols) + "}"

@@ -1,0 +1,237 @@
+"""Lengths that stand for any number: the axes of tensors whose length a captured program leaves open.
+
+A ``Length`` is an expression over symbols ``s0``, ``s1`` ... with the value that it had at the capture. What
+Python decides by lengths becomes a condition on the symbols, evaluated for the lengths of each later call.
+Where Python needs a plain int, the length is settled: the condition is that it is the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+_INFIX: Final[dict[str, Callable[[int, int], Any]]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b, "**": lambda a, b: a**b, "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+}  # fmt: skip
+_NEUTRAL: Final = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
+
+
+class Lengths:
+    """The symbols of one capture, and the conditions that Python's decisions put on them.
+
+    ``symbols`` maps each to the code that finds it at a call, ``hints`` to what it was at the capture.
+    ``number(text, plain)`` makes a number of an expression that gives no integer.
+    """
+
+    def __init__(self, number: Callable[[str, float], Any]) -> None:
+        self.symbols: dict[str, str] = {}
+        self.hints: dict[str, int] = {}
+        self.conditions: list[str] = []
+        self.number = number
+
+    def symbol(self, hint: int, at: str, least: int = 2, most: int | None = None) -> Length:
+        """Return a new symbol for what the code ``at`` finds, which was ``hint`` at the capture."""
+        name = f"s{len(self.symbols)}"
+        self.symbols[name], self.hints[name] = at, hint
+        self.require(f"{name} >= {least}")
+        if most is not None:
+            self.require(f"{name} <= {most}")
+        return Length(self, name, hint)
+
+    def require(self, condition: str) -> None:
+        """Add a condition, once."""
+        if condition not in self.conditions:
+            self.conditions.append(condition)
+
+
+class Length:
+    """A length: ``text`` over the symbols, and its value ``hint`` at the capture."""
+
+    __slots__ = ("hint", "home", "text")
+
+    def __init__(self, home: Lengths, text: str, hint: int) -> None:
+        self.home, self.text, self.hint = home, text, hint
+
+    def _with(self, sign: str, other: Any, swapped: bool = False) -> Any:
+        if type(other) is int or type(other) is bool:
+            text, hint = str(int(other)), int(other)
+            if not swapped and (sign, hint) in _NEUTRAL:
+                return self
+            if swapped and ((sign, hint) in (("+", 0), ("*", 1))):
+                return self
+        elif type(other) is Length:
+            text, hint = other.text, other.hint
+        else:
+            return NotImplemented
+        left, right = (
+            ((text, hint), (self.text, self.hint)) if swapped else ((self.text, self.hint), (text, hint))
+        )
+        if sign == "*" and 0 in (left[1], right[1]) and type(other) is int:
+            return 0
+        return Length(self.home, f"({left[0]} {sign} {right[0]})", _INFIX[sign](left[1], right[1]))
+
+    def __add__(self, other: Any) -> Any:
+        return self._with("+", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with("+", other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        if type(other) is Length and other.text == self.text:
+            return 0
+        return self._with("-", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with("-", other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with("*", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with("*", other, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        if type(other) is Length and other.text == self.text:
+            return 1
+        return self._with("//", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with("//", other, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with("%", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._with("%", other, True)
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other >= 0:
+            return self._with("**", other)
+        return self.number() ** other
+
+    def __neg__(self) -> Any:
+        return self._with("*", -1)
+
+    def __truediv__(self, other: Any) -> Any:
+        if type(other) not in (int, float, Length):
+            return NotImplemented
+        text, hint = (other.text, other.hint) if type(other) is Length else (repr(other), other)
+        return self.home.number(f"({self.text} / {text})", self.hint / hint)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        if type(other) not in (int, float):
+            return NotImplemented
+        return self.home.number(f"({other!r} / {self.text})", other / self.hint)
+
+    def number(self) -> Any:
+        """Return the length as a number that ops take as an operand."""
+        return self.home.number(self.text, self.hint)
+
+    def _compare(self, sign: str, other: Any) -> Any:
+        if type(other) is Length and other.text == self.text:
+            return sign in ("==", "<=", ">=")
+        found = self._with(sign, other) if type(other) in (int, bool, Length) else NotImplemented
+        if found is NotImplemented:
+            return found
+        if found is self:  # compared with a neutral number
+            found = Length(
+                self.home, f"({self.text} {sign} {int(other)})", _INFIX[sign](self.hint, int(other))
+            )
+        holds = bool(found.hint)
+        self.home.require(found.text if holds else f"not {found.text}")
+        return holds
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare("==", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare("!=", other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(">=", other)
+
+    def __hash__(self) -> int:
+        return hash(self.hint)
+
+    def __bool__(self) -> bool:
+        return bool(self._compare("!=", 0))
+
+    def settled(self) -> int:
+        """Return the value at the capture, which later calls must have again."""
+        self.home.require(f"{self.text} == {self.hint}")
+        return self.hint
+
+    def __index__(self) -> int:
+        return self.settled()
+
+    def __int__(self) -> int:
+        return self.settled()
+
+    def __float__(self) -> float:
+        return float(self.settled())
+
+    def __repr__(self) -> str:
+        return str(self.settled())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.settled(), spec)
+
+
+def index(n: Any) -> Any:
+    """Return ``n`` as an int; a ``Length`` as it is. Raises ``AttributeError`` for what is no integer."""
+    return n if type(n) is Length else n.__index__()
+
+
+def hints(x: Any) -> Any:
+    """Return ``x`` with the lengths within tuples, lists and dicts as they were at the capture."""
+    return _mapped(x, lambda length: length.hint)
+
+
+def closed(x: Any) -> Any:
+    """Return ``x`` without open lengths: lists and dicts are changed, tuples made anew where they had any."""
+    if type(x) is Length:
+        return x.hint
+    if type(x) is list:
+        x[:] = [closed(v) for v in x] if any(map(is_open, x)) else x
+    elif type(x) is dict:
+        x.update({k: closed(v) for k, v in x.items() if is_open(v)})
+    elif type(x) is tuple and is_open(x):
+        return tuple(closed(v) for v in x)
+    return x
+
+
+def texts(x: Any) -> Any:
+    """Return a form of ``x`` that names its lengths, and hashes where ``x`` does."""
+    return _mapped(x, lambda length: ("length", length.text))
+
+
+def at(x: Any, sizes: Mapping[str, int]) -> Any:
+    """Return ``x`` with its lengths for these values of the symbols."""
+    return _mapped(x, lambda length: eval(length.text, {"__builtins__": {}}, dict(sizes)))
+
+
+def is_open(x: Any) -> bool:
+    """Return whether there is a length in ``x``."""
+    if type(x) in (tuple, list):
+        return any(map(is_open, x))
+    return any(map(is_open, x.values())) if type(x) is dict else type(x) is Length
+
+
+def _mapped(x: Any, change: Callable[[Length], Any]) -> Any:
+    if type(x) is Length:
+        return change(x)
+    if type(x) in (tuple, list):
+        return type(x)(_mapped(v, change) for v in x)
+    return {k: _mapped(v, change) for k, v in x.items()} if type(x) is dict else x

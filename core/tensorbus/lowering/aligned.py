@@ -1,0 +1,124 @@
+"""How a kernel's domain reaches the nodes behind a root: at the same element, or anywhere.
+
+A domain is a tuple of lengths above 1. An access says which axis of it each axis of a node follows; an axis
+of length 1 follows none. Elementwise ops, broadcasts, permutations and reshapes that only add or drop axes of
+length 1 keep it; whatever else stands between makes an element depend on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Final
+
+from ..graph.graph import Node
+from .families import REDUCTIONS
+from .layout import Shape
+from .pull import ELEMENTWISE, counts
+
+Access = tuple[int | None, ...]
+Read = tuple[Node, Access | None]
+"""A node, and how its elements are reached; None: at other places than the domain's."""
+FREE: Final = -1
+"""Stands for the axis of a row that an index chooses an element of."""
+
+
+def walked(shape: Shape) -> tuple[int, ...]:
+    """Return the axes that a domain of this shape has: those longer than 1."""
+    return tuple(k for k, n in enumerate(shape) if n != 1)
+
+
+def own_access(shape: Shape) -> Access:
+    """Return the access of a node that is its own domain.
+
+    >>> own_access((4, 1, 3))
+    (0, None, 1)
+    """
+    numbers = iter(range(len(shape)))
+    return tuple(None if n == 1 else next(numbers) for n in shape)
+
+
+def operand_access(node: Node, x: Node, access: Access) -> Access | None:
+    """Return the access of an operand of ``node``; None where its elements are not those of the domain.
+
+    Reductions are not followed here: their operand has more axes than they.
+    """
+    if node.op in ELEMENTWISE or node.op == "broadcast_to":
+        lead = len(access) - len(x.spec.shape)
+        return tuple(None if n == 1 else a for n, a in zip(x.spec.shape, access[lead:], strict=True))
+    if node.op == "permute_dims":
+        axes = node.attrs["axes"]
+        return tuple(access[axes.index(k)] for k in range(len(axes)))
+    if node.op == "reshape":
+        kept = [a for n, a in zip(node.spec.shape, access, strict=True) if n != 1]
+        if [n for n in node.spec.shape if n != 1] != [n for n in x.spec.shape if n != 1]:
+            return None
+        left = iter(kept)
+        return tuple(None if n == 1 else next(left) for n in x.spec.shape)
+    return None
+
+
+def reduced_access(node: Node, access: Access, reduced: tuple[int, ...]) -> Access | None:
+    """Return the access of the operand of a reduction over the domain's axes ``reduced``."""
+    (x,) = node.inputs
+    over = set(node.attrs["axis"])
+    if node.attrs["keepdims"]:
+        kept = iter([a for k, a in enumerate(access) if k not in over])
+    else:
+        kept = iter(access)
+    inner = iter(reduced)
+    result: list[int | None] = []
+    for k, n in enumerate(x.spec.shape):
+        result.append(next(inner, None) if k in over and n != 1 else None if k in over else next(kept))
+    walked_over = sum(1 for k in over if x.spec.shape[k] != 1)
+    return tuple(result) if walked_over == len(reduced) else None
+
+
+def picked(node: Node, access: Access) -> tuple[int, Access] | None:
+    """Return how a gather takes one element of each row; None for any other.
+
+    That is ``x[0, 1, 2 ..., index]``: the number of the axis that ``index`` is for, and the access of ``x``,
+    in which that axis is ``FREE``.
+    """
+    if node.op != "gather":
+        return None
+    x, *indices = node.inputs
+    shape = indices[0].spec.shape
+    chosen = [k for k, i in enumerate(indices) if counts(i) is None]
+    if len(chosen) != 1 or len(x.spec.shape) != len(indices) or any(i.spec.shape != shape for i in indices):
+        return None
+    found: list[int | None] = []
+    for k, i in enumerate(indices):
+        along = counts(i)
+        if along is None:
+            found.append(FREE)
+        elif shape[along] != x.spec.shape[k] or access[along] in found:
+            return None
+        else:
+            found.append(access[along])
+    return chosen[0], tuple(found)
+
+
+def reads(root: Node, access: Access, reduced: tuple[int, ...], stop: Container[int]) -> Iterator[Read]:
+    """Yield every node that computing ``root`` comes to, once for each access; ``stop`` nodes end the walk.
+
+    ``root`` itself is followed. Nodes behind others than elementwise ones have no access.
+    """
+    seen: set[tuple[int, Access | None]] = set()
+    stack: list[tuple[Node, Access | None]] = [(root, access)]
+    while stack:
+        node, at = stack.pop()
+        if (id(node), at) in seen:
+            continue
+        seen.add((id(node), at))
+        yield node, at
+        if id(node) in stop and node is not root:
+            continue
+        if at is None:
+            stack.extend((x, None) for x in reversed(node.inputs))
+        elif node.op in REDUCTIONS:
+            stack.append((node.inputs[0], reduced_access(node, at, reduced)))
+        elif FREE not in at and (pick := picked(node, at)) is not None:
+            x, *indices = node.inputs
+            stack += [(indices[pick[0]], at), (x, pick[1])]
+        else:
+            stack.extend((x, operand_access(node, x, at)) for x in reversed(node.inputs))

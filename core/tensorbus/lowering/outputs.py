@@ -1,0 +1,62 @@
+"""What the schedules of fused groups share: the lengths of a domain, and where outputs are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..graph.graph import Node
+from . import index as ix
+from .builder import Builder
+from .canonical import Fused, Output
+from .ir import Expr
+from .layout import Layout
+from .pull import Index, Pull
+
+
+def domain_lengths(b: Builder, pull: Pull, fused: Fused) -> tuple[Expr, ...]:
+    """Return the lengths of a domain: those of a node that has all its axes, where there is one."""
+    for node in fused.graph:
+        if node.spec.shape == fused.domain:
+            return pull.lengths(node)
+    return tuple(b.size(f"d{k}", n) for k, n in enumerate(fused.domain))
+
+
+def place_of(b: Builder, name: str, o: Output, index: Index, lengths: Sequence[Expr], fused: Fused) -> Expr:
+    """Return where an output has the element at ``index`` of the domain."""
+    shape = o.node.spec.shape
+    if Layout(o.slot, shape, o.strides).is_contiguous:
+        kept = [k for k, n in enumerate(shape) if n != 1]
+        return ix.flatten([index[k] for k in kept], [lengths[k] for k in kept])
+    return ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(o.strides)])
+
+
+def same_slots(fused: Fused, full: bool = True) -> frozenset[int]:
+    """Return the slots that a group reads only at the element that it stores, where these are its outputs.
+
+    ``full``: for the outputs of the whole domain, else for those of rows.
+    """
+    outs = {o.strides for o in fused.outputs if fused.full(o.node) == full}
+    if len(outs) != 1:
+        return frozenset()
+    given: dict[int, bool] = {}
+    (strides,) = outs
+    plain = {
+        id(x) for n in fused.graph if n.op in ("permute_dims", "reshape", "pick", "gather") for x in _all(n)
+    }
+    for node in fused.graph:
+        layout = fused.leaves.get(id(node))
+        if layout is not None:
+            at = layout.strides == strides and layout.offset == 0 and layout.late is None
+            given[layout.slot] = given.get(layout.slot, True) and at and id(node) not in plain
+    return frozenset(slot for slot, at in given.items() if at)
+
+
+def _all(node: Node) -> list[Node]:
+    found: list[Node] = []
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        if not any(at is f for f in found):
+            found.append(at)
+            stack.extend(at.inputs)
+    return found

@@ -1,0 +1,122 @@
+"""A program: what a device runs, in order, and the buffers that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from ..dtypes import DType
+from ..ops.op import Spec
+from .builder import Late
+from .ir import Kernel
+from .job import Step
+from .layout import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An op that the device runs by itself, on operands where they lie.
+
+    ``inputs`` are of ``specs``: views of slots, or a ``Late`` for a Python scalar of the run. ``outputs`` are
+    slots, each filled in C order with a result of ``out_specs``.
+    """
+
+    op: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[Layout | Late, ...]
+    specs: tuple[Spec, ...]
+    outputs: tuple[int, ...]
+    out_specs: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Steps that do not depend on each other: one job, or one launch, for all of them.
+
+    Equal kernels stand side by side, and are one object.
+    """
+
+    steps: tuple[Step, ...]
+
+
+Item = Step | Call | Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Steps in order. Slots are buffers: the inputs first, then those in ``sizes`` (elements, dtype).
+
+    ``outputs`` says where each result lies; ``frees`` which slots are needed no more after each step;
+    ``replaceable`` which outputs may be written over which inputs, each packed in C order from its beginning.
+    """
+
+    steps: tuple[Item, ...]
+    sizes: Mapping[int, tuple[int, DType]]
+    outputs: tuple[Layout, ...]
+    frees: tuple[tuple[int, ...], ...]
+    replaceable: Mapping[int, int] = field(default_factory=dict)
+
+    def kernels(self) -> Iterator[Kernel]:
+        """Yield each different kernel once, in order of use."""
+        seen: set[int] = set()
+        for item in self.steps:
+            for step in steps_of(item):
+                if id(step.launch.kernel) not in seen:
+                    seen.add(id(step.launch.kernel))
+                    yield step.launch.kernel
+
+    def __str__(self) -> str:
+        lines = []
+        for k, item in enumerate(self.steps):
+            lines += [f"{k}: {line}" if n == 0 else f"   {line}" for n, line in enumerate(_item_lines(item))]
+            if self.frees[k]:
+                lines.append(f"   free {', '.join(f'%{s}' for s in self.frees[k])}")
+        lines += [f"%{slot}: {dtype}[{n}]" for slot, (n, dtype) in self.sizes.items()]
+        over = {out: f" over %{k}" for out, k in self.replaceable.items()}
+        given = [f"{_layout_text(x)}{over.get(k, '')}" for k, x in enumerate(self.outputs)]
+        return "\n".join([*lines, f"return {', '.join(given)}", "", *(f"{k}\n" for k in self.kernels())])
+
+
+def steps_of(item: Item) -> tuple[Step, ...]:
+    """Return the launches of an item: none of a call."""
+    return item.steps if isinstance(item, Batch) else (item,) if isinstance(item, Step) else ()
+
+
+def slots_of(item: Item) -> tuple[set[int], set[int]]:
+    """Return the slots that an item reads, and those that it writes."""
+    if isinstance(item, Call):
+        return {x.slot for x in item.inputs if isinstance(x, Layout)}, set(item.outputs)
+    read: set[int] = set()
+    written: set[int] = set()
+    for step in steps_of(item):
+        for slot, buffer in zip(step.slots, step.launch.kernel.buffers, strict=True):
+            (written if buffer.writes else read).add(slot)
+    return read, written
+
+
+def _item_lines(item: Item) -> list[str]:
+    if isinstance(item, Call):
+        given = [_layout_text(x) if isinstance(x, Layout) else f"scalar {x.operand}" for x in item.inputs]
+        attrs = [f"{key}={value!r}" for key, value in item.attrs.items()]
+        made = ", ".join(f"%{s}: {spec}" for s, spec in zip(item.outputs, item.out_specs, strict=True))
+        return [f"{made} = call {item.op}({', '.join(given + attrs)})"]
+    lines = [_step_text(step) for step in steps_of(item)]
+    return [f"together {len(lines)}:", *(f"  {line}" for line in lines)] if isinstance(item, Batch) else lines
+
+
+def _step_text(step: Step) -> str:
+    kernel = step.launch.kernel
+    named = [
+        f"{b.name}=%{slot}" if slot >= 0 else b.name
+        for b, slot in zip(kernel.buffers, step.slots, strict=True)
+    ]
+    after = f" after call {step.epilogue_of}" if step.epilogue_of is not None else ""
+    grid = "x".join(map(str, step.launch.grid)) or "1"
+    return f"{kernel.name}({', '.join(named)}) grid {grid} = {prod(step.launch.grid)}{after}"
+
+
+def _layout_text(x: Layout) -> str:
+    plain = x.is_contiguous and not x.offset and x.late is None
+    return f"%{x.slot}{list(x.shape)}" + ("" if plain else f" strides {list(x.strides)} from {x.offset}")

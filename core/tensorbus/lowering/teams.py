@@ -1,0 +1,103 @@
+"""The schedule of rows for light items: a group of them takes a row, and joins what each has found.
+
+The group has an array in the memory that it shares for each reduction; everything else is as where one item
+takes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from . import index as ix
+from .builder import Launch
+from .canonical import Fused
+from .groups import SHORT
+from .index import ONE, ZERO, const
+from .ir import INDEX, Array, Barrier, Const, Expr, For, Load, Var
+from .job import Loops, Steps
+from .pull import Index
+from .reducer import Reducer, Several, State
+from .rows import Part, Rows
+from .walks import Element
+
+TEAM: Final = 256
+"""The most items that share a row."""
+
+
+def lower_teams(fused: Fused, steps: Steps) -> None:
+    """Append the one launch of a group whose reductions are over its last axes, of ``SHORT`` or more."""
+    _Teams(fused, steps).lower()
+
+
+class _Teams(Rows):
+    """A group of items to a row: each takes every so manieth element, and all join what they have found."""
+
+    def outer(self, first: int) -> tuple[Index, Loops]:
+        b, domain = self.b, self.fused.domain
+        length = prod(domain[first:])
+        self.team = max(SHORT, min(TEAM, 1 << (length // 4).bit_length()))
+        self.item = Var("i0", INDEX)
+        row, rows = Var("i1", INDEX), prod(domain[:first])
+        self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
+        rows_of = ix.unflatten(row, self.lengths[:first])
+        index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
+        loops: Loops = [(self.item, const(self.team), self.team)]
+        return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
+
+    def finished(self, loops: Loops) -> Launch:
+        """Return the launch, whose shared arrays stand before all loops, as some languages want it."""
+        made = self.b.finish(loops)
+        arrays = tuple(Array(name, dtype, self.team, "shared") for name, dtype in self.shared)
+        kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
+        return replace(made, kernel=kernel, group=self.team)
+
+    def end(self, row: Index) -> None:
+        if not all(self.fused.full(o.node) for o in self.fused.outputs):
+            with self.b.when(ix.less(self.item, ONE)):
+                super().end(row)
+
+    def _elements(self, row: Index, over: list[int], emit: Callable[[Index], None]) -> None:
+        """Emit the loop of an item over its elements of the row."""
+        b = self.b
+        var = Var(b.fresh("k"), INDEX)
+        with b.inner() as body, self.pull.scope():
+            inner = ix.unflatten(var, [self.lengths[k] for k in over])
+            at = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in inner)
+            emit((*row[: over[0]], *at))
+        b.emit(For(var, self.item, self.total, tuple(body), step=self.team))
+
+    def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
+        b = self.b
+        state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+
+        def take(index: Index) -> None:
+            for var, e in zip(state, reducer.combine(b, state, element(index)), strict=True):
+                b.assign(var, e)
+
+        self._elements(row, over, take)
+        names = [b.fresh("team") for _ in state]
+        self.shared += list(zip(names, reducer.dtypes, strict=True))
+
+        def read(at: Expr) -> State:
+            return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        for name, own in zip(names, state, strict=True):
+            b.store(name, self.item, own)
+        b.emit(Barrier())
+        half = self.team // 2
+        while half:
+            with b.when(ix.less(self.item, const(half))):
+                joined = reducer.combine(b, read(self.item), read(ix.add(self.item, const(half))))
+                for name, e in zip(names, joined, strict=True):
+                    b.store(name, self.item, e)
+            b.emit(Barrier())
+            half //= 2
+        found = tuple(b.let(e, "all") for e in read(ZERO))
+        b.emit(Barrier())  # before the next row's values come
+        return found
+
+    def store(self, part: Part, row: Index, over: list[int]) -> None:
+        self._elements(row, over, lambda index: self.emit(part, index))

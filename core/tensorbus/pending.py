@@ -1,0 +1,113 @@
+"""Values that a program being captured will have: what stands in a tensor until the program runs.
+
+While a recorder is active in a thread, every op of that thread goes to it instead of a kernel. A pending
+value settles when the recorder runs what it has recorded: at the end of the captured function, or as soon as
+Python asks for numbers. This module knows no tensors, so that the ground floors can look for recorders.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from threading import get_ident
+from typing import Any, Final, Protocol
+
+from .errors import TensorbusError
+
+Shape = tuple[int, ...]
+
+
+class Recorder(Protocol):
+    """What takes the ops of its thread while it is active.
+
+    ``script``: see ``symbolic``. ``grads`` says that gradients kept by tensors were looked at.
+    """
+
+    script: Any
+    grads: bool
+
+    def apply(self, op: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Record an op; return its result (of several results, a tuple), or ``NotImplemented``: run it."""
+        ...
+
+    def settle(self, reason: str) -> None:
+        """Run what was recorded, because of ``reason``."""
+        ...
+
+    def again(self) -> AbstractContextManager[None]:
+        """Return a context in which what is done counts as computed again."""
+        ...
+
+    def aside(self, function: Callable[[], Any]) -> Any:
+        """Call ``function`` as if nothing were being captured."""
+        ...
+
+    def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
+        """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
+        ...
+
+
+class Pending:
+    """A value of shape ``shape`` that is number ``place`` in what ``recorder`` recorded.
+
+    ``value`` is the device's own value once the program has run.
+    """
+
+    __slots__ = ("cells", "place", "recorder", "shape", "value")
+
+    def __init__(self, recorder: Recorder, place: int, shape: Shape) -> None:
+        self.recorder: Recorder | None = recorder
+        self.place = place
+        self.shape = shape
+        self.value: Any = None
+        self.cells: list[weakref.ref[Any]] = []
+
+    def fill(self, value: Any) -> None:
+        """Put the device's value in its place, in all tensors that hold this one."""
+        self.value = value
+        for reference in self.cells:
+            x = reference()
+            if x is not None and x._value is self:
+                x._value, x._vtype = value, x._vtype.settled
+
+    def settle(self) -> Any:
+        """Return the device's value, running the program so far if need be."""
+        if self.recorder is not None and self.recorder is recorder():
+            self.recorder.settle("Python asks for a value")
+        if self.value is None:
+            raise TensorbusError(
+                "this tensor was made inside a compiled function whose program failed before it was computed."
+            )
+        return self.value
+
+
+narrow: Final[ContextVar[Any]] = ContextVar("tensorbus_autocast", default=None)
+"""The dtype that products compute in here (see ``autocasting``); None: that of their operands."""
+
+structure: Final = [0]
+"""Counts changes to what programs are made of: parts of modules, and which tensors ask for gradients."""
+
+
+def restructured() -> None:
+    """Say that such a change happened: guards that rely on the count look again."""
+    structure[0] += 1
+
+
+recorders: Final[dict[int, Recorder]] = {}
+"""The active recorder of each thread, and others who look at ops before kernels do.
+
+The hot path only asks whether there is any.
+"""
+
+
+def aside(function: Callable[[], Any]) -> Any:
+    """Call ``function`` as if nothing were being captured in this thread."""
+    active = recorder()
+    return function() if active is None else active.aside(function)
+
+
+def recorder() -> Recorder | None:
+    """Return the recorder of this thread, if one is active."""
+    return recorders.get(get_ident()) if recorders else None

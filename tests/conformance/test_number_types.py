@@ -1,0 +1,82 @@
+"""Numbers of subclasses of Python's types, NumPy's ``float64`` among them, are weak as Python's own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+
+
+class Order(IntEnum):
+    FIRST = 1
+    THIRD = 3
+
+
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow)
+CALLS = [
+    *[(operate, d) for operate in ARITHMETIC for d in (tb.float16, tb.float32, tb.complex64, tb.int32)],
+    *[(operator.lt, d) for d in (tb.float16, tb.float32, tb.int32)],
+]
+
+
+@pytest.mark.parametrize(("operate", "dtype"), CALLS)
+@pytest.mark.parametrize(("number", "plain"), [(np.float64(2.5), 2.5), (Order.THIRD, 3)])
+def test_operators_take_it_as_pythons_own(
+    operate: Callable[[Any, Any], Any], dtype: tb.DType, number: Any, plain: float, device: str
+) -> None:
+    x = tb.asarray([1, 2, 4], dtype=dtype, device=device)
+    for found, wanted in (
+        (operate(x, number), operate(x, plain)),
+        (operate(number, x), operate(plain, x)),
+    ):
+        assert (found.dtype, found.tolist()) == (wanted.dtype, wanted.tolist())
+
+
+def test_a_complex_one_makes_the_result_complex(device: str) -> None:
+    x = tb.asarray([1.0, 2.0], dtype=tb.float32, device=device)
+    assert (x * np.complex128(1j)).dtype is tb.complex64
+
+
+def test_functions_take_it_as_pythons_own(device: str) -> None:
+    x = tb.asarray([1.0, 2.0, 4.0], dtype=tb.float16, device=device)
+    two = np.float64(2.0)
+    assert tb.maximum(x, two).dtype is tb.float16
+    assert tb.where(x > two, x, two).tolist() == [2.0, 2.0, 4.0]
+    assert tb.clip(x, two, None).dtype is tb.float16
+
+
+def test_a_whole_number_must_fit_as_pythons_own_must(device: str) -> None:
+    x = tb.asarray([1, 2], dtype=tb.uint8, device=device)
+
+    class Size(int):
+        pass
+
+    with pytest.raises(tb.DtypeError, match="300"):
+        x + Size(300)
+
+
+def test_numpy_scalars_that_are_no_python_numbers_have_a_dtype(device: str) -> None:
+    x = tb.asarray([1, 2], dtype=tb.int8, device=device)
+    assert (x + np.int16(1)).dtype is tb.int16
+
+
+def test_alone_it_keeps_its_dtype(device: str) -> None:
+    for number, dtype in ((np.float64(1.1), tb.float64), (np.float32(1.5), tb.float32)):
+        made = tb.asarray(number, device=device)
+        assert (made.dtype, made.shape, made.item()) == (dtype, (), float(number))
+    assert tb.asarray(np.float64(1.5), dtype=tb.float32, device=device).dtype is tb.float32
+
+
+def test_sequences_take_it(device: str) -> None:
+    assert tb.asarray([Order.FIRST, Order.THIRD], device=device).tolist() == [1, 3]
+    assert tb.asarray(Order.THIRD, device=device).dtype is tb.int64
+
+
+def test_result_type_takes_it() -> None:
+    assert tb.result_type(tb.float16, np.float64(1.0)) is tb.float16
+    assert tb.result_type(tb.int8, Order.FIRST) is tb.int8

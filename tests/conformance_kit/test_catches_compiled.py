@@ -1,0 +1,127 @@
+"""The kit finds what is wrong with a device's compiled programs, where its kernels are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorbus.backend_api import Executable, Interpreting, Order
+
+from faulty import NAME, device, outcome, problems
+
+Spoil = Callable[[Order, list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Spoiling:
+    """A lowering whose programs are right but for what ``spoil`` does to their results."""
+
+    spoil: Spoil
+
+    def compile(self, order: Order) -> Executable:
+        return Spoiled(order, Interpreting(NAME).compile(order), self.spoil)
+
+
+@dataclass
+class Spoiled:
+    order: Order
+    right: Executable
+    spoil: Spoil
+    runs: int = 0
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        self.runs += 1
+        return self.spoil(self.order, list(self.right(values)))
+
+    def stages(self) -> Mapping[str, str]:
+        return self.right.stages()
+
+
+def has(order: Order, op: str) -> bool:
+    return any(node.op == op for node in order.graph)
+
+
+def found(op: str, spoil: Spoil, dtype: str = "float32") -> str:
+    """Return what the kit says of the compiled programs; it says nothing of the kernels."""
+    with device(lowering=Spoiling(spoil)):
+        seen = problems(op, dtype)
+    assert set(seen) <= {"compiled"}
+    return seen.get("compiled", "")
+
+
+@pytest.mark.parametrize(
+    "op", ["add", "exp", "sum", "matmul", "sort", "softmax", "full", "reshape", "gather"]
+)
+def test_nothing_is_found_where_nothing_is_wrong(op: str) -> None:
+    assert found(op, lambda order, outs: outs) == ""
+    with device():
+        assert outcome(op).findings == ()
+
+
+def test_a_lowering_that_computes_something_else() -> None:
+    assert "wrong; at" in found("exp", lambda order, outs: [x * np.float32(1.01) for x in outs])
+
+
+def test_a_lowering_that_is_a_little_off() -> None:
+    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+        return [x * np.float32(1 + 2e-6) for x in outs]
+
+    assert "within 3 ulp" in found("exp", spoil)
+
+
+def test_a_lowering_that_is_wrong_in_one_of_many_calls() -> None:
+    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+        *others, last = outs
+        return [*others, np.asarray(last + 1, last.dtype)]
+
+    assert "wrong; at" in found("negative", spoil)
+
+
+def test_a_lowering_that_widens() -> None:
+    assert "compiled" in found("exp", lambda order, outs: [x.astype(np.float64) for x in outs])
+
+
+def test_a_lowering_that_loses_a_shape() -> None:
+    assert found("multiply", lambda order, outs: [x.reshape(-1) for x in outs])
+
+
+def test_a_lowering_that_raises_names_the_call_at_fault() -> None:
+    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+        if any(not x.size for x in outs):
+            raise RuntimeError("nothing to do")
+        return outs
+
+    with device(lowering=Spoiling(spoil)):
+        findings = outcome("multiply").findings
+    assert findings
+    assert {f.check for f in findings} == {"compiled"}
+    assert all("nothing to do" in f.problem and "0" in f.call for f in findings)
+
+
+def test_a_program_that_is_wrong_from_its_second_run_on() -> None:
+    class Wearing(Spoiling):
+        def compile(self, order: Order) -> Executable:
+            made = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
+            made.spoil = lambda order, outs: outs if made.runs < 2 else [np.zeros_like(x) for x in outs]
+            return made
+
+    with device(lowering=Wearing(lambda order, outs: outs)):
+        assert problems("exp")["compiled"].startswith("run ")
+
+
+def test_a_lowering_that_is_wrong_for_gradients_only() -> None:
+    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+        return [-x for x in outs] if has(order, "cos") else outs
+
+    assert "gradient of operand 0" in found("sin", spoil)
+
+
+def test_a_lowering_that_is_wrong_in_another_dtype() -> None:
+    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+        return [np.asarray(x + 1, x.dtype) if x.dtype == np.int64 else x for x in outs]
+
+    assert found("add", spoil) == ""
+    assert "wrong; at" in found("add", spoil, "int64")

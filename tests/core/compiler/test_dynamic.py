@@ -1,0 +1,159 @@
+"""Lengths left open: one capture serves every size for which Python would decide as it did."""
+
+from __future__ import annotations
+
+import pytest
+import tensorbus as tb
+from tensorbus import nn
+
+SIZES = (5, 8, 3, 17, 2)
+
+
+def attention(q, k, v):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return nn.functional.softmax(scores, dim=-1) @ v
+
+
+def windows(x):
+    n = x.shape[0]
+    return tb.concat([x[: n // 2], x[n // 2 :] * 2, tb.zeros((n, x.shape[1]))], axis=0)
+
+
+def means(x):
+    return x.sum(axis=0) / x.shape[0] + x.mean() + x.size
+
+
+def reshaped(x):
+    return x.reshape((-1,)).reshape((x.shape[0], 2, -1)).permute_dims((1, 0, 2)).reshape((2 * x.shape[0], -1))
+
+
+def positions(x):
+    return x + tb.arange(x.shape[0], dtype=tb.float32)[:, None]
+
+
+CASES = {
+    "elementwise": lambda x: (x * 2 + 1).sin(),
+    "softmax": lambda x: nn.functional.softmax(x, dim=0),
+    "layer norm": lambda x: nn.functional.layer_norm(x, (4,)),
+    "reductions": lambda x: (x.sum(), x.max(axis=0), x.mean(axis=1)),
+    "product": lambda x: x.mT @ x,
+    "attention": lambda x: attention(x, x * 2, x + 1),
+    "slices": windows,
+    "means": means,
+    "reshape": reshaped,
+    "arange": positions,
+    "lengths": lambda x: (x.shape, x.shape[0] * 2 + 1, len(x.shape)),
+    "loss": lambda x: nn.functional.cross_entropy(x, tb.zeros((x.shape[0],), dtype=tb.int64)),
+    "ones like": lambda x: tb.ones_like(x) + tb.full((x.shape[0], 4), 3.0),
+}
+
+
+def same(a, b) -> bool:
+    if isinstance(a, tb.Tensor):
+        return a.shape == b.shape and a.reshape((-1,)).tolist() == pytest.approx(
+            b.reshape((-1,)).tolist(), rel=1e-5, abs=1e-6
+        )
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_capture_serves_every_size(name: str) -> None:
+    fn = CASES[name]
+    compiled = tb.compile(fn, dynamic=True)
+    for n in SIZES:
+        x = tb.uniform((n, 4), generator=tb.Generator(n))
+        assert same(compiled(x), fn(x)), n
+    assert compiled.recompiles == []
+    assert len(compiled.replays) == 1
+
+
+def test_a_length_that_differed_once_is_left_open() -> None:
+    compiled = tb.compile(lambda x: x * 2)
+    for n in SIZES:
+        assert compiled(tb.ones((n, 3))).shape == (n, 3)
+    assert len(compiled.recompiles) == 1
+    static = tb.compile(lambda x: x * 2, dynamic=False)
+    for n in SIZES:
+        static(tb.ones((n, 3)))
+    assert len(static.recompiles) == len(SIZES) - 1
+
+
+def test_what_python_decides_by_lengths_is_a_condition() -> None:
+    def fn(x, y):
+        scale = 10 if x.shape[0] > 6 else 1
+        return x * scale + y
+
+    compiled = tb.compile(fn, dynamic=True)
+    for n in (5, 4, 3):
+        assert compiled(tb.ones(n), tb.ones(n)).tolist() == [2.0] * n
+    assert compiled.recompiles == []
+    assert compiled(tb.ones(8), tb.ones(8)).tolist() == [11.0] * 8
+    assert "s0" in compiled.recompiles[0]
+    with pytest.raises(ValueError, match="broadcast"):
+        compiled(tb.ones(4), tb.ones(3))
+    assert compiled(tb.ones(4), tb.ones(1)).tolist() == [2.0] * 4
+
+
+def test_loops_over_a_length_are_captured_for_each_length() -> None:
+    def fn(x):
+        total = 0.0
+        for k in range(x.shape[0]):
+            total = total + x[k] * k
+        return total, f"{x.shape[0]} rows"
+
+    compiled = tb.compile(fn, dynamic=True)
+    for n in (3, 4, 3):
+        assert same(compiled(tb.ones((n, 2))), fn(tb.ones((n, 2))))
+
+
+def test_marks() -> None:
+    compiled = tb.compile(lambda x: x.sum(axis=1))
+    x = tb.ones((4, 3))
+    tb.mark_dynamic(x, 0, min=2, max=10)
+    compiled(x)
+    for n in (2, 10, 7):
+        assert compiled(tb.ones((n, 3))).tolist() == [3.0] * n
+    assert compiled.recompiles == []
+    compiled(tb.ones((11, 3)))
+    assert "s0 <= 10" in compiled.recompiles[0]
+    compiled = tb.compile(lambda x: x * 2, dynamic=True)
+    y = tb.ones((4, 3))
+    tb.mark_static(y, 1)
+    compiled(y)
+    compiled(tb.ones((6, 3)))
+    assert compiled.recompiles == []
+    compiled(tb.ones((6, 2)))
+    assert "axis 1" in compiled.recompiles[0]
+    with pytest.raises(ValueError, match="min 5"):
+        tb.mark_dynamic(y, 0, min=5)
+    with pytest.raises(IndexError):
+        tb.mark_dynamic(y, 2)
+    with pytest.raises(IndexError):
+        tb.mark_static(y, 3)
+
+
+def test_gradients_inside_and_outside() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def inside(x):
+        model.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        return loss.detach()
+
+    compiled, outside = tb.compile(inside, dynamic=True), tb.compile(model, dynamic=True)
+    for n in SIZES:
+        x = tb.uniform((n, 3), generator=tb.Generator(n))
+        wanted = inside(x).item()
+        grads = [p.grad.reshape((-1,)).tolist() for p in model.parameters()]
+        assert compiled(x).item() == pytest.approx(wanted, rel=1e-5)
+        for p, g in zip(model.parameters(), grads, strict=True):
+            assert p.grad.reshape((-1,)).tolist() == pytest.approx(g, rel=1e-4, abs=1e-6)
+        model.zero_grad()
+        (outside(x) ** 2).mean().backward()
+        for p, g in zip(model.parameters(), grads, strict=True):
+            assert p.grad.reshape((-1,)).tolist() == pytest.approx(g, rel=1e-4, abs=1e-6)
+    assert len(outside.replays) == 1
+    assert outside.recompiles == []

@@ -1,0 +1,89 @@
+"""``tensorbus cache``: what is kept on disk, and how to be rid of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tensorbus import caching
+from tensorbus.cli.app import app
+from typer.testing import CliRunner
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(folder))
+    return folder
+
+
+def filled() -> None:
+    for owner, name, size in (("npu", "kernels", 1000), ("npu", "libraries", 500), ("gpu", "programs", 70)):
+        folder = caching.private_folder(owner, name)
+        assert folder is not None
+        assert caching.keep(folder / "one", bytes(size))
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(app, ["cache", *words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_an_empty_cache(cache: Path) -> None:
+    assert "holds nothing" in run("info")
+    assert "0 bytes" in run("clear")
+    assert not cache.exists()
+
+
+def test_info_lists_sizes_by_kind(cache: Path) -> None:
+    filled()
+    found = json.loads(run("info", "--json"))
+    assert found["folder"] == str(cache)
+    sizes = {(kind["owner"], kind["name"]): (kind["files"], kind["nbytes"]) for kind in found["kinds"]}
+    assert sizes == {
+        ("gpu", "programs"): (2, 102), ("npu", "kernels"): (2, 1032), ("npu", "libraries"): (2, 532),
+    }  # fmt: skip
+    text = run("info")
+    assert "1.7 kB" in text
+    assert "libraries" in text
+
+
+def test_clear_removes_one_device_or_all(cache: Path) -> None:
+    filled()
+    assert "102 bytes" in run("clear", "--device", "gpu")
+    assert {kind.owner for kind in caching.kinds() if kind.files} == {"npu"}
+    run("clear")
+    assert all(kind.files == 0 for kind in caching.kinds())
+
+
+def test_clear_leaves_what_is_not_the_cache_s_own(cache: Path) -> None:
+    filled()
+    npu = cache / "npu"
+    others = [folder / "notes.txt" for folder in (cache, npu, npu / "kernels" / "deep")]
+    outside = cache.parent / "outside"
+    outside.mkdir(mode=0o700)
+    (outside / "notes.txt").write_text("mine")
+    (npu / "linked").symlink_to(outside)
+    shared = npu / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    others += [outside / "notes.txt", shared / "notes.txt"]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    run("clear")
+    assert all(path.read_text() == "mine" for path in others)
+
+
+def test_a_half_written_file_is_never_seen(cache: Path) -> None:
+    folder = caching.private_folder("npu", "kernels")
+    assert folder is not None
+    path = folder / "one"
+    assert caching.keep(path, b"whole")
+    assert caching.kept(path) == b"whole"
+    path.write_bytes(b"who")
+    assert caching.kept(path) is None
+    assert caching.keep(path, b"again")
+    assert caching.kept(path) == b"again"

@@ -1,0 +1,79 @@
+"""A checkpointed block has the results and the gradients of the plain one, and keeps nothing in between."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import tensorbus as tb
+from tensorbus.autograd import Node
+
+
+def block(model):
+    return lambda x: model(x).tanh() * 2
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_are_those_of_the_plain_block(compiled: bool) -> None:
+    tb.manual_seed(0)
+    model = tb.nn.Sequential(tb.nn.Linear(3, 4), tb.nn.Dropout(0.5), tb.nn.Linear(4, 2))
+    x = tb.uniform((5, 3)).requires_grad_()
+
+    def loss(x, save):
+        y = x * 3
+        out = tb.checkpoint(block(model), y) if save else block(model)(y)
+        (out**2).sum().backward()
+        return out.detach()
+
+    fn = tb.compile(loss) if compiled else loss
+    found = []
+    for save in (False, True, True, False):
+        model.zero_grad()
+        x.grad = None
+        tb.manual_seed(3)
+        out = fn(x, save)
+        found.append([t.reshape(-1).tolist() for t in (out, x.grad, *[p.grad for p in model.parameters()])])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
+
+
+def test_several_results_and_second_derivatives() -> None:
+    x = tb.asarray([1.0, 2.0]).requires_grad_()
+
+    def pair(x):
+        return {"a": x * x, "b": [x.exp(), 3]}
+
+    out = tb.checkpoint(pair, x)
+    (g,) = tb.grad((out["a"] * out["b"][0]).sum(), x, create_graph=True)
+    (second,) = tb.grad(g.sum(), x)
+    plain = pair(x)
+    (h,) = tb.grad((plain["a"] * plain["b"][0]).sum(), x, create_graph=True)
+    (wanted,) = tb.grad(h.sum(), x)
+    assert g.tolist() == h.tolist()
+    assert second.tolist() == pytest.approx(wanted.tolist())
+
+
+def test_nothing_inside_is_kept() -> None:
+    x = tb.ones(4).requires_grad_()
+    inner: list[weakref.ref[Node]] = []
+
+    def fn(x):
+        y = x.exp()
+        inner.append(weakref.ref(y._node))
+        return y.sin()
+
+    out = tb.checkpoint(fn, x)
+    gc.collect()
+    assert inner[0]() is None
+    out.sum().backward()
+    assert x.grad.tolist() == pytest.approx(((x.exp()).cos() * x.exp()).tolist())
+    with pytest.raises(RuntimeError, match="retain_graph"):
+        out.sum().backward()
+
+
+def test_without_gradients_it_is_a_call() -> None:
+    with tb.no_grad():
+        assert not tb.checkpoint(lambda x: x * 2, tb.ones(2).requires_grad_()).requires_grad
+    assert not tb.checkpoint(lambda x: x * 2, tb.ones(2)).requires_grad

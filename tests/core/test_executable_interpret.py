@@ -1,0 +1,85 @@
+"""Programs run kernel by kernel give what the same ops give eagerly, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import dtypes as dt
+from tensorbus.device import Device, ValueType
+from tensorbus.dtypes import BY_NAME
+from tensorbus.execution.interpret import Interpreting
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.ops import lazy
+from tensorbus.ops.op import Spec, table
+from tensorbus.runtime import Order
+from tensorbus.tensor import cell
+from tensorbus_conformance.agreement import same_bits
+from tensorbus_conformance.trial import array
+
+from one_op import graph_of, runs, trials
+
+lazy.load_all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])
+@pytest.mark.parametrize("device", ["cpu", "refdev"])
+@pytest.mark.parametrize("op", [op.name for op in table])
+def test_samples_are_bit_equal_to_eager(op: str, device: str, dtype: str) -> None:
+    own = BY_NAME[dtype]
+    if own not in table[op].dtypes:
+        return
+    for trial in trials(table[op], device, own):
+        if trial.sample.large or not runs(trial):
+            continue
+        tensors = trial.tensors()
+        graph, values = graph_of(trial, tensors)
+        made = Interpreting(device).compile(Order(graph=graph, index=0))(values)
+        for value, wanted in zip(made, trial.run(tensors), strict=True):
+            got = cell(value, ValueType.of(wanted.dtype, Device(device, 0)))
+            assert same_bits(array(got), array(wanted)), trial.title
+
+
+def given(k: int, *shape: int, **attrs: Any) -> Node:
+    return Node(op="input", attrs={"index": k, **attrs}, spec=Spec(shape, dt.float32))
+
+
+def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
+    spec = table[name].specs(tuple(x.spec for x in inputs), attrs)[0]
+    return Node(op=name, inputs=inputs, attrs=attrs, spec=spec)
+
+
+def run(device: str, inputs: tuple[Node, ...], *outputs: Node) -> Any:
+    return Interpreting(device).compile(Order(graph=Graph(inputs=inputs, outputs=outputs), index=0))
+
+
+def test_numbers_come_anew_with_each_run() -> None:
+    x, s = given(0, 3), given(1, scalar=True)
+    program = run("refdev", (x, s), apply("multiply", x, s), apply("add", s, s), s)
+    value = tb.asarray([1.0, 2.0, 3.0], device="refdev")._value
+    for number in (2.0, 0.5):
+        out = [cell(v, ValueType.of(dt.float32, Device("refdev"))).tolist() for v in program([value, number])]
+        assert out == [[number, 2 * number, 3 * number], 2 * number, number]
+
+
+def test_what_is_needed_no_more_is_let_go() -> None:
+    x = given(0, 4)
+    first = apply("add", x, x)
+    program = run("cpu", (x,), apply("multiply", apply("exp", first), x))
+    lines = program.stages()["calls"].splitlines()
+    assert sum("; del " in line for line in lines) == 2
+
+
+def test_a_failing_kernel_is_told_with_its_op() -> None:
+    x = given(0, 2, 3)
+    program = run("cpu", (x,), apply("add", x, x))
+    with pytest.raises(tb.errors.DeviceError, match=r"add\(float32\[2, 3\]"):
+        program(["no array"])
+
+
+def test_an_error_of_the_data_is_that_of_the_eager_op() -> None:
+    x = given(0, 2, 2)
+    with pytest.raises(tb.errors.LinAlgError):
+        run("cpu", (x,), apply("cholesky", x))([-np.eye(2, dtype="f4")])

@@ -1,0 +1,165 @@
+"""Compiled programs on disk: whatever becomes of the files, results are right; nothing is compiled twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import resource, signal, sys
+import numpy as np
+from tensorbus import dtypes as dt, plugins
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.ops.op import Spec, table
+from tensorbus.runtime import Order
+
+def apply(name, *inputs, **attrs):
+    spec = table[name].specs(tuple(x.spec for x in inputs), attrs)[0]
+    return Node(op=name, inputs=inputs, attrs=attrs, spec=spec)
+
+def compiled(*names):
+    x = Node(op="input", attrs={"index": 0}, spec=Spec((6, 5), dt.float32))
+    made = [apply("sum", apply(name, x), axis=(1,), keepdims=False) for name in names]
+    made += [apply(name, apply("add", x, x)) for name in names]
+    graph = Graph(inputs=(x,), outputs=tuple(made))
+    return plugins.backend("cpu").lowering().compile(Order(graph=graph, index=0))
+
+def check(*names):
+    a = np.linspace(0.1, 0.9, 30, dtype="f4").reshape(6, 5)
+    out = compiled(*names)([a])
+    own = [getattr(np, {"atan": "arctan"}.get(n, n)) for n in names]
+    want = [f(a).sum(1) for f in own] + [f(a + a) for f in own]
+    with np.errstate(all="ignore"):
+        for x, y in zip(out, want):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+"""
+NAMES = ("exp", "tanh", "sin", "cos", "sqrt", "atan", "floor", "log1p")
+
+
+class Bench:
+    """Processes with a cache of their own, whose compiler writes down that it was started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cache = folder / "cache"
+        self.log = folder / "log"
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        assert compiler is not None
+        script = folder / "counting-cc"
+        script.write_text(f'#!/bin/sh\necho run >> "{self.log}"\nexec {compiler} "$@"\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        self.environment = {**os.environ, "TENSORBUS_CACHE_DIR": str(self.cache), "CC": str(script)}
+
+    @property
+    def starts(self) -> int:
+        """How often the compiler was started."""
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+    def start(self, body: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM + body], env=self.environment, text=True, stderr=subprocess.PIPE
+        )
+
+    def run(self, body: str) -> None:
+        process = self.start(body)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+
+    def files(self) -> list[Path]:
+        return sorted(p for p in self.cache.rglob("*") if p.is_file())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_second_process_starts_no_compiler(bench: Bench) -> None:
+    bench.run(f"check('exp'); check{NAMES!r}")
+    first = bench.starts
+    assert first
+    bench.run(f"check{NAMES!r}")
+    bench.run("check('exp')")
+    assert bench.starts == first
+
+
+def test_many_kernels_take_few_compiler_runs(bench: Bench) -> None:
+    bench.run("check('exp')")
+    before = bench.starts
+    bench.run(f"check{NAMES[1:]!r}")
+    assert bench.starts - before < len(NAMES[1:])
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x7fELF", None])
+def test_damaged_files_are_made_anew(bench: Bench, damage: bytes | None) -> None:
+    bench.run("check('exp', 'tanh')")
+    first = bench.starts
+    for path in bench.files():
+        whole = path.read_bytes()
+        path.write_bytes(damage if damage is not None else whole[:-1] + bytes([whole[-1] ^ 1]))
+    bench.run("check('exp', 'tanh')")
+    assert bench.starts > first
+    again = bench.starts
+    bench.run("check('exp', 'tanh')")
+    assert bench.starts == again
+
+
+def test_missing_files_are_made_anew(bench: Bench) -> None:
+    bench.run("check('exp', 'tanh')")
+    for path in bench.files()[::3]:
+        path.unlink()
+    bench.run("check('exp', 'tanh')")
+
+
+def test_processes_fill_one_cache_at_once(bench: Bench) -> None:
+    running = [bench.start(f"check{NAMES[:4]!r}") for _ in range(3)]
+    for process in running:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    first = bench.starts
+    bench.run(f"check{NAMES[:4]!r}")
+    assert bench.starts == first
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_wrong(bench: Bench) -> None:
+    for delay in (0.3, 0.6, 0.9, 1.2):
+        process = bench.start(f"check{NAMES!r}")
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
+    bench.run(f"check{NAMES!r}")
+
+
+@pytest.mark.parametrize("room", [0, 100, 9000])
+def test_a_full_disk_costs_the_cache_only(bench: Bench, room: int) -> None:
+    """The cache's files may not grow beyond ``room``; the compiler's own files are elsewhere."""
+    limit = f"""
+import tensorbus.caching as caching
+whole = caching.Path.write_bytes
+def full(path, data):
+    if "{bench.cache}" in str(path) and len(data) > {room}:
+        whole(path, data[:{room}])
+        raise OSError(28, "No space left on device")
+    return whole(path, data)
+caching.Path.write_bytes = full
+check('exp', 'tanh')
+"""
+    bench.run(limit)
+    first = bench.starts
+    bench.run("check('exp', 'tanh')")
+    assert bench.starts > first
+
+
+def test_a_cache_that_others_may_write_to_is_not_used(bench: Bench) -> None:
+    bench.run("check('exp')")
+    first = bench.starts
+    for folder in [p for p in bench.cache.rglob("*") if p.is_dir()]:
+        folder.chmod(0o777)
+    bench.run("check('exp')")
+    assert bench.starts > first

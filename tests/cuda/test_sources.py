@@ -1,0 +1,94 @@
+"""Generated CUDA C++ compiles: of every op of the table, for the processors of two generations."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus.lowering.render import render
+from tensorbus.ops.op import table
+from tensorbus_conformance.sources import planned
+from tensorbus_cuda.lowering import OPTIONS, dialect
+
+CUDA = dialect(132)
+HEAD = 'extern "C" __global__ void '
+NVCC = shutil.which("nvcc")
+PLAIN = (dt.float32, dt.int64, dt.bool_, dt.complex64)
+
+
+def sources(dtypes: tuple[dt.DType, ...], ops: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return sources by op, dtype and name of the kernel: one each of those that differ in shapes alone."""
+    found: dict[str, str] = {}
+    for plan in planned(CUDA, ops, dtypes):
+        for step in plan.program.steps:
+            kernel = step.launch.kernel
+            key = f"{plan.trial.op.name} {plan.trial.dtype} {kernel.name}"
+            if key not in found:
+                found[key] = render(kernel, CUDA)
+    return found
+
+
+def joined(found: dict[str, str]) -> str:
+    """Return one source: what kernels have in common once, then each under a name of its own."""
+    helpers: dict[str, None] = {}
+    kernels = []
+    for number, (key, source) in enumerate(found.items()):
+        before, head, kernel = source.removeprefix(CUDA.prologue).partition(HEAD)
+        assert head
+        helpers |= dict.fromkeys(re.split(r"(?m)^(?=static __device__)", before))
+        kernels.append(f"// {key}\n{head}k{number}_{kernel}")
+    return "".join((CUDA.prologue, *helpers, "\n", *kernels))
+
+
+def compiled(text: str, folder: Path, *options: str) -> None:
+    source = folder / "kernels.cu"
+    source.write_text(text)
+    command = [str(NVCC), *OPTIONS, "--Werror", "all-warnings", "-diag-suppress", "177,186", *options]
+    done = subprocess.run(
+        [*command, "-o", str(folder / "made"), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compile CUDA C++ with")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_every_op_compiles(arch: str, tmp_path: Path) -> None:
+    found = sources(PLAIN)
+    assert len({key.split()[0] for key in found}) > 120
+    compiled(joined(found), tmp_path, "--ptx", f"-arch={arch}")
+
+
+@needs_nvcc
+def test_prims_compile_in_the_other_dtypes(tmp_path: Path) -> None:
+    """Composites are made of them."""
+    others = tuple(d for d in CUDA.types if d not in PLAIN)
+    prims = tuple(op.name for op in table if op.is_prim and op.family != "transfer")
+    compiled(joined(sources(others, prims)), tmp_path, "--ptx", "-arch=sm_90")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_what_is_written_in_ptx_assembles(arch: str, tmp_path: Path) -> None:
+    """Only the assembler reads what ``asm`` holds: the conversions of 16-bit floats."""
+    text = joined(sources((dt.float16,), ("add", "sum", "cast", "scatter")))
+    assert "cvt.rn.f16.f32" in text
+    compiled(text, tmp_path, "--cubin", f"-arch={arch}")
+
+
+def test_the_dialect_takes_no_headers() -> None:
+    """NVRTC has none: a kernel is compiled where only CuPy is installed."""
+    for source in sources(
+        (dt.float16, dt.bfloat16, dt.complex128), ("add", "exp", "sort", "scatter")
+    ).values():
+        assert "#include" not in source
+
+
+def test_every_dtype_but_float8_is_there() -> None:
+    assert set(dt.ALL) - set(CUDA.types) == {dt.float8_e4m3fn, dt.float8_e5m2}

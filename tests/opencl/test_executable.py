@@ -1,0 +1,125 @@
+"""Compiled programs on opencl: launches that follow each other without a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import dtypes as dt
+from tensorbus import plugins
+from tensorbus.device import Device, ValueType
+from tensorbus.dtypes import DType
+from tensorbus.errors import IndexingError
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.ops.op import Spec, table
+from tensorbus.runtime import Order
+from tensorbus.tensor import cell
+
+RNG = np.random.default_rng(5)
+
+
+def given(k: int, *shape: int, dtype: DType = dt.float32, **attrs: Any) -> Node:
+    return Node(op="input", attrs={"index": k, **attrs}, spec=Spec(shape, dtype))
+
+
+def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
+    spec = table[name].specs(tuple(x.spec for x in inputs), attrs)[0]
+    return Node(op=name, inputs=inputs, attrs=attrs, spec=spec)
+
+
+def number(value: float) -> Node:
+    return Node(op="constant", attrs={"value": value}, spec=Spec((), dt.float32))
+
+
+def compiled(inputs: tuple[Node, ...], *outputs: Node, replaces: Mapping[int, int] | None = None) -> Any:
+    lowering = plugins.backend("opencl").lowering()
+    assert lowering is not None
+    order = Order(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
+    return lowering.compile(order)
+
+
+def floats(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype("f4")
+
+
+def put(x: Any) -> Any:
+    return tb.asarray(x, device="opencl")._value
+
+
+def got(value: Any, dtype: DType = dt.float32) -> Any:
+    return cell(value, ValueType.of(dtype, Device("opencl", 0))).numpy()
+
+
+def test_results_are_those_of_numpy() -> None:
+    x, y = given(0, 7, 5), given(1, 5)
+    inner = apply("multiply", apply("add", x, y), y)
+    program = compiled((x, y), inner, apply("sum", inner, axis=(1,), keepdims=False), x)
+    a, b = floats(7, 5), floats(5)
+    for _ in range(3):
+        product, total, same = program([put(a), put(b)])
+        np.testing.assert_allclose(got(product), (a + b) * b, rtol=1e-6)
+        np.testing.assert_allclose(got(total), ((a + b) * b).sum(1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(got(same), a)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: tb.permute_dims(x, (1, 0)), lambda x: x[2:, :], lambda x: x[::-1]]
+)
+def test_inputs_come_in_any_layout(view: Any) -> None:
+    whole = tb.asarray(floats(6, 6), device="opencl")
+    x = view(whole)
+    node = given(0, *x.shape)
+    program = compiled((node,), apply("add", node, number(1.0)), apply("permute_dims", node, axes=(1, 0)))
+    more, turned = program([x._value])
+    np.testing.assert_array_equal(got(more), x.numpy() + 1)
+    np.testing.assert_array_equal(got(turned), x.numpy().T)
+    plain = put(x.numpy())
+    np.testing.assert_array_equal(got(program([plain])[0]), x.numpy() + 1)
+
+
+def test_numbers_come_anew_with_each_run() -> None:
+    x, s = given(0, 5), given(1, scalar=True)
+    program = compiled((x, s), apply("multiply", x, s))
+    a = floats(5)
+    for value in (0.5, 3, -2.25):
+        np.testing.assert_array_equal(got(program([put(a), value])[0]), a * np.float32(value))
+
+
+def test_kernels_of_the_host_stand_between_generated_ones() -> None:
+    x = given(0, 4, 4)
+    inner = apply("inv", apply("add", x, number(1.0)))
+    program = compiled((x,), apply("multiply", inner, number(2.0)), inner)
+    a = floats(4, 4) + 4 * np.eye(4, dtype="f4")
+    doubled, plain = program([put(a)])
+    np.testing.assert_allclose(got(plain), np.linalg.inv(a + 1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(got(doubled), got(plain) * 2)
+
+
+def test_a_bad_index_is_reported_when_it_is_waited_for() -> None:
+    rows, at = given(0, 50, 4), given(1, 6, dtype=dt.int64)
+    program = compiled((rows, at), apply("gather", rows, at))
+    a = floats(50, 4)
+    (out,) = program([put(a), put(np.array([0, 1, 2, 3, 50, 4]))])
+    with pytest.raises(IndexingError, match=r"gather.*50"):
+        got(out)
+    (out,) = program([put(a), put(np.array([0, 1, 2, 3, 49, 4]))])
+    np.testing.assert_array_equal(got(out), a[[0, 1, 2, 3, 49, 4]])
+
+
+def test_the_kernels_of_a_program_are_kept_on_disk(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
+    x = given(0, 3, 5)
+    names = ("exp", "tanh", "sqrt")
+    outputs = [apply("sum", apply(n, x), axis=(1,), keepdims=False) for n in names]
+    compiler = plugins.backend("opencl").runtime.compiler  # type: ignore[attr-defined]
+    compiler.loaded._known.clear()
+    compiled((x,), *outputs)
+    before = compiler.built
+    compiler.loaded._known.clear()
+    program = compiled((x,), *outputs)
+    assert compiler.built == before
+    a = np.abs(floats(3, 5))
+    np.testing.assert_allclose(got(program([put(a)])[2]), np.sqrt(a).sum(1), rtol=1e-5)

@@ -1,0 +1,70 @@
+"""Rows that light items share: kernels with shared arrays and barriers, run beside NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from fused import THIN, program_of, record, spec
+from tensorbus.lowering.builder import Late
+from tensorbus.lowering.job import ERROR_SLOT
+from tensorbus.lowering.render import render
+from tensorbus.lowering.steps import steps_of
+from tensorbus.strided import StridedArray
+
+from opencl_bench import Bench, numpy_dtype
+
+RNG = np.random.default_rng(0)
+
+
+def run(bench: Bench, function: Callable[..., Any], *arrays: Any) -> list[Any]:
+    """Run a function as a program for light items; it must have a kernel whose items meet at barriers."""
+    graph, program = program_of(record(function, *(spec(*a.shape) for a in arrays)), THIN)
+    compiler = bench.runtime.compiler
+    dialect = replace(compiler.dialect(bench.index), target=THIN)
+    buffers = {ERROR_SLOT: compiler.errors(bench.index)}
+    buffers |= {k: bench.put(a).buffer for k, a in enumerate(arrays)}
+    buffers |= {
+        slot: bench.put(np.full(size, 7, numpy_dtype(dtype))).buffer
+        for slot, (size, dtype) in program.sizes.items()
+    }
+    steps = [step for item in program.steps for step in steps_of(item)]
+    assert any(step.launch.group for step in steps)
+    for step in steps:
+        late = [0 for value in step.launch.values if isinstance(value, Late)]
+        source = render(step.launch.kernel, dialect)
+        compiler.prepare(source, step.launch, bench.index)([buffers[s] for s in step.slots], late)
+    return [
+        bench.get(StridedArray(buffers[x.slot], x.shape, x.strides, x.offset, node.spec.dtype))
+        for x, node in zip(program.outputs, graph.outputs, strict=True)
+    ]
+
+
+def softmax(x: Any) -> Any:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", [(9, 33), (3, 5, 100), (70, 1000), (5, 4097)])
+def test_items_share_a_row(bench: Bench, shape: tuple[int, ...]) -> None:
+    x = RNG.normal(size=shape).astype("f4")
+    (got,) = run(bench, lambda x: tb.softmax(x, axis=-1), x)
+    np.testing.assert_allclose(got, softmax(x.astype("f8")), rtol=1e-5, atol=1e-7)
+
+
+def test_rows_give_several_results(bench: Bench) -> None:
+    x, w = RNG.normal(size=(40, 300)).astype("f4"), RNG.normal(size=300).astype("f4")
+
+    def centred(x: Any, w: Any) -> Any:
+        c = x - x.mean(axis=1, keepdims=True)
+        return c * w, (c * c).sum(axis=1), tb.max(x, axis=1)
+
+    scaled, squares, top = run(bench, centred, x, w)
+    c = x.astype("f8") - x.astype("f8").mean(1, keepdims=True)
+    np.testing.assert_allclose(scaled, c * w, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(squares, (c * c).sum(1), rtol=1e-5)
+    np.testing.assert_array_equal(top, x.max(1))

@@ -1,0 +1,52 @@
+"""Arguments: defaults, stars, keywords, and settings made of them."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+
+import tensorbus as tb
+
+from program import Family, given
+
+program = Family(__name__)
+
+
+@program
+def unpacking_with_stars():
+    def fn(first, *rest, sep=None, **named):
+        head, *middle, tail = (first, *rest, *named.values())
+        joined = tb.concat([head, *([sep] if sep is not None else []), tail])
+        return joined, len(middle), sorted(named)
+
+    a, b, c = tb.ones(1), tb.zeros(2), tb.arange(3.0)
+    return fn, [(a, b), (a, b, c), given(a, b, sep=c), given(a, x=b, y=c), given(a, c, sep=b, z=a)]
+
+
+@program
+def defaults_and_keyword_only():
+    def fn(x, /, y=None, scale=2.0, *, axis=0, keepdims=False):
+        z = x if y is None else x * y
+        return (z * scale).sum(axis=axis, keepdims=keepdims)
+
+    x = tb.reshape(tb.arange(6.0), (2, 3))
+    return fn, [(x,), given(x, axis=1), given(x, x, keepdims=True), given(x, scale=0.5), (x, x, 1.0)]
+
+
+@program(raises=("TypeError",))
+def missing_arguments():
+    def fn(x, y, *, scale):
+        return (x + y) * scale
+
+    x = tb.ones(2)
+    return fn, [given(x, x, scale=2), (x, x), given(x, x, scale=3), given(x, scale=3)]
+
+
+@program
+def layered_settings():
+    def fn(x, **overrides):
+        settings = ChainMap(overrides, {"scale": 2.0, "shift": 0.0})
+        y = x * settings["scale"] + settings["shift"]
+        return y, dict(sorted(settings.items()))
+
+    x = tb.arange(3.0)
+    return fn, [(x,), given(x, scale=3.0), given(x, shift=1.0), given(x, scale=3.0)]
