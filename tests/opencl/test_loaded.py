@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorbus import dispatch
+from tensorbus.compiler import executables
 from tensorbus.errors import DeviceError
 
 from opencl_bench import Bench
@@ -23,7 +25,10 @@ OPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "atan2", "
 
 @pytest.fixture
 def few(bench: Bench) -> Iterator[Bench]:
-    """The device with room for three kernels."""
+    """The device with room for three kernels, of which plans and programs made before hold none."""
+    dispatch.invalidate()
+    executables.forget()
+    gc.collect()
     loaded = bench.runtime.compiler.loaded
     before, loaded.limit = loaded.limit, 3
     yield bench

@@ -9,6 +9,7 @@ those depend on is guarded apart.
 from __future__ import annotations
 
 import builtins
+import gc
 import sys
 import sysconfig
 from pathlib import Path
@@ -68,9 +69,11 @@ class Observer:
         self.obstacle: str | None = None
         self.any_name = False
         self._before: Any = None
+        self._collects = False
 
     def __enter__(self) -> Observer:
-        self._before = sys.getprofile()
+        self._before, self._collects = sys.getprofile(), gc.isenabled()
+        gc.disable()  # what runs when garbage is found is not the function's
         sys.setprofile(self._see)
         return self
 
@@ -78,6 +81,8 @@ class Observer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         sys.setprofile(self._before)
+        if self._collects:
+            gc.enable()
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call":

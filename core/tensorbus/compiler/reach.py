@@ -22,7 +22,7 @@ Code = types.CodeType
 _GLOBAL: Final = frozenset(
     {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
-MOST: Final = 100_000
+MOST: Final = 30_000
 """How many objects a function may reach before it is left to Python: a whole library stands behind it."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -158,7 +159,7 @@ def test_a_whole_training_step_is_one_program_with_its_state_in_place() -> None:
     compiled = tb.compile(step)
     for turn in range(8):
         assert compiled(x, y).item() == pytest.approx(plain(x, y).item(), rel=1e-5), turn
-    assert len(compiled.replays) == 1
+    assert len(compiled.replays) == 1, compiled.reasons
     assert len(compiled.graphs) == 1
     for name, value in model.state_dict().items():
         flat, wanted = other.state_dict()[name].reshape(-1).tolist(), value.reshape(-1).tolist()
@@ -336,3 +337,21 @@ def test_functions_of_tensorbus_are_arguments_like_any_other() -> None:
         for _ in range(2):
             assert compiled(g, x).tolist() == pytest.approx(plain[0])
     assert compiled.reasons == []
+
+
+def test_what_runs_when_garbage_is_collected_is_not_observed() -> None:
+    thresholds = gc.get_threshold()
+
+    def seen(phase, info):
+        len(phase)
+
+    gc.callbacks.append(seen)
+    gc.set_threshold(1)
+    try:
+        compiled = tb.compile(lambda x: x * 2 + 1)
+        assert compiled(tb.ones(2)).tolist() == [3.0, 3.0]
+    finally:
+        gc.callbacks.remove(seen)
+        gc.set_threshold(*thresholds)
+    assert len(compiled.replays) == 1, compiled.reasons
+    assert gc.isenabled()
