@@ -187,7 +187,8 @@ def compile(
 
     ``fullgraph``: raise ``CaptureError``, with the line, where Python asks for numbers. ``dynamic``: True
     makes lengths that differ between calls part of one program; None does so once they have differed.
-    ``mode``: ``"max-autotune"`` tries more than one way where there is a choice, and takes longer to compile.
+    ``mode`` is handed to the device, which may take longer to compile for ``"max-autotune"``; none does yet.
+    ``options`` are for those of single devices, which have none yet.
     Raises ``ArgumentError`` for another mode, or what cannot be called.
 
     >>> import tensorbus as tb
@@ -200,6 +201,10 @@ def compile(
     if mode not in MODES:
         known = ", ".join(MODES)
         raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(mode, MODES)}")
+    if options:
+        raise ArgumentError(
+            f"compile: no device has options of its own yet, got {', '.join(map(repr, options))}."
+        )
     if fn is None:
         return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
     if isinstance(fn, Compiled):

@@ -272,6 +272,8 @@ def test_decorator_forms_methods_and_nesting() -> None:
     assert tb.compile(outer) is outer
     with pytest.raises(ValueError, match="default, reduce-overhead, max-autotune"):
         tb.compile(lambda x: x, mode="fast")
+    with pytest.raises(ValueError, match="no device has options of its own yet, got 'fast'"):
+        tb.compile(lambda x: x, options={"fast": True})
     with pytest.raises(ValueError, match="function, a method or a module"):
         tb.compile(3)
 
