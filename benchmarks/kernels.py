@@ -1,7 +1,12 @@
-"""Large arrays on cpu beside NumPy and PyTorch: 16 M float32, all peers in one run, on the same threads."""
+"""Large arrays on cpu beside NumPy and PyTorch: 16 M float32, all peers in one run, on the same threads.
+
+The environment variable ``ROWS`` picks rows by a part of their names.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -9,21 +14,23 @@ from typing import Any
 
 import numpy as np
 import tensorbus as tb
+from tensorbus_cpu import mkl
 
 ROWS, COLUMNS = 8192, 2048
-SPIN = 0.01
-"""Seconds for which threads of a peer may look for work before they sleep."""
+SPIN = 0.05
+"""Seconds for which threads of a peer may look for work before they sleep; OpenBLAS's do for 2**26 cycles."""
 Case = tuple[str, float, dict[str, Callable[[], Any]]]
 """A name, the most that our time may be of the best peer's, and the calls: ``ours``, ``numpy``, ``torch``."""
 
 
 def run() -> list[dict[str, Any]]:
-    """Measure every case; return a row for each, in milliseconds (medians)."""
-    torch = _torch()
+    """Measure every case that is asked for; return a row for each, in milliseconds (medians)."""
+    torch, wanted = _torch(), os.environ.get("ROWS", "")
     return [
         _row(*case)
         for cases in (_elementwise, _rows, _indexed, _products, _convolutions)
         for case in cases(torch)
+        if wanted in case[0]
     ]
 
 
@@ -45,13 +52,14 @@ def milliseconds(calls: dict[str, Callable[[], Any]], seconds: float = 0.5) -> d
     """Return the median time of each call, in turns of several, so that drift hits all alike.
 
     A turn begins with calls that do not count: the threads of the peer before spin for some milliseconds when
-    their work is done, and would be measured with whoever comes next.
+    their work is done, and would be measured with whoever comes next. The orders go round: nobody always
+    follows the same peer.
     """
-    names = list(calls)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    end = time.perf_counter() + seconds * len(names)
-    while len(times[names[0]]) < 6 or time.perf_counter() < end:
-        for name in names:
+    orders = itertools.cycle(itertools.permutations(calls))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + seconds * len(calls)
+    while min(map(len, times.values())) < 6 or time.perf_counter() < end:
+        for name in next(orders):
             alone = time.perf_counter() + SPIN
             calls[name]()
             while time.perf_counter() < alone:
@@ -60,8 +68,7 @@ def milliseconds(calls: dict[str, Callable[[], Any]], seconds: float = 0.5) -> d
                 start = time.perf_counter()
                 calls[name]()
                 times[name].append((time.perf_counter() - start) * 1e3)
-        names.append(names.pop(0))
-        if len(times[names[0]]) >= 60:
+        if min(map(len, times.values())) >= 60:
             break
     return {name: statistics.median(found) for name, found in times.items()}
 
@@ -251,10 +258,16 @@ def _products(torch: Any) -> Iterator[Case]:
     yield "matmul, float32, beside NumPy", 1.05, _calls(lambda: x @ y, lambda: a @ b, None, torch)
     yield "matmul, float32", 1.05, _calls(lambda: x @ y, lambda: a @ b, lambda: p @ q, torch)
     u, v = x.to(tb.bfloat16), y.to(tb.bfloat16)
-    yield "matmul, bfloat16, beside float32", 1.25, _calls(lambda: u @ v, lambda: a @ b, None, torch)
+    halves, bytes_ = (0.25 if _has(i) else limit for i, limit in (("amx_bf16", 1.25), ("amx_int8", 1.5)))
+    yield "matmul, bfloat16, beside float32", halves, _calls(lambda: u @ v, lambda: a @ b, None, torch)
     c, d = (rng.integers(-128, 128, (2048, 2048), np.int8) for _ in range(2))
     m, n = tb.asarray(c, device="cpu"), tb.asarray(d, device="cpu")
-    yield "matmul, int8, beside float32", 1.5, _calls(lambda: m @ n, lambda: a @ b, None, torch)
+    yield "matmul, int8, beside float32", bytes_, _calls(lambda: m @ n, lambda: a @ b, None, torch)
+
+
+def _has(instruction: str) -> bool:
+    """Tell whether products in ``instruction`` are to be had: the processor has it, and MKL is installed."""
+    return mkl.library() is not None and instruction in mkl.instructions()
 
 
 def _convolutions(torch: Any) -> Iterator[Case]:

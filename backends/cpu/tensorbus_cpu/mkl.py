@@ -21,7 +21,7 @@ from .memory import DTYPES, empty
 
 _SEQUENTIAL, _INTS_OF_32_BITS = 1, 0
 _AS_IT_IS, _TRANSPOSED = 111, 112
-_BLOCK: Final = 512
+_BLOCK: Final = (1024, 512)
 """Rows and columns that a thread multiplies at a time; the same for any number of threads, as results are."""
 _LEAST: Final = 1 << 18
 """Multiplications from which on MKL is asked."""
@@ -65,7 +65,7 @@ def instructions() -> frozenset[str]:
 
 
 def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
-    """Return what gives the sums of a product, not yet rounded or wrapped; None where MKL is not for it.
+    """Return what gives a product, its sums rounded or wrapped once; None where MKL is not for it.
 
     MKL is asked for large products of dtypes that the processor has instructions for.
     """
@@ -86,16 +86,17 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
     macros = "#define INTEGERS\n" if wide is dtypes.int32 else ""
     function = compiler.library(macros + c_source("mkl")).tb_gemm
     addresses = [_address(getattr(mkl, name)), _address(mkl.MKL_Set_Num_Threads_Local)]
-    grid = (-(-n // _BLOCK), -(-m // _BLOCK), count)
+    tall, broad = min(m, _BLOCK[0]), min(n, _BLOCK[1])
+    grid = (-(-n // broad), -(-m // tall), count)
 
     def multiply(x: Any, y: Any) -> Any:
-        out = empty(out_shape, DTYPES[wide])
+        out = empty(out_shape, DTYPES[call.dtypes[0]])
         x, x_lines = _lines(x, leads[0])
         y, y_lines = _lines(y, leads[1])
-        params = pack("12q", m, n, depth, _BLOCK, *x_lines, *y_lines)
-        compiler.call(
-            function, [*addresses, x.ctypes.data, y.ctypes.data, out.ctypes.data], params, grid, (1, 1, 1)
-        )
+        sums = empty((prod(grid), tall * broad), DTYPES[wide])
+        params = pack("15q", m, n, depth, tall, broad, *x_lines, *y_lines, grid[0], grid[0] * grid[1])
+        arrays = [array.ctypes.data for array in (x, y, sums, out)]
+        compiler.call(function, [*addresses, *arrays], params, grid, (1, 1, 1))
         return out
 
     return multiply

@@ -31,11 +31,11 @@ _EXACT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 
 def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of 16-bit floats: in float32, rounded once."""
-    own = call.dtypes[0]
-    widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
     made = mkl.gemm(call)
     if made is not None:
-        return lambda x, y: back(made(x, y))
+        return made
+    own = call.dtypes[0]
+    widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
     return lambda x, y: back(run(np.matmul, widen(x), widen(y)))
 
 
@@ -46,8 +46,7 @@ def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """
     made = mkl.gemm(call)
     if made is not None:
-        wrap = cast(dtypes.int32, call.dtypes[0])
-        return lambda x, y: wrap(made(x, y))
+        return made
     own = DTYPES[call.dtypes[0]]
     wide, most = _EXACT[own.itemsize]
     signed = np.dtype(f"i{own.itemsize}")
