@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from benchmarks.compiled.costs import COSTS
 from benchmarks.compiled.measuring import Measuring
+from benchmarks.compiled.memory import MEMORY
 from benchmarks.compiled.rows import ROWS
 
 
@@ -21,7 +22,7 @@ def run(progress: Progress) -> list[dict[str, Any]]:
     """Measure every row that is asked for; return them. Medians."""
     wanted = os.environ.get("ROWS", "")
     rows = [row for row in ROWS if wanted in row.name]
-    costs = [cost for cost in COSTS if wanted in cost.name]
+    costs = [cost for cost in (*COSTS, *MEMORY) if wanted in cost.name]
     found: list[dict[str, Any]] = []
     task = progress.add_task("compiled", total=len(rows) + len(costs))
     if rows:

@@ -352,6 +352,8 @@ if TYPE_CHECKING:
     from .resources import empty_cache as empty_cache
     from .resources import get_num_threads as get_num_threads
     from .resources import set_num_threads as set_num_threads
+    from .precision import get_matmul_precision as get_matmul_precision
+    from .precision import set_matmul_precision as set_matmul_precision
     from .stream import Event as Event
     from .stream import Stream as Stream
     from .stream import stream as stream
@@ -373,6 +375,7 @@ _LATER: Final = {
     "autocasting": "autocast",
     "serialization": "load save",
     "resources": "empty_cache get_num_threads set_num_threads",
+    "precision": "get_matmul_precision set_matmul_precision",
     "stream": "Event Stream stream",
     "dtype_info": "can_cast finfo iinfo isdtype result_type",
     "ops.sets": "isin unique_all unique_counts unique_inverse unique_values",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import dtypes as dtypes
 from .api_version import API_VERSION as API_VERSION
+from .caching import code_stamp as code_stamp
 from .caching import keep as keep
 from .caching import kept as kept
 from .caching import numbered as numbered
@@ -43,14 +44,17 @@ from .ops.elementwise import broadcast_shapes as broadcast_shapes
 from .ops.elementwise import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
 from .ops.op import Op as Op
 from .ops.op import Spec as Spec
+from .precision import get_matmul_precision as get_matmul_precision
 from .runtime import Call as Call
 from .runtime import DeviceProperties as DeviceProperties
 from .runtime import Executable as Executable
 from .runtime import Kernel as Kernel
 from .runtime import KernelTable as KernelTable
+from .runtime import Knob as Knob
 from .runtime import Lowering as Lowering
 from .runtime import MemoryStats as MemoryStats
 from .runtime import Order as Order
+from .runtime import Part as Part
 from .runtime import Runtime as Runtime
 from .settings import c_compiler as c_compiler
 from .settings import cache_dir as cache_dir
@@ -64,10 +68,13 @@ if TYPE_CHECKING:
     from .execution.dialect import DialectLowering as DialectLowering
     from .execution.interpret import Interpreting as Interpreting
     from .execution.library import library_call as library_call
+    from .execution.playing import Queued as Queued
+    from .execution.playing import Script as Script
     from .execution.prepared import is_generated as is_generated
     from .execution.prepared import prepared as prepared
     from .graph.graph import Graph as Graph
     from .graph.graph import Node as Node
+    from .graph.naming import name_of as name_of
     from .kernels.from_dialect import from_dialect as from_dialect
     from .kernels.from_dialect import pack as pack
     from .kernels.from_source import from_source as from_source
@@ -84,18 +91,25 @@ if TYPE_CHECKING:
     from .lowering.builder import Launch as Launch
     from .lowering.c_family import CASTS as CASTS
     from .lowering.c_family import EXPRESSIONS as EXPRESSIONS
+    from .lowering.c_math import C_SINGLE as C_SINGLE
+    from .lowering.c_math import OPENCL_SINGLE as OPENCL_SINGLE
+    from .lowering.c_math import OPENCL_WIDE_SINGLE as OPENCL_WIDE_SINGLE
     from .lowering.dialect import Dialect as Dialect
     from .lowering.dialect import Helper as Helper
     from .lowering.dialect import TypeRule as TypeRule
+    from .lowering.families import Library as Library
     from .lowering.ir import INDEX as INDEX
     from .lowering.job import ERROR_SLOT as ERROR_SLOT
     from .lowering.job import Step as Step
     from .lowering.layout import Layout as Layout
     from .lowering.memory import plan_memory as plan_memory
+    from .lowering.outputs import PAST as PAST
     from .lowering.program import lower as lower
     from .lowering.render import kernel_parts as kernel_parts
     from .lowering.steps import Batch as Batch
     from .lowering.steps import Program as Program
+    from .lowering.steps import parts_of as parts_of
+    from .lowering.steps import slots_of as slots_of
     from .lowering.steps import steps_of as steps_of
     from .lowering.target import Target as Target
 
@@ -109,10 +123,13 @@ _LATER: Final = {
     "DialectLowering": "execution.dialect",
     "Interpreting": "execution.interpret",
     "library_call": "execution.library",
+    "Queued": "execution.playing",
+    "Script": "execution.playing",
     "is_generated": "execution.prepared",
     "prepared": "execution.prepared",
     "Graph": "graph.graph",
     "Node": "graph.graph",
+    "name_of": "graph.naming",
     "from_dialect": "kernels.from_dialect",
     "pack": "kernels.from_dialect",
     "from_source": "kernels.from_source",
@@ -126,11 +143,16 @@ _LATER: Final = {
     "Launch": "lowering.builder",
     "CASTS": "lowering.c_family",
     "EXPRESSIONS": "lowering.c_family",
+    "C_SINGLE": "lowering.c_math",
+    "OPENCL_SINGLE": "lowering.c_math",
+    "OPENCL_WIDE_SINGLE": "lowering.c_math",
+    "PAST": "lowering.outputs",
     "Dialect": "lowering.dialect",
     "Helper": "lowering.dialect",
     "TypeRule": "lowering.dialect",
     "INDEX": "lowering.ir",
     "LoopKernel": "lowering.ir:Kernel",
+    "Library": "lowering.families",
     "ERROR_SLOT": "lowering.job",
     "Step": "lowering.job",
     "Layout": "lowering.layout",
@@ -139,6 +161,8 @@ _LATER: Final = {
     "Batch": "lowering.steps",
     "LibraryCall": "lowering.steps:Call",
     "Program": "lowering.steps",
+    "parts_of": "lowering.steps",
+    "slots_of": "lowering.steps",
     "steps_of": "lowering.steps",
     "kernel_parts": "lowering.render",
     "Target": "lowering.target",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from .settings import cache_dir
 
@@ -49,6 +51,31 @@ def kept(path: Path) -> bytes | None:
         return data if _digest(path).read_bytes() == sha256(data).digest() else None
     except OSError:
         return None
+
+
+_MAKING: Final = ("execution", "graph", "kernels", "lowering", "ops")
+"""The folders whose code has a part in what a program becomes."""
+
+
+@cache
+def code_stamp(folder: Path) -> str:
+    """Return a text that differs when the code that makes programs does, here or in ``folder``.
+
+    Files are not read: their sizes and the times of their last changes tell.
+    """
+    found = []
+    own = Path(__file__).parent
+    stack = [str(folder), *[str(own / name) for name in _MAKING]]
+    found += [f"{e.path} {e.stat().st_size} {e.stat().st_mtime_ns}" for e in os.scandir(own) if e.is_file()]
+    while stack:
+        with os.scandir(stack.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".c")):
+                    about = entry.stat()
+                    found.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}")
+                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                    stack.append(entry.path)
+    return sha256("\n".join(sorted(found)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from types import FunctionType
 from typing import Any
 
 from . import autograd, operators, preference
 from .autocasting import as_asked
 from .device import ValueType
-from .dispatch import Plan, new_cache, plan
+from .dispatch import Plan, lifted, new_cache, plan
 from .dtypes import check_scalar, plain
 from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from .ops.op import Op, Spec, table
@@ -176,7 +177,10 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         return general(x, *args, **kwargs)
 
     def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
-        operands, attrs = op.arguments(x, *args, **kwargs)
+        try:
+            operands, attrs = op.arguments(x, *args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            raise _misfit(op, (x, *args), error) from error
         if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
             return None
         found = plan_for((x._vtype,), (x._value,), attrs)
@@ -196,8 +200,8 @@ def _general(op: Op[...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             operands, attrs = arguments(*args, **kwargs)
-        except AttributeError as error:
-            raise _not_tensors(op, args, error) from error
+        except (AttributeError, TypeError) as error:
+            raise _misfit(op, args, error) from error
         return run(operands, attrs)
 
     return call
@@ -210,8 +214,8 @@ def _several(op: Op[...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             operands, attrs = arguments(*args, **kwargs)
-        except AttributeError as error:
-            raise _not_tensors(op, args, error) from error
+        except (AttributeError, TypeError) as error:
+            raise _misfit(op, args, error) from error
         return run(operands, attrs)
 
     return call
@@ -230,6 +234,7 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
                 made = active.apply(op, operands, attrs)
                 if made is not NotImplemented:
                     return results(*made)
+                operands = lifted(operands)
         for x in operands:
             if x._vtype.settled is not x._vtype:
                 settle(x)
@@ -299,6 +304,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
                 made = active.apply(op, operands, attrs)
                 if made is not NotImplemented:
                     return made
+                operands = lifted(operands)
         kinds: list[Any] = []
         values: list[Any] = []
         tracked = scalars = False
@@ -378,9 +384,23 @@ def operands_of(
     """Return what a call of ``op`` comes down to: its operands, tensors and scalars, and its attributes."""
     try:
         operands, attrs = op.arguments(*args, **kwargs)
-    except AttributeError as error:
-        raise _not_tensors(op, args, error) from error
+    except (AttributeError, TypeError) as error:
+        raise _misfit(op, args, error) from error
     return _as_operands(op, operands), attrs
+
+
+def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
+    """Say in the op's own name what its signature could not take; other errors stay as they are."""
+    if isinstance(error, AttributeError):
+        return _not_tensors(op, args, error)
+    given, said = op.arguments, str(error)
+    for name in (given.__qualname__, given.__name__):
+        if said.startswith(f"{name}()"):
+            bare = _shown(op)
+            bare.__annotations__ = {}
+            form = f"{op.name}{signature(bare)}"
+            return TypeError(f"{op.name}(){said.removeprefix(f'{name}()')}. It is called as {form}.")
+    return error
 
 
 def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from . import settings
-from .choice import Verdict
+from .choice import Verdict, is_fixed
 from .device import Device
 from .dispatch import observe
 from .hosting import fallback_mode
@@ -63,8 +63,8 @@ def _report(
     op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
 ) -> None:
     heard, logged = _listener.get(), "dispatch" in settings.logged()
-    if heard is None and not logged:
-        return
+    if (heard is None and not logged) or is_fixed(device.type):
+        return  # or nothing runs: the op is written into a graph, on its way to a device
     ends = op.decompose is None and chosen is None
     decision = Decision(op=op, call=call, device=device, verdicts=verdicts, chosen=chosen, ends=ends)
     if heard is not None:

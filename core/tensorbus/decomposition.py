@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from .capture import trace
@@ -27,7 +26,7 @@ def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
     def copied(node: Node, inputs: tuple[Node, ...], again: int) -> Node:
         if again == node.again and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             return node
-        return replace(node, inputs=inputs, again=again)
+        return Node(op=node.op, inputs=inputs, attrs=node.attrs, spec=node.spec, again=again)
 
     def expanded(node: Node, inputs: tuple[Node, ...], again: int) -> tuple[Node, ...] | None:
         """Return the results of a composite in other ops; None for what stays."""

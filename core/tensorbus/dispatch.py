@@ -177,6 +177,20 @@ def plan(
     )  # fmt: skip
 
 
+def lifted(operands: Sequence[Any]) -> Sequence[Any]:
+    """Return operands; those that a capture has not computed yet become ones of the innermost transform."""
+    kinds = [getattr(x, "_vtype", None) for x in operands]
+    inner = [k.device for k in kinds if k is not None and k.device.type in _transforms]
+    if not inner:
+        return operands
+    device = max(inner, key=lambda d: d.index)
+    lift = _transforms[device.type].lift
+    return [
+        lift(x, device) if k is not None and k.device != device and k.settled is not k else x
+        for x, k in zip(operands, kinds, strict=True)
+    ]
+
+
 def _lift(operands: Sequence[Operand], device: Device) -> Callable[[Any], Any] | None:
     """Return what makes operands from outside into ones of a transform, where there are any."""
     transform = _transforms.get(device.type)

@@ -13,9 +13,9 @@ from .ops import (
     arithmetic,
     comparison,
     creation,
-    gathering,
     integers,
     movement,
+    places,
     random,
     reduction,
     scan,
@@ -89,9 +89,9 @@ signbit = comparison.signbit.function
 full = creation.full.function
 iota = creation.iota.function
 
-gather = gathering.gather.function
+gather = places.gather
 scatter_along_axis = along.scatter_along_axis.function
-scatter = gathering.scatter.function
+scatter = places.scatter
 take_along_axis = along.take_along_axis.function
 
 bitwise_count = integers.bitwise_count.function

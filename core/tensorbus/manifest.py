@@ -11,7 +11,7 @@
     type = "opencl"
     host = false                   # true: values live in host memory, as NumPy arrays
     fork_safe = false              # false: cannot be used in a forked child once it was used in the parent
-    dlpack_type = 4                # DLDeviceType, where values can be exchanged by DLPack
+    dlpack_type = 4                # DLDeviceType, where there is one; values may still leave by a copy only
     dtypes = ["float32", "int32"]  # what units have
     optional = ["float64"]         # those of dtypes that some units lack; each unit lists its own when asked
     requires = "an OpenCL 1.2 driver"

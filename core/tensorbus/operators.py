@@ -17,6 +17,7 @@ from .ops import (
     indexing,
     matmul,
     movement,
+    places,
     reduction,
     scan,
     sorting,
@@ -43,6 +44,7 @@ _PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
     sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,
+    places.gather, places.scatter,
 )  # fmt: skip
 _LATER_METHODS: Final = {
     "arrange": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
@@ -50,6 +52,8 @@ _LATER_METHODS: Final = {
     "einsum": "outer",
     "search": "bincount searchsorted",
     "selecting": "index_add index_copy index_select masked_fill masked_select",
+    "softmax": "softmax log_softmax logsumexp",
+    "special": "digamma erfc erfinv lgamma logit sinc xlogy",
 }
 
 
@@ -60,7 +64,8 @@ class _Later:
         self.module, self.name = module, name
 
     def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
-        function = getattr(importlib.import_module(f".ops.{self.module}", __package__), self.name)
+        found = getattr(importlib.import_module(f".ops.{self.module}", __package__), self.name)
+        function = found.function if isinstance(found, Op) else found
         setattr(Tensor, self.name, function)
         return function.__get__(instance, owner)
 

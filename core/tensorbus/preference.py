@@ -13,6 +13,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
 
+from .ops.op import table
+
 _preferred: ContextVar[dict[str, str]] = ContextVar("tensorbus_preferred", default={})  # noqa: B039 - never changed
 _lock = threading.Lock()
 _listeners: list[Callable[[], None]] = []
@@ -49,7 +51,8 @@ class prefer_kernel(ContextDecorator):  # noqa: N801 - a function to its users
 
     ``prefer_kernel(softmax="generated")`` names a kernel for each op; where two plugins supply kernels of one
     name, ``"distribution:name"`` says whose. ``tb.explain`` lists the names. A call that the chosen kernel
-    cannot serve raises ``UnsupportedOpError`` with the reason: no other kernel takes its place.
+    cannot serve raises ``UnsupportedOpError`` with the reason: no other kernel takes its place. So does a
+    name of no op, where the block is entered.
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([1.0, 2.0])
@@ -68,6 +71,8 @@ class prefer_kernel(ContextDecorator):  # noqa: N801 - a function to its users
         self._tokens: list[Token[dict[str, str]]] = []
 
     def __enter__(self) -> None:
+        for op in self._kernels:
+            table[op]  # raises, with the near names
         self._tokens.append(_preferred.set({**_preferred.get(), **self._kernels}))
         _count(1)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from . import symbolic
 from .dtypes import DType
 from .errors import DtypeError, ShapeError
 from .interchange import asarray
-from .ops.comparison import bitwise_right_shift, less
+from .ops.comparison import bitwise_and, bitwise_right_shift, less
 from .ops.creation import DeviceLike, check_shape, resolve
 from .ops.movement import as_shape
 from .ops.op import Shape
@@ -168,16 +169,38 @@ def randint(
     low: int, high: int, shape: int | tuple[int, ...], *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return integers from ``low`` up to but without ``high``, at most 2**32 apart."""
-    if not 0 < high - low <= 1 << 32:
-        raise ShapeError(f"randint: the range must hold 1 to 2**32 integers, got [{low}, {high}).")
+    """Return integers from ``low`` up to but without ``high``, at most 2**63 apart.
+
+    A number takes 32 random bits, and 64 where more than 2**32 are possible.
+
+    >>> import tensorbus as tb
+    >>> tb.randint(5, 6, (2,)).tolist()
+    [5, 5]
+    """
+    span = high - low
+    if not 0 < span <= 1 << 63:
+        raise ShapeError(f"randint: the range must hold 1 to 2**63 integers, got [{low}, {high}).")
     kind = dt.default_int if dtype is None else dt.dtype(dtype)
     if not kind.is_integer:
         raise DtypeError(f"randint: an integer dtype is needed, got {kind}.")
     for bound in (low, high - 1):
         dt.check_scalar("randint", bound, kind)
-    words = cast(_words(as_shape("randint", shape), device, generator), dt.uint64)
-    return cast(cast(bitwise_right_shift(words * (high - low), 32), dt.int64) + low, kind)
+    size = as_shape("randint", shape)
+    words = cast(_words(size, device, generator), dt.uint64)
+    if span <= 1 << 32:
+        drawn = bitwise_right_shift(words * span, 32)
+    else:
+        drawn = _share(words, cast(_words(size, device, generator), dt.uint64), span)
+    return cast((drawn if low >= 0 else cast(drawn, dt.int64)) + low, kind)
+
+
+def _share(high: Any, low: Any, span: int) -> Any:
+    """Return the upper half of the 128 bits of ``(high * 2**32 + low) * span``, from products of 32 bits."""
+    upper, lower = divmod(span, 1 << 32)
+    mask = (1 << 32) - 1
+    outer, inner = high * lower, low * upper
+    carried = bitwise_right_shift(low * lower, 32) + bitwise_and(outer, mask) + bitwise_and(inner, mask)
+    return high * upper + sum(bitwise_right_shift(part, 32) for part in (outer, inner, carried))
 
 
 def bernoulli(
@@ -205,12 +228,12 @@ def bernoulli(
     return less(_unit(size, p.device, generator), wide)
 
 
-def rand(*shape: int, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def rand(*shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
     """Return numbers spread evenly over [0, 1): PyTorch's name for ``uniform``."""
     return uniform(_spread(shape), dtype=dtype, device=device)
 
 
-def randn(*shape: int, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def randn(*shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
     """Return normally distributed numbers: PyTorch's name for ``normal``."""
     return normal(_spread(shape), dtype=dtype, device=device)
 

@@ -118,6 +118,8 @@ class Kernel:
     elementwise kernel may be handed a Python scalar in the place of any but one of them. ``supports`` answers
     True or the reason why this kernel cannot serve the call. ``before`` and ``after`` name other kernels of
     the op that it should be preferred to, or yield to: by name, ``"distribution:name"``, or ``"*"`` for all.
+    ``into(call)`` is for compiled programs: it returns what takes operands and buffers for the results and
+    fills these, or says False; or None where there is no way for such a call.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Kernel:
     supports: Callable[[Call], bool | str] | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    into: Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool] | None] | None = None
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.prepare is None):
@@ -144,20 +147,53 @@ class Order:
     come anew with each run. Its ops are any of the table's; ``tensorbus.backend_api.decompose`` breaks those
     up that a lowering does not want. ``index`` is the unit. ``replaces`` says which output takes the place
     of which input: where nobody else holds that input's memory, the output may be written over it. ``mode``
-    is that of ``tensorbus.compile``.
+    is that of ``tensorbus.compile``. ``chosen`` has values of the lowering's knobs by name, or by
+    ``knob@step`` for one step alone; what is not named is as the device would have it.
     """
 
     graph: Graph
     index: int
     replaces: Mapping[int, int] = field(default_factory=dict)
     mode: str = "default"
+    chosen: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A choice that a lowering leaves to measuring: ``Order.chosen`` then has one of ``values`` for it.
+
+    ``usual`` is what is taken unmeasured. ``each``: the value may differ from step to step, and changes
+    neither which steps there are nor their names in ``times``. ``what`` says to people what it chooses.
+    """
+
+    name: str
+    usual: int
+    values: tuple[int, ...]
+    what: str
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A step of a program, for people to look at: what it makes of what, its loops, its code.
+
+    ``name`` is that of the step in ``times``. ``ops`` are those that became one in it.
+    """
+
+    name: str
+    text: str
+    ops: tuple[str, ...] = ()
+    loops: str = ""
+    code: str = ""
 
 
 class Executable(Protocol):
     """What a lowering makes of a program: called with the inputs in order, it returns the outputs in order.
 
     An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
-    have, from one thread at a time. Nobody else sees what it keeps between runs.
+    have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
+    -> Sequence[Part]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs the
+    program and returns the seconds of each step.
     """
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -170,7 +206,11 @@ class Executable(Protocol):
 
 
 class Lowering(Protocol):
-    """How a device compiles programs. A device without one runs them kernel by kernel."""
+    """How a device compiles programs. A device without one runs them kernel by kernel.
+
+    It may have ``knobs(order) -> Sequence[Knob]``: what core chooses by measuring for ``"max-autotune"``; and
+    ``modes``, a mapping that says for people what it does about other modes of ``tensorbus.compile``.
+    """
 
     def compile(self, order: Order) -> Executable:
         """Return the executable of a program. Raises what the device cannot do, naming the op."""

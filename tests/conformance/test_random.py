@@ -77,6 +77,18 @@ def test_randint_is_exact(device: str) -> None:
         assert found.tolist() == expected
 
 
+def test_randint_of_a_wide_range_is_exact(device: str) -> None:
+    ranges = ((0, 1 << 40, "int64"), (-(1 << 63), 0, "int64"), (-7, 1 << 33, "int64"), (9, 1 << 63, "uint64"))
+    for low, high, dtype in ranges:
+        found = tb.randint(low, high, (300,), dtype=dtype, device=device, generator=fresh()).numpy()
+        drawn = [int(w) for w in words(7, 600)]
+        expected = [
+            low + (((a << 32) + b) * (high - low) >> 64)
+            for a, b in zip(drawn[:300], drawn[300:], strict=True)
+        ]
+        assert found.tolist() == expected
+
+
 def test_normal_is_within_4_ulp(device: str) -> None:
     found = tb.normal((2000,), device=device, generator=fresh()).numpy()
     pairs = unit(words(7, 4000)).reshape(2, 2000)
@@ -155,6 +167,7 @@ BAD: dict[str, tuple[Any, type[Exception]]] = {
     "no length": (lambda d: tb.uniform((HALF,), device=d), tb.ShapeError),
     "an integer dtype": (lambda d: tb.normal((2,), dtype="int32", device=d), tb.DtypeError),
     "an empty range": (lambda d: tb.randint(3, 3, (2,), device=d), tb.ShapeError),
+    "too wide a range": (lambda d: tb.randint(-2, 1 << 63, (2,), device=d), tb.ShapeError),
     "a range that the dtype lacks": (
         lambda d: tb.randint(0, 300, (2,), dtype="uint8", device=d),
         tb.DtypeError,

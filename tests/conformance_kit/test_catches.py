@@ -200,6 +200,28 @@ def test_a_manifest_that_lies(manifest: str, problem: str) -> None:
         assert problem in problems(MANIFEST, "-")["manifest"]
 
 
+def test_a_kernel_of_an_op_that_there_is_not() -> None:
+    with device({"sofmax": np.negative}):
+        assert (
+            "kernel for 'sofmax', which is no op. Did you mean 'softmax'"
+            in problems(MANIFEST, "-")["manifest"]
+        )
+
+
+def test_an_op_whose_decomposition_needs_what_is_missing() -> None:
+    with device():
+        found = problems("svdvals")
+        assert set(found) == {"route"}
+        assert "its decomposition does not run (svd: no kernel on faulty:0" in found["route"]
+    with device(manifest='[gaps]\nsvdvals = "no library for it"\n'):
+        assert problems("svdvals") == {}
+
+
+def test_a_bad_call_whose_result_the_device_has_no_dtype_for() -> None:
+    with device():
+        assert problems("complex") == {}
+
+
 def test_a_manifest_that_tells_the_truth() -> None:
     with device(manifest='[ops]\nadd = "all"\n'):
         assert problems(MANIFEST, "-") == {}

@@ -54,6 +54,7 @@ def test_the_command_prints_and_writes_a_report(tmp_path: Path, jobs: str) -> No
         (("--device", "cpu", "--dtypes", "float23"), "Did you mean 'float32'"),
         (("--device", "nothing"), "nothing"),
         (("--device", "cpu", "--ops", "add", "--checks", "valu"), "no check is called 'valu'"),
+        (("--device", "cpu", "--report", "no/such/folder/x.json"), "there is no folder 'no/such/folder'"),
     ],
 )
 def test_a_wrong_question_is_answered_with_2(arguments: tuple[str, ...], words: str) -> None:

@@ -71,6 +71,15 @@ def test_explain_names_every_kernel_and_why(extra: list[Any], capsys: pytest.Cap
     assert not extra, "explaining an op runs no kernel"
 
 
+def test_a_preference_for_no_op_is_refused() -> None:
+    with (
+        pytest.raises(tb.UnsupportedOpError, match=r"no op is called 'sofmax'\. Did you mean 'softmax'"),
+        tb.prefer_kernel(sofmax="generated"),
+    ):
+        pass
+    assert tb.explain("exp", X).decisions[0].chosen is not None
+
+
 def test_explain_shows_decompositions_and_functions() -> None:
     x = X.to("refdev")
     found = tb.explain("rsqrt", x)

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from tensorbus import dtypes as dt
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.lowering.layout import Layout
+from tensorbus.lowering.program import lower
 from tensorbus.lowering.render import render
-from tensorbus.ops.op import table
+from tensorbus.ops.op import Spec, table
 from tensorbus_conformance.sources import planned
+from tensorbus_cuda import sorting
 from tensorbus_cuda.lowering import OPTIONS, dialect
 
 CUDA = dialect(132)
@@ -80,6 +84,46 @@ def test_what_is_written_in_ptx_assembles(arch: str, tmp_path: Path) -> None:
     text = joined(sources((dt.float16,), ("add", "sum", "cast", "scatter")))
     assert "cvt.rn.f16.f32" in text
     compiled(text, tmp_path, "--cubin", f"-arch={arch}")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_sorts_of_rows_assemble(arch: str, tmp_path: Path) -> None:
+    """Rows of the longest length that is served need no more shared memory than a block has."""
+    parts = []
+    for dtype in (dt.int8, dt.uint16, dt.bfloat16, dt.float32, dt.float64):
+        for length in (49, 600, 4096, 8192):
+            for places in (False, True):
+                if sorting.serves(dtype, length):
+                    _, text = sorting.source(dtype, length, descending=places, places=places)
+                    parts.append(f"namespace n{len(parts)} {{\n{text}\n}}")
+    names = ("LENGTH", "EACH", "ITEMS", "PLACE")
+    ends = "".join(f"#undef {name}\n" for name in names)
+    text = "".join(
+        re.sub(r"tb_(arg)?sort_rows_\w+", f"k{number}", part) + f"\n{ends}"
+        for number, part in enumerate(parts)
+    )
+    assert len(parts) == 38
+    compiled(text, tmp_path, "--cubin", f"-arch={arch}")
+
+
+def test_rows_that_do_not_fit_are_not_served() -> None:
+    assert sorting.serves(dt.float32, 8192)
+    assert not sorting.serves(dt.float32, 8193)
+    assert not sorting.serves(dt.float64, 8192)
+    assert not sorting.serves(dt.float32, 48)
+    assert not sorting.serves(dt.complex64, 100)
+
+
+def test_positions_divide_in_32_bits_where_they_are_small() -> None:
+    """Dividing 64 bits takes a GPU several times as long. Of five axes the outer three are walked as one."""
+    shape = (2, 3, 4, 5, 6)
+    given = Node(op="input", spec=Spec(shape, dt.float32))
+    copy = Node(op="cast", inputs=(given,), attrs={"dtype": dt.float32}, spec=given.spec)
+    turned = Layout(0, shape, (1, 2, 6, 24, 120), 0, None)
+    program = lower(Graph(inputs=(given,), outputs=(copy,)), [turned], CUDA.target)
+    (kernel,) = program.kernels()
+    assert "tb_quotient(" in render(kernel, CUDA).removeprefix(CUDA.prologue)
 
 
 def test_the_dialect_takes_no_headers() -> None:

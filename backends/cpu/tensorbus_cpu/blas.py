@@ -6,12 +6,15 @@ import ctypes
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from tensorbus.backend_api import Layout, LibraryCall, dtypes
+from tensorbus.backend_api import dtypes
 
 from .compiler import NATIVE
+
+if TYPE_CHECKING:  # the code generator is imported when something is to be generated
+    from tensorbus.backend_api import Layout, LibraryCall
 
 SMALL_PRODUCT: Final = 1 << 14
 """Up to how many multiplications ``csource/driver.c`` does them itself."""
@@ -45,6 +48,8 @@ def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> lis
 
     ``grid`` is that of the launch after it, where that one goes on with the product element by element.
     """
+    from tensorbus.backend_api import Layout
+
     if call.op != "matmul" or call.specs[0].dtype not in (dtypes.float32, dtypes.float64):
         return None
     a, b = call.inputs

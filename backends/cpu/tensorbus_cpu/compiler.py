@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -53,38 +53,77 @@ class CCompiler:
         self.command = tuple(command)
         self.built = 0
         self._libraries: dict[tuple[str, ...], ctypes.CDLL] = {}
-        self._lock = threading.RLock()
-        self._options = _OPTIONS
-        self.runtime = self._start()
-        from .lowering import dialect
+        self._locks: dict[tuple[str, ...], threading.RLock] = {}
+        self._asking = threading.Lock()
+        self._said: str | None = None
+        self._options = [*_OPTIONS, *self._own()]
+        self._run: Any = None
+        self._runtime: ctypes.CDLL | None = None
 
-        self.has_half = bool(ctypes.c_int.in_dll(self.runtime, "tb_half").value)
-        self._dialect = dialect(half=self.has_half)
-        self._run = self.runtime.tb_run
-        self._run.argtypes = (ctypes.c_void_p,) * 5
-        self._run.restype = None
+    def _own(self) -> list[str]:
+        """Return the option for all that this processor has."""
+        if platform.machine() in ("x86_64", "AMD64") and Path(self.command[0]).name in ("cc", "gcc", "clang"):
+            return [_OWN[0]]
+        option = self.asked().partition(" ")[0]
+        return [option] if option else []
 
-    def _start(self) -> ctypes.CDLL:
-        source = c_source("runtime")
-        for option in _OWN[:-1]:
-            self._options = [*_OPTIONS, option]
+    @cached_property
+    def has_half(self) -> bool:
+        """Whether it has 16-bit floats."""
+        return self.asked().endswith(" half")
+
+    def asked(self) -> str:
+        """Return the first of ``_OWN`` that this compiler takes, and whether it has halves: asked once."""
+        with self._asking:
+            if self._said is None:
+                self._said = self._known()
+            return self._said
+
+    def _known(self) -> str:
+        folder = private_folder("cpu", "libraries")
+        name = sha256("\0".join((*self.command, _identity(self.command))).encode()).hexdigest()
+        known = kept(folder / f"{name}.txt") if folder is not None else None
+        if known is None:
+            known = self._ask().encode()
+            if folder is not None:
+                keep(folder / f"{name}.txt", known)
+        return known.decode()
+
+    def _ask(self) -> str:
+        for option in _OWN:
+            command = [*self.command, *([option] if option else []), "-dM", "-E", "-x", "c", os.devnull]
             try:
-                return self.library(source)
-            except DeviceError:
-                continue
-        self._options = _OPTIONS
-        return self.library(source)
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            except OSError as error:
+                raise DeviceError(
+                    f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}"
+                ) from error
+            if done.returncode == 0:
+                return f"{option} {'half' if '__FLT16_MAX__' in done.stdout else 'none'}"
+        raise DeviceError(f"cpu: the C compiler fails.\n{shlex.join(command)}\n{done.stderr}")
+
+    @property
+    def runtime(self) -> ctypes.CDLL:
+        """The library with threads and memory: one for all that is compiled."""
+        if self._runtime is None:
+            self._runtime = self.library(c_source("runtime"), "-O1")
+        return self._runtime
 
     def library(self, source: str, *options: str) -> ctypes.CDLL:
         """Return the shared library of ``source``, made once; ``DeviceError`` shows the source numbered."""
         key = (source, *options)
         found = self._libraries.get(key)
         if found is None:
-            with self._lock:
+            with self._locks.setdefault(key, threading.RLock()):
                 found = self._libraries.get(key)
                 if found is None:
                     found = self._libraries[key] = self._load(source, options)
         return found
+
+    def after_fork(self) -> None:
+        """Make locks anew that another thread of the parent may have held."""
+        self._asking = threading.Lock()
+        self._locks.clear()
 
     def key(self, source: str, options: Sequence[str]) -> str:
         """Return the name that what is made of ``source`` has on disk, for this compiler and processor."""
@@ -101,7 +140,7 @@ class CCompiler:
                 pass  # whole, but not for this system: build it again
         binary = self.build(source, options)
         if path is None or not keep(path, binary):
-            path = Path(scratch()) / f"{self.built}.so"
+            path = Path(scratch()) / f"{self.key(source, options)}.so"
             write_whole(path, binary)
         return ctypes.CDLL(str(path))
 
@@ -137,13 +176,18 @@ class CCompiler:
         whole = ctypes.c_int64 * 3
         buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         lengths, pieces = whole(*grid, *(1,) * (3 - len(grid))), whole(*piece, *(1,) * (3 - len(piece)))
+        if self._run is None:
+            self._run = self.runtime.tb_run
+            self._run.argtypes, self._run.restype = (ctypes.c_void_p,) * 5, None
         self._run(ctypes.cast(function, ctypes.c_void_p), buffers, params, lengths, pieces)
 
     # What the generated kernels need: see ``tensorbus.kernels.from_dialect.Compiler``.
 
     def dialect(self, index: int) -> Dialect:
         """Return C as this compiler takes it."""
-        return self._dialect
+        from .lowering import dialect
+
+        return dialect(half=self.has_half)
 
     def describe(self, index: int) -> str:
         """Return the device's name."""
@@ -227,6 +271,7 @@ def entry_source(launch: Launch, name: str = "tb_entry") -> str:
     )
 
 
+@cache
 def c_source(name: str) -> str:
     """Return one of the package's own C sources."""
     return (Path(__file__).parent / "csource" / f"{name}.c").read_text()
@@ -282,8 +327,19 @@ class Native:
         self.reason = ""
         self.threads = threads() or cores()
         self.found: CCompiler | None = None
+        self._tools: CCompiler | None = None
         self._tried = False
         self._lock = threading.Lock()
+
+    def tools(self) -> CCompiler | None:
+        """Return the compiler as it is found; ``compiler`` says whether what it makes runs."""
+        if self._tools is None and not self._tried:
+            command = find() if hasattr(os, "fork") else None
+            try:
+                self._tools = CCompiler(command) if command is not None else None
+            except DeviceError:
+                return None
+        return self._tools or self.found
 
     def compiler(self) -> CCompiler | None:
         """Return the compiler; None where there is none that works."""
@@ -300,12 +356,13 @@ class Native:
             self.reason = _MISSING
             return None
         try:
-            found = CCompiler(command)
+            found = self._tools or CCompiler(command)
+            runtime = found.runtime
         except DeviceError as error:
             self.reason = f"no C compiler that works: NumPy computes large arrays, on one thread. {error}"
             return None
-        use_pool(found.runtime, (physical_memory() or 1 << 32) // 8)
-        found.runtime.tb_set_threads(self.threads)
+        use_pool(runtime, (physical_memory() or 1 << 32) // 8)
+        runtime.tb_set_threads(self.threads)
         return found
 
     def describe(self) -> dict[str, object]:
@@ -324,8 +381,10 @@ class Native:
     def after_fork(self) -> None:
         """Make locks anew that another thread of the parent may have held."""
         self._lock = threading.Lock()
+        if self._tools is not None:
+            self._tools.after_fork()
         if self.found is not None:
-            self.found._lock = threading.RLock()
+            self.found.after_fork()
 
 
 def cores() -> int:

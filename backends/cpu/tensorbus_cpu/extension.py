@@ -30,6 +30,6 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
     """Return what compiles programs to C."""
     if device_type != "cpu":
         return None
-    from .programs import CpuLowering
+    from .storing import Compiling
 
-    return CpuLowering()
+    return Compiling()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
-from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import C_SINGLE, CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
 from tensorbus.backend_api import dtypes as dt
 
 
@@ -62,7 +63,7 @@ def prologue() -> str:
             lines += [f"{simd} {kind} {name}{suffix}({kind});" for name in unary.split()]
             lines += [f"{simd} {kind} {name}{suffix}({kind}, {kind});" for name in binary.split()]
         lines.append("#endif")
-    return "\n".join([*lines, "#endif", _INDEPENDENT, _BFLOAT])
+    return "\n".join([*lines, "#endif", _INDEPENDENT, _BFLOAT, _VECTORS])
 
 
 _INDEPENDENT: Final = """\
@@ -78,6 +79,21 @@ static inline uint16_t tb_bfloat(float x) {
   const uint32_t bits = tb_bits(x);
   return x != x ? (uint16_t)((bits >> 16) | 64u) : (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }"""
+# Vectors are written where compilers find none: in running sums.
+_VECTORS: Final = """\
+typedef float tb_float_8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t tb_places_8 __attribute__((vector_size(32)));
+#ifdef __clang__
+#define TB_AFTER(x, ...) __builtin_shufflevector(x, (tb_float_8){}, __VA_ARGS__)
+#else
+#define TB_AFTER(x, ...) __builtin_shuffle(x, (tb_float_8){}, (tb_places_8){__VA_ARGS__})
+#endif"""
+_RUNNING: Final = Helper("running_sum", "tb_running_8({0})", """\
+static inline tb_float_8 tb_running_8(tb_float_8 x) {{
+  x += TB_AFTER(x, 8, 0, 1, 2, 3, 4, 5, 6);
+  x += TB_AFTER(x, 8, 8, 0, 1, 2, 3, 4, 5);
+  return x + TB_AFTER(x, 8, 8, 8, 8, 0, 1, 2, 3);
+}}""")  # fmt: skip
 # Rounding to odd first makes the second rounding, to 16 bits, exact.
 _NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
 static inline float tb_narrow(double x) {{
@@ -108,6 +124,7 @@ static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64
 }}""")  # fmt: skip
 
 
+@cache
 def dialect(half: bool) -> Dialect:
     """Return C for this processor; ``half``: whether its compiler has 16-bit floats."""
     return Dialect(
@@ -116,6 +133,7 @@ def dialect(half: bool) -> Dialect:
         index=TypeRule(storage="int64_t", register="int64_t", unsigned="uint64_t"),
         # gcc 12 stumbles over a vectorized signbit
         expressions={**EXPRESSIONS, "signbit": {"float": "(copysign{f}(1, {0}) < 0)"}},
+        single=C_SINGLE,
         casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
         kernel="static inline void {name}(const int64_t *tb_range, {arguments})",
         solo="static inline void {name}(const int64_t *tb_range, {arguments})",
@@ -123,8 +141,21 @@ def dialect(half: bool) -> Dialect:
         aliased_buffer="{const}{T} *{name}",
         independent="TB_INDEPENDENT",
         bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
+        fetch="for (int64_t at = 0; at < {n}; at += 64 / sizeof *{p}) __builtin_prefetch(&{p}[{i} + at]);",
+        wide_single={"running_sum": _RUNNING},
+        vector_type="tb_{T}_{lanes}",
+        vector_load="(*(const {V} *)({p} + ({i})))",
+        vector_store="*({V} *)({p} + ({i})) = {v}",
+        splat="(({V}){{}} + ({0}))",
         prologue=prologue(),
         narrow=_NARROW,
         report=_REPORT,
-        target=Target(groups=64, items=64, lanes=64, solo_rows=True),
+        target=Target(
+            groups=64,
+            items=64,
+            lanes=64,
+            solo_rows=True,
+            scan_lanes=8,
+            scan_ops=frozenset({"add", "subtract", "multiply", "divide", "negative"}),
+        ),
     )

@@ -6,32 +6,41 @@ and the eager kernels of everything else are steps of one table.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, Final
 
+import numpy as np
 from tensorbus.backend_api import (
+    DeviceError,
     Dialect,
     Executable,
     Graph,
-    IndexingError,
     Interpreting,
+    Knob,
     Layout,
+    Library,
+    LibraryCall,
     Order,
-    OutOfMemoryError,
+    Part,
+    Program,
     is_generated,
+    kernel_parts,
     lower,
+    parts_of,
     prepared,
 )
 
-from .compiler import NATIVE, CCompiler
-from .driver import Driver
+from .compiler import NATIVE
+from .costs import PART
+from .driver import Driver, begin, begin_products, driver_of, failing
+from .listing import Listing
 from .memory import run
+from .rows_added import adds_rows
 from .tape import Tape
-from .units import Units
+from .units import Units, units_of
 
 LIBRARY: Final = frozenset(
     """matmul conv conv_transpose conv_weight fold max_pool sort argsort searchsorted scatter
@@ -44,46 +53,57 @@ _MANY: Final = 8
 
 
 class CpuLowering:
-    """Compiles programs to C; without a compiler, or for dtypes that C lacks, to calls of kernels."""
+    """Compiles programs to C; without a compiler to calls of kernels."""
+
+    def knobs(self, order: Order) -> Sequence[Knob]:
+        """Return what is measured for ``mode="max-autotune"``."""
+        compiler = NATIVE.compiler()
+        if compiler is None:
+            return ()
+        target = compiler.dialect(0).target
+        return (
+            Knob(name="tiles", usual=1, values=(0, 1), what="what follows a product runs on its tiles"),
+            Knob(name="lanes", usual=target.lanes, values=(16, 32, 64, 128), what="sums side by side"),
+            Knob(name="groups", usual=target.groups, values=(16, 64), what="parts of long work"),
+            Knob(
+                name="part", usual=PART, values=(PART >> 2, PART, PART << 2, PART << 4, 1 << 50),
+                what="simple operations that a thread takes at a time, at least", each=True,
+            ),
+        )  # fmt: skip
 
     def compile(self, order: Order) -> Executable:
         """Return the executable of a program."""
-        compiler = NATIVE.compiler()
-        if compiler is None:
+        tools = NATIVE.tools()
+        if tools is None:
             return Interpreting("cpu").compile(order)
-        driver, units = _tools(compiler)
-        graph = prepared(order.graph, lambda op: op in LIBRARY or is_generated(op))
-        known = compiler.dialect(0).types
-        if any(node.spec.dtype not in known for node in graph):
-            return Interpreting("cpu").compile(order)
-        programs = _Programs(graph, order, compiler.dialect(0), units)
-        tape = programs.tape(programs.packed())
-        made = driver.result()
-        if made is None:
+        begin(tools)
+        known = tools.dialect(0).types
+        graph = prepared(order.graph, lambda op: op in LIBRARY or is_generated(op), known)
+        programs = _Programs(graph, order, tools.dialect(0), units_of(tools))
+        try:
+            tape = programs.tape(programs.packed())
+        except DeviceError:
+            if NATIVE.compiler() is not None:
+                raise
+        made = driver_of(tools)
+        if made is None or NATIVE.compiler() is None:
             return Interpreting("cpu").compile(order)
         programs.driver = made
-        return CpuExecutable(programs, made.executable(made.program(tape), programs.other, len(graph.inputs)))
-
-
-@cache
-def _tools(compiler: CCompiler) -> tuple[Future[Driver | None], Units]:
-    """Return what runs programs, which is compiled meanwhile, and what compiles their kernels."""
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(Driver.start, compiler), Units(compiler)
-    finally:
-        pool.shutdown(wait=False)
-
-
-if hasattr(os, "register_at_fork"):  # in a child nobody finishes what a thread of the parent had begun
-    os.register_at_fork(after_in_child=_tools.cache_clear)
+        program = made.program(tape)
+        run = made.executable(program, programs.other, len(graph.inputs))
+        return CpuExecutable(programs, run, program, tape.listing if tape.is_listed else None, tape.labels)
 
 
 class CpuExecutable:
     """A program, called with its inputs. ``run`` is the same function, with one call less."""
 
-    def __init__(self, programs: _Programs, run: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
-        self._programs = programs
+    def __init__(
+        self, programs: _Programs, run: Callable[[Sequence[Any]], Sequence[Any]], program: Any,
+        listing: Listing | None, labels: Sequence[str],
+    ) -> None:  # fmt: skip
+        self._programs, self._program, self._labels = programs, program, labels
+        self.listing = listing
+        self.other = programs.other
         self.run = run
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -93,6 +113,22 @@ class CpuExecutable:
     def stages(self) -> Mapping[str, str]:
         """Return the graph, the loops and the C code of the program for packed values."""
         return self._programs.stages
+
+    def parts(self) -> Sequence[Part]:
+        """Return the steps of the program for packed values."""
+        return self._programs.parts()
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Return the seconds of each step of a run with packed values, which stay as they are.
+
+        A step that runs on the tiles of the product before it has its time there.
+        """
+        held = [x.copy() if isinstance(x, np.ndarray) and not x.flags.c_contiguous else x for x in values]
+        held += held  # nothing is free to be written over
+        found = self._programs.driver.times(self._program, len(self._labels))
+        self.run(held[: len(values)])
+        names = [part.name for part in self.parts()]
+        return {name: seconds / 1e9 for name, seconds in zip(names, found.tolist(), strict=True) if seconds}
 
 
 class _Programs:
@@ -107,6 +143,14 @@ class _Programs:
         self._units = units
         self._known: dict[Any, Any] = {}
         self.stages: dict[str, str] = {}
+        self._shown: Program | None = None
+
+    def parts(self) -> Sequence[Part]:
+        """Return the steps of the first program, for people to look at."""
+        assert self._shown is not None
+        return parts_of(
+            self._shown, {id(k): kernel_parts(k, self._dialect)[1] for k in self._shown.kernels()}
+        )
 
     def packed(self) -> list[Layout | None]:
         """Return the layouts of inputs that lie in C order."""
@@ -138,26 +182,22 @@ class _Programs:
     def tape(self, layouts: Sequence[Layout | None]) -> Tape:
         """Return the program for these layouts, its kernels compiled."""
         graph = self._graph
-        program = lower(graph, layouts, self._dialect.target, library=LIBRARY, replaces=self._order.replaces)
+        chosen = self._order.chosen
+        own = self._dialect.target
+        lanes, groups = chosen.get("lanes", own.lanes), chosen.get("groups", own.groups)
+        target = replace(own, lanes=lanes, groups=groups)
+        library = Library(LIBRARY, self._dialect.types, over=partial(adds_rows, layouts))
+        program = lower(graph, layouts, target, library=library, replaces=self._order.replaces)
+        if any(isinstance(step, LibraryCall) and step.op == "matmul" for step in program.steps):
+            begin_products(self._units.compiler)
         names: list[str] = []
-        made = Tape(graph, program, layouts, self._units, _failing(names))
+        made = Tape(graph, program, layouts, self._units, failing(names), chosen)
         names += made.names
         if not self.stages:
+            self._shown = program
             self.stages = {"graph": str(graph), "loops": str(program), "code": made.source}
         return made
 
 
 def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
-
-
-def _failing(names: Sequence[str]) -> Callable[[int, int, int, int], None]:
-    """Return what raises the error of a program: of memory, or that a kernel reported an index."""
-
-    def fail(what: int, code: int, value: int, limit: int) -> None:
-        if not what:
-            raise OutOfMemoryError("a compiled program on cpu:0: no memory left for its results.")
-        name = names[code - 1] if 0 < code <= len(names) else "an op"
-        raise IndexingError(f"{name}: index {value} is out of range for an axis of length {limit}.")
-
-    return fail

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
 from tensorbus.backend_api import (
     ERROR_SLOT,
-    Device,
+    PAST,
+    DeviceError,
     DType,
     Graph,
     Late,
@@ -19,20 +20,23 @@ from tensorbus.backend_api import (
     Program,
     Step,
     dtypes,
-    library_call,
     plan_memory,
+    slots_of,
     steps_of,
 )
 
 from .blas import SMALL_PRODUCT, product_words
 from .compiler import pieces, slot
 from .costs import HEAVY, PART, SERIAL, weight
-from .memory import DTYPES
+from .listing import Address, Listing, PythonCall, Word
+from .rows_added import row_words
 from .units import Units
 
-_KERNEL, _PRODUCT, _PYTHON = range(3)
+_KERNEL, _PRODUCT, _PYTHON, _ROWS = range(4)
 _AFTER: Final = 15
 _ARRAY, _FLOAT, _INTEGER, _BOOL = range(4)
+_ROOM, _BLOCK, _MOST = 1 << 16, 1 << 13, 2
+"""The bytes of a block, those filled at a time, and the blocks that ``csource/past.c`` has."""
 _LARGE: Final = 1 << 18
 """From how many bytes on a result comes from the pool."""
 
@@ -42,64 +46,78 @@ class Tape:
 
     def __init__(
         self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: Units,
-        fail: Callable[..., None],
+        fail: Callable[..., None], chosen: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.references: list[Any] = [fail]
         self.names: list[str] = []
         self._graph = graph
         self._program = program
+        self._chosen = chosen
         self._layouts = layouts
         self._inputs = len(layouts)
         self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))
         launches = [step.launch for whole in program.steps for step in steps_of(whole)]
-        addresses, self.source = units.addresses(launches)
-        self._addresses = {id(x): a for x, a in zip(launches, addresses, strict=True)}
+        symbols, self.source = units.symbols(launches)
+        self._symbols = {id(x): symbol for x, symbol in zip(launches, symbols, strict=True)}
+        self._calls: list[PythonCall] = []
         self._elements = {k: prod(x.shape) for k, x in enumerate(layouts) if x is not None}
         self._elements |= {k: size for k, (size, _) in program.sizes.items()}
         self._total = 0
-        self._has_product = False
+        self._weights: dict[int, int] = {}
+        self._has_product = self.products = False
         self._held: set[int] = set()
         """Slots that results of Python's kernels hold."""
         self._shapes: dict[int, tuple[int, ...]] = {}
         self._arena = plan_memory(program)
-        self._count = 0
+        self.labels: list[str] = []
+        """What each step does, for people."""
         steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
-        self.words = [*self._head(), *steps]
+        words = [*self._head(), *steps]
+        self.listing = Listing(
+            words=words, calls=tuple(self._calls), names=tuple(self.names), labels=tuple(self.labels),
+            products=self.products,
+        )  # fmt: skip
+        self.is_listed = len(self.references) == 1
+        """Whether all that the numbers refer to is named: the listing serves other processes then."""
+        bound = self.listing.bound(units, fail)
+        if bound is None:
+            raise DeviceError("cpu: a kernel that was just compiled is gone.")
+        self.words = bound.words
+        self.references += bound.references
 
     # What stands before the steps.
 
-    def _head(self) -> list[int]:
+    def _head(self) -> list[Word]:
         program = self._program
         arena = self._arena
         offsets = [arena.offsets.get(k, -1) for k in range(self._slots)]
         for k in self._held:
             offsets[k] = -1
-        shown = [layout.slot for layout in program.outputs]
-        made = [k for k in dict.fromkeys(shown) if k >= self._inputs and k not in self._held]
+        shown: dict[int, list[int]] = {}
+        for number, layout in enumerate(program.outputs):
+            shown.setdefault(layout.slot, []).append(number)
+        made = [k for k in shown if k >= self._inputs and k not in self._held]
         replaced = self._replaced()
-        mades: list[int] = []
+        mades: list[Word] = []
         whole: dict[int, int] = {}
         large = False
         for k in made:
             size, dtype = program.sizes[k]
             large = large or size * dtype.itemsize >= _LARGE
-            number = shown.index(k)
+            number = shown[k][0]
             layout = program.outputs[number]
             fills = layout.is_contiguous and prod(layout.shape) == size and layout.offset == 0
             shape = layout.shape if fills else (size,)
             if fills:
-                whole[number] = number
-                for other in range(number + 1, len(shown)):
-                    if program.outputs[other] == layout:
-                        whole[other] = number
+                whole |= {other: number for other in shown[k] if program.outputs[other] == layout}
             mades += [replaced.get(number, -1), *self._view(Layout(k, shape, _row_major(shape)), dtype)]
-        outputs: list[int] = []
+        outputs: list[Word] = []
         for number, (layout, node) in enumerate(zip(program.outputs, self._graph.outputs, strict=True)):
             outputs += [whole.get(number, self._same(layout)), *self._view(layout, node.spec.dtype)]
         heavy = large or self._total >= HEAVY
         return [
-            self._inputs, self._slots, len(made), len(program.outputs), self._count, arena.total,
-            int(heavy), int(self._has_product), id(self.references[0]),
+            self._inputs, self._slots, len(made), len(program.outputs), len(self.labels), arena.total,
+            int(heavy), int(self._has_product), Address("fail"),
             *self._input_words(), *offsets, *mades, *outputs,
         ]  # fmt: skip
 
@@ -108,7 +126,9 @@ class Tape:
         for node, layout in zip(self._graph.inputs, self._layouts, strict=True):
             dtype = node.spec.dtype
             if layout is None:
-                kind = _BOOL if dtype is dtypes.bool_ else _FLOAT if dtype.is_floating else _INTEGER
+                # Only eager kernels read complex numbers, which they get as they are.
+                truth = dtype is dtypes.bool_ or dtype.is_complex
+                kind = _BOOL if truth else _FLOAT if dtype.is_floating else _INTEGER
                 bits = 8 * dtype.itemsize if 8 * dtype.itemsize < 64 else 0
                 words += [kind, -bits if dtype.kind == "uint" else bits, -1]
             elif layout.is_contiguous:
@@ -117,12 +137,11 @@ class Tape:
                 words += [_ARRAY, 0, len(layout.shape), *(s * dtype.itemsize for s in layout.strides)]
         return words
 
-    def _view(self, layout: Layout, dtype: DType) -> list[int]:
-        native = DTYPES[dtype]
-        self.references.append(native)
+    def _view(self, layout: Layout, dtype: DType) -> list[Word]:
         size = dtype.itemsize
         strides = [s * size for s in layout.strides]
-        return [layout.slot, layout.offset * size, len(layout.shape), *layout.shape, *strides, id(native)]
+        native = Address("dtype", dtype.name)
+        return [layout.slot, layout.offset * size, len(layout.shape), *layout.shape, *strides, native]
 
     def _same(self, layout: Layout) -> int:
         """Return 0 where a result is an input, or what a kernel of Python's gave, as it is; else -1."""
@@ -134,27 +153,19 @@ class Tape:
         return -1
 
     def _replaced(self) -> dict[int, int]:
-        """Return which outputs may lie over which inputs: nothing may fail after the first is written."""
+        """Return which outputs may lie over which inputs: nothing may fail after they are written."""
         program = self._program
         seen = {layout.slot for layout in program.outputs}
         found = {o: i for o, i in program.replaceable.items() if i not in seen and self._is_packed(i)}
         slots = {program.outputs[o].slot for o in found}
-        written = False
+        early: set[int] = set()
+        written: set[int] = set()
         for step in program.steps:
-            if isinstance(step, LibraryCall):
-                if written and any(k in self._held for k in step.outputs):
-                    return {}
-                written = written or bool(slots & {*step.outputs})
-                continue
-            for one in steps_of(step):
-                if written and ERROR_SLOT in one.slots:
-                    return {}
-            for one in steps_of(step):
-                outs = {s for s, b in zip(one.slots, one.launch.kernel.buffers, strict=True) if b.writes}
-                if ERROR_SLOT in outs and slots & outs:
-                    return {}
-                written = written or bool(slots & outs)
-        return found
+            outs = slots_of(step)[1]
+            written |= slots & outs
+            if ERROR_SLOT in outs or not self._held.isdisjoint(outs):
+                early |= written
+        return {o: i for o, i in found.items() if program.outputs[o].slot not in early}
 
     def _is_packed(self, k: int) -> bool:
         layout = self._layouts[k]
@@ -162,26 +173,32 @@ class Tape:
 
     # The steps.
 
-    def _step(self, number: int, step: Any) -> list[int]:
+    def _step(self, number: int, step: Any) -> list[Word]:
         frees = [k for k in self._program.frees[number] if k in self._held]
-        self._count += max(len(steps_of(step)), 1)
         if isinstance(step, LibraryCall):
+            self.labels.append(f"{number}: {step.op} of {', '.join(map(str, step.specs))}")
             words = product_words(step, self._epilogue(number, step))
             if words is not None:
+                self.products = True
                 work = prod(step.out_specs[0].shape) * step.specs[0].shape[-1]
                 self._has_product = self._has_product or work > SMALL_PRODUCT
                 self._total += work
                 return [_PRODUCT, 0, 2 if words[_AFTER] else 1, 0, *words]
+            words = row_words(step, self._inputs)
+            if words is not None:
+                self._total += prod(step.out_specs[0].shape)
+                return [_ROWS, 0, 1, 0, *words, self._code(step.op)]
             return [_PYTHON, 0, 1, len(frees), *frees, *self._python(step)]
         members = steps_of(step)
         together = sum(self._cost(one)[0] for one in members) >= SERIAL
-        words = []
+        listed: list[Word] = []
         for k, one in enumerate(members):
+            self.labels.append(f"{number}: {one.launch.kernel.name} on {'x'.join(map(str, one.launch.grid))}")
             own = frees if k == (0 if together else len(members) - 1) else []
             reports = any(ERROR_SLOT in x.slots for x in (members if together and k == 0 else (one,)))
             group = len(members) - k if together else 1
-            words += [_KERNEL, int(reports), group, len(own), *own, *self._kernel(one)]
-        return words
+            listed += [_KERNEL, int(reports), group, len(own), *own, *self._kernel(one)]
+        return listed
 
     def _epilogue(self, number: int, product: LibraryCall) -> tuple[int, ...] | None:
         """Return the grid of the next step, where that one goes on with boxes of the product at once.
@@ -190,6 +207,8 @@ class Tape:
         """
         after = self._program.steps[number + 1 : number + 2]
         if not after or not isinstance(after[0], Step) or after[0].epilogue_of != number:
+            return None
+        if not self._chosen.get("tiles", 1):
             return None
         step, program = after[0], self._program
         read = {x.slot for x in product.inputs if isinstance(x, Layout)}
@@ -209,7 +228,7 @@ class Tape:
             ends.append((start, start + size * dtype.itemsize))
         return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
 
-    def _kernel(self, step: Step) -> list[int]:
+    def _kernel(self, step: Step) -> list[Word]:
         launch = step.launch
         fixed: list[int] = []
         lates: list[int] = []
@@ -223,9 +242,20 @@ class Tape:
                 fixed.append(_bits(slot(param.dtype), value))
         grid, piece = self._pieces(step)
         return [
-            self._addresses[id(launch)], len(step.slots), *step.slots, len(fixed), *fixed,
-            len(lates) // 2, *lates, *grid, *piece,
+            Address("kernel", self._symbols[id(launch)]), len(step.slots), *step.slots, len(fixed), *fixed,
+            len(lates) // 2, *lates, *grid, *piece, *self._past(step),
         ]  # fmt: skip
+
+    def _past(self, step: Step) -> list[int]:
+        """Return how many items fill a block, and which results go past the caches (``csource/past.c``)."""
+        found: list[tuple[int, int]] = []
+        for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
+            room = fill * b.dtype.itemsize
+            large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= PAST
+            if 0 < room <= _ROOM and large and len(found) < _MOST:
+                found.append((k, room))
+        stride = max(_BLOCK // max((room for _, room in found), default=_BLOCK), 1)
+        return [stride, len(found), *(word for pair in found for word in pair)]
 
     def _code(self, op: str) -> int:
         self.names.append(op)
@@ -235,7 +265,10 @@ class Tape:
         """Return what a launch costs, and an item of it, in simple operations."""
         items = max(prod(step.launch.grid), 1)
         elements = max((self._elements.get(k, 1) for k in step.slots), default=1)
-        each = max(elements / items, 1.0) * weight(step.launch.kernel)
+        kernel = step.launch.kernel
+        if id(kernel) not in self._weights:
+            self._weights[id(kernel)] = weight(kernel)
+        each = max(elements / items, 1.0) * self._weights[id(kernel)]
         return items * each, each
 
     def _pieces(self, step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -245,33 +278,23 @@ class Tape:
         self._total += int(whole)
         if whole < SERIAL:
             return grid, grid
-        return grid, pieces(grid, max(int(PART / each), 1), tiled=step.launch.tiled)
+        name = f"part@{len(self.labels) - 1} {step.launch.kernel.name}"
+        part = self._chosen.get(name, self._chosen.get("part", PART))
+        return grid, pieces(grid, max(int(part / each), 1), tiled=step.launch.tiled)
 
-    def _python(self, call: LibraryCall) -> list[int]:
-        run = _packed_results(library_call(call, Device("cpu", 0)))
-        self.references.append(run)
+    def _python(self, call: LibraryCall) -> list[Word]:
+        late = tuple(k for k, x in enumerate(call.inputs) if isinstance(x, Late))
+        self._calls.append(
+            PythonCall(op=call.op, attrs=call.attrs, specs=call.specs, late=late, outputs=call.out_specs)
+        )
         self._held.update(call.outputs)
         self._shapes |= {k: spec.shape for k, spec in zip(call.outputs, call.out_specs, strict=True)}
-        words = [id(run), len(call.inputs)]
+        words: list[Word] = [Address("call", number=len(self._calls) - 1), len(call.inputs)]
         for x, spec in zip(call.inputs, call.specs, strict=True):
             if isinstance(x, Late):
                 x = Layout(-1 - x.operand, (), ())
             words += self._view(x, spec.dtype)
         return [*words, len(call.outputs), *call.outputs]
-
-
-def _packed_results(kernel: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
-    """Return a kernel whose results are packed arrays with memory of their own."""
-
-    def call(*values: Any) -> tuple[Any, ...]:
-        return tuple([x if _is_own(x, values) else np.array(x, copy=True, order="C") for x in kernel(values)])
-
-    return call
-
-
-def _is_own(x: Any, values: Sequence[Any]) -> bool:
-    plain = x.base is None and x.flags.owndata and x.flags.c_contiguous
-    return plain and not any(x is v for v in values)
 
 
 def _bits(code: str, value: Any) -> int:

@@ -7,17 +7,22 @@ compiled with.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tensorbus.backend_api import DeviceError, Launch, keep, kept, kernel_parts, private_folder, verify_kernel
+from tensorbus.backend_api import DeviceError, keep, kept, private_folder
 
 from .compiler import CCompiler, cores, entry_source, scratch
+
+if TYPE_CHECKING:  # the code generator is imported when something is to be generated
+    from concurrent.futures import Future
+
+    from tensorbus.backend_api import Launch
 
 _NAME: Final = "tb_kernel_name"
 _LARGEST: Final = 16
@@ -27,8 +32,7 @@ _OPTIONS: Final = ("-fno-tree-loop-distribution",)
 """A result may lie where an operand lay: a loop stays one loop, so that elements are read before they go."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unit:
+class Unit(NamedTuple):
     """One kernel's source, without what all kernels begin with; ``symbol`` is its function's name."""
 
     symbol: str
@@ -36,26 +40,39 @@ class Unit:
     text: str
 
 
+class _Build(NamedTuple):
+    """Kernels that are being compiled to a library."""
+
+    units: Sequence[Unit]
+    path: Future[Path]
+
+
 class Units:
     """The kernels that this process has loaded, by symbol."""
 
     def __init__(self, compiler: CCompiler) -> None:
-        self._compiler = compiler
-        self._dialect = compiler.dialect(0)
+        self.compiler = compiler
         self._addresses: dict[str, int] = {}
         self._libraries: dict[str, ctypes.CDLL] = {}
+        self._coming: dict[str, _Build] = {}
         self._lock = threading.RLock()
 
     def unit(self, launch: Launch) -> Unit:
         """Return the source of a launch's kernel."""
+        from dataclasses import replace
+
+        from tensorbus.backend_api import kernel_parts
+
         named = replace(launch, kernel=replace(launch.kernel, name=f"{_NAME}_body"))
-        helpers, own = kernel_parts(named.kernel, self._dialect)
+        helpers, own = kernel_parts(named.kernel, self.compiler.dialect(0))
         text = f"{own}\n{entry_source(named, _NAME)}"
-        key = self._compiler.key("\0".join((*helpers.values(), text)), _OPTIONS)
+        key = self.compiler.key("\0".join((*helpers.values(), text)), _OPTIONS)
         return Unit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
 
-    def addresses(self, launches: Sequence[Launch]) -> tuple[list[int], str]:
-        """Return the address of each launch's kernel, and the source of all of them."""
+    def symbols(self, launches: Sequence[Launch]) -> tuple[list[str], str]:
+        """Begin to compile what is not there; return each launch's symbol, and the source of all kernels."""
+        from tensorbus.backend_api import verify_kernel
+
         made: dict[int, Unit] = {}
         for launch in launches:
             if id(launch.kernel) not in made:
@@ -63,10 +80,19 @@ class Units:
                 made[id(launch.kernel)] = self.unit(launch)
         distinct = list({unit.symbol: unit for unit in made.values()}.values())
         with self._lock:
-            missing = [u for u in distinct if u.symbol not in self._addresses and not self._find(u.symbol)]
-            self._build(missing)
-        found = [self._addresses[made[id(launch.kernel)].symbol] for launch in launches]
-        return found, self._source(distinct)
+            known = self._addresses.keys() | self._coming.keys()
+            self._build([u for u in distinct if u.symbol not in known and not self._find(u.symbol)])
+        return [made[id(launch.kernel)].symbol for launch in launches], self._source(distinct)
+
+    def address(self, symbol: str) -> int | None:
+        """Return where a kernel is, compiled or loaded if need be; None where there is none."""
+        with self._lock:
+            coming = self._coming.get(symbol)
+            if coming is not None:
+                self._load(coming)
+            if symbol not in self._addresses and not self._find(symbol):
+                return None
+            return self._addresses[symbol]
 
     def _find(self, symbol: str) -> bool:
         """Load a kernel that lies on disk; return whether there is one."""
@@ -96,35 +122,51 @@ class Units:
         if not units:
             return
         runs = max(-(-len(units) // _LARGEST), min(cores(), len(units) // _LEAST), 1)
-        groups = [units[k::runs] for k in range(runs)]
-        if runs == 1:
-            self._load(groups[0])
-            return
-        with ThreadPoolExecutor(min(runs, cores())) as pool:
-            for future in [pool.submit(self._load, group) for group in groups]:
-                future.result()
+        from concurrent.futures import ThreadPoolExecutor  # imports more than loading a program takes
 
-    def _load(self, units: Sequence[Unit]) -> None:
-        binary = self._compiler.build(self._source(units), _OPTIONS)
+        pool = ThreadPoolExecutor(min(runs, cores()))
+        for group in (units[k::runs] for k in range(runs)):
+            made = _Build(group, pool.submit(self._compiled, group))
+            self._coming |= {unit.symbol: made for unit in group}
+        pool.shutdown(wait=False)
+
+    def _compiled(self, units: Sequence[Unit]) -> Path:
+        """Return the library of some kernels, on disk."""
+        binary = self.compiler.build(self._source(units), _OPTIONS)
         name = sha256("\0".join(u.symbol for u in units).encode()).hexdigest() + ".so"
         folder = private_folder("cpu", "kernels")
         if folder is not None and keep(folder / name, binary):
             for unit in units:
                 keep(folder / unit.symbol, name.encode())
-            path = folder / name
-        else:
-            path = Path(scratch()) / name
-            path.write_bytes(binary)
-        library = ctypes.CDLL(str(path))
-        self._libraries[name] = library
-        for unit in units:
+            return folder / name
+        path = Path(scratch()) / name
+        path.write_bytes(binary)
+        return path
+
+    def _load(self, made: _Build) -> None:
+        """Wait for a library and load it. ``DeviceError`` shows the source that does not compile."""
+        for unit in made.units:
+            del self._coming[unit.symbol]
+        path = made.path.result()
+        library = self._libraries[path.name] = ctypes.CDLL(str(path))
+        for unit in made.units:
             if not self._take(library, unit.symbol):
                 raise DeviceError(f"cpu: {path} lacks the kernel {unit.symbol} that was compiled into it.")
 
     def _source(self, units: Sequence[Unit]) -> str:
         helpers = {name: text for unit in units for name, text in unit.helpers.items()}
         own = [unit.text.replace(_NAME, unit.symbol) for unit in units]
-        return "\n".join([self._dialect.prologue, SLOT, *helpers.values(), *own])
+        return "\n".join([self.compiler.dialect(0).prologue, SLOT, *helpers.values(), *own])
 
 
 SLOT: Final = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;"
+
+
+@cache
+def units_of(compiler: CCompiler) -> Units:
+    """Return the kernels of a compiler in this process."""
+    return Units(compiler)
+
+
+if hasattr(os, "register_at_fork"):  # their lock may be held by a thread that the child does not have
+    os.register_at_fork(after_in_child=units_of.cache_clear)

@@ -5,39 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import cupy
-import numpy as np
 from cupy.cuda import nvrtc
-from tensorbus.backend_api import (
-    INDEX,
-    DeviceError,
-    Dialect,
-    Late,
-    Launch,
-    keep,
-    kept,
-    numbered,
-    private_folder,
-)
-from tensorbus.backend_api import dtypes as dt
+from tensorbus.backend_api import DeviceError, Dialect, Launch, keep, kept, numbered, private_folder
 
+from .graphs import Player
+from .launching import Launcher
 from .lowering import OPTIONS
 
 if TYPE_CHECKING:
-    from .device import CudaRuntime, Unit
+    from tensorbus.backend_api import Script
 
-_SCALAR: Final[dict[dt.DType, Callable[[Any], Any]]] = {
-    INDEX: np.int64, **{d: getattr(np, d.name) for d in (
-        dt.int8, dt.int16, dt.int32, dt.int64, dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.float32,
-        dt.float64, dt.complex64, dt.complex128,
-    )}
-}  # fmt: skip
-"""How an argument that passes by value becomes one of its width."""
-THREADS: Final = 256
-_SIDE: Final = 16
-_BLOCKS: Final = (2**31 - 1, 65535, 65535)
+    from .device import CudaRuntime, Unit
 
 
 class CudaCompiler:
@@ -62,6 +43,15 @@ class CudaCompiler:
         """Return a block of the unit's pool."""
         return self.runtime.units[index].pool.allocate(nbytes)
 
+    def is_own(self, buffer: Any, index: int) -> bool:
+        """Return whether what is queued next may write over a block, as no other stream has work with it."""
+        unit = self.runtime.units[index]
+        return bool(buffer.own) and not buffer.users and buffer.stream is unit.stream()
+
+    def player(self, script: Script) -> Player:
+        """Return what runs a compiled program as a CUDA graph."""
+        return Player(self.runtime.units[script.index], script, lambda: self.errors(script.index))
+
     def errors(self, index: int) -> Any:
         """Return the block in which kernels report bad indices."""
         return self.runtime.unit(index).error_block()
@@ -78,38 +68,7 @@ class CudaCompiler:
     ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         """Return what queues the kernel with this launch's sizes."""
         unit = self.runtime.unit(index)
-        name = launch.kernel.name
-        function = self._function(unit, source, name)
-        params = [
-            None if isinstance(value, Late) else scalar(param.dtype, value)
-            for param, value in zip(launch.kernel.params, launch.values, strict=True)
-        ]
-        late = [(k, launch.kernel.params[k].dtype) for k, value in enumerate(params) if value is None]
-        blocks, threads = sizes(launch)
-        current, stream = unit.current, unit.stream
-
-        def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
-            to = stream()
-            arguments: list[Any] = []
-            for block in buffers:
-                if block is None:
-                    arguments.append(0)
-                    continue
-                arguments.append(block.ptr)
-                if block.stream is not to:
-                    block.used_by(to)
-            given = params
-            if late:
-                given = list(params)
-                for (k, dtype), value in zip(late, values, strict=True):
-                    given[k] = scalar(dtype, value)
-            try:
-                with current():
-                    function(blocks, threads, (*arguments, *given), stream=to)
-            except cupy.cuda.driver.CUDADriverError as error:
-                raise DeviceError(f"{unit.name}: {name} could not be queued: {error}") from error
-
-        return run
+        return Launcher(unit, self._function(unit, source, launch.kernel.name), launch).queue
 
     def _function(self, unit: Unit, source: str, name: str) -> Any:
         key = (unit.index, source)
@@ -155,31 +114,3 @@ class CudaCompiler:
         finally:
             nvrtc.destroyProgram(program)
         return binary
-
-
-def scalar(dtype: dt.DType, value: Any) -> Any:
-    """Return a number as an argument of a kernel. A float beyond float32 becomes infinite, as in a cast."""
-    with np.errstate(over="ignore"):
-        return _SCALAR[dtype](value)
-
-
-def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Return how many blocks a launch has along each axis, and how many threads a block has.
-
-    Kernels walk on by the size of the launch, so a grid beyond CUDA's limits is served by fewer blocks.
-    ``tiled`` launches have square blocks; others are as long as axis 0, which neighbours in memory lie along.
-    """
-    grid = (*(launch.grid or (1,)), 1, 1)[:3]
-    if launch.group:
-        threads = (launch.group, 1, 1)
-    elif launch.tiled and min(grid[:2]) >= _SIDE:
-        threads = (_SIDE, _SIDE, 1)
-    else:
-        room, found = THREADS, []
-        for n in grid:
-            side = min(1 << max(n - 1, 0).bit_length(), room)
-            found.append(side)
-            room //= side
-        threads = (found[0], found[1], min(found[2], 64))
-    blocks = tuple(min(-(-n // t), most) for n, t, most in zip(grid, threads, _BLOCKS, strict=True))
-    return (blocks[0], blocks[1], blocks[2]), threads

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorbus.backend_api import (
@@ -26,6 +27,8 @@ from tensorbus.backend_api import (
 from .lowering import dialect
 
 if TYPE_CHECKING:
+    from .blas import Library
+    from .graphs import Driver
     from .memory import Block
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -79,20 +82,29 @@ class Unit:
         self.processors = int(about["multiProcessorCount"])
         self.architecture = f"{about['major']}{about['minor']}"
         self.dialect = dialect(self.processors)
-        self._alone = nullcontext() if alone else None
+        self.alone = alone
+        self._context: AbstractContextManager[Any] = nullcontext() if alone else self._device
         self.default = cupy.cuda.Stream.null
-        self._current = cupy.cuda.get_current_stream
+        self.stream: Callable[[], Any] = partial(cupy.cuda.get_current_stream, index)
+        """Returns this thread's current stream, which is CuPy's: its arrays and ours are in one order."""
         self.pool = Pool(self)
+        self._library: Library | None = None
+        self._driver: Driver | None = None
+        self.silent: Any = None
+        self.recording = threading.Lock()
         self._errors: Block | None = None
         self._unread = False
 
     def current(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy works on this GPU."""
-        return self._device if self._alone is None else self._alone
+        return self._context
 
-    def stream(self) -> Any:
-        """Return this thread's current stream, which is CuPy's: its arrays and ours are in one order."""
-        return self._current(self.index)
+    def enter(self) -> None:
+        """Make this thread one that uses the GPU: the driver's own functions need that."""
+        import cupy
+
+        with self._device:
+            cupy.cuda.runtime.memGetInfo()
 
     def use(self, stream: Any) -> Any:
         """Make a stream current for this thread (None: the default one); return the one before."""
@@ -112,6 +124,40 @@ class Unit:
                 f"{self.name}: work that was queued before failed: {error}. The GPU's memory is lost to this"
                 f" process, which has to be started again."
             ) from error
+
+    def library(self) -> Library:
+        """Return cuBLASLt for this GPU."""
+        if self._library is None:
+            from .blas import Library
+
+            self._library = Library(self)
+        return self._library
+
+    def copy_rows(self, source: Block, pitch: int, target: Block, width: int, rows: int) -> None:
+        """Queue a copy of ``rows`` rows of ``width`` bytes, ``pitch`` apart, into packed ones."""
+        import cupy
+
+        kind = cupy.cuda.runtime.memcpyDeviceToDevice
+        with self.current():
+            cupy.cuda.runtime.memcpy2DAsync(
+                target.ptr, width, source.ptr, pitch, width, rows, kind, self.stream().ptr
+            )
+
+    def driver(self) -> Driver:
+        """Return the functions of the driver for graphs."""
+        if self._driver is None:
+            from .graphs import Driver
+
+            self._driver = Driver()
+        return self._driver
+
+    def side(self) -> Any:
+        """Return the stream that graphs are recorded in, one at a time: nothing ever runs there."""
+        import cupy
+
+        if self.silent is None:
+            self.silent = cupy.cuda.Stream(non_blocking=True)
+        return self.silent
 
     def error_block(self) -> Block:
         """Return the block for errors; from now on it is looked at when waiting."""

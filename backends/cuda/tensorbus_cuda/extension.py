@@ -27,11 +27,9 @@ def tensorbus_kernels(device_type: str) -> KernelTable | None:
 
 @hookimpl
 def tensorbus_lowering(device_type: str) -> Lowering | None:
-    """Return what compiles programs to CUDA C++, with products by the library."""
+    """Return what compiles programs to CUDA C++, with products by the library and sorts by block."""
     if device_type != "cuda":
         return None
-    from tensorbus.backend_api import FFT, LINALG, DialectLowering
+    from .programs import CudaLowering
 
-    from .device import runtime
-
-    return DialectLowering(runtime().compiler, "cuda", {"matmul", *FFT, *LINALG})
+    return CudaLowering()

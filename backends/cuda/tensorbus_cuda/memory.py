@@ -1,13 +1,13 @@
 """Device memory: blocks of CuPy's pool, counted, and an error that says so when there is no room.
 
-CuPy hands freed memory to the next value of the same stream at once, which is right as long as that stream
-alone used it. A block that others used makes its stream wait for them before it goes back.
+Freed memory goes to the next value of the same stream at once, which is right as long as that stream alone
+used it. A block that others used makes its stream wait for them before it goes back. Small blocks of the
+default stream are kept here by size: most values are small, and asking CuPy takes as long as the kernel.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
@@ -16,34 +16,69 @@ from tensorbus.backend_api import MemoryStats, OutOfMemoryError
 if TYPE_CHECKING:
     from .device import Unit
 
-LEAST: Final = 16
-"""Bytes of the smallest block: an empty value has none."""
+_STEP: Final = 512
+"""Blocks are multiples of so many bytes, as CuPy's are; an empty value has none."""
+_SMALL: Final = 1 << 20
+_MANY: Final = 256
+"""How many freed blocks of one size are kept."""
 
 
 class Block:
     """Memory of one unit. It goes back when the last value over it is gone.
 
-    ``stream`` is the one that it was allocated in; ``users`` are the others that were given work with it.
+    ``stream`` is the one it was allocated in; ``users`` are the others that were given work with it.
+    ``own`` says that it comes from the pool, and is not memory of somebody else's array; ``home`` is where it
+    is kept when it is free, where it is small enough.
     """
 
-    __slots__ = ("__weakref__", "memory", "nbytes", "pool", "ptr", "stream", "users")
+    __slots__ = ("__weakref__", "home", "memory", "nbytes", "own", "pool", "ptr", "stream", "users")
 
-    def __init__(self, memory: Any, nbytes: int, pool: Pool, stream: Any) -> None:
+    def __init__(
+        self, memory: Any, ptr: int, nbytes: int, pool: Pool | _Parts, stream: Any,
+        home: list[tuple[Any, int]] | None = None, own: bool = True,
+    ) -> None:  # fmt: skip
         self.memory = memory
-        self.ptr: int = memory.ptr
+        self.ptr = ptr
         self.nbytes = nbytes
         self.pool = pool
         self.stream = stream
+        self.home = home
+        self.own = own
         self.users: tuple[Any, ...] = ()
 
     def used_by(self, stream: Any) -> None:
         """Note that ``stream``, which is not the block's own, was given work with it."""
-        if stream not in self.users:
+        if stream not in self.users and not self.pool.ignores(stream):
             self.users = (*self.users, stream)
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # the driver may be gone before the last values
+    def part(self, start: int, nbytes: int) -> Block:
+        """Return a part of this memory, which keeps the whole alive and is not counted again."""
+        return Block(self, self.ptr + start, nbytes, _PARTS, self.stream, own=False)
+
+    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
+        home = self.home
+        if home is not None and not self.users and len(home) < _MANY:
+            self.pool.allocated -= self.nbytes
+            home.append((self.memory, self.ptr))
+        elif not _finalizing():  # the driver may be gone before the last values
             self.pool.free(self)
+
+
+class _Parts:
+    """Where parts of blocks go back to: the block itself is freed behind the last of them."""
+
+    allocated = 0
+
+    def ignores(self, stream: Any) -> bool:
+        """Return True: nobody waits for a part."""
+        return True
+
+    def free(self, block: Block) -> None:
+        """Let a part go."""
+        block.memory = None
+
+
+_PARTS: Final = _Parts()
 
 
 class Pool:
@@ -51,8 +86,9 @@ class Pool:
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
-        # Reentrant: the garbage collector may free a block while this thread holds the lock.
-        self._lock = threading.RLock()
+        self._stream, self._default = unit.stream, unit.default
+        self._kept: dict[int, list[tuple[Any, int]]] = {}
+        # Counting takes no lock: Python lets no other thread run within the statement.
         self.allocated = self.peak = 0
 
     def allocate(self, nbytes: int) -> Block:
@@ -60,37 +96,61 @@ class Pool:
 
         Raises ``OutOfMemoryError``; every value stays valid.
         """
-        size = max(nbytes, LEAST)
-        stream = self.unit.stream()
+        size = (nbytes + _STEP - 1) & -_STEP or _STEP
+        stream = self._stream()
+        home = None
+        if size <= _SMALL and stream is self._default:
+            home = self._kept.get(size)
+            if home is None:
+                home = self._kept.setdefault(size, [])
+            try:
+                memory, ptr = home.pop()
+            except IndexError:
+                memory = self._from_cupy(size)
+                ptr = memory.ptr
+        else:
+            memory = self._from_cupy(size)
+            ptr = memory.ptr
+        self.allocated += size
+        if self.allocated > self.peak:
+            self.peak = self.allocated
+        return Block(memory, ptr, size, self, stream, home)
+
+    def _from_cupy(self, size: int) -> Any:
+        full = cupy.cuda.memory.OutOfMemoryError
         with self.unit.current():
             try:
-                memory = cupy.cuda.alloc(size)
-            except cupy.cuda.memory.OutOfMemoryError as error:
-                raise self._full(nbytes) from error
-        with self._lock:
-            self.allocated += size
-            self.peak = max(self.peak, self.allocated)
-        return Block(memory, size, self, stream)
+                return cupy.cuda.alloc(size)
+            except full:
+                self.trim()  # what is kept in pieces may be enough as a whole
+            try:
+                return cupy.cuda.alloc(size)
+            except full as error:
+                raise self._full(size) from error
 
     def adopt(self, array: Any) -> Block:
         """Return a block over the memory of a ``cupy.ndarray`` that somebody else made, and keep it alive."""
-        with self._lock:
-            self.allocated += array.nbytes
-            self.peak = max(self.peak, self.allocated)
-        return Block(array.data, array.nbytes, self, self.unit.stream())
+        self.allocated += array.nbytes
+        self.peak = max(self.peak, self.allocated)
+        return Block(array.data, array.data.ptr, array.nbytes, self, self._stream(), own=False)
+
+    def ignores(self, stream: Any) -> bool:
+        """Return whether nothing ever runs in a stream."""
+        return stream is self.unit.silent
 
     def free(self, block: Block) -> None:
         """Let a block go: its stream waits for those that used it too."""
-        with self._lock:
-            self.allocated -= block.nbytes
         if block.users:
             with self.unit.current():
                 for stream in block.users:
                     block.stream.wait_event(stream.record())
+        self.allocated -= block.nbytes
         block.memory = None
 
     def trim(self) -> None:
-        """Give what CuPy keeps for reuse back to the driver."""
+        """Give what is kept for reuse back to the driver."""
+        for kept in list(self._kept.values()):
+            kept.clear()
         with self.unit.current():
             cupy.get_default_memory_pool().free_all_blocks()
 
@@ -104,7 +164,10 @@ class Pool:
         )  # fmt: skip
 
     def _full(self, nbytes: int) -> OutOfMemoryError:
+        with self.unit.current():
+            free = int(cupy.cuda.runtime.memGetInfo()[0])
         return OutOfMemoryError(
             f"{self.unit.name}: no room for {nbytes:,} bytes: {self.allocated:,} of {self.unit.total:,} are"
-            f" in use by tensors. Free tensors, or work in smaller pieces; others may use the GPU too."
+            f" in use by tensors, and {free:,} are free. Free tensors, or work in smaller pieces; others may"
+            f" use the GPU too."
         )

@@ -13,13 +13,14 @@ from functools import partial
 from hashlib import sha256
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyopencl as cl
 from tensorbus.backend_api import (
     INDEX,
     DeviceError,
     Dialect,
+    Knob,
     Late,
     Launch,
     keep,
@@ -30,9 +31,13 @@ from tensorbus.backend_api import (
 from tensorbus.backend_api import dtypes as dt
 
 from .loaded import Loaded
+from .replay import Replay
 
 if TYPE_CHECKING:
+    from tensorbus.backend_api import Script
+
     from .device import OpenclRuntime, Unit
+    from .memory import Block
 
 _FORMAT: dict[dt.DType, struct.Struct] = {
     kind: struct.Struct(code) for kind, code in (
@@ -47,6 +52,11 @@ _SOLO = 256
 
 class OpenclCompiler:
     """What the generated kernels need of OpenCL: see ``tensorbus.kernels.from_dialect.Compiler``."""
+
+    modes: Final = {
+        "reduce-overhead": "each launch keeps a kernel with its arguments, and temporary values their memory,"
+        " between runs; the driver's own command buffers were measured and are no faster"
+    }
 
     def __init__(self, runtime: OpenclRuntime) -> None:
         self.runtime = runtime
@@ -79,10 +89,33 @@ class OpenclCompiler:
             self.runtime.error_names[code] = op
         return code
 
+    def is_own(self, buffer: Block, index: int) -> bool:
+        """Return whether nothing but the current queue was given work with a block: it is in order."""
+        return buffer.users == self.runtime.units[index].queue().bit
+
+    def seconds(self, event: cl.Event) -> float:
+        """Return how long the kernel of an event ran."""
+        event.wait()
+        return float(event.profile.end - event.profile.start) / 1e9
+
+    def knobs(self, index: int) -> Sequence[Knob]:
+        """Return what is measured for ``mode="max-autotune"``."""
+        unit = self.runtime.unit(index)
+        target = unit.dialect.target
+        lanes = (4, 8, 16) if target.solo_rows else (1, 4)
+        groups = tuple(max(target.groups * by // 4, 1) for by in (1, 4, 16))
+        most = tuple(n for n in (0, 16, 64, 256, 1024) if n <= unit.largest_group)
+        return (
+            Knob(name="lanes", usual=target.lanes, values=lanes, what="elements of a vector"),
+            Knob(name="tile", usual=target.tile, values=(2, 4, 8), what="rows of a product's tile"),
+            Knob(name="groups", usual=target.groups, values=groups, what="parts that long work is cut into"),
+            Knob(name="most", usual=0, values=most, what="items of a work-group, 0: by size", each=True),
+        )
+
     def prepare(
         self, source: str, launch: Launch, index: int
-    ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-        """Return what queues the kernel with this launch's sizes."""
+    ) -> Callable[[Sequence[Any], Sequence[Any]], cl.Event]:
+        """Return what queues the kernel with this launch's sizes, and returns its event."""
         unit = self.runtime.unit(index)
         name = launch.kernel.name
         handle = self.loaded.handle(unit, source, name)
@@ -98,7 +131,7 @@ class OpenclCompiler:
         lock, load, tick = handle.lock, self.loaded.load, self.loaded.tick
         enqueue, queue = cl.enqueue_nd_range_kernel, unit.queue
 
-        def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
+        def run(buffers: Sequence[Any], values: Sequence[Any]) -> cl.Event:
             # A kernel object holds its arguments until they are queued: one thread at a time.
             to = queue()
             bit = to.bit
@@ -122,11 +155,37 @@ class OpenclCompiler:
                 for (at, pack), value in zip(late, values, strict=True):
                     set_bytes(at, pack(value))
                 try:
-                    enqueue(to, kernel, grid, group)
+                    return enqueue(to, kernel, grid, group)
                 except cl.Error as error:
                     raise DeviceError(f"{unit.name}: {name} could not be queued: {error}") from error
 
         return run
+
+    def player(self, script: Script) -> Replay | None:
+        """Return what runs a program for ``mode="reduce-overhead"``, if all of it is launches."""
+        if script.mode != "reduce-overhead" or not self.runtime.unit(script.index).copies_kernels:
+            return None
+        return Replay(self, script) if all(step.what is not None for step in script.steps) else None
+
+    def bound(
+        self, source: str, launch: Launch, index: int
+    ) -> tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], list[tuple[int, Callable[[Any], bytes]]]]:
+        """Return a kernel of one's own with its parameters set, its global and local size, and what is late.
+
+        That are the numbers of the arguments that come with each run, and what makes bytes of them.
+        """
+        unit = self.runtime.unit(index)
+        handle = self.loaded.handle(unit, source, launch.kernel.name)
+        with handle.lock:
+            kernel = (handle.kernel or self.loaded.load(handle)).clone()
+        first = len(launch.kernel.buffers)
+        late: list[tuple[int, Callable[[Any], bytes]]] = []
+        for at, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True), first):
+            if isinstance(value, Late):
+                late.append((at, partial(_pack, _FORMAT[param.dtype])))
+            else:
+                kernel.set_arg(at, _pack(_FORMAT[param.dtype], value))
+        return kernel, *sizes(launch, unit.largest_group), late
 
     def build(self, sources: Sequence[str], index: int) -> None:
         """Compile what is not on disk yet, side by side, so that ``prepare`` finds it there."""
@@ -228,7 +287,7 @@ def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...
         if launch.kernel.solo and launch.grid:
             grid = (min(grid[0], max(1, _SOLO // prod(grid[1:]))), *grid[1:])
         return grid, (1,) * len(grid)
-    room = min(largest, max(prod(grid) // _GROUPS, 16))
+    room = min(largest, launch.most or max(prod(grid) // _GROUPS, 16))
     if launch.tiled and min(grid[:2]) >= 16 and room >= 256:
         group = [16, min(room // 16, grid[1])]
         room //= prod(group)

@@ -61,10 +61,12 @@ class Unit:
         extensions = device.extensions.split()
         self.is_processor = bool(device.type & cl.device_type.CPU)
         self.dialect = dialect(
-            half="cl_khr_fp16" in extensions, double="cl_khr_fp64" in extensions, target=self._target()
-        )
+            half="cl_khr_fp16" in extensions, double="cl_khr_fp64" in extensions, target=self._target(),
+            fused=bool(device.single_fp_config & cl.device_fp_config.FMA),
+        )  # fmt: skip
         exact = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         self.options = ["-cl-std=CL1.2", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else [])]
+        self.copies_kernels = _version(device) >= (2, 1)
         self.largest_group = min(int(device.max_work_group_size), 1024 if self.is_processor else 256)
         self._local = threading.local()
         self._errors: Block | None = None
@@ -73,7 +75,12 @@ class Unit:
     def _target(self) -> Target:
         units = self.device.max_compute_units
         if self.is_processor:
-            return Target(groups=4 * units, items=256 * units, lanes=16, solo_rows=True)
+            # Half as wide registers are half as many: a tile must fit into them.
+            wide = self.device.native_vector_width_float >= 16
+            return Target(
+                groups=4 * units, items=256 * units, lanes=16, solo_rows=True, tile=8 if wide else 4,
+                register=64 if wide else 32,
+            )  # fmt: skip
         return Target(groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4)
 
     def new_queue(self) -> Queue:
@@ -264,6 +271,11 @@ def _devices() -> list[cl.Device]:
     if not found:
         raise DeviceUnavailableError(_nothing(f"{len(platforms)} platform(s), none with a device"))
     return sorted(found, key=lambda d: not d.type & cl.device_type.GPU)
+
+
+def _version(device: cl.Device) -> tuple[int, ...]:
+    """Return the version of OpenCL that a device has: its text begins with ``OpenCL 3.0``."""
+    return tuple(int(part) for part in device.version.split()[1].split("."))
 
 
 def _nothing(why: str) -> str:

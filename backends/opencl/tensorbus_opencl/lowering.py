@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import (
+    CASTS,
+    EXPRESSIONS,
+    OPENCL_SINGLE,
+    OPENCL_WIDE_SINGLE,
+    Dialect,
+    Helper,
+    Target,
+    TypeRule,
+)
 from tensorbus.backend_api import dtypes as dt
 
 INTEGERS: Final[dict[dt.DType, TypeRule]] = {
@@ -92,6 +101,25 @@ static inline void tb_store_{S}_{lanes}({V} v, __global {B} *p, long n) {{
   vstore{lanes}(v, 0, lane);
   for (long k = 0; k < {lanes} && k < n; ++k) p[k] = lane[k];
 }}""")  # fmt: skip
+# Such a store wants a whole vector's place. Who counts finished items does so by an instruction that waits
+# for it.
+_PAST = Helper("past", "tb_past_{S}_{lanes}({v}, {p} + ({i}))", """\
+#if defined __has_builtin && __has_builtin(__builtin_nontemporal_store)
+static inline void tb_past_{S}_{lanes}({V} v, __global {B} *p) {{
+  if ((size_t)p % sizeof({V}) == 0) __builtin_nontemporal_store(v, (__global {V} *)p);
+  else vstore{lanes}(v, 0, p);
+}}
+#else
+#define tb_past_{S}_{lanes}(v, p) vstore{lanes}(v, 0, p)
+#endif""")  # fmt: skip
+_RUNNING = Helper("running_sum", "tb_running_16({0})", """\
+static inline float16 tb_running_16(float16 x) {{
+  const float16 none = (float16)(0.0f);
+  x += shuffle2(x, none, (uint16)(16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14));
+  x += shuffle2(x, none, (uint16)(16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13));
+  x += shuffle2(x, none, (uint16)(16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+  return x + shuffle2(x, none, (uint16)(16, 16, 16, 16, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7));
+}}""")  # fmt: skip
 _REPORT = Helper("report", "tb_report({p}, {code}, {value}, {limit});", """\
 static inline void tb_report(__global long *errors, long code, long value, long limit) {{
   if (value >= 0 && value < limit) return;
@@ -126,11 +154,14 @@ _SHARE: Final = (
 )
 
 
-def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
-    """Return OpenCL C for a device: with native half storage and double precision where it has them."""
+def dialect(*, half: bool, double: bool, fused: bool = False, target: Target) -> Dialect:
+    """Return OpenCL C for a device: with native half storage and double precision where it has them.
+
+    ``fused``: the device computes ``fma`` itself, whether or not its compiler says that this is fast.
+    """
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
              dt.float32: FLOAT}  # fmt: skip
-    prologue = _PROLOGUE
+    prologue = "#define TB_FUSED\n" + _PROLOGUE if fused else _PROLOGUE
     if half:
         prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + prologue + _FROM_HALF
     else:
@@ -156,11 +187,17 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         shared="__local",
         unroll="#pragma unroll",
         wide=_WIDE,
+        single=OPENCL_SINGLE,
+        wide_single={**OPENCL_WIDE_SINGLE, "running_sum": _RUNNING},
         vector_load="vload{lanes}(0, {p} + ({i}))",
         vector_store="vstore{lanes}({v}, 0, {p} + ({i}))",
         vector_store_some=_STORE_SOME,
+        vector_past=_PAST if target.solo_rows else "",
+        fetch="prefetch({p} + ({i}), {n});" if target.solo_rows else "",
         report=_REPORT,
         prologue=prologue,
         narrow=_NARROW,
-        target=replace(target, wide_ops=_WIDE_OPS),
+        target=replace(
+            target, wide_ops=_WIDE_OPS, scan_ops=_WIDE_OPS, scan_lanes=16 if target.solo_rows else 0
+        ),
     )

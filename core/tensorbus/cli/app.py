@@ -77,7 +77,7 @@ def doctor(as_json: AsJson = False) -> None:
 @app.command()
 def coverage(
     device: Annotated[str, typer.Option("--device", help="The device type to look at.")] = "",
-    write: Annotated[bool, typer.Option("--write", help="Write the [ops] table of its manifest.")] = False,
+    write: Annotated[bool, typer.Option("--write", help=r"Write the \[ops] table of its manifest.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="All devices, by their manifests, as Markdown.")
     ] = False,

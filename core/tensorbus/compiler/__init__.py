@@ -5,6 +5,7 @@ from __future__ import annotations
 from .compiled import Compiled as Compiled
 from .compiled import RecompileWarning as RecompileWarning
 from .compiled import compile as compile
+from .compiled_module import CompiledModule as CompiledModule
 from .dynamic import mark_dynamic as mark_dynamic
 from .dynamic import mark_static as mark_static
 from .explain import CompileExplanation as CompileExplanation

@@ -6,14 +6,12 @@ import functools
 import types
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from ..lengths import Length
 from ..tensor import Leaf, Tensor
-from .looking import NotReplayable, is_fixed, is_plain
+from .looking import NotReplayable, is_fixed, is_foreign, is_plain, look, slot_names
 from .reach import Reach, Seen
-
-_HEAP_TYPE: Final = 1 << 9
 
 
 class AnswerWriter:
@@ -41,12 +39,37 @@ class AnswerWriter:
             return known
         seen = self.kept.get(id(x))
         if seen is not None:
-            return seen.at
+            return self._found(x, seen.at) if not seen.fixed and not seen.at.isidentifier() else seen.at
         if id(x) in self.reach.seen and not is_fixed(x):
             raise NotReplayable(f"returns a {type(x).__name__} that was there before, and nothing names")
         if isinstance(x, Tensor):
             return self._tensor(x)
-        made = self._container(x)
+        return self._found(x, self._container(x))
+
+    def fill(self, seen: Seen, code: str) -> str:
+        """Return the code that gives a container, in ``code`` for its type, or an instance what it holds."""
+        x = seen.thing
+        at = self.build(x)
+        if seen.before.kind != "instance":
+            parts = {"pairs": self._pairs(x)} if isinstance(x, dict) else {}
+            if isinstance(x, (set, frozenset)):
+                if not all(is_plain(v) for v in x):
+                    raise NotReplayable("puts objects into a set")
+                parts = {"set": self.reach.name(frozenset(x))}
+            elif not parts:
+                parts = {"all": self._all(x)}
+            return code.format(at=at, **parts)
+        before = {part.key: part.value for part, _ in seen.parts}
+        lines = []
+        for part in look(x, self.reach.names).parts:
+            old = before.pop(part.key, self)
+            if old is not part.value and part.key != "class":
+                lines.append(f"store({at}, {part.key[1]!r}, {self.build(part.value)})")
+        lines += [f"store({at}, {key[1]!r})" for key in before if key != "class"]
+        return "; ".join(lines)
+
+    def _found(self, x: Any, made: str) -> str:
+        """Give an object a name before anything is changed."""
         name = self._names[id(x)] = f"b{len(self._names)}"
         self._hold.append(x)
         self.lines.append(f"{name} = {made}")
@@ -97,19 +120,41 @@ class AnswerWriter:
     def _pairs(self, x: Mapping[Any, Any]) -> str:
         return "".join(f"({self.build(k)}, {self.build(v)}), " for k, v in x.items())
 
+    def _named_parts(self, parts: Iterable[tuple[str, Any]]) -> str:
+        return "".join(f"({name!r}, {self.build(value)}), " for name, value in parts)
+
     def _instance(self, x: Any) -> str:
         """Return the code that makes an instance of a class written in Python as this one is."""
         kind = type(x)
         bases = kind.__mro__[:-1]
-        plain = all(base.__flags__ & _HEAP_TYPE and not base.__dict__.get("__slots__") for base in bases)
-        if not plain or not hasattr(x, "__dict__"):
+        made_otherwise = any("__new__" in vars(base) for base in bases)
+        if made_otherwise or any(is_foreign(base) for base in bases):
             raise NotReplayable(f"returns a {kind.__module__}.{kind.__qualname__}")
-        entries = "".join(f"({key!r}, {self.build(value)}), " for key, value in vars(x).items())
-        return f"remake({self.reach.name(kind)}, ({entries}))"
+        slots = [name for base in bases for name in slot_names(base) if hasattr(x, name)]
+        places = self._named_parts((name, getattr(x, name)) for name in slots)
+        entries = self._named_parts(getattr(x, "__dict__", {}).items())
+        return f"remake({self.reach.name(kind)}, ({entries}), ({places}))"
 
 
-def remake(kind: type, entries: Sequence[tuple[str, Any]]) -> Any:
-    """Return an instance with these attributes."""
+def remake(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:
+    """Return an instance with these attributes, and these in slots."""
     made: Any = object.__new__(kind)
-    made.__dict__.update(entries)
+    if entries:
+        made.__dict__.update(entries)
+    for name, value in places:
+        object.__setattr__(made, name, value)
     return made
+
+
+def store(x: Any, name: str, *value: Any) -> None:
+    """Set an attribute of an instance, or take it away, as if its class had no say."""
+    own = getattr(x, "__dict__", None)
+    if own is not None and (name in own or (value and not hasattr(type(x), name))):
+        if value:
+            own[name] = value[0]
+        else:
+            del own[name]
+    elif value:
+        object.__setattr__(x, name, value[0])
+    else:
+        object.__delattr__(x, name)

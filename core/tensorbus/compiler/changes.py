@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
 from .looking import Keyed, NotReplayable, Part, TensorState, is_plain, look, mark
 from .reach import Global, Reach, Seen
 
+FILLED: Final[dict[type, str]] = {
+    list: "{at}[:] = ({all})", deque: "{at}.clear(); {at}.extend(({all}))",
+    dict: "{at}.clear(); {at}.update(({pairs}))", OrderedDict: "{at}.clear(); {at}.update(({pairs}))",
+    defaultdict: "{at}.clear(); {at}.update(({pairs}))",
+    Counter: "{at}.clear(); {at}.update(dict(({pairs})))", set: "{at}.clear(); {at}.update({set})",
+}  # fmt: skip
+"""How containers of a type are given other contents."""
+
 
 @dataclass(slots=True)
 class Changes:
-    """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold new tensors."""
+    """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold new tensors.
+
+    ``contents`` are arguments, and what lies behind them, that hold other things in any way; ``names`` are
+    globals that stand for new tensors.
+    """
 
     cells: list[Seen] = field(default_factory=list)
     grads: list[Seen] = field(default_factory=list)
     slots: list[tuple[Seen, Part, Tensor]] = field(default_factory=list)
+    contents: list[Seen] = field(default_factory=list)
+    names: list[tuple[Global, Tensor]] = field(default_factory=list)
 
 
 def find(reach: Reach, kept: Iterable[Seen], names: Iterable[Global], script: Script) -> Changes:
@@ -30,10 +45,17 @@ def find(reach: Reach, kept: Iterable[Seen], names: Iterable[Global], script: Sc
             _tensor(seen, seen.before.state, after.state, changes)
         elif after.kind != seen.before.kind:
             raise NotReplayable(f"changes {describe(seen)}")
+        elif after.state != seen.before.state and can_be_filled(seen, script):
+            changes.contents.append(seen)
         elif after.state != seen.before.state:
             _container(reach, seen, {part.key: part for part in after.parts}, changes, script)
     for name in names:
-        if name.scope.get(name.name) is not name.value:
+        now = name.scope.get(name.name)
+        if now is name.value:
+            continue
+        if type(now) is Tensor and type(name.value) is Tensor:
+            changes.names.append((name, now))
+        else:
             raise NotReplayable(f"assigns the global {name.name!r}")
     return changes
 
@@ -63,15 +85,30 @@ def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes,
             continue
         if new is None:
             raise NotReplayable(f"takes {_place(old)} out of {describe(seen)}")
-        if new.value is old.value or is_of_script(script, seen, old):
+        if new.value is old.value or (is_of_script(script, seen, old) and not _is_rate(script, seen)):
             continue
-        if type(new.value) is Tensor and type(old.value) is Tensor and seen.before.kind != "cell":
+        if type(new.value) is Tensor and type(old.value) is Tensor:
             changes.slots.append((seen, old, new.value))
         elif _differ(old.value, new.value):
             raise NotReplayable(f"changes {_place(old)} of {describe(seen)}")
     for new in now.values():
         if not is_of_script(script, seen, new):
             raise NotReplayable(f"adds {_place(new)} to {describe(seen)}")
+
+
+def _is_rate(script: Script, seen: Seen) -> bool:
+    """Return whether an entry of ``seen`` is one that the script only reads, so that others changed it."""
+    return "params" in seen.thing and not script.owners
+
+
+def can_be_filled(seen: Seen, script: Script) -> bool:
+    """Return whether generated code can give an object of the caller's, of any call, what it is to hold.
+
+    One that is the same at each call would be found changed by the next: Python serves that better.
+    """
+    if seen.fixed or any(is_of_script(script, seen, part) for part, _ in seen.parts):
+        return False
+    return seen.before.kind == "instance" or type(seen.thing) in FILLED
 
 
 def _differ(old: Any, new: Any) -> bool:

@@ -7,25 +7,28 @@ recorder, which compiles what lies between two places where Python needs numbers
 
 from __future__ import annotations
 
+import copy
 import threading
 import warnings
 from collections.abc import Callable
 from functools import partial, update_wrapper
-from types import CodeType
+from types import CodeType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from ..dispatch import is_transform
 from ..errors import ArgumentError, suggest
 from ..func.vectorize import is_inside
+from ..nn.module import Module
 from ..pending import recorder, recorders
 from ..tensor import Tensor
-from .dynamic import OpenAxes
+from .compiled_module import CompiledModule, remade, shared
+from .dynamic import OpenAxes, fixed
 from .general import generalize
 from .looking import NotReplayable
 from .observing import Observer
 from .reach import Reach
 from .recorder import Break, Recorder
-from .replay import MISS, Replay, Writer
+from .replay import FAILED, MISS, Replay, Writer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,8 +57,10 @@ class Compiled(Generic[P, R]):
         self.reasons: list[str] = []
         self.recompiles: list[str] = []
         self.graphs: list[Any] = []
+        self.notes: list[str] = []
         self._codes: dict[CodeType, dict[str, Any]] = {}
-        self._by_python = False
+        self._by_python = self._every = False
+        self._filled: dict[int, Any] = {}
         self._axes = OpenAxes(dynamic)
         self._failed = 0
         self._lock = threading.RLock()
@@ -66,12 +71,34 @@ class Compiled(Generic[P, R]):
             return self._function(*args, **kwargs)
         for found in self.replays:
             out = found.run(args, kwargs)
+            if out is FAILED:
+                return self._function(*args, **kwargs)
             if out is not MISS:
                 return out  # type: ignore[no-any-return]
         return self._again(args, kwargs)
 
+    @property
+    def function(self) -> Callable[P, R]:
+        """What was compiled."""
+        return self._function
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of ``compile``."""
+        return {"fullgraph": self.fullgraph, "dynamic": self.dynamic, "mode": self.mode}
+
+    def again(self, function: Callable[..., Any]) -> Any:
+        """Return another function compiled with the same options."""
+        return compile(function, **self.options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.again(copy.deepcopy(self._function, memo))
+
+    def __reduce__(self) -> Any:
+        return remade, (self._function, self.options)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else _Bound(self, instance)
+        return self if instance is None else MethodType(self, instance)
 
     def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         if _is_transformed(args, kwargs):
@@ -79,6 +106,10 @@ class Compiled(Generic[P, R]):
         with self._lock:
             if self._by_python:
                 return self._run(args, kwargs)
+            for found in self.replays:  # another thread may have captured it meanwhile
+                out = found.run(args, kwargs)
+                if out is not MISS and out is not FAILED:
+                    return out  # type: ignore[no-any-return]
             if self.replays:
                 guard = self.replays[0].failing(args, kwargs)
                 why = guard.text if guard is not None else "?"
@@ -109,11 +140,12 @@ class Compiled(Generic[P, R]):
     def _note(self, active: Recorder) -> None:
         self.breaks = active.breaks
         self.graphs = [p.graph for p in active.programs]
+        self.notes = list(dict.fromkeys(note for p in active.programs for note in p.notes))
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
         try:
-            reach = Reach(self._root, args, kwargs, self._codes)
+            reach = Reach(self._root, args, kwargs, self._codes, self._every, self._filled)
         except NotReplayable as error:
             self._by_python, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
@@ -138,14 +170,24 @@ class Compiled(Generic[P, R]):
         if replay is not None:
             if axes:
                 codes = {**self._codes, **observer.codes}
-                found = generalize(self._function, self._root, args, kwargs, axes, codes, first, self.mode)
+                found = generalize(
+                    self._function, self._root, args, kwargs, axes, codes, first, self.mode, self._every
+                )  # fmt: skip
                 replay = found or replay
+                for what in fixed(axes, found.lengths) if found is not None else ():
+                    warnings.warn(
+                        f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
+                        f" is captured anew. Do not decide by that length, or take the mark away.",
+                        RecompileWarning,
+                        stacklevel=4,
+                    )
             self.replays = [replay, *self.replays]
             self.reasons = []
         else:  # what the first run sets up, or which code it runs, may be as it is for the next
             self._codes.update(
                 {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
             )
+            self._every = self._every or observer.any_name
             self._failed += 1
             self._by_python, self.reasons = self._failed >= ATTEMPTS, [str(reason)]
         return out
@@ -156,17 +198,6 @@ class Compiled(Generic[P, R]):
         if unknown:
             raise NotReplayable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
         return writer.write(out)
-
-
-class _Bound:
-    """A compiled method of one instance."""
-
-    def __init__(self, compiled: Compiled[..., Any], instance: Any) -> None:
-        self._compiled, self._instance = compiled, instance
-        self.__self__ = instance
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(self._instance, *args, **kwargs)
 
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -180,6 +211,7 @@ def compile(
 ) -> Any:  # fmt: skip
     """Return ``fn``, a function, a method or a module, compiled for the devices of its tensors.
 
+    Of a module it makes a module that shares its state; only a call is another.
     It never changes what a program means. A call is captured once: when all that it did can be done again by
     one program, calls that find everything as it was (arguments, globals, attributes, modes) run that.
     Otherwise Python runs ``fn`` at each call, and what it computes between two places where it needs numbers
@@ -187,7 +219,9 @@ def compile(
 
     ``fullgraph``: raise ``CaptureError``, with the line, where Python asks for numbers. ``dynamic``: True
     makes lengths that differ between calls part of one program; None does so once they have differed.
-    ``mode`` is handed to the device, which may take longer to compile for ``"max-autotune"``; none does yet.
+    ``mode``: for ``"max-autotune"`` programs are run in several ways when they are compiled, and the fastest
+    is kept, on disk too; for ``"reduce-overhead"`` a device may keep memory between runs to begin them
+    sooner. ``explain`` says what came of it, which on some devices is nothing.
     ``options`` are for those of single devices, which have none yet.
     Raises ``ArgumentError`` for another mode, or what cannot be called.
 
@@ -200,15 +234,23 @@ def compile(
     """
     if mode not in MODES:
         known = ", ".join(MODES)
-        raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(mode, MODES)}")
+        raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(str(mode), MODES)}")
+    if options is not None and not isinstance(options, dict):
+        raise ArgumentError(f"compile: options is a dict or None, got {type(options).__name__}.")
     if options:
         raise ArgumentError(
             f"compile: no device has options of its own yet, got {', '.join(map(repr, options))}."
         )
+    if type(fullgraph) is not bool or not (dynamic is None or type(dynamic) is bool):
+        raise ArgumentError(
+            f"compile: fullgraph is True or False and dynamic True, False or None, got {fullgraph!r} and"
+            f" {dynamic!r}."
+        )
     if fn is None:
         return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
-    if isinstance(fn, Compiled):
+    if isinstance(fn, (Compiled, CompiledModule)):
         return fn
     if not callable(fn):
         raise ArgumentError(f"compile: a function, a method or a module is needed, got {type(fn).__name__}.")
-    return Compiled(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
+    compiled: Compiled[..., Any] = Compiled(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
+    return shared(fn, compiled) if isinstance(fn, Module) else compiled

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import ShapeError
+from ..lengths import Lengths
 from ..ops.movement import normalize_axis
 from ..tensor import Tensor
 from .reach import Reach
@@ -50,6 +51,8 @@ def mark_dynamic(x: Tensor, axis: int | Iterable[int], *, min: int = 2, max: int
     ((3, 4), (7, 4), 0)
     """
     marks = _of(x)
+    if type(min) is not int or not (max is None or type(max) is int):
+        raise ShapeError(f"mark_dynamic: min and max are integers, got {min!r} and {max!r}.")
     for each in _axes(axis):
         k = normalize_axis("mark_dynamic", each, x.ndim)
         length = x._value.shape[k]
@@ -80,6 +83,21 @@ def mark_static(x: Tensor, axis: int | Iterable[int] | None = None) -> None:
 
 def _axes(axis: int | Iterable[int]) -> Iterable[int]:
     return axis if isinstance(axis, Iterable) else (axis,)
+
+
+def fixed(axes: Mapping[str, tuple[Tensor, Mapping[int, Limits]]], lengths: Lengths) -> list[str]:
+    """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
+    names = {where: name for name, where in lengths.symbols.items()}
+    said = []
+    for at, (x, open_axes) in axes.items():
+        marks = _marks.get(id(x))
+        if marks is None or marks.reference() is not x:
+            continue
+        for k in open_axes.keys() & marks.open.keys():
+            name = names.get(f"{at}._value.shape[{k}]")
+            if f"({name} == {x.shape[k]})" in lengths.conditions:
+                said.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
+    return said
 
 
 class OpenAxes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,18 +19,24 @@ from ..device import Device
 from ..graph.graph import Graph
 from ..graph.verify import verify
 from ..ops.op import USER, table
-from ..runtime import Executable, Order
+from ..runtime import Executable, Lowering, Order
 from .recording import Recording
 
 MOST: Final = 256
+LARGE: Final = 1 << 26
+"""From how many elements on, of all values together, a program is compiled for one run."""
 
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time."""
+    """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time.
+
+    ``notes`` say what the mode of ``compile`` came to.
+    """
 
     graph: Graph
     executable: Executable
+    notes: tuple[str, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -108,7 +117,8 @@ def _program(
         if found is not None:
             _programs.move_to_end(key)
             return found
-    made = _compiled(recording.device, recording.graph(outputs, inputs, sizes), replaces, mode)
+    with _uncollected():
+        made = _compiled(recording.device, recording.graph(outputs, inputs, sizes), replaces, mode)
     with _lock:
         found = _programs.setdefault(key, made)
         while len(_programs) > MOST:
@@ -116,8 +126,25 @@ def _program(
     return found
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: a program is many objects in use, among which looking takes long."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def once(recording: Recording, outputs: Sequence[int], mode: str) -> Program:
-    """Return a program that is worth no compiling: it runs kernel by kernel."""
+    """Return a program that will run only once: kernel by kernel, unless its values are many.
+
+    Compiled code needs a fraction of the memory, and what is compiled of it is what later runs need as well.
+    """
+    if sum(prod(e.spec.shape) for e in recording.entries) >= LARGE:
+        return _program(recording, outputs, recording.inputs, {}, mode, {})
     from ..execution.interpret import Interpreting
 
     graph = recording.graph(outputs, recording.inputs)
@@ -129,24 +156,41 @@ def _compiled(device: Device, graph: Graph, replaces: Mapping[int, int], mode: s
     if settings.verifying():
         verify(graph)
     order = Order(graph=graph, index=device.index, replaces=dict(replaces), mode=mode)
-    return Program(graph, compile_order(device, order))
+    executable, notes = compile_order(device, order)
+    return Program(graph, executable, notes)
 
 
-def compile_order(device: Device, order: Order) -> Executable:
-    """Return the executable of ``order``: by the device's own lowering, else kernel by kernel."""
+def compile_order(device: Device, order: Order) -> tuple[Executable, tuple[str, ...]]:
+    """Return the executable of ``order``, and what is to be said of its mode.
+
+    It is made by the device's own lowering, else the program runs kernel by kernel.
+    """
     lowering = plugins.backend(device.type).lowering()
     if lowering is None:
         from ..execution.interpret import Interpreting
 
         lowering = Interpreting(device.type)
-    start = perf_counter()
-    made = lowering.compile(_served(device, order))
-    folder = settings.dump_dir()
-    if folder is None:
-        return made
-    from .dump import dumped
+    start, served = perf_counter(), _served(device, order)
+    if order.mode == "max-autotune":
+        from .tuning import tuned
 
-    return dumped(folder, str(device), order, made, perf_counter() - start)
+        made, notes = tuned(device, lowering, served)
+    else:
+        made, notes = lowering.compile(served), _notes(device, lowering, order.mode)
+    folder = settings.dump_dir()
+    if folder is not None:
+        from .dump import dumped
+
+        made = dumped(folder, device, order, made, perf_counter() - start, notes)
+    return made, notes
+
+
+def _notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
+    """Return what a lowering says that it does about a mode."""
+    if mode == "default":
+        return ()
+    said = getattr(lowering, "modes", {}).get(mode, f"{device.type} does nothing else than by default")
+    return (f"{mode}: {said}",)
 
 
 def _served(device: Device, order: Order) -> Order:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..graph.graph import Graph
 from .compiled import Compiled, compile
+from .compiled_module import CompiledModule
 from .guards import Guard
 from .recorder import Break
 
@@ -18,7 +19,8 @@ class CompileExplanation:
 
     ``graphs`` are the programs that ran, ``breaks`` where and why one ended early, ``guards`` what a later
     call must meet to run the same program without Python; ``reason`` says why there is no such program.
-    ``recompiles`` are the guards that failed so far. ``result`` is what the call returned.
+    ``recompiles`` are the guards that failed so far, ``notes`` what the mode of ``compile`` came to.
+    ``result`` is what the call returned, or ``error`` what it raised.
     """
 
     name: str
@@ -26,13 +28,17 @@ class CompileExplanation:
     breaks: tuple[Break, ...]
     guards: tuple[Guard, ...]
     recompiles: tuple[str, ...]
+    notes: tuple[str, ...]
     reason: str | None
     result: Any
+    error: Exception | None = None
 
     def __str__(self) -> str:
         how = (
             f"Python runs it at each call: it {self.reason}" if self.reason else "one program, without Python"
         )
+        if self.error is not None:
+            how = f"this call raised {type(self.error).__name__}: {self.error}"
         lines = [f"{self.name}: {how}", f"{len(self.graphs)} graph(s)"]
         for k, graph in enumerate(self.graphs):
             lines += [f"  graph {k}: {sum(1 for n in graph if n.op != 'input')} ops"]
@@ -40,7 +46,7 @@ class CompileExplanation:
         lines += [f"{len(self.breaks)} break(s)", *[f"  {b}" for b in self.breaks]]
         lines += [f"{len(self.guards)} guard(s)", *[f"  {g.text}" for g in self.guards]]
         lines += [f"{len(self.recompiles)} recompile(s)", *[f"  {text} changed" for text in self.recompiles]]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
@@ -51,10 +57,15 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
     >>> len(found.graphs), len(found.breaks)
     (1, 0)
     """
-    compiled: Compiled[..., Any] = fn if isinstance(fn, Compiled) else compile(fn)
+    given = compile(fn)
+    compiled: Compiled[..., Any] = type(given)._compiled if isinstance(given, CompiledModule) else given
 
     def explained(*args: Any, **kwargs: Any) -> CompileExplanation:
-        result = compiled(*args, **kwargs)
+        result, error = None, None
+        try:
+            result = given(*args, **kwargs)
+        except Exception as raised:
+            error = raised
         used = compiled.replays[0] if compiled.replays else None
         return CompileExplanation(
             name=compiled.name,
@@ -62,8 +73,10 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
             breaks=tuple(compiled.breaks),
             guards=used.guards if used is not None else (),
             recompiles=tuple(compiled.recompiles),
+            notes=tuple(compiled.notes),
             reason=compiled.reasons[0] if compiled.reasons else None,
             result=result,
+            error=error,
         )
 
     return explained

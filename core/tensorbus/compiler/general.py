@@ -28,10 +28,10 @@ Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
 
 def generalize(
     function: Callable[..., Any], root: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Axes,
-    codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str,
+    codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str, every: bool,
 ) -> Replay | None:  # fmt: skip
     """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None."""
-    reach = Reach(root, args, kwargs, codes)
+    reach = Reach(root, args, kwargs, codes, every)
     active = Recorder(mode, dry=True)
     try:
         with active:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Final
 
 from .. import autograd, preference
@@ -15,7 +16,7 @@ from ..nn.parameter import Parameter
 from ..symbolic import Script
 from ..tensor import Leaf
 from .changes import describe, is_of_script
-from .looking import Part, TensorState, is_plain
+from .looking import Keyed, Part, TensorState, is_plain
 from .reach import Global, Reach, Seen
 
 AMBIENT: Final = {
@@ -23,6 +24,7 @@ AMBIENT: Final = {
     "preferred": preference._preferred.get, "narrow": autocast_dtype, "Leaf": Leaf, "NoneType": type(None),
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
+_CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted"})
 _TABLES: Final = frozenset(
     f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
 ) | {".before", ".after", ".back"}
@@ -42,16 +44,20 @@ class Guard:
 
 
 class GuardWriter:
-    """Writes the guards of one capture: of everything ``kept``, by id, that the code that ran can reach.
+    """Writes the guards of one capture: of everything ``kept``, by id, that the code that ``ran`` can reach.
 
     ``grads`` says whether the program looks at the gradients that tensors keep.
     """
 
     def __init__(
-        self, reach: Reach, kept: Mapping[int, Seen], script: Script, grads: bool, lengths: Lengths
-    ) -> None:
+        self, reach: Reach, kept: Mapping[int, Seen], ran: set[CodeType], script: Script, grads: bool,
+        lengths: Lengths,
+    ) -> None:  # fmt: skip
+        self.ran = ran
         self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
         self.guards: list[Guard] = []
+        self.strict = False
+        """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
         self._tables = {
             id(part.value)
             for seen in kept.values() if seen.before.kind == "counted"
@@ -63,19 +69,41 @@ class GuardWriter:
         arguments = [p for p in self.reach.arguments if isinstance(p.key, int)]
         named = [p for p in self.reach.arguments if isinstance(p.key, str)]
         self.add(f"len(a) == {len(arguments)}", "the number of arguments")
-        self.add(f"len(k) == {len(named)}" if named else "not k", "the number of named arguments")
+        code = f"[*k] == {self.reach.name([p.key for p in named])}" if named else "not k"
+        self.add(code, "the names of arguments")
         self._ambient()
         for part, seen in self.reach.given:
             self._part(part.access, part.value, seen, f"argument {part.key!r}")
         for found in used:
             at = f"{self.reach.name(found.scope)}[{found.name!r}]"
             self._part(at, found.value, found.seen, f"the global {found.name!r}")
+        for scope, names in self.reach.unbound(self.ran):
+            text = f"that no global is named {', '.join(sorted(names))}"
+            self.add(f"{self.reach.name(scope)}.keys().isdisjoint({self.reach.name(names)})", text)
         for one, other in self.reach.same:
             self.add(f"{one} is {other}", "arguments that are the same object")
+        self._different()
         for seen in list(self.kept.values()):
             self._object(seen)
         for condition in self.lengths.conditions:
             self.add(condition, f"the lengths of arguments: {condition}")
+
+    def _different(self) -> None:
+        """Guard that objects that can be changed, or tell gradients, are not found in two ways."""
+        found = [
+            s for s in self.kept.values()
+            if s.before.kind in _CHANGEABLE and (self.grads or s.fixed or not s.at.endswith("._node.grad"))
+        ]  # fmt: skip
+        for kind in {type(s.thing): None for s in found if not s.fixed}:
+            given = [f"id({s.at})" for s in found if not s.fixed and type(s.thing) is kind]
+            fixed = frozenset(id(s.thing) for s in found if s.fixed and type(s.thing) is kind)
+            text = f"that no {kind.__name__} is given twice, or is one that the code finds elsewhere"
+            if len(given) == 2:
+                self.add(f"{given[0]} != {given[1]}", text)
+            elif len(given) > 2:
+                self.add(f"len({{{', '.join(given)}}}) == {len(given)}", text)
+            if fixed:
+                self.add(f"{self.reach.name(fixed)}.isdisjoint(({', '.join(given)},))", text)
 
     def add(self, code: str, text: str, counted: bool = False) -> None:
         """Add a condition."""
@@ -116,17 +144,23 @@ class GuardWriter:
         if isinstance(before.state, TensorState):
             self._tensor(seen, before.state, text)
         elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.thing) is tuple):
-            if before.kind == "mapping" and all(is_plain(key) for key in seen.thing):
-                self.add(f"[*{at}] == {self.reach.name(list(seen.thing))}", f"the keys of {text}", counted)
+            keys = [part.access.key for part, _ in seen.parts if isinstance(part.access, Keyed)]
+            if before.kind == "mapping" and all(map(is_plain, keys)):
+                self.add(f"[*{at}] == {self.reach.name(keys)}", f"the keys of {text}", counted)
             elif not any(is_of_script(self.script, seen, part) for part, _ in seen.parts):
-                self.add(f"len({at}) == {len(seen.thing)}", f"the length of {text}", counted)
+                self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
         elif before.kind == "set" and not isinstance(seen.thing, frozenset):
-            self.add(f"{at} == {self.reach.name(frozenset(seen.thing))}", text, counted)
-        if before.absent:
-            names = f"that {text} has no {', '.join(sorted(before.absent))} of its own"
-            self.add(f"{self.reach.name(before.absent)}.isdisjoint({at}.__dict__)", names, counted)
+            self.add(f"{at} == {self.reach.name(before.state)}", text, counted)
+        for rule in before.rules:
+            k = self.reach.name(rule.value())
+            self.add(rule.code.format(at=at, k=k), f"{rule.text} of {text}", counted)
         for part, child in seen.parts:
-            if is_of_script(self.script, seen, part) or (seen.fixed and part.stable and child is None):
+            if part.constant:
+                continue
+            of_script = is_of_script(self.script, seen, part)
+            if of_script and not (self.strict and "params" in seen.thing):
+                continue
+            if seen.fixed and part.stable and child is None:
                 continue
             if child is not None and (
                 id(child.thing) not in self.kept or (child.fixed and seen.fixed and part.stable)

@@ -5,11 +5,18 @@ What a captured function reads is state of objects; so is what it changes. Nothi
 
 from __future__ import annotations
 
+import _collections  # type: ignore[import-not-found]
+import abc
 import collections
 import enum
 import functools
+import operator
 import re
+import sys
 import types
+import typing
+from _thread import RLock, allocate_lock
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,12 +37,19 @@ _CONSTANTS: Final = frozenset(
     complex64 complex128""".split()
 )
 _HEAP_TYPE: Final = 1 << 9
+_SLOTS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, _collections._tuplegetter)
 _COMPILED: Final = f"{__package__}.compiled"
 _BY_IDENTITY: Final = (
     type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.MethodWrapperType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.GenericAlias, types.UnionType, re.Pattern, DType, Device, Op, ValueType,
-    enum.Enum, Generator,
+    enum.Enum, Generator, operator.attrgetter, operator.itemgetter, operator.methodcaller,
+    type(allocate_lock()), type(RLock()),
+)  # fmt: skip
+_STATELESS: Final = frozenset({object, abc.ABC, typing.Generic, typing.Protocol, BaseException, Exception})
+_CONTAINERS: Final = frozenset(
+    {list, tuple, dict, collections.deque, collections.OrderedDict, collections.defaultdict,
+     collections.Counter, types.MappingProxyType}
 )  # fmt: skip
 _NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
 
@@ -46,25 +60,38 @@ class NotReplayable(Exception):  # noqa: N818 - it is told, not raised to users
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An object behind another: ``access`` is the code that gets it, ``stable``: it is always the same."""
+    """An object behind another: ``access`` is the code that gets it, ``stable``: it is always the same.
+
+    ``constant``: it is found without the other, as a key of a dict that was found by it.
+    """
 
     key: Any
     access: str
     value: Any
     stable: bool = False
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition beyond those on parts: ``code`` of the object ``{at}`` and of ``{k}``, ``value()`` now."""
+
+    code: str
+    value: Callable[[], Any]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """``kind`` of object, its own ``state`` without that of its parts, and the parts. See ``look``.
 
-    ``absent`` are names that code asks for and that the object itself does not have: its class may.
+    ``rules`` are conditions on names that code asks for and that are not there, say.
     """
 
     kind: str
     state: Any
     parts: tuple[Part, ...] = ()
-    absent: frozenset[str] = frozenset()
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +136,7 @@ def is_plain(x: Any) -> bool:
 
 def is_fixed(x: Any) -> bool:
     """Return whether ``x``, an argument say, is told from others by identity alone."""
-    return isinstance(x, (*_BY_IDENTITY, *_NAMED))
+    return type(x) is object or isinstance(x, (*_BY_IDENTITY, *_NAMED))
 
 
 def mark(x: Any) -> Any:
@@ -127,7 +154,10 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         return _function(x, names)
     if isinstance(x, types.ModuleType):
         return _module(x, names)
-    if isinstance(x, _BY_IDENTITY) or type(x).__name__ == "_lru_cache_wrapper":
+    if type(x) is functools._lru_cache_wrapper:
+        code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
+        return Look("fixed", None, (), (Rule(code, lambda: x.cache_info()[1::2], "what a cache holds"),))
+    if type(x) is object or isinstance(x, _BY_IDENTITY):
         return Look("fixed", None)
     if isinstance(x, types.MethodType):
         return Look(
@@ -196,13 +226,28 @@ def _marks(parts: tuple[Part, ...]) -> tuple[Any, ...]:
 def _with_attributes(
     kind: str, x: Any, state: Any, parts: tuple[Part, ...], names: frozenset[str] | None
 ) -> Look:
-    """Add the attributes that an instance of a subclass has beside its items."""
-    extra = _attributes(x, names) if getattr(x, "__dict__", None) else ()
-    return Look(kind, (state, _marks(extra)), (*parts, *extra))
+    """Add the attributes that an instance of a subclass has beside its items, and the class."""
+    if type(x) in _CONTAINERS:
+        return Look(kind, (state, ()), parts)
+    inner = hasattr(x, "__dict__")
+    extra = _attributes(x, names) if inner else ()
+    cls = Part("class", ".__class__", type(x))
+    return Look(kind, (state, _marks(extra)), (*parts, *extra, cls), _lacking(x, names) if inner else ())
+
+
+def _lacking(x: Any, names: frozenset[str] | None) -> tuple[Rule, ...]:
+    """Return the condition that no attribute comes to an instance that code asks for."""
+    own = [*vars(x)]
+    if names is None:
+        return (Rule("[*{at}.__dict__] == {k}", lambda: own, "the names of the attributes"),)
+    code = "{k}.isdisjoint({at}.__dict__)"
+    return (Rule(code, lambda: names.difference(own), "that no other attributes are set"),)
 
 
 def _mapping(x: Any, names: frozenset[str] | None) -> Look:
     parts = [Part(("item", mark(k)), Keyed(k), v) for k, v in list(x.items())]
+    keys = [k for k in x if not is_plain(k) and not is_fixed(k)]
+    parts += [Part(("key", id(k)), "", k, True, True) for k in keys]
     if isinstance(x, collections.defaultdict):
         parts.append(Part("factory", ".default_factory", x.default_factory))
     state = (len(x), tuple([(mark(k), mark(v)) for k, v in list(x.items())]))
@@ -236,7 +281,13 @@ def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
         Part(("named", k), f".__kwdefaults__[{k!r}]", v, True) for k, v in (x.__kwdefaults__ or {}).items()
     )
     extra = _attributes(x, names)
-    return Look("function", (id(x.__code__), _marks(extra)), (*closure, *defaults, *named, *extra))
+    rules = [Rule("{at}.__code__ is {k}", lambda: x.__code__, "the code")]
+    if x.__defaults__:
+        rules.append(Rule("{at}.__defaults__ is {k}", lambda: x.__defaults__, "the defaults"))
+    if x.__kwdefaults__:
+        rules.append(Rule("{at}.__kwdefaults__ is {k}", lambda: x.__kwdefaults__, "the defaults by name"))
+    parts = (*closure, *defaults, *named, *extra)
+    return Look("function", (id(x.__code__), _marks(extra)), parts, tuple(rules))
 
 
 def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
@@ -255,15 +306,17 @@ def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
 def _class(x: type, names: frozenset[str] | None) -> Look:
     if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus" or issubclass(x, enum.Enum):
         return Look("fixed", None)
-    bases = tuple(
+    made_by = (Part("class", ".__class__", type(x), True),) if type(x).__flags__ & _HEAP_TYPE else ()
+    bases = made_by + tuple(
         Part(("base", k), f".__mro__[{k}]", b, True) for k, b in enumerate(x.__mro__) if k and b is not object
     )
     own = [(n, v) for n, v in list(vars(x).items()) if names is None or n in names or _is_special(n, v)]
     parts = tuple(
         Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
-        if not isinstance(v, (types.MemberDescriptorType, types.GetSetDescriptorType))
+        if not isinstance(v, _SLOTS)
     )  # fmt: skip
-    return Look("class", _marks(parts), (*bases, *parts))
+    count = Rule("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes")
+    return Look("class", _marks(parts), (*bases, *parts), (count,))
 
 
 def _is_special(name: str, value: Any) -> bool:
@@ -273,29 +326,54 @@ def _is_special(name: str, value: Any) -> bool:
 def _instance(x: Any, names: frozenset[str] | None) -> Look:
     """Look at an instance of a class written in Python; of anything else nothing is known."""
     cls = type(x)
-    if not cls.__flags__ & _HEAP_TYPE or any(_is_foreign(base) for base in cls.__mro__):
+    plain = cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace
+    if not plain or any(is_foreign(base) for base in cls.__mro__):
         return Look("opaque", None)
     counted = isinstance(x, (Module, Hooks))
-    every = counted or cls.__module__.partition(".")[0] == "tensorbus"
-    parts = list(_attributes(x, None if every else names)) if hasattr(x, "__dict__") else []
-    absent = names - vars(x).keys() if names and hasattr(x, "__dict__") else frozenset()
+    every = counted or any(_is_library(base) for base in cls.__mro__)
+    inner = hasattr(x, "__dict__")
+    parts = list(_attributes(x, None if every else names)) if inner else []
+    unset: list[str] = []
     for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(x, name):
+        for name in slot_names(base):
+            if hasattr(x, name):
                 parts.append(Part(("slot", name), f".{name}", getattr(x, name)))
+            else:
+                unset.append(name)
     state = (cls, _marks(tuple(parts)))
-    known = frozenset(
-        n for n in absent if any(n in b.__dict__ and not callable(b.__dict__[n]) for b in cls.__mro__)
-    )
+    rules = _lacking(x, names) if inner else ()
+    for name in unset:
+        rules += (Rule(f"not hasattr({{at}}, {name!r})", lambda: None, f"that no {name} is set"),)
     return Look(
-        "counted" if counted else "instance", state, (Part("class", ".__class__", cls), *parts), known
+        "counted" if counted else "instance", state, (Part("class", ".__class__", cls), *parts), rules
     )
 
 
-def _is_foreign(base: type) -> bool:
+def slot_names(base: type) -> tuple[str, ...]:
+    """Return the names of the slots that a class has for attributes."""
+    slots = base.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(
+        f"_{base.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n
+        for n in names if n not in ("__dict__", "__weakref__")
+    )  # fmt: skip
+
+
+def _is_library(base: type) -> bool:
+    """Return whether a class reads attributes of its instances that code of the user's need not name."""
+    name = base.__module__.partition(".")[0]
+    return base not in _STATELESS and (name == "tensorbus" or name in sys.stdlib_module_names)
+
+
+def is_foreign(base: type) -> bool:
     """Return whether instances of a base hold state that Python code cannot see."""
-    return base not in (object, BaseException, Exception) and not base.__flags__ & _HEAP_TYPE
+    if base in (object, BaseException, Exception, types.SimpleNamespace):
+        return False
+    if not base.__flags__ & _HEAP_TYPE:
+        return True
+    return any(
+        type(v) is types.MethodDescriptorType and v.__objclass__ is base for v in vars(base).values()
+    )  # written in C
 
 
 def _writes(kind: type) -> bool:

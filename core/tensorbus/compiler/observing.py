@@ -34,10 +34,14 @@ _BUILTINS: Final = frozenset(
 )
 _METHOD_OWNERS: Final = (
     list, dict, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice, type,
-    object, memoryview, type(None), BaseException, staticmethod, classmethod, property,
+    memoryview, type(None), BaseException, staticmethod, classmethod, property,
 )  # fmt: skip
 _SUPPORT: Final = frozenset({"_contextvars", "_thread", "_weakref"})
 _BY_NAME: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+_READS_ANY: Final = frozenset(
+    """__dict__ __getattribute__ __setattr__ __delattr__ __getstate__ __reduce__ __reduce_ex__ attrgetter
+    methodcaller""".split()
+)
 _REFUSED: Final = frozenset(
     {"print", "input", "open", "exec", "eval", "compile", "globals", "locals", "breakpoint"}
 )
@@ -70,6 +74,7 @@ class Observer:
         self.any_name = False
         self._before: Any = None
         self._collects = False
+        self._passed: dict[int, CodeType] = {}
 
     def __enter__(self) -> Observer:
         self._before, self._collects = sys.getprofile(), gc.isenabled()
@@ -80,19 +85,24 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        sys.setprofile(self._before)
+        resume(self._before)
         if self._collects:
             gc.enable()
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
-        if event == "call":
+        code = frame.f_code
+        if id(code) in self._passed:  # code compares by its text, which takes long
+            return
+        if _is_ours(frame):
+            self._passed[id(code)] = code
+        elif event == "call":
             self._entered(frame)
         elif event == "c_call":
             self._called(frame, arg)
 
     def _entered(self, frame: FrameType) -> None:
         code = frame.f_code
-        if code in self.codes or _is_ours(frame):
+        if code in self.codes:
             return
         if is_standard(code.co_filename):
             name = frame.f_globals.get("__name__", "")
@@ -100,9 +110,11 @@ class Observer:
                 self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute")
             return
         self.codes[code] = frame.f_globals
+        if not _READS_ANY.isdisjoint(code.co_names):
+            self.any_name = True
 
     def _called(self, frame: FrameType, function: Any) -> None:
-        if _is_ours(frame) or (is_standard(frame.f_code.co_filename) and _is_for_us(frame)):
+        if is_standard(frame.f_code.co_filename) and _is_for_us(frame):
             return
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "?")
@@ -110,13 +122,21 @@ class Observer:
             if name in _REFUSED:
                 self.refuse(f"calls {name}()")
             elif name in _BY_NAME:
-                self.any_name = True
+                # what contextlib asks for by name is the same for all
+                self.any_name = self.any_name or frame.f_globals.get("__name__") != "contextlib"
+            elif name == "id" and not is_standard(frame.f_code.co_filename):
+                self.refuse("calls id()")
             elif name not in _BUILTINS and hasattr(builtins, name):
                 self.refuse(f"calls {name}()")
+            return
+        if owner.__class__ is str and name in ("format", "format_map"):
+            self.any_name = True  # a field of the text may be an attribute
             return
         if owner is sys and name in ("setprofile", "getprofile"):
             return
         if owner is None or isinstance(owner, _METHOD_OWNERS):
+            return
+        if getattr(function, "__qualname__", "").startswith("object."):
             return
         module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
         if is_pure(module) or module.partition(".")[0] == "tensorbus" or module in _SUPPORT:
@@ -143,6 +163,14 @@ def _is_for_us(frame: FrameType) -> bool:
     return at is not None and _is_ours(at)
 
 
+def resume(before: Any) -> None:
+    """Go on with what was profiling before: a function, None, or a ``cProfile.Profile``, which is neither."""
+    if before is None or callable(before):
+        sys.setprofile(before)
+    else:
+        before.enable()
+
+
 def paused() -> _Paused:
     """Return a context in which this thread is not observed."""
     return _Paused()
@@ -154,4 +182,4 @@ class _Paused:
         sys.setprofile(None)
 
     def __exit__(self, *exception: object) -> None:
-        sys.setprofile(self._before)
+        resume(self._before)

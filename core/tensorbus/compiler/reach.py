@@ -8,6 +8,7 @@ code that finds them, from the arguments (``x0``, ``x1`` ... and ``k``) or as co
 from __future__ import annotations
 
 import dis
+import operator
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,15 @@ def _looked_up(code: Code) -> tuple[str, ...]:
     """Return the names that a piece of code looks up among globals: attributes may have the same names."""
     found = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL}
     return tuple(name for name in code.co_names if name in found)
+
+
+def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the strings among constants, also in tuples: names of attributes, perhaps."""
+    for x in constants:
+        if isinstance(x, str):
+            yield x
+        elif isinstance(x, (tuple, frozenset)):
+            yield from _strings(tuple(x))
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +72,8 @@ class Reach:
     """Everything that ``function(*args, **kwargs)`` can reach.
 
     ``more`` is code, with its globals, that is known to run besides what is found. Plain values are parts
-    without a ``Seen`` of their own.
+    without a ``Seen`` of their own. ``every``: all attributes count, not only those that code names.
+    ``filled`` are arguments of earlier captures that those changed, by id, and what they were then.
     """
 
     def __init__(
@@ -71,14 +82,23 @@ class Reach:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         more: Mapping[Code, dict[str, Any]],
+        every: bool = False,
+        filled: dict[int, Any] | None = None,
     ) -> None:
-        self.names: frozenset[str] = frozenset()
+        self.every = every
+        self.filled: dict[int, Any] = {} if filled is None else filled
+        self._texts: frozenset[str] = frozenset()
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         while True:  # more code names more attributes, which lead to more code
-            known = len(self.names), len(self.codes)
+            known = len(self._texts), len(self.codes)
             self._walk(function, args, kwargs)
-            if known == (len(self.names), len(self.codes)):
+            if known == (len(self._texts), len(self.codes)):
                 return
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The attributes that count; None: all."""
+        return None if self.every else self._texts
 
     def _walk(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.seen: dict[int, Seen] = {}
@@ -149,6 +169,8 @@ class Reach:
     def _part(self, owner: Seen | None, part: Part, fixed: bool = False) -> Seen | None:
         if is_plain(part.value):
             return None
+        if part.constant:
+            return self._see(part.value, "", True)
         at = part.access if owner is None else self.access(owner, part)
         return self._see(part.value, at, fixed or (owner is not None and owner.fixed))
 
@@ -158,6 +180,9 @@ class Reach:
             thing = seen.thing
             if isinstance(thing, types.FunctionType):
                 self.read(thing.__code__, thing.__globals__)
+            elif isinstance(thing, (operator.attrgetter, operator.methodcaller)):
+                names = (n for n in thing.__reduce__()[1] if isinstance(n, str))
+                self._texts = self._texts.union(*(n.split(".") for n in names))
             seen.parts = [(part, self._part(seen, part)) for part in seen.before.parts]
 
     def read(self, code: Code, scope: dict[str, Any]) -> None:
@@ -165,8 +190,7 @@ class Reach:
         if is_own(code.co_filename) or is_standard(code.co_filename):
             return
         self.codes[code] = scope
-        texts = {c for c in code.co_consts if isinstance(c, str)}
-        self.names = self.names | set(code.co_names) | texts
+        self._texts = self._texts | set(code.co_names) | set(_strings(code.co_consts))
         for inner in code.co_consts:
             if isinstance(inner, Code) and inner not in self.codes:
                 self.read(inner, scope)
@@ -187,6 +211,14 @@ class Reach:
     def used(self, ran: set[Code]) -> list[Global]:
         """Return the globals that the code that ran looks up."""
         return [g for g in self.globals if g.users & ran]
+
+    def unbound(self, ran: set[Code]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+        """Yield the modules of the code that ran, with the names that it looks up there and that are not."""
+        scopes = {id(self.codes[c]): self.codes[c] for c in ran}
+        for key, scope in scopes.items():
+            asked = {n for c in ran if id(self.codes[c]) == key for n in _looked_up(c)}
+            if absent := asked - scope.keys():
+                yield scope, frozenset(absent)
 
     def tensors(self) -> Iterator[Seen]:
         """Yield the tensors."""

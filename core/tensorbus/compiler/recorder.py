@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,8 @@ from ..pending import Pending, recorders
 from ..symbolic import Number, Script
 from ..tensor import Tensor, cell
 from .executables import Program, Ready, once, program
-from .observing import paused
+from .failing import INDEXING, attempt, is_handled, may_fail
+from .observing import paused, resume
 from .recording import Key, Recording
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
@@ -83,6 +84,7 @@ class Recorder:
         self._places: dict[int, tuple[Device, int]] = {}
         self._kept: list[Any] = []
         self._again = self._number = 0
+        self._fragile = ""
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Recorder:
@@ -114,6 +116,14 @@ class Recorder:
         if not all(isinstance(x, Tensor) for x in operands):
             operands = [x.number() if type(x) is Length else x for x in operands]
             operands = self._as_operands(op, operands)
+        observed = sys.getprofile()
+        sys.setprofile(None)  # what follows runs nothing of the user's
+        try:
+            return self._recorded(op, operands, attrs)
+        finally:
+            resume(observed)
+
+    def _recorded(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kinds = [x._vtype.settled if isinstance(x, Tensor) else _kind(x) for x in operands]
         found = self._signature(op, kinds, operands, attrs)
         planned = found.plan
@@ -127,6 +137,8 @@ class Recorder:
         )
         recording.again = self._number
         place = recording.add(op.name, places, planned.attrs, found.specs[0], found.key)
+        if may_fail(op):
+            self._attempt(recording, op, operands, places, planned.attrs)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
         if tracked:
             operands = [x.plain if type(x) is Number else x for x in operands]
@@ -134,7 +146,7 @@ class Recorder:
             out = self._cell(recording, place, found.specs[0], planned.out)
             if tracked:
                 autograd.record(planned, operands, out)
-            return out
+            return self._ended(out)
         outs = [
             self._cell(
                 recording,
@@ -146,7 +158,29 @@ class Recorder:
         ]
         if tracked:
             autograd.record_several(planned, operands, outs)
-        return outs
+        return self._ended(outs)
+
+    def _ended(self, made: Any) -> Any:
+        """Return what an op made, computed if it is one that may fail here."""
+        if self._fragile:
+            name, self._fragile = self._fragile, ""
+            self.settle(f"{name} may fail, for some values")
+        return made
+
+    def _attempt(
+        self, recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any
+    ) -> None:
+        """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
+        if self.script.dry or self.lengths.symbols or any(feed.value is None for feed in recording.feeds):
+            return
+        if self.trial:
+            try:
+                self.aside(partial(attempt, recording, op, operands, places, attrs, self.mode))
+            except Exception:
+                self.script.obstacle = f"has run into an error of {op.name}, which depends on values"
+                raise
+        elif not self.fullgraph and (op.family != INDEXING or is_handled(sys._getframe(1))):
+            self._fragile = op.name
 
     def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
         if op.family != "elementwise" or not all(
@@ -355,6 +389,17 @@ class Recorder:
     def _run(self, recording: Recording, ready: Ready | None) -> None:
         wanted = recording.alive()
         given = [feed.value for feed in recording.feeds]
+        try:
+            values = self._values(recording, ready, wanted, given)
+        except Exception:
+            self._salvage(recording, wanted, given)
+            raise
+        for p in wanted:
+            p.fill(values[p.place])
+
+    def _values(
+        self, recording: Recording, ready: Ready | None, wanted: Sequence[Pending], given: Sequence[Any]
+    ) -> dict[int, Any]:
         values: dict[int, Any] = {}
         if ready is not None:
             made = ready.program.at(self.lengths.hints)
@@ -365,8 +410,13 @@ class Recorder:
             made = once(recording, outputs, self.mode) if self.trial else self._program(recording, outputs)
             self.programs.append(made)
             values.update(zip(outputs, made(given), strict=True))
+        return values
+
+    def _salvage(self, recording: Recording, wanted: Sequence[Pending], given: Sequence[Any]) -> None:
+        """Compute what does not depend on the op that failed: state that was changed before it."""
         for p in wanted:
-            p.fill(values[p.place])
+            with suppress(Exception):
+                p.fill(once(recording, [p.place], self.mode)(given)[0])
 
 
 def _kind(x: Any) -> type:

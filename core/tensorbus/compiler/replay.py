@@ -6,6 +6,7 @@ that the program was captured under still holds, and answers ``MISS`` where it d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,22 +14,26 @@ from typing import Any, Final
 
 from .. import autograd
 from ..lengths import Lengths
+from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
 from ..symbolic import Number
 from ..tensor import Tensor
-from .answer import AnswerWriter, remake
-from .changes import Changes, describe, find
+from .answer import AnswerWriter, remake, store
+from .changes import FILLED, Changes, describe, find
 from .executables import Family, Program, Ready, program
+from .failing import may_fail_named
 from .guards import AMBIENT, Guard, GuardWriter, label
 from .history import attach, derive, is_spent, spent
-from .looking import NotReplayable, TensorState
+from .looking import NotReplayable, TensorState, look
 from .observing import Observer
-from .reach import Reach, Seen
+from .reach import Global, Reach, Seen
 from .recorder import Recorder
 from .recording import Feed, Recording
 
 MISS: Final = object()
 """What a replay answers where a guard does not hold."""
+FAILED: Final = object()
+"""What it answers where its program failed and changed nothing: Python finds the error where it belongs."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -68,8 +73,8 @@ class Writer:
         self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden)}
         self.used = reach.used(ran)
         self._check()
-        self.guards = GuardWriter(reach, self.kept, self.script, recorder.grads, recorder.lengths)
-        self.answer = AnswerWriter(reach, self.kept, self._output)
+        self.guards = GuardWriter(reach, self.kept, ran, self.script, recorder.grads, recorder.lengths)
+        self.guards.strict = self.strict
         self._passed: set[int] = set()
         self._homes: dict[int, list[Seen]] = {}
         for seen in self.kept.values():
@@ -77,10 +82,21 @@ class Writer:
                 self._homes.setdefault(id(seen.before.state.value), []).append(seen)
 
     def write(self, result: Any) -> Replay:
-        """Return the replay of the run that returned ``result``."""
+        """Return the replay of the run that returned ``result``. A writer writes once."""
+        self.answer = AnswerWriter(self.reach, self.kept, self._output)
+        try:
+            return self._write(result)
+        finally:
+            del self.answer  # which leads back here, and would keep the tensors of the run
+
+    def _write(self, result: Any) -> Replay:
         recording = next(iter(self.recorder.recordings.values()), None)
         changes = find(self.reach, self.kept.values(), self.used, self.script)
         self._loosen(changes)
+        for seen in changes.contents:
+            if self.reach.filled.get(id(seen.thing)) == seen.before.state:
+                raise NotReplayable(f"changes {describe(seen)}, which is the same at each call")
+            self.reach.filled[id(seen.thing)] = look(seen.thing, self.reach.names).state
         self.guards.write(self.used)
         values = [self._input(feed) for feed in recording.feeds] if recording is not None else []
         effects = self._effects(changes)
@@ -93,10 +109,14 @@ class Writer:
             made = program(recording, self.outputs, self.recorder.mode, replaces=replaces)
             ready = Ready(made, tuple(self.outputs))
             body.append(f"v = [{', '.join(values)}]")
+            body += self._released(changes, [*values, *self.answer.lines, *history, *effects, answer])
             if isinstance(made, Family):
                 body += [f"p = family.at({_sizes(self.recorder)})", "o = p(v)"]
             else:
                 body += ["with lock:", "    o = run(v)"]
+            if not self.script.owners and any(may_fail_named(e.op) for e in recording.entries):
+                run = [f"    {line}" for line in body[-2:]]
+                body[-2:] = ["try:", *run, "except Exception:", "    return FAILED"]
             body += [*self.script.writes, *self.answer.lines, *history, *effects]
         else:
             body += [*self.script.writes, *self.answer.lines, *effects]
@@ -109,15 +129,41 @@ class Writer:
                 raise NotReplayable(reason)
         if recorder.breaks:
             raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
-        if observer.any_name:
+        if observer.any_name and not self.reach.every:
             raise NotReplayable("asks for attributes by computed names")
-        if any("param_groups" in code.co_names for code in observer.codes):
-            raise NotReplayable("looks into param_groups, which a schedule may change at each step")
+        self._check_script()
         if len(recorder.recordings) > 1:
             raise NotReplayable(f"computes on {len(recorder.recordings)} devices")
         for seen in self.kept.values():
             if seen.before.kind == "opaque":
                 raise NotReplayable(f"depends on {describe(seen)}, which Python cannot look into")
+
+    def _check_script(self) -> None:
+        """Numbers of the script are no part of guards; code that may read them otherwise makes them one."""
+        names: set[str] = set()
+        for code in self.observer.codes:
+            names.update(code.co_names, (c for c in code.co_consts if isinstance(c, str)))
+        groups = [c for c in self.script.reads.values() if "params" in c]
+        states = len(groups) < len(self.script.reads)
+        if self.script.reads and ("state_dict" in names or ("state" in names and states)):
+            raise NotReplayable("looks at the state of an optimizer, which changes at each step")
+        for owner in self.script.owners:
+            own = {n for n, v in getattr(owner, "__dict__", {}).items() if type(v) in (int, float)}
+            if own & names:
+                raise NotReplayable(f"reads {min(own & names)!r} of a schedule, which changes at each step")
+        self.strict = not names.isdisjoint(("param_groups", *SCHEDULED)) or self._holds(groups)
+        if self.strict and self.script.owners and groups:
+            raise NotReplayable("looks into param_groups, which a schedule may change at each step")
+
+    def _holds(self, groups: Sequence[Any]) -> bool:
+        """Return whether anything but optimizers holds one of ``groups`` or a list of them."""
+        own = {id(group) for group in groups}
+        every = [s.thing for s in self.kept.values() if type(s.thing) is list]
+        lists = {id(x) for x in every if own & {*map(id, x)}}
+        held = [c for s in self.kept.values() if not isinstance(s.thing, Optimizer) for _, c in s.parts]
+        held += [g.seen for g in self.used] + [seen for _, seen in self.reach.given]
+        things = [id(s.thing) for s in held if s is not None]
+        return not lists.isdisjoint(things) or any(things.count(k) > 1 for k in own)
 
     def _loosen(self, changes: Changes) -> None:
         """Let tensors that the run replaces in containers be found there, whichever they are."""
@@ -134,6 +180,12 @@ class Writer:
             child = self.kept.get(id(before)) if before is not None else None
             if child is not None:
                 child.fixed, child.at = False, f"{seen.at}._node.grad"
+        for found, _ in changes.names:
+            child = found.seen
+            uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
+            if child is None or uses or any(g.seen is child and g is not found for g in self.reach.globals):
+                raise NotReplayable(f"assigns the global {found.name!r}, which is known elsewhere too")
+            child.fixed, child.at = False, self._global(found)
 
     def _input(self, feed: Feed) -> str:
         """Return the code of an input's value."""
@@ -161,14 +213,22 @@ class Writer:
 
     def _effects(self, changes: Changes) -> list[str]:
         lines = [f"{seen.at}._value = {self._output(seen.thing)}" for seen in changes.cells]
-        others = [s for s in self.kept.values() if isinstance(s.thing, Tensor) and not s.fixed]
-        for seen in (s for s in changes.cells if not s.fixed):
-            for other in (s for s in others if s is not seen):
-                self.guards.add(f"{seen.at} is not {other.at}", "arguments that are different tensors")
         lines += [f"{s.at}._node.grad = {self.answer.build(s.thing._node.grad)}" for s in changes.grads]
-        return lines + [
-            f"{self.reach.access(s, part)} = {self.answer.build(x)}" for s, part, x in changes.slots
-        ]
+        lines += [f"{self.reach.access(s, part)} = {self.answer.build(x)}" for s, part, x in changes.slots]
+        lines += [f"{self._global(found)} = {self.answer.build(x)}" for found, x in changes.names]
+        return [*lines, *[self.answer.fill(s, FILLED.get(type(s.thing), "")) for s in changes.contents]]
+
+    def _global(self, found: Global) -> str:
+        return f"{self.reach.name(found.scope)}[{found.name!r}]"
+
+    def _released(self, changes: Changes, code: Sequence[str]) -> list[str]:
+        """Return the code that lets go, before the run, of gradients that it replaces and nobody reads.
+
+        Their memory serves the new ones then. A run that fails leaves none behind, as ``zero_grad`` does.
+        """
+        held = [f"{seen.at}._node.grad" for seen in changes.grads if seen.before.state.grad is not None]
+        used = "\n".join([line.partition(" = ")[2] or line for line in code])
+        return [f"{at} = None" for at in held if at not in used]
 
     def _history(self, recording: Recording) -> list[str]:
         """Return the code that gives the results that have a history a compiled one."""
@@ -212,9 +272,12 @@ class Writer:
     def _made(self, body: Sequence[str], answer: str, ready: Ready | None) -> Replay:
         lines = [f"    {line}".replace("return None", "return MISS") for line in body]
         source = "\n".join([*self.guards.head(), *lines, f"    return {answer}"]) + "\n"
+        named = {*re.findall(r"\w+", source)}  # what nobody names, old gradients say, is not kept for nothing
+        constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
-            **AMBIENT, **self.reach.constants, **self.script.constants, "MISS": MISS, "Tensor": Tensor,
-            "structure": structure, "checked": [-1], "remake": remake, "attach": attach, "spent": spent,
+            **AMBIENT, **constants, **self.script.constants, "MISS": MISS, "FAILED": FAILED, "Tensor": Tensor,
+            "structure": structure, "checked": [-1], "remake": remake, "store": store,
+            "attach": attach, "spent": spent,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, Family):
             scope.update(family=ready.program)

@@ -6,47 +6,63 @@ its inputs have, and kept for when they come again.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from time import perf_counter
 from typing import Any, Final
 
 from ..device import Device
 from ..graph.graph import Graph
 from ..kernels.from_dialect import Compiler, pack
-from ..lowering.builder import Late, Launch, fit
-from ..lowering.job import ERROR_SLOT
+from ..lowering.builder import Late, fit
+from ..lowering.families import Library
+from ..lowering.job import ERROR_SLOT, Step
 from ..lowering.layout import Layout, packed
 from ..lowering.program import lower
 from ..lowering.render import render
-from ..lowering.steps import Call, Program, steps_of
+from ..lowering.steps import Call, Program, parts_of, steps_of
+from ..lowering.target import Target
 from ..lowering.verify import verify
-from ..runtime import Executable, Order
+from ..runtime import Executable, Knob, Order, Part
 from ..strided import StridedArray
-from .interpret import Interpreting
-from .library import library_call
+from .library import into_kernel, library_call
+from .playing import Player, Queued, Script
 from .prepared import is_generated, prepared
 
 MANY: Final = 64
 Buffers = list[Any]
+Queue = Callable[[Sequence[Any], Buffers], Any]
+"""What queues a step, of the run's values and the buffers so far; an event where the device has any."""
+_TARGET: Final = frozenset(f.name for f in fields(Target))
+_HELD: Final = (3, 3)
+"""References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 
 
 class DialectLowering:
     """The lowering of a device with a compiler for generated source.
 
-    ``library`` names the ops that its eager kernels do better than what is generated.
+    ``library`` names the ops that its eager kernels do better than what is generated. The compiler may have
+    ``knobs(index)``, choices for core to measure: fields of the dialect's target by their names, and
+    ``most``, the most items of a group in each launch; and ``player(script)``, which says of a program how it
+    is run as a whole, or None.
     """
 
     def __init__(self, compiler: Compiler, device_type: str, library: Collection[str] = ()) -> None:
         self.compiler = compiler
         self.device_type = device_type
         self.library = frozenset(library)
+        self.modes: Mapping[str, str] = getattr(compiler, "modes", {})
+
+    def knobs(self, order: Order) -> Sequence[Knob]:
+        """Return what the device leaves to measuring."""
+        declared = getattr(self.compiler, "knobs", None)
+        return declared(order.index) if declared is not None else ()
 
     def compile(self, order: Order) -> Executable:
-        """Return the executable of a program; of kernels alone where the language lacks one of its dtypes."""
-        dialect = self.compiler.dialect(order.index)
-        graph = prepared(order.graph, lambda op: op in self.library or is_generated(op))
-        if any(node.spec.dtype not in dialect.types for node in graph):
-            return Interpreting(self.device_type).compile(order)
+        """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
+        known = self.compiler.dialect(order.index).types
+        graph = prepared(order.graph, lambda op: op in self.library or is_generated(op), known)
         return DialectExecutable(self, graph, order)
 
 
@@ -62,7 +78,7 @@ class DialectExecutable:
             None if "scalar" in node.attrs else packed(k, node.spec.shape)
             for k, node in enumerate(graph.inputs)
         ])  # fmt: skip
-        self._known[first.key] = first
+        self._known[first.key] = self._packed = first
         self._stages = {"graph": str(graph), "loops": str(first.program), "code": first.source}
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -82,6 +98,17 @@ class DialectExecutable:
         """Return the graph, the loops and the source of the program for packed values."""
         return self._stages
 
+    def parts(self) -> Sequence[Part]:
+        """Return the steps of the program for packed values."""
+        return self._packed.parts()
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Run the program for packed values; return the seconds of each step on the device."""
+        compiler, index = self._lowering.compiler, self._order.index
+        return self._packed.times(
+            [pack(compiler, v, index) if type(v) is StridedArray else v for v in values]
+        )
+
     def _bound(self, layouts: Sequence[Layout | None]) -> _Bound:
         return _Bound(self._lowering, self._graph, self._order, layouts)
 
@@ -95,10 +122,13 @@ class _Bound:
         self.compiler, self.index = lowering.compiler, order.index
         self._device = Device(lowering.device_type, order.index)
         self._graph = graph
+        self._chosen = order.chosen
         dialect = self.compiler.dialect(self.index)
+        fitted: dict[str, Any] = {k: v for k, v in order.chosen.items() if k in _TARGET}
+        target = replace(dialect.target, **fitted)
         self.key = tuple([None if x is None else (x.strides, x.late is not None) for x in layouts])
         self.program: Program = lower(
-            graph, layouts, dialect.target, library=lowering.library, replaces=order.replaces
+            graph, layouts, target, library=Library(lowering.library, dialect.types), replaces=order.replaces
         )
         self._sources = {id(kernel): render(kernel, dialect) for kernel in self.program.kernels()}
         for kernel in self.program.kernels():
@@ -108,19 +138,51 @@ class _Bound:
             build(list(self._sources.values()), self.index)
         self._bytes = {slot: size * dtype.itemsize for slot, (size, dtype) in self.program.sizes.items()}
         self._count = max((len(layouts), *(slot + 1 for slot in self._bytes)))
+        self._over = self._overwritten(layouts)
+        over = {slot for slot, _ in self._over}
         made: set[int] = set()
-        self._steps: list[tuple[Sequence[Callable[[Sequence[Any], Buffers], None]], tuple[int, ...]]] = []
+        self._ahead: list[int] = []
+        self._steps: list[tuple[Sequence[Queue], tuple[int, ...]]] = []
+        self._names: list[str] = []
+        self._queued: list[Queued] = []
         for item, frees in zip(self.program.steps, self.program.frees, strict=True):
-            runs = []
+            runs: list[Queue] = []
             if isinstance(item, Call):
+                self._names.append(f"{len(self._names)} call {item.op}")
                 runs.append(self._call(item))
                 made.update(item.outputs)
             for step in steps_of(item):
+                self._names.append(f"{len(self._names)} {step.launch.kernel.name}")
                 new = tuple(s for s in dict.fromkeys(step.slots) if s in self._bytes and s not in made)
                 made.update(new)
-                runs.append(self._launch(step.launch, step.slots, new))
+                if self._ahead or over & set(new):
+                    self._ahead += new
+                runs.append(self._launch(step, new))
             self._steps.append((runs, frees))
+        player = getattr(self.compiler, "player", None)
+        script = Script(self.program, self._queued, self._bytes, self.index, order.mode)
+        self._player: Player | None = player(script) if player is not None else None
         self._empty = tuple({x.slot for x in self.program.outputs if x.slot in self._bytes} - made)
+
+    def _overwritten(self, layouts: Sequence[Layout | None]) -> list[tuple[int, int]]:
+        """Return the slots of outputs that may lie over inputs, and those inputs.
+
+        No eager kernel that makes its results itself and may fail comes after the first writer of them.
+        """
+        if getattr(self.compiler, "is_own", None) is None:
+            return []
+        found: list[tuple[int, int]] = []
+        for out, given in self.program.replaceable.items():
+            layout = layouts[given]
+            if layout is not None and layout.is_contiguous and layout.late is None:
+                found.append((self.program.outputs[out].slot, given))
+        slots = {slot for slot, _ in found}
+        begun = False
+        for item in self.program.steps:
+            if begun and isinstance(item, Call) and into_kernel(item, self._device) is None:
+                return []
+            begun = begun or any(slots & set(step.slots) for step in steps_of(item))
+        return found
 
     @property
     def source(self) -> str:
@@ -132,11 +194,61 @@ class _Bound:
         for k, v in enumerate(values):
             if type(v) is StridedArray:
                 buffers[k] = v.buffer
+        if self._over:
+            v = None
+            self._take(values, buffers)
+        if self._player is not None and self._player.play(values, buffers):
+            return self._results(values, buffers)
         for steps, frees in self._steps:
             for step in steps:
                 step(values, buffers)
             for slot in frees:
                 buffers[slot] = None
+        return self._results(values, buffers)
+
+    def parts(self) -> Sequence[Part]:
+        """Return the steps in order."""
+        return parts_of(self.program, self._sources)
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Run the program; return the seconds of each step: the device's own, or those until it is done."""
+        seconds = getattr(self.compiler, "seconds", None)
+        wait = self._device.runtime.synchronize
+        buffers: Buffers = [None] * self._count
+        for k, v in enumerate(values):
+            if type(v) is StridedArray:
+                buffers[k] = v.buffer
+        wait(self.index)
+        taken: list[Any] = []
+        for steps, frees in self._steps:
+            for step in steps:
+                start = perf_counter()
+                event = step(values, buffers)
+                if seconds is None or event is None:
+                    wait(self.index)
+                    event = perf_counter() - start
+                taken.append(event)
+            for slot in frees:
+                buffers[slot] = None
+        wait(self.index)
+        found = [x if seconds is None or isinstance(x, float) else seconds(x) for x in taken]
+        return dict(zip(self._names, found, strict=True))
+
+    def _take(self, values: Sequence[Any], buffers: Buffers) -> None:
+        """Let outputs lie over inputs that nobody else holds.
+
+        What is made from the first of them on is made now: afterwards there may be no memory for it.
+        """
+        held, is_own, index = sys.getrefcount, self.compiler.is_own, self.index  # type: ignore[attr-defined]
+        for slot, given in self._over:
+            buffer = buffers[given]
+            if held(values[given]) == _HELD[0] and held(buffer) == _HELD[1] + 1 and is_own(buffer, index):
+                buffers[slot] = buffer
+        for slot in self._ahead:
+            if buffers[slot] is None:
+                buffers[slot] = self._allocate(slot)
+
+    def _results(self, values: Sequence[Any], buffers: Buffers) -> Sequence[Any]:
         for slot in self._empty:
             buffers[slot] = self._allocate(slot)
         return [
@@ -151,10 +263,10 @@ class _Bound:
         nbytes = self._bytes[slot]
         return self.compiler.allocate(nbytes, self.index) if nbytes else None
 
-    def _launch(
-        self, launch: Launch, slots: tuple[int, ...], new: tuple[int, ...]
-    ) -> Callable[[Sequence[Any], Buffers], None]:
+    def _launch(self, step: Step, new: tuple[int, ...]) -> Queue:
         """Return what launches a kernel, making the buffers in ``new`` first."""
+        most = self._chosen.get(f"most@{self._names[-1]}", self._chosen.get("most", 0))
+        launch, slots = replace(step.launch, most=most), step.slots
         kernel = launch.kernel
         values: list[Any] = []
         late: list[Callable[[Sequence[Any]], Any]] = []
@@ -165,20 +277,24 @@ class _Bound:
                 late.append(self._reader(value))
             values.append(value)
         source = self._sources[id(kernel)]
-        run = self.compiler.prepare(source, replace(launch, values=tuple(values)), self.index)
+        launch = replace(launch, values=tuple(values))
+        run = self.compiler.prepare(source, launch, self.index)
         allocate, compiler, index = self._allocate, self.compiler, self.index
 
-        def plain(values: Sequence[Any], buffers: Buffers) -> None:
+        def plain(values: Sequence[Any], buffers: Buffers) -> Any:
             for slot in new:
-                buffers[slot] = allocate(slot)
-            run([buffers[s] for s in slots], [read(values) for read in late] if late else ())
+                if buffers[slot] is None:
+                    buffers[slot] = allocate(slot)
+            return run([buffers[s] for s in slots], [read(values) for read in late] if late else ())
 
-        def reporting(values: Sequence[Any], buffers: Buffers) -> None:
+        def reporting(values: Sequence[Any], buffers: Buffers) -> Any:
             for slot in new:
-                buffers[slot] = allocate(slot)
+                if buffers[slot] is None:
+                    buffers[slot] = allocate(slot)
             given = [compiler.errors(index) if s == ERROR_SLOT else buffers[s] for s in slots]
-            run(given, [read(values) for read in late])
+            return run(given, [read(values) for read in late])
 
+        self._queued.append(Queued(slots=slots, launch=run, late=tuple(late), source=source, what=launch))
         return reporting if ERROR_SLOT in slots else plain
 
     def _reader(self, late: Late) -> Callable[[Sequence[Any]], Any]:
@@ -188,20 +304,36 @@ class _Bound:
         dtype = self._graph.inputs[operand].spec.dtype
         return lambda values: fit(values[operand], dtype)
 
-    def _call(self, call: Call) -> Callable[[Sequence[Any], Buffers], None]:
+    def _call(self, call: Call) -> Queue:
         """Return what runs an eager kernel, whose results are then the buffers of its slots."""
         kernel = library_call(call, self._device)
+        into = into_kernel(call, self._device)
         inputs, specs, outputs = call.inputs, call.specs, call.outputs
-        compiler, index = self.compiler, self.index
+        compiler, index, allocate = self.compiler, self.index, self._allocate
 
-        def run(values: Sequence[Any], buffers: Buffers) -> None:
-            given = [
+        def operands(values: Sequence[Any], buffers: Buffers) -> list[Any]:
+            return [
                 values[x.operand] if isinstance(x, Late) else StridedArray(
                     buffers[x.slot], x.shape, x.strides,
                     x.offset if x.late is None else x.offset + values[x.late].offset, spec.dtype,
                 )
                 for x, spec in zip(inputs, specs, strict=True)
             ]  # fmt: skip
+
+        def direct(values: Sequence[Any], buffers: Buffers) -> bool:
+            return into is not None and into(operands(values, buffers), [buffers[s] for s in outputs])
+
+        slots = (*(x.slot for x in inputs if isinstance(x, Layout)), *outputs)
+        self._queued.append(Queued(slots=slots, call=direct if into is not None else None))
+
+        def run(values: Sequence[Any], buffers: Buffers) -> None:
+            if into is not None:
+                for slot in outputs:
+                    if buffers[slot] is None:
+                        buffers[slot] = allocate(slot)
+                if direct(values, buffers):
+                    return
+            given = operands(values, buffers)
             for slot, out in zip(outputs, kernel(given), strict=True):
                 buffers[slot] = pack(compiler, out, index).buffer
 

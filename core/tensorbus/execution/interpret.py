@@ -7,6 +7,7 @@ gives what the same ops give eagerly, bit for bit, and lets every value go after
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Final
 
@@ -14,13 +15,14 @@ from ..autograd import no_grad
 from ..capture import recording
 from ..choice import add_source
 from ..device import Device, ValueType
-from ..dispatch import plan
+from ..dispatch import Plan, plan
 from ..dtypes import DType
 from ..errors import DeviceError, OutOfMemoryError, TensorbusError
 from ..graph.graph import Graph, Node
+from ..graph.simplify import frozen
 from ..interchange import asarray
-from ..ops.op import table
-from ..runtime import Executable, Kernel, Order
+from ..ops.op import Op, table
+from ..runtime import Executable, Kernel, Order, Part
 from ..tensor import cell
 
 _INDENT: Final = "    "
@@ -44,6 +46,10 @@ add_source(_STEP.type, _Recorder())
 class Interpreting:
     """The lowering of a device type whose kernels are all that it has."""
 
+    modes: Final = {
+        "reduce-overhead": "nothing to gain: a run is one Python function already, a call for each kernel"
+    }
+
     def __init__(self, device_type: str) -> None:
         self.device_type = device_type
 
@@ -62,6 +68,7 @@ class Interpreted:
         self._device = device
         names = dict(writer.names)
         exec(compile(self.source, "<tensorbus program>", "exec"), names)
+        self._names = names
         self._run: Callable[[Sequence[Any]], tuple[Any, ...]] = names["run"]
         self._graph = str(graph)
 
@@ -77,6 +84,35 @@ class Interpreted:
     def stages(self) -> Mapping[str, str]:
         """Return the graph and the function."""
         return {"graph": self._graph, "calls": self.source}
+
+    def parts(self) -> Sequence[Part]:
+        """Return the kernels that are called, in order."""
+        lines = self.source.splitlines()
+        return [
+            Part(name=name, text=f"{node.spec} = {lines[at - 1].strip()}", ops=(node.op,))
+            for (at, node), name in zip(self._nodes.items(), self._labels(), strict=True)
+        ]
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Run the program, waiting after each kernel; return the seconds of each."""
+        lines = self.source.splitlines()
+        for at in sorted(self._nodes, reverse=True):
+            lines.insert(at, f"{_INDENT}mark()")
+        wait, index = self._device.runtime.synchronize, self._device.index
+        ends: list[float] = []
+
+        def mark() -> None:
+            wait(index)
+            ends.append(perf_counter())
+
+        names = {**self._names, "mark": mark}
+        exec(compile("\n".join(lines), "<tensorbus program, timed>", "exec"), names)
+        mark()
+        names["run"](values)
+        return {name: stop - start for name, start, stop in zip(self._labels(), ends, ends[1:], strict=False)}
+
+    def _labels(self) -> list[str]:
+        return [f"{k} {node.op}" for k, node in enumerate(self._nodes.values())]
 
     def _explained(self, error: Exception) -> Exception:
         node = self._nodes.get(_line(error.__traceback__, self._run))
@@ -112,6 +148,7 @@ class _Writer:
         self.nodes: dict[int, Node] = {}
         self._lines: list[tuple[Node | None, str, tuple[str, ...], str]] = []
         self._arrays: dict[int, str] = {}
+        self._plans: dict[Any, Plan] = {}
         self._count = 0
 
     def source(self) -> str:
@@ -169,13 +206,27 @@ class _Writer:
                 operands.append(self._as_array(x, where))
         shapes = None if op.broadcasts else [x.spec.shape for x in node.inputs]
         attrs = {**node.attrs, "device": self.device} if op.family == "creation" else node.attrs
-        found = plan(op, kinds, shapes, attrs, tuple(x.spec.dtype for x in node.inputs))
+        found = self._plan(op, kinds, shapes, attrs, tuple(x.spec.dtype for x in node.inputs))
         if found.run is None:
             return self._decomposed(node, operands)
         kernel = self._new("k_" + node.op + "_")
         self.names[kernel] = found.run
         local = [x for x in operands if x not in self.names]
         return self._line(node, local, f"{kernel}({', '.join(operands)})")
+
+    def _plan(
+        self, op: Op[...], kinds: Sequence[ValueType | type], shapes: Sequence[tuple[int, ...]] | None,
+        attrs: Mapping[str, Any], computed: tuple[DType, ...],
+    ) -> Plan:  # fmt: skip
+        """Return how an op runs: what equal layers do is planned once."""
+        try:
+            key = (op.name, tuple(kinds), None if shapes is None else tuple(shapes), frozen(attrs), computed)
+            found = self._plans.get(key)
+        except TypeError:  # an attribute that does not hash
+            return plan(op, kinds, shapes, attrs, computed)
+        if found is None:
+            found = self._plans[key] = plan(op, kinds, shapes, attrs, computed)
+        return found
 
     def _scalars(self, node: Node) -> dict[int, type]:
         """Return the operands that a kernel takes as Python numbers: an elementwise one's, but for one."""

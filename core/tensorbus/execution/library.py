@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ..choice import choose, judge
 from ..device import Device
 from ..graph.graph import Graph, Node
 from ..lowering.builder import Late
 from ..ops.op import table
+from ..runtime import Call as Given
 from .interpret import Interpreted
 
 if TYPE_CHECKING:
     from ..lowering.steps import Call
 
 
-def library_call(call: Call, device: Device) -> Interpreted:
+def library_call(call: Call, device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return what runs a program's call: it takes the operands in order and returns the results.
 
-    Operands that are ``Late`` are Python numbers. An op that has no kernel runs as its decomposition.
+    Operands that are ``Late`` are Python numbers. An op that has no kernel runs as its decomposition. A
+    constant is made at the first run, and is the same value in all others.
     """
     inputs = tuple(
         Node(op="input", attrs={"index": k, **({"scalar": True} if isinstance(x, Late) else {})}, spec=spec)
@@ -30,4 +34,32 @@ def library_call(call: Call, device: Device) -> Interpreted:
             Node(op="result", inputs=(whole,), attrs={"index": k}, spec=spec)
             for k, spec in enumerate(call.out_specs)
         )
-    return Interpreted(Graph(inputs=inputs, outputs=outputs), device)
+    run = Interpreted(Graph(inputs=inputs, outputs=outputs), device)
+    if call.op != "full":
+        return run
+    known: list[Sequence[Any]] = []
+
+    def once(values: Sequence[Any]) -> Sequence[Any]:
+        if not known:
+            known.append(run(values))
+        return known[0]
+
+    return once
+
+
+def into_kernel(call: Call, device: Device) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    """Return what writes the results of a program's call into buffers that are there; None without a way.
+
+    It takes the operands and the buffers, and says whether it could: of other layouts it may not.
+    """
+    if any(isinstance(x, Late) for x in call.inputs):
+        return None
+    given = Given(
+        op=call.op, dtypes=tuple(s.dtype for s in call.specs), shapes=tuple(s.shape for s in call.specs),
+        attrs=call.attrs, out_dtype=call.out_specs[0].dtype, out_shape=call.out_specs[0].shape,
+        index=device.index,
+    )  # fmt: skip
+    chosen = choose(call.op, judge(call.op, given, device), device)
+    if chosen is None or chosen.kernel.into is None:
+        return None
+    return chosen.kernel.into(given)

@@ -23,12 +23,12 @@ def single_scatter(graph: Graph) -> Rule:
     It is what the gradient of ``x[0, 1, 2 ..., index]`` is. A gather by the same index must be in the graph
     as well: it reports indices out of range.
     """
-    checked: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+    checked = {
+        (tuple(id(i) for i in node.inputs[1:]), node.inputs[0].spec.shape)
+        for node in graph if node.op == "gather"
+    }  # fmt: skip
 
     def rule(node: Node) -> Node:
-        if node.op == "gather":
-            checked.add((tuple(id(i) for i in node.inputs[1:]), node.inputs[0].spec.shape))
-            return node
         if node.op != "scatter" or node.attrs["mode"] != "add":
             return node
         x, value, *indices = node.inputs
@@ -63,12 +63,47 @@ def _chosen(node: Node, x: Node, value: Node, index: Node) -> Node:
     return new("where", here, both, x, spec=node.spec)
 
 
-def flat_products(graph: Graph) -> Rule:
-    """Return the rule that makes one product of many: of batches by one matrix, and of sums over batches."""
+def scatter_onto(graph: Graph) -> Rule:
+    """Return the rule that adds to a sum by scattering onto it, not onto zeros that are then added.
+
+    It is what a weight has that is both looked up in and multiplied by: an embedding that gives logits too.
+    """
+    uses = _uses(graph)
+    originals = iter([n for n in graph if n.op != "input"])
+    alone: set[int] = set()
+
+    def rule(node: Node) -> Node:
+        if uses.get(id(next(originals)), 0) == 1 and node.op == "scatter":
+            alone.add(id(node))
+        if node.op != "add" or not node.spec.dtype.is_floating:
+            return node
+        for one, other in (node.inputs, node.inputs[::-1]):
+            added = id(one) in alone and one.attrs["mode"] == "add" and _is_zeros(one.inputs[0])
+            if added and one.spec == other.spec == node.spec:
+                return replace(one, inputs=(other, *one.inputs[1:]))
+        return node
+
+    return rule
+
+
+def _is_zeros(node: Node) -> bool:
+    while node.op == "broadcast_to":
+        node = node.inputs[0]
+    return node.op in ("full", "constant") and node.attrs["value"] == 0
+
+
+def _uses(graph: Graph) -> dict[int, int]:
+    """Return how often each node is an operand or a result, by its id."""
     uses: dict[int, int] = {id(n): 1 for n in graph.outputs}
     for node in graph:
         for x in node.inputs:
             uses[id(x)] = uses.get(id(x), 0) + 1
+    return uses
+
+
+def flat_products(graph: Graph) -> Rule:
+    """Return the rule that makes one product of many: of batches by one matrix, and of sums over batches."""
+    uses = _uses(graph)
     originals = iter([n for n in graph if n.op != "input"])
     once: dict[int, Node] = {}
 
@@ -126,10 +161,14 @@ def _inner_order(a: Node, b: Node, lead: int) -> tuple[int, ...]:
 def _turned(node: Node) -> Node:
     """Return the transpose of a product as the product of the transposes, which are views."""
     (product,) = node.inputs
+    if product.op != "matmul":  # a product that was made flat lies behind a reshape
+        return node
     rank = len(node.spec.shape)
     last = (*range(rank - 2), rank - 1, rank - 2)
+    if product.op != "matmul" or tuple(node.attrs["axes"]) != last:
+        return node
     a, b = product.inputs
-    if tuple(node.attrs["axes"]) != last or not len(a.spec.shape) == len(b.spec.shape) == rank:
+    if not len(a.spec.shape) == len(b.spec.shape) == rank:
         return node
     if a.spec.dtype != b.spec.dtype or a.spec.shape[:-2] != b.spec.shape[:-2]:
         return node

@@ -16,7 +16,7 @@ from ..dtypes import DType, Scalar, float32, float64, integer_range
 from ..ops.op import Spec, table
 from ..settings import verifying
 from .graph import Graph, Node
-from .patterns import Rule, flat_products, one_copy, reshaped, single_scatter
+from .patterns import Rule, flat_products, one_copy, reshaped, scatter_onto, single_scatter
 from .verify import verify
 
 
@@ -33,11 +33,19 @@ def _rewritten(graph: Graph, rule: Callable[[Graph], Rule]) -> Graph:
     """Return the graph with a rule applied to every node, operands first."""
     done: dict[int, Node] = {}
     apply = rule(graph)
+    changed = False
     for node in graph:
-        inputs = tuple(done[id(x)] for x in node.inputs)
-        same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-        made = node if same else replace(node, inputs=inputs)
-        done[id(node)] = made if node.op == "input" else apply(made)
+        made = node
+        if changed:
+            inputs = tuple([done[id(x)] for x in node.inputs])
+            if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+                made = node.of(inputs)
+        if node.op != "input":
+            made = apply(made)
+        changed = changed or made is not node
+        done[id(node)] = made
+    if not changed:
+        return graph
     return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
 
 
@@ -55,10 +63,14 @@ def frozen(value: Any) -> Any:
 def _equal_nodes(graph: Graph) -> Rule:
     """Return the rule that makes nodes of one op, operands and attributes the same node."""
     known: dict[Any, Node] = {}
+    named: dict[int, Any] = {}
 
     def rule(node: Node) -> Node:
         try:
-            key = node.op, tuple(id(x) for x in node.inputs), _key(node.attrs), node.spec, node.again
+            attrs = named.get(id(node.attrs))
+            if attrs is None:
+                attrs = named[id(node.attrs)] = _key(node.attrs)
+            key = node.op, tuple([id(x) for x in node.inputs]), attrs, node.spec, node.again
             return known.setdefault(key, node)
         except TypeError:  # an attribute that does not hash: a node of its own
             return node
@@ -70,6 +82,15 @@ def _key(attrs: Mapping[str, Any]) -> Any:
     return tuple((key, frozen(attrs[key])) for key in sorted(attrs))
 
 
+def _nothing_moved(graph: Graph) -> Rule:
+    return lambda node: node.inputs[0] if _is_still(node) else node
+
+
+def _is_still(node: Node) -> bool:
+    """Return whether a node moves or casts its operand to what it is already."""
+    return node.op in _MOVES and node.spec == node.inputs[0].spec and _stays(node)
+
+
 def _nothing_done(graph: Graph) -> Rule:
     return _plain
 
@@ -79,7 +100,7 @@ def _plain(node: Node) -> Node:
     if not node.inputs:
         return _scalar(node)
     x = node.inputs[0]
-    if node.op in _MOVES and node.spec == x.spec and _stays(node):
+    if _is_still(node):
         return x
     if node.op == "reshape" and x.op == "reshape":
         return _plain(replace(node, inputs=x.inputs))
@@ -214,5 +235,7 @@ def _rounded(value: Scalar, dtype: DType) -> Any:
 
 
 _RULES: Final[tuple[Callable[[Graph], Rule], ...]] = (
-    _nothing_done, _equal_nodes, single_scatter, flat_products, _nothing_done, _equal_nodes, one_copy,
+    _nothing_moved, _equal_nodes, flat_products, _nothing_done, _equal_nodes, single_scatter, scatter_onto,
+    flat_products, _nothing_done, _equal_nodes, one_copy,
 )  # fmt: skip
+"""Products are turned before anything else moves the permutations that follow them."""

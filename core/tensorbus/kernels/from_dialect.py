@@ -30,7 +30,7 @@ from ..strided import StridedArray
 from .strided import strided_views
 
 _verified: Final[set[str]] = set()
-Run = Callable[[Sequence[Any], Sequence[Scalar]], None]
+Run = Callable[[Sequence[Any], Sequence[Scalar]], Any]
 MANY: Final = 256
 JOINED: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
@@ -55,7 +55,7 @@ class Compiler(Protocol):
         """Return what runs a kernel with its grid and its static parameters.
 
         It takes the buffers in order (None for an empty one) and the values of the parameters that are
-        ``Late``, in order.
+        ``Late``, in order; it may return an event.
         """
         ...
 

@@ -6,9 +6,10 @@ which the structure of code depends. Two graphs that differ in sizes only theref
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from ..dtypes import DType, Scalar, bfloat16, bool_, float16, float32, uint8
 from ..errors import TensorbusError
@@ -26,7 +27,10 @@ class Launch:
     ``values`` are those of the parameters, in order; an entry that is a ``Late`` is read from the operands of
     each call. ``grid`` are the lengths of the parallel loops, axis 0 first. ``tiled`` says that items near
     each other on axis 1 share memory, as those on axis 0 do: groups are best square. ``group`` is not 0 where
-    items share arrays: those along axis 0, all of that many, are a group then, and alone in it.
+    items share arrays: those along axis 0, all of that many, are a group then, and alone in it. ``most`` is
+    the most items that a group should have else; 0: as many as the device finds right. ``fills`` has for
+    each buffer how many elements an item of the one loop fills, all of them and those of item k from k times
+    so many on, without a look at others'; 0: nothing is known. Empty: of no buffer.
     """
 
     kernel: Kernel
@@ -34,6 +38,8 @@ class Launch:
     grid: tuple[int, ...]
     tiled: bool = False
     group: int = 0
+    most: int = 0
+    fills: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +126,11 @@ class Builder:
         self.emit(Array(name, dtype, size))
         return name
 
-    def store(self, buffer: str, index: Expr, value: Expr, count: Expr | None = None) -> None:
+    def store(
+        self, buffer: str, index: Expr, value: Expr, count: Expr | None = None, past: bool = False
+    ) -> None:
         """Store a value."""
-        self.emit(Store(buffer, index, value, count))
+        self.emit(Store(buffer, index, value, count, past))
 
     @contextmanager
     def inner(self) -> Iterator[list[Stmt]]:
@@ -151,9 +159,13 @@ class Builder:
         self.emit(If(condition, tuple(body)))
 
     def finish(
-        self, loops: Sequence[tuple[Var, Expr, int]], solo: bool = False, tiled: bool = False
-    ) -> Launch:
-        """Wrap the body in parallel loops ``(variable, length, value)``, grid axis 0 first."""
+        self, loops: Sequence[tuple[Var, Expr, int]], solo: bool = False, tiled: bool = False,
+        fills: Mapping[str, int] = MappingProxyType({}),
+    ) -> Launch:  # fmt: skip
+        """Wrap the body in parallel loops ``(variable, length, value)``, grid axis 0 first.
+
+        ``fills``: see ``Launch``, by the names of buffers; of one loop only.
+        """
         body = tuple(self.block)
         for axis, (var, length, _) in enumerate(loops):
             body = (For(var, ZERO, length, body, 1, "parallel", axis),)
@@ -161,7 +173,10 @@ class Builder:
             self.name, tuple(self.buffers.values()), tuple(v for v, _ in self.params.values()), body, solo
         )
         values = tuple(value for _, value in self.params.values())
-        return Launch(kernel=kernel, values=values, grid=tuple(n for _, _, n in loops), tiled=tiled)
+        filled = tuple(fills.get(name, 0) for name in self.buffers) if fills and len(loops) == 1 else ()
+        return Launch(
+            kernel=kernel, values=values, grid=tuple(n for _, _, n in loops), tiled=tiled, fills=filled
+        )
 
 
 def literal(value: Scalar, dtype: DType) -> Const:

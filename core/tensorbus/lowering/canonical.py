@@ -128,8 +128,9 @@ class _Canonical:
             return None if below is None else [(node.inputs[0], below)]
         if len(self.reduced) == 1 and self.reduced[0] not in at and (pick := picked(node, at)) is not None:
             x, *indices = node.inputs
-            whole = tuple(self.reduced[0] if k == FREE else k for k in pick[1])
-            return [(x, whole), (indices[pick[0]], at)]
+            if x.spec.shape[pick[0]] == self.domain[self.reduced[0]]:
+                whole = tuple(self.reduced[0] if k == FREE else k for k in pick[1])
+                return [(x, whole), (indices[pick[0]], at)]
         if not node.inputs and node.op != "full":
             return None
         found: list[tuple[Node, Access]] = []

@@ -66,6 +66,9 @@ class Dialect:
     ``share`` are the lines that begin the loop of a solo item over its part of axis 0, of length ``{n}``.
     ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
     floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
+    ``single`` and ``wide_single`` come before both for floats that are computed in single precision.
+    ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
+    buffer from ``{i}`` on brought near, where the language has one.
     ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
     before an innermost loop that its iterations touch different elements.
@@ -93,10 +96,14 @@ class Dialect:
     shared: str = ""
     unroll: str = ""
     wide: Mapping[str, Template] = field(default_factory=dict)
+    single: Mapping[str, Template] = field(default_factory=dict)
+    wide_single: Mapping[str, Template] = field(default_factory=dict)
     vector_type: str = "{T}{lanes}"
     vector_load: Template = ""
     vector_store: Template = ""
     vector_store_some: Template = ""
+    vector_past: Template = ""
+    fetch: Template = ""
     splat: str = "({V})({0})"
     report: Template = ""
     infinity: str = "INFINITY"

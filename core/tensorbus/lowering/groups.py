@@ -16,7 +16,7 @@ from ..graph.graph import Graph, Node
 from .aligned import FREE, Access, Read, own_access, reads, walked
 from .families import REDUCTIONS
 from .layout import Shape
-from .plan import BODY, ROOTS, cost_of, is_call, is_stack
+from .plan import BODY, ROOTS, Calls, cost_of, is_call, is_stack
 from .target import Target
 
 BUFFERS: Final = 28
@@ -24,6 +24,14 @@ BUFFERS: Final = 28
 SHORT: Final = 32
 FIRST: Final = 4
 _NEAR: Final = 16
+_NARROW: Final = 32
+"""The fewest columns of a strip, some cache lines, and what its width is a multiple of."""
+_CACHE: Final = 1 << 16
+"""How many elements of each operand a strip should have."""
+_TALL: Final = 128
+"""How long the columns of a large domain may be; eight times that where compilers make the vectors."""
+_LITTLE: Final = 1 << 17
+"""Up to how many elements a domain may be walked by few items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,7 @@ class Groups:
     """Puts the nodes that get a buffer into groups, in the order of the graph."""
 
     def __init__(self, nodes: Sequence[Node], made: Collection[int], target: Target,
-                 library: Collection[str] | None) -> None:  # fmt: skip
+                 library: Calls) -> None:  # fmt: skip
         """Group the ``nodes`` of a graph whose ids are in ``made``."""
         self.target = target
         self.library = library
@@ -84,7 +92,9 @@ class Groups:
         self._readers: dict[int, list[int]] = {}
         self._moved: dict[int, int] = {}
         for place, node in enumerate(nodes):
-            if id(node) in made and node.op != "result":
+            if node.op == "result" and id(node.inputs[0]) in self._of:  # who reads it waits for the call
+                self._of[id(node)] = self._of[id(node.inputs[0])]
+            elif id(node) in made and node.op != "result":
                 self._add(node, place)
 
     def ordered(self) -> Iterator[Group]:
@@ -185,7 +195,9 @@ class Groups:
         self._live[a.number] = made
         for root in made.roots:
             self._of[root] = a.number
-        for g in self._live.values():
+        for g in reversed(self._live.values()):  # those before the first of the two need neither
+            if g.number <= a.number:
+                break
             if g.before & mine:
                 g.before = (g.before | made.before | 1 << a.number) & ~(1 << b.number)
         return made
@@ -306,7 +318,40 @@ def _fits(group: Group, target: Target) -> bool:
     over = group.reduced
     if not group.deep:
         return True
-    rows = over == tuple(range(len(group.domain) - len(over), len(group.domain)))
     length = prod(group.domain[k] for k in over)
     count = prod(group.domain) // length
-    return rows and (count >= target.groups // FIRST or length < 1 << 15)
+    if len(group.domain) - 1 in over:
+        return count >= target.groups // FIRST or length < 1 << 15
+    if not target.solo_rows:  # an item to a column
+        return count >= target.items // FIRST or length < SHORT
+    tail = len(group.domain) - 1 - max(over)
+    joined = (*group.domain[: max(over) + 1], prod(group.domain[-tail:]))
+    return strips(joined, over, target) > 0
+
+
+def strips(domain: Shape, over: Sequence[int], target: Target) -> int:
+    """Return how wide the strips of columns are that items go down several times; 0 where they do not pay.
+
+    Long columns are read with long leaps: several walks by all cores, each from end to end, are faster then.
+    """
+    length, wide = prod(domain[k] for k in over), domain[-1]
+    count = prod(domain) // length // wide
+    tall = _TALL if target.wide_ops else 8 * _TALL
+    if wide < _NARROW or (length > tall and prod(domain) > _LITTLE):
+        return 0
+    width = min(wide, max(_NARROW, _CACHE // length // _NARROW * _NARROW))
+    while width > _NARROW and count * -(-wide // width) < target.groups // FIRST:
+        width = max(_NARROW, width // 2 // _NARROW * _NARROW)
+    enough = count * -(-wide // width) >= target.groups // FIRST or prod(domain) <= _LITTLE
+    return width if enough else 0
+
+
+def turned(group: Group) -> Group:
+    """Return the group with the axes that reductions go over behind all others."""
+    order = sorted(range(len(group.domain)), key=lambda k: (k in group.reduced, k))
+    if order == list(range(len(order))):
+        return group
+    to = {k: place for place, k in enumerate(order)}
+    over = tuple(sorted(to[k] for k in group.reduced))
+    roots = {k: _moved(root, to, over[0] if len(over) == 1 else FREE) for k, root in group.roots.items()}
+    return replace(group, domain=tuple(group.domain[k] for k in order), reduced=over, roots=roots)

@@ -105,12 +105,16 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """``buffer[index] = value``; of a vector, only the first ``count`` lanes where that is given."""
+    """``buffer[index] = value``; of a vector, only the first ``count`` lanes where that is given.
+
+    ``past``: nobody reads it before the caches have forgotten it, so it may go past them.
+    """
 
     buffer: str
     index: Expr
     value: Expr
     count: Expr | None = None
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,16 @@ class Report:
     limit: Expr
 
 
-Stmt = Let | Assign | Array | Store | If | For | Barrier | Report
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A hint: ``count`` elements of ``buffer`` from ``index`` on are read soon; there need not be any."""
+
+    buffer: str
+    index: Expr
+    count: int
+
+
+Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _tile(m: int, n: int, b: Layout, same: bool, dtype: DType, target: Target) -
     if dtype.is_complex:  # no vectors of structs: a tile of single elements
         return _Tile(rows=min(rows, 4), vectors=min(4, n), lanes=1, direct=not target.solo_rows)
     item = dtype.itemsize
-    whole = min(target.lanes, 16 if item <= 4 else 8)
+    whole = min(target.lanes, max(target.register // item, 1))
     pair = 2 if target.solo_rows else 1
     direct = same and b.strides[-1] == 1
     if not target.solo_rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -38,18 +39,17 @@ def plan_memory(program: Program) -> Arena:
         for slot in born
     }
     offsets: dict[int, int] = {}
+    placed: list[tuple[int, int, int, int]] = []
     total = 0
     for slot in sorted(born, key=lambda s: (-bytes_of[s], born[s], s)):
-        taken = sorted(
-            (offsets[other], offsets[other] + bytes_of[other])
-            for other in offsets if born[other] <= dies[slot] and born[slot] <= dies[other]
-        )  # fmt: skip
+        size, first, last = bytes_of[slot], born[slot], dies[slot]
         best: tuple[int, int] | None = None
         at = 0
-        for start, stop in taken:
-            if start - at >= bytes_of[slot] and (best is None or start - at < best[0]):
+        for start, stop in [(x[0], x[1]) for x in placed if x[2] <= last and first <= x[3]]:
+            if start - at >= size and (best is None or start - at < best[0]):
                 best = start - at, at
             at = max(at, stop)
         offsets[slot] = best[1] if best is not None else at
-        total = max(total, offsets[slot] + bytes_of[slot])
+        insort(placed, (offsets[slot], offsets[slot] + size, first, last))
+        total = max(total, offsets[slot] + size)
     return Arena(offsets=offsets, total=total)

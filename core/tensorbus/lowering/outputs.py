@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Final
 
+from ..dtypes import DType
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Builder
@@ -11,6 +14,14 @@ from .canonical import Fused, Output
 from .ir import Expr
 from .layout import Layout
 from .pull import Index, Pull
+
+PAST: Final = 1 << 25
+"""From how many bytes on the caches have forgotten a result's beginning when its end is stored."""
+
+
+def goes_past(shape: Sequence[int], dtype: DType) -> bool:
+    """Return whether a result is best stored past the caches."""
+    return prod(shape) * dtype.itemsize >= PAST
 
 
 def domain_lengths(b: Builder, pull: Pull, fused: Fused) -> tuple[Expr, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..graph.graph import Graph, Node
 from ..strided import row_major
-from .families import REDUCTIONS, SCANS, SORTS
+from .families import REDUCTIONS, SCANS, SORTS, Library
 from .layout import Layout, view
 from .pull import ELEMENTWISE, PULLED
 
@@ -27,6 +27,7 @@ CHEAP: Final = 6
 LONG: Final = 50
 CALL: Final = 100
 GATHER: Final = 7
+ROW: Final = 32
 BODY: Final = 256
 """How many ops one kernel may have: compilers take more than proportional time for more."""
 _ONCE: Final = frozenset({"concat", "pad", "slice_update", "reshape", "permute_dims", "slice", "flip"})
@@ -34,13 +35,17 @@ _VIEWS: Final = frozenset({"reshape", "permute_dims", "broadcast_to"})
 _ELSEWHERE: Final = frozenset({"input", "constant", "slice", "flip", "windows"})
 """What may lie anywhere, so that views of it are known only once it does."""
 _TOP: Final = 1 << 20
+Calls = Library | Collection[str] | None
+"""What a device runs by calls of its own; None where there are no calls."""
 
 
-def is_call(node: Node, library: Collection[str] | None) -> bool:
+def is_call(node: Node, library: Calls) -> bool:
     """Return whether a node is run by a call of the device's: its own choice, or nobody can generate it."""
     if library is None or node.op in ("input", "constant", "result"):
         return False
-    return node.op in library or not (node.op in PULLED or node.op in ROOTS)
+    if node.op in library or not (node.op in PULLED or node.op in ROOTS):
+        return True
+    return type(library) is Library and library.lacks(node)
 
 
 def is_stack(node: Node, cost: int) -> bool:
@@ -53,7 +58,7 @@ def cost_of(graph: Graph) -> int:
     return sum(CALL if node.op in COSTLY else node.op in ELEMENTWISE for node in graph)
 
 
-def materialized(graph: Graph, nodes: Sequence[Node], library: Collection[str] | None) -> set[int]:
+def materialized(graph: Graph, nodes: Sequence[Node], library: Calls) -> set[int]:
     """Return the ids of the nodes that get a buffer."""
     whole = library is not None
     cost: dict[int, int] = {}
@@ -106,9 +111,37 @@ def materialized(graph: Graph, nodes: Sequence[Node], library: Collection[str] |
 
 
 def _dear(node: Node, x: Node, cost: Mapping[int, int]) -> bool:
-    """Return whether ``node`` needs each element of a costly operand ``x`` more than once."""
+    """Return whether ``node`` needs each element of a costly operand ``x`` more than once.
+
+    One function for a row, of what lies there, costs less than a kernel of its own.
+    """
     grows = node.op not in _ONCE and prod(node.spec.shape) >= 2 * prod(x.spec.shape)
-    return grows and cost[id(x)] >= LONG
+    if not grows or cost[id(x)] < LONG:
+        return False
+    return cost[id(x)] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
+
+
+def _is_short(x: Node) -> bool:
+    """Return whether a few ops make a node of inputs."""
+    found = [x]
+    for node in found:
+        if node.op in ROOTS or len(found) > CHEAP:
+            return False
+        found += [y for y in node.inputs if y.op not in ("input", "constant")]
+    return True
+
+
+def _row_of(node: Node, x: Node) -> int:
+    """Return how many elements of ``node``, side by side, need the same one of ``x``."""
+    found = 1
+    if node.op not in ELEMENTWISE and node.op != "broadcast_to":
+        return found
+    lead = len(node.spec.shape) - len(x.spec.shape)
+    for k in reversed(range(len(node.spec.shape))):
+        if k >= lead and x.spec.shape[k - lead] != 1:
+            break
+        found *= node.spec.shape[k]
+    return found
 
 
 def _base(node: Node) -> Node:

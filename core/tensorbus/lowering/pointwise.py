@@ -9,9 +9,10 @@ from .index import const
 from .ir import Expr
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
-from .outputs import domain_lengths, place_of, same_slots
+from .outputs import domain_lengths, goes_past, place_of, same_slots
 from .pull import Index
 from .reducer import State
+from .streams import fits, streams
 from .tiles import lower_tiles, turned_leaves
 from .widen import WIDE, Walk
 
@@ -32,12 +33,21 @@ def lower_map(job: Job, steps: Steps) -> None:
     shape = job.root.spec.shape
     lengths = pull.lengths(job.root)
     across = None if turned is None else turned[0]
-    index, loops = spread(b, lengths, shape, across)
     b.buffer("out", job.root.spec.dtype, writes=True)
     layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+    if fits(steps, shape):
+
+        def one(k: Expr) -> None:
+            with pull.scope():
+                b.store("out", place(b, "out", (k,), lengths, layout), pull.value(job.root, (k,)))
+
+        steps.add(b.finish(streams(b, lengths[0], shape[0], one)), {**slots, "out": job.out})
+        return
+    index, loops = spread(b, lengths, shape, across)
     value = pull.value(job.root, index)
     b.store("out", place(b, "out", index, lengths, layout), value)
-    steps.add(b.finish(loops, tiled=across is not None), {**slots, "out": job.out})
+    fills = {"out": 1} if layout.is_contiguous else {}
+    steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": job.out})
 
 
 def lower_wide(job: Job, steps: Steps) -> bool:
@@ -59,7 +69,8 @@ def lower_wide(job: Job, steps: Steps) -> bool:
     def emit(k: Expr) -> State:
         index = (*outer[:-1], k)
         with pull.scope():
-            b.store(out, place(b, "out", index, lengths, layout), pull.value(job.root, index))
+            value = pull.value(job.root, index)
+            b.store(out, place(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype))
         return ()
 
     lanes = max(target.lanes * 4 // dtype.itemsize, 1)
@@ -85,7 +96,8 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
         # All values first: an output may take the place of an operand.
         values = b.all([pull.at(o.node, index) for o in fused.outputs])
         for name, o, e in zip(names, fused.outputs, values, strict=True):
-            b.store(name, place_of(b, name, o, index, lengths, fused), e)
+            past = goes_past(domain, o.node.spec.dtype)
+            b.store(name, place_of(b, name, o, index, lengths, fused), e, past=past)
 
     named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
     kinds = {o.node.spec.dtype for o in fused.outputs}
@@ -108,9 +120,22 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
             steps.add(b.finish(loops, solo=True), named, same_slots(fused), plain=True)
             return
         del b.block[before:]
+    if fits(steps, domain):
+
+        def alone(k: Expr) -> None:
+            with pull.scope():
+                emit((k,))
+
+        loops = streams(b, lengths[0], domain[0], alone)
+        steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+        return
     index, loops = spread(b, lengths, domain)
     emit(index)
-    steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+    fills = {
+        name: 1 for name, o in zip(names, fused.outputs, strict=True)
+        if Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous and fused.full(o.node)
+    }  # fmt: skip
+    steps.add(b.finish(loops, fills=fills), named, same_slots(fused), plain=True)
 
 
 def lower_stack(job: Job, steps: Steps) -> None:

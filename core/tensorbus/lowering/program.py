@@ -18,16 +18,17 @@ from ..settings import verifying
 from .builder import Late
 from .canonical import canonical
 from .collapse import collapse
-from .families import REDUCTIONS, SCANS, SORTS
-from .groups import FIRST, SHORT, Group, Groups
+from .families import REDUCTIONS, SCANS, SORTS, Library
+from .groups import FIRST, SHORT, Group, Groups, turned
 from .job import Job, Step, Steps
 from .layout import Layout, Shape, packed, view
 from .matmul import lower_matmul
 from .outputs import same_slots
-from .plan import CALL, ROOTS, cost_of, is_call, is_stack, materialized
+from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
 from .pointwise import lower_map, lower_maps, lower_stack
 from .pull import PULLED
 from .reduce import lower_reduction
+from .repeated import Signatures, again, remember
 from .rows import lower_rows
 from .scan import lower_scan
 from .scatter import lower_scatter
@@ -35,6 +36,7 @@ from .schedule import arranged
 from .several import lower_several
 from .sort import lower_sort
 from .steps import Batch, Call, Program
+from .strips import lower_strips
 from .target import Target
 from .teams import lower_teams
 from .verify_program import verify_program
@@ -44,7 +46,7 @@ __all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
 
 def lower(
     graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool = False,
-    library: Collection[str] | None = None, replaces: Mapping[int, int] | None = None,
+    library: Calls = None, replaces: Mapping[int, int] | None = None,
 ) -> Program:  # fmt: skip
     """Return the program of ``graph``. An input that is None is a Python scalar, given at each call.
 
@@ -61,7 +63,7 @@ def lower(
 class _Lowering:
     def __init__(
         self, graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool,
-        library: Collection[str] | None,
+        library: Calls,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.sized = sized
@@ -78,6 +80,7 @@ class _Lowering:
                 self.where[id(node)] = found
         self.steps = Steps(target=target, next_slot=len(inputs))
         self.made = self._places()
+        self.signatures = Signatures(self.where, self.scalars, (target, sized, library is None))
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
@@ -97,9 +100,21 @@ class _Lowering:
                 self.where[id(node)] = moved
             elif id(node) in wanted:
                 made.add(id(node))
+                if self._is_over(node, made):
+                    self.where[id(node)] = self.where[id(node.inputs[0])]
+                    continue
                 slot = self.steps.temporary(prod(node.spec.shape), node.spec.dtype)
                 self.where[id(node)] = packed(slot, node.spec.shape)
         return made
+
+    def _is_over(self, node: Node, made: Collection[int]) -> bool:
+        """Return whether a node's result takes the place of its first operand, which nobody else reads."""
+        library = self.library
+        if type(library) is not Library or not is_call(node, library) or not library.over(node):
+            return False
+        x = node.inputs[0]
+        uses = sum(n is x for n in (*self.graph.outputs, *(i for n in self.nodes for i in n.inputs)))
+        return id(x) in made and uses == 1 and x.spec == node.spec
 
     def program(self, replaces: Mapping[int, int]) -> Program:
         groups = list(Groups(self.nodes, self.made, self.steps.target, self.library).ordered())
@@ -129,8 +144,7 @@ class _Lowering:
         return found
 
     def _lower(self, group: Group, read: Collection[int]) -> None:
-        ((_, first),) = list(group.roots.items())[:1]
-        node = first.node
+        node = next(iter(group.roots.values())).node
         if is_call(node, self.library):
             self._call(node)
             return
@@ -142,18 +156,34 @@ class _Lowering:
         for k in group.roots:
             if k not in stored:
                 self.steps.sizes.pop(self.where[k].slot)
+        signature = self.signatures.of(group, stored)
+        if again(signature, self.steps):
+            return
+        before, first = len(self.steps.steps), self.steps.next_slot
+        self._schedule(group, stored)
+        remember(signature, self.steps, before, first)
+
+    def _schedule(self, group: Group, stored: Mapping[int, int]) -> None:
+        """Append the launches of a group whose roots in ``stored`` go to these slots."""
         across = (
             bool(group.reduced) and len(group.domain) - 1 not in group.reduced and self.library is not None
             and self.steps.target.solo_rows and not self.steps.target.wide_ops and group.domain[-1] >= SHORT
         )  # fmt: skip
+        node = next(iter(group.roots.values())).node
         if len(group.roots) == 1 and not across and not self._by_teams(group):
             self._lower_one(self._carve(node, stored[id(node)], self.where), group)
             return
+        strip = group.deep and len(group.domain) - 1 not in group.reduced and self.steps.target.solo_rows
+        columns = group.deep and len(group.domain) - 1 not in group.reduced
+        if group.deep and not strip:
+            group = turned(group)
         fused = canonical(group, self.where, self.scalars, stored, self.sized)
-        if not group.reduced:
+        if strip:
+            lower_strips(fused, self.steps)
+        elif not group.reduced:
             lower_maps(fused, self.steps)
         elif group.deep or self._by_rows(fused.domain, fused.reduced):
-            long = prod(fused.domain[k] for k in fused.reduced) >= SHORT
+            long = prod(fused.domain[k] for k in fused.reduced) >= SHORT and not columns
             (lower_teams if long and not self.steps.target.solo_rows else lower_rows)(fused, self.steps)
         else:
             lower_several(fused, self.steps)

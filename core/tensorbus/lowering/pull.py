@@ -184,7 +184,7 @@ class Pull:
             return self.load(leaf, node, index)
         operand = self._scalars.get(id(node))
         if operand is not None:
-            return self.builder.param(f"a{operand}", node.spec.dtype, Late("scalar", operand))
+            return self.builder.param(self._given(operand), node.spec.dtype, Late("scalar", operand))
         if node.op == "constant":
             value, dtype = node.attrs["value"], node.spec.dtype
             if self._sized and dtype.is_floating and isfinite(value) and abs(value) not in (0, 1, 2):
@@ -196,6 +196,12 @@ class Pull:
         if rule is None:
             raise TensorbusError(f"no rule reads {node.op!r} element by element")
         return rule(self, node, index)
+
+    def _given(self, operand: int) -> str:
+        """Return the name of a Python scalar: its number among the kernel's, whichever operand it is."""
+        lates = [(role, v) for role, (_, v) in self.builder.params.items() if isinstance(v, Late)]
+        given = {v.operand: role for role, v in lates if v.what == "scalar"}
+        return given.get(operand, f"a{len(given)}")
 
     def _operand(self, x: Node, user: Node, index: Index) -> Expr:
         lead = len(user.spec.shape) - len(x.spec.shape)
@@ -296,6 +302,8 @@ class Pull:
             if k:
                 inside = ix.both([Apply("less_equal", (start, index[axis]), bool_), inside])
             result = self.guarded(node, result, inside, lambda x=given[k], at=at: self.value(x, at))  # type: ignore[misc]
+            if k % _NESTED == 0 and not isinstance(result, Var | Const):
+                result = self.builder.let(result)
         return result
 
     def _update(self, node: Node, index: Index) -> Expr:
@@ -375,9 +383,8 @@ class Pull:
         wide = float32 if dtype in (float16, bfloat16) else dtype
         number = self._numbers[id(node)]
         if not dtype.is_floating:
-            start, step = (
-                self.builder.param(f"{w}_of{number}", INDEX, fit(int(a[w]), INDEX)) for w in ("start", "step")
-            )
+            whole = {w: int(fit(int(a[w]), INDEX).real) for w in ("start", "step")}
+            start, step = (self.builder.size(f"{w}_of{number}", value) for w, value in whole.items())
             return Cast(ix.add(start, ix.multiply(i, step)), dtype)
         start, step = (self.builder.param(f"{w}_of{number}", wide, float(a[w])) for w in ("start", "step"))
         value = Apply("add", (start, Apply("multiply", (Cast(i, wide), step), wide)), wide)
@@ -426,6 +433,8 @@ def _depth(e: Expr) -> int:
             return 0
 
 
+_NESTED: Final = 16
+"""How many choices an expression may have one in the other: code walks expressions by recursion."""
 _RULES: Final[dict[str, Callable[[Pull, Node, Index], Expr]]] = {
     "broadcast_to": Pull._broadcast, "permute_dims": Pull._permute, "reshape": Pull._reshape,
     "slice": Pull._slice, "flip": Pull._flip, "windows": Pull._windows, "pad": Pull._pad,

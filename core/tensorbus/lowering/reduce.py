@@ -121,8 +121,13 @@ def fold(
     return loops
 
 
-def plan_chunks(axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool) -> Chunks | None:
-    """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact."""
+def plan_chunks(
+    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64
+) -> Chunks | None:
+    """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact.
+
+    ``least`` is how many elements an item takes at least, where it takes no rows.
+    """
     over = [k for k, a in enumerate(axes) if a.reduced]
     if not over or any(a.value == 0 for a in axes):
         return None
@@ -130,7 +135,7 @@ def plan_chunks(axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool
     total = prod(axes[k].value for k in over)
     axis = max(over, key=lambda k: (axes[k].value, -k))
     length = axes[axis].value
-    least = 1024 if rows else 64
+    least = 1024 if rows else least
     count = min(-(-wanted // outputs), max(total // least, 1)) if outputs < wanted else 1
     if floating and (rows or total > CHUNK):
         count = max(count, -(-total // CHUNK))
@@ -162,7 +167,8 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     if across and lower_across(job, steps, reducer):
         return
     wanted = target.groups if rows else target.items
-    chunks = plan_chunks(axes, wanted, rows, floating=operand.spec.dtype.is_floating)
+    floating = operand.spec.dtype.is_floating
+    chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk)
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
     layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
 

@@ -19,6 +19,7 @@ from .ir import (
     Cast,
     Const,
     Expr,
+    Fetch,
     For,
     If,
     Kernel,
@@ -122,6 +123,13 @@ class _Renderer:
                 self.nested(s.body)
             case For():
                 self.loop(s)
+            case Fetch():
+                if self.dialect.fetch:
+                    dtype, keys = (
+                        self.memory[s.buffer][0],
+                        {"p": s.buffer, "i": self.expr(s.index), "n": s.count},
+                    )
+                    self.line(self.template(self.dialect.fetch, dtype, [], **keys))
             case Barrier():
                 self.line(f"{self.dialect.barrier};")
             case Report():
@@ -160,7 +168,7 @@ class _Renderer:
             d, keys = self.dialect, {"p": s.buffer, "i": index, "v": value, "lanes": s.value.lanes}
             keys["B"] = self.rule(dtype).storage
             if s.count is None:
-                given = self.rule(dtype).wide_store or d.vector_store
+                given = self.rule(dtype).wide_store or (s.past and d.vector_past) or d.vector_store
                 self.line(self.template(given, dtype, [], **keys) + ";")
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
@@ -233,8 +241,11 @@ class _Renderer:
     def apply(self, e: Apply, direct: bool) -> str:
         over = e.args[0].dtype if e.args and not e.dtype.is_complex else e.dtype
         kind = "index" if over is INDEX else over.kind
-        given = self.dialect.wide.get(e.op) if e.lanes > 1 and kind in ("float", "bool") else None
-        given = given or self.dialect.expressions.get(e.op, {}).get(kind)
+        d, wide = self.dialect, e.lanes > 1 and kind in ("float", "bool")
+        given = None
+        if kind == "float" and over.itemsize <= 4:
+            given = (d.wide_single if wide else d.single).get(e.op)
+        given = given or (d.wide.get(e.op) if wide else None) or d.expressions.get(e.op, {}).get(kind)
         if given is None:
             raise TensorbusError(f"{self.dialect.name} has no expression for {e.op!r} of {over}")
         text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)

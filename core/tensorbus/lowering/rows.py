@@ -8,23 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ..dtypes import DType
 from ..graph.graph import Node
+from . import index as ix
 from .builder import Builder, Launch
 from .canonical import Fused, Output
 from .families import REDUCTIONS
 from .groups import SHORT
 from .index import ZERO
-from .ir import Cast, Expr
+from .ir import Cast, Expr, Fetch
 from .job import Loops, Steps, spread
 from .layout import Layout
-from .outputs import domain_lengths, place_of, same_slots
+from .outputs import domain_lengths, goes_past, place_of, same_slots
 from .plan import COSTLY
 from .pull import Index, Leaf
 from .reducer import Reducer, Several, State
-from .walks import Element, walk_lanes, walk_plain, walk_vectors
+from .walks import Ahead, Element, walk_lanes, walk_plain, walk_vectors
 from .widen import Walk
+
+OWN = 1 << 14
+"""The bytes of the largest row that an item keeps in an array of its own."""
+FAR = 1 << 14
+"""The longest rows of which the next is fetched while one is walked: both stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,8 @@ class Rows:
         self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
         self.waves = self._waves()
         self.shared: list[tuple[str, DType]] = []
+        self.walked = 0
+        self.reread: set[int] = set()
 
     def lower(self) -> None:
         """Append the launch."""
@@ -75,7 +84,10 @@ class Rows:
         # Elements that are stored before the last walk may be read again in a later one.
         early = [part for part in parts if part.reductions or part.stores][:-1]
         last = not any(part.stores or part.keeps for part in early) and not any(part.keeps for part in parts)
-        slots = {**self.slots, **{n: s for s, n in self.names.items()}}
+        for slot, name in self.names.items():
+            if slot < 0:
+                b.buffers.pop(name)
+        slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
         self.steps.add(self.finished(loops), slots, same_slots(fused) if last else frozenset())
 
     def outer(self, first: int) -> tuple[Index, Loops]:
@@ -84,7 +96,13 @@ class Rows:
 
     def finished(self, loops: Loops) -> Launch:
         """Return the launch: an item to a row."""
-        return self.b.finish(loops, solo=self.steps.target.solo_rows)
+        fused = self.fused
+        length = prod(fused.domain[min(fused.reduced) :])
+        fills = {
+            self.names[o.slot]: length for o in fused.outputs
+            if fused.full(o.node) and Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous
+        }  # fmt: skip
+        return self.b.finish(loops, solo=self.steps.target.solo_rows, fills=fills)
 
     def end(self, row: Index) -> None:
         """Store what a row has one of."""
@@ -131,8 +149,11 @@ class Rows:
             )  # fmt: skip
             if taken is not None:
                 free.remove(taken)
+                near = self._near(node) if own is None else None
+                if near is None:
+                    self.reread.add(taken.slot)
                 if own is None:
-                    keeps[used[0]].append((node, taken))
+                    keeps[used[0]].append((node, near or taken))
                 else:
                     keeps[waves[id(node)]].append((node, own))
                     stores[waves[id(node)]].remove(own)
@@ -140,6 +161,20 @@ class Rows:
             Part(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
             for w in range(count)
         ]
+
+    def _near(self, node: Node) -> Output | None:
+        """Return an array of the item's own that keeps a node's row, where results go past the caches.
+
+        Its slot is below 0. A result that is there already would be read and written twice.
+        """
+        domain, dtype = self.fused.domain, node.spec.dtype
+        alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
+        if not (alone and goes_past(domain, dtype) and self.steps.target.wide_ops and type(self) is Rows):
+            return None
+        slot = min(self.names, default=0)
+        slot = min(slot, 0) - 1
+        self.names[slot] = self.b.array(dtype, domain[-1])
+        return Output(node=node, slot=slot, strides=(*(0 for _ in domain[:-1]), 1))
 
     def _behind(self, roots: Sequence[Node]) -> list[Node]:
         """Return what is computed for ``roots`` in their walk: reductions and what rows have end it."""
@@ -173,7 +208,10 @@ class Rows:
         """Emit the stores of an element: all values first, so that operands may be overwritten."""
         found = [(o, self.pull.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)]
         for (o, _), e in zip(found, self.b.all([e for _, e in found]), strict=True):
-            self.b.store(self.names[o.slot], self._place(o, index), e)
+            # What later walks read again is better kept near.
+            near = o.slot < 0 or o.slot in self.reread or part.keeps
+            past = not near and goes_past(self.fused.domain, o.node.spec.dtype)
+            self.b.store(self.names[o.slot], self._place(o, index), e, past=past)
 
     def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
         b = self.b
@@ -196,6 +234,10 @@ class Rows:
             self.pull.define(
                 node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made
             )
+        self.remember(part)
+
+    def remember(self, part: Part) -> None:
+        """Have what a walk kept read where it was stored."""
         for node, o in part.keeps:
             layout = Layout(o.slot, self.fused.domain, o.strides)
             name = self.names[o.slot]
@@ -206,10 +248,42 @@ class Rows:
         b, target = self.b, self.steps.target
         bound: dict[int, tuple[Expr, Expr]] = {k: (ZERO, self.lengths[k]) for k in over}
         index = list(row)
+        self.walked += 1
+        ahead = self._ahead(row) if self.walked == 2 else None
         if self.fused.domain[-1] < SHORT or not target.solo_rows:
             return walk_plain(b, reducer, index, over, bound, element)
-        wide = walk_vectors(b, reducer, index, over, bound, element, target.lanes, target.wide_ops)
-        return wide or walk_lanes(b, reducer, index, over, bound, element, target.lanes)
+        wide = walk_vectors(b, reducer, index, over, bound, element, target.lanes, target.wide_ops, ahead)
+        if wide is not None:
+            return wide
+        lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
+        return walk_lanes(b, reducer, index, over, bound, element, max(lanes, 1), ahead)
+
+    def _is_costly(self) -> bool:
+        """Return whether the walk that comes computes functions of each element."""
+        roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS and self.waves[id(n)] == self.walked]
+        return any(n.op in COSTLY for n in self._behind(roots))
+
+    def _ahead(self, row: Index) -> Ahead | None:
+        """Return what fetches the next row, element by element; None where rows do not come from memory.
+
+        Items go from row to row, and the first walk over each would wait for all of it.
+        """
+        fused, domain, b = self.fused, self.fused.domain, self.b
+        if len(fused.reduced) != 1 or domain[-1] > FAR:
+            return None
+        slots = {slot: name for name, slot in self.slots.items()}
+        names = {
+            slots[x.slot] for node in fused.graph if (x := fused.leaves.get(id(node))) is not None
+            and x.shape == domain and x.is_contiguous and not x.offset and x.late is None
+            and goes_past(domain, node.spec.dtype) and slots[x.slot] in b.buffers
+        }  # fmt: skip
+
+        def fetch(k: Expr, count: int) -> None:
+            at = ix.add(ix.flatten((*row[:-1], k), self.lengths), self.lengths[-1])
+            for name in sorted(names):
+                b.emit(Fetch(name, at, count))
+
+        return fetch if names else None
 
     def store(self, part: Part, row: Index, over: list[int]) -> None:
         """Emit a walk over the row that only stores."""

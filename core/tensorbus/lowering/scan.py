@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
+from ..dtypes import float32
 from . import index as ix
 from .builder import Builder
 from .families import SCANS
-from .index import ZERO
-from .ir import Assign, Cast, Expr, Load
+from .index import ZERO, const
+from .ir import INDEX, Apply, Assign, Cast, Expr, For, Load, Var
 from .job import Job, Steps, spread
+from .outputs import goes_past
 from .reduce import TALL, Axis, Chunks, fold
 from .reducer import Reducer, State
+from .target import Target
+from .team_scan import chunk_size, fits, lower_team_scan
+from .widen import widen
 
 LEAST = 1024
+TEAM_SHARE = 16
+"""Rows that keep a device busy, a group of items each, are fewer than its groups by this."""
 
 
 def lower_scan(job: Job, steps: Steps) -> None:
@@ -30,13 +38,20 @@ def lower_scan(job: Job, steps: Steps) -> None:
     count = min(-(-wanted // prod(rest)), shape[axis] // LEAST)
     if not solo and shape[axis] >= 4 * TALL:
         count = max(count, shape[axis] // TALL)
-    chunks = None
+    teams = fits(job, steps)
+    if teams and prod(rest) >= steps.target.groups // TEAM_SHARE:
+        count = 1
+    chunks, totals = None, 0
     if count > 1:
-        size = -(-shape[axis] // count)
+        most = max(steps.target.groups // 8, 1)  # one item adds up what stands before each of them
+        size = chunk_size(shape[axis], min(count, most)) if teams else -(-shape[axis] // count)
         chunks = Chunks(axis=axis, size=size, count=-(-shape[axis] // size))
         totals = steps.temporary(chunks.count * prod(rest), dtype)
         _totals(job, steps, chunks, totals, reducer)
         _offsets(steps, chunks.count, prod(rest), totals, reducer)
+    if teams:
+        lower_team_scan(job, steps, reducer, chunks, totals)
+        return
     b = Builder(f"tb_{root.op}")
     pull, slots = job.puller(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
@@ -56,6 +71,17 @@ def lower_scan(job: Job, steps: Steps) -> None:
         slots["totals"] = totals
         first = Load(b.buffer("totals", dtype), ix.flatten(outer, others), dtype)
     total = b.let(first, "acc", mutable=True)
+    if solo and axis == len(shape) - 1 and root.spec.dtype is dtype is float32 and reducer.op == "sum":
+
+        def place_at(k: Expr) -> Expr:
+            return ix.flatten((*index, k), lengths)
+
+        def element(k: Expr) -> Expr:
+            with pull.scope():
+                return reducer.element(pull.value(operand, (*index, k)), ZERO)[0]
+
+        past = goes_past(shape, dtype)
+        start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, past) or start
     with b.loop(start, stop) as i, pull.scope():
         at = (*index[:axis], i, *index[axis:])
         state = reducer.element(pull.value(operand, at), ZERO)
@@ -64,7 +90,39 @@ def lower_scan(job: Job, steps: Steps) -> None:
         b.store(
             out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
         )
-    steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
+    fills = {"out": shape[axis]} if chunks is None and axis == len(shape) - 1 else {}
+    steps.add(b.finish(loops, solo=solo, fills=fills), {**slots, "out": job.out})
+
+
+def _in_vectors(
+    b: Builder, target: Target, total: Var, bounds: tuple[Expr, Expr], element: Callable[[Expr], Expr],
+    place_at: Callable[[Expr], Expr], past: bool,
+) -> Expr | None:  # fmt: skip
+    """Emit running sums a vector at a time, each with all before it; return where whole vectors end.
+
+    None, and nothing, where an element has no form in vectors.
+    """
+    lanes, dtype, (start, stop) = target.scan_lanes, total.dtype, bounds
+    if not lanes:
+        return None
+    var = Var(b.fresh("k"), INDEX)
+    with b.inner() as plain:
+        value = element(var)
+    made = widen(plain, (value,), var, lanes, target.scan_ops)
+    if made is None:
+        return None
+    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
+    even = b.let(ix.add(start, whole), "even")
+    own = b.array(dtype, lanes)
+    out = b.buffer("out", dtype, writes=True)
+    with b.inner() as body:
+        b.block.extend(made[0])
+        sums = b.let(Apply("running_sum", made[1], dtype, lanes), "sums")
+        b.store(own, ZERO, sums)
+        b.store(out, place_at(var), Apply("add", (sums, Cast(total, dtype, lanes)), dtype, lanes), past=past)
+        b.assign(total, Apply("add", (Load(own, const(lanes - 1), dtype), total), dtype))
+    b.emit(For(var, start, even, tuple(body), step=lanes))
+    return even
 
 
 def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int, reducer: Reducer) -> None:

@@ -5,12 +5,15 @@ Steps that only make results, like the updates of parameters, move to the end, w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
 
 from ..graph.graph import Graph
+from .early import early
+from .in_place import in_place
 from .ir import Kernel
 from .job import ERROR_SLOT, Step, Steps
 from .layout import Layout
@@ -28,6 +31,8 @@ def arranged(
     items: list[Item] = list(steps.steps)
     replacing = {outputs[k].slot: x for k, x in replaces.items()}
     if whole:
+        kept = {x.slot for x in outputs}
+        items = [*in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)]
         items = _shared(_aliased(items, replacing))
         sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
         sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
@@ -42,15 +47,23 @@ def arranged(
 
 def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
     """Return the steps with those buffers marked that may become one: an output and the input it replaces."""
+    known: dict[tuple[int, tuple[int, ...]], Kernel] = {}
     result: list[Item] = []
     for item in items:
         if isinstance(item, Step):
             one = {x for s in item.slots if replacing.get(s) in item.same for x in (s, replacing[s])}
+            read, written = slots_of(item)
+            one |= (read & written) - {ERROR_SLOT}
             kernel = item.launch.kernel
-            buffers = tuple(
-                replace(b, aliased=slot in one) for b, slot in zip(kernel.buffers, item.slots, strict=True)
-            )
-            item = replace(item, launch=replace(item.launch, kernel=replace(kernel, buffers=buffers)))
+            places = tuple([k for k, slot in enumerate(item.slots) if slot in one])
+            if places:
+                made = known.get((id(kernel), places))
+                if made is None:
+                    buffers = tuple(
+                        replace(b, aliased=True) if k in places else b for k, b in enumerate(kernel.buffers)
+                    )
+                    made = known[id(kernel), places] = replace(kernel, buffers=buffers)
+                item = replace(item, launch=replace(item.launch, kernel=made))
         result.append(item)
     return result
 
@@ -58,11 +71,16 @@ def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
 def _shared(items: Sequence[Item]) -> list[Item]:
     """Return the steps with one object for equal kernels."""
     known: dict[str, Kernel] = {}
+    found: dict[int, Kernel] = {}
     result: list[Item] = []
     for item in items:
         if isinstance(item, Step):
-            kernel = known.setdefault(str(item.launch.kernel), item.launch.kernel)
-            item = replace(item, launch=replace(item.launch, kernel=kernel))
+            own = item.launch.kernel
+            kernel = found.get(id(own))
+            if kernel is None:
+                kernel = found[id(own)] = known.setdefault(str(own), own)
+            if kernel is not own:
+                item = replace(item, launch=replace(item.launch, kernel=kernel))
         result.append(item)
     return result
 
@@ -88,15 +106,21 @@ def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping
     for item in items:
         if isinstance(item, Step):
             kernels[id(item.launch.kernel)] = kernels.get(id(item.launch.kernel), 0) + 1
-    last: list[int] = []
+    writers_of: dict[int, set[int]] = {}
+    for k, slots in enumerate(written):
+        for s in slots:
+            writers_of.setdefault(s, set()).add(k)
+    last: dict[int, None] = {}
     kept: list[int] = []
     for k, item in enumerate(items):
         final = isinstance(item, Step) and (
             kernels[id(item.launch.kernel)] > 1 or not written[k].isdisjoint(replacing)
         )
         final = final and not any(users.get(s) for s in written[k])
-        writers = sum(1 for other in written if other & written[k]) if final else 0
-        (last if final and writers == 1 else kept).append(k)
+        if final and all(writers_of[s] == {k} for s in written[k]):
+            last[k] = None
+        else:
+            kept.append(k)
     result: list[list[int]] = []
     made_at: dict[int, int] = {}
     touched: dict[int, int] = {}
@@ -191,9 +215,10 @@ def _replaceable(
         for slots, users in zip(slots_of(item), (readers_of, writers_of), strict=True):
             for slot in slots:
                 users.setdefault(slot, []).append(k)
+    shown = Counter(x.slot for x in outputs)
     for out, given in replaces.items():
         slot, spec = outputs[out].slot, graph.inputs[given].spec
-        alone = [x.slot for x in outputs].count(slot) == 1 and all(x.slot != given for x in outputs)
+        alone = shown[slot] == 1 and not shown[given]
         if slot < inputs or not alone or spec != graph.outputs[out].spec or not outputs[out].is_contiguous:
             continue
         writers, readers = writers_of.get(slot, []), readers_of.get(given, [])

@@ -131,7 +131,8 @@ class _Folds(_Parts):
         ]
         rows = target.solo_rows and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
         floating = any(d.is_floating for d in self.reducer.dtypes)
-        chunks = plan_chunks(axes, target.groups if rows else target.items, rows, floating=floating)
+        wanted = target.groups if rows else target.items
+        chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk)
 
         def element(index: Index) -> State:
             return self.element(b, pull, index, lengths)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from math import prod
 from typing import Any
 
 from ..dtypes import DType
 from ..ops.op import Spec
+from ..runtime import Part
 from .builder import Late
-from .ir import Kernel
+from .ir import INDEX, Apply, Kernel
 from .job import Step
 from .layout import Layout
 
@@ -104,6 +105,40 @@ def _item_lines(item: Item) -> list[str]:
         return [f"{made} = call {item.op}({', '.join(given + attrs)})"]
     lines = [_step_text(step) for step in steps_of(item)]
     return [f"together {len(lines)}:", *(f"  {line}" for line in lines)] if isinstance(item, Batch) else lines
+
+
+def parts_of(program: Program, sources: Mapping[int, str]) -> list[Part]:
+    """Return the steps for people to look at. ``sources`` has the code of kernels, by their ids."""
+    found: list[Part] = []
+    for item in program.steps:
+        steps = steps_of(item)
+        if isinstance(item, Call):
+            (line,) = _item_lines(item)
+            found.append(Part(name=f"{len(found)} call {item.op}", text=line, ops=(item.op,)))
+        for step in steps:
+            kernel = step.launch.kernel
+            found.append(
+                Part(
+                    name=f"{len(found)} {kernel.name}", text=_step_text(step), ops=tuple(_ops(kernel)),
+                    loops=str(kernel), code=sources.get(id(kernel), ""),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _ops(kernel: Kernel) -> list[str]:
+    """Return the ops that a kernel computes with, those of indices left out."""
+    found: list[str] = []
+    stack: list[Any] = list(reversed(kernel.body))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(reversed(node))
+        elif is_dataclass(node):
+            if isinstance(node, Apply) and node.dtype is not INDEX:
+                found.append(node.op)
+            stack.extend(reversed([getattr(node, f.name) for f in fields(node)]))
+    return found
 
 
 def _step_text(step: Step) -> str:

@@ -12,8 +12,12 @@ class Target:
     ``groups``: how many solo items keep every core busy. ``items``: how many light items do. ``lanes``: how
     many elements a solo item walks side by side, in its vector unit. ``solo_rows``: whether a row of a
     reduction is best walked by one item (cores with vector units) or split among items (many thin cores).
-    ``tile``: how many rows of a product an item makes at once. ``wide_ops``: the ops that the language
-    applies to whole vectors of float32 and float64, ``load_`` and ``store_`` of a narrow dtype among them.
+    ``chunk``: how many elements of a reduction that is cut into pieces a light item takes at least.
+    ``tile``: how many rows of a product an item makes at once, in vectors of at most ``register`` bytes.
+    ``wide_ops``: the ops that the language applies to whole vectors of float32 and float64, ``load_`` and
+    ``store_`` of a narrow dtype among them.
+    ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
+    them a scan needs no more than ``scan_ops`` then.
     """
 
     groups: int = 16
@@ -21,4 +25,8 @@ class Target:
     lanes: int = 16
     solo_rows: bool = True
     tile: int = 8
+    register: int = 64
     wide_ops: frozenset[str] = frozenset()
+    scan_lanes: int = 0
+    scan_ops: frozenset[str] = frozenset()
+    chunk: int = 64

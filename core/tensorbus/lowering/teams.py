@@ -11,6 +11,8 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from ..dtypes import DType
+from ..graph.graph import Node
 from . import index as ix
 from .builder import Launch
 from .canonical import Fused
@@ -25,6 +27,8 @@ from .walks import Element
 
 TEAM: Final = 256
 """The most items that share a row."""
+UNROLLED: Final = 32
+"""The most elements of an item that are written out: all are asked for at once, and kept in registers."""
 
 
 def lower_teams(fused: Fused, steps: Steps) -> None:
@@ -42,6 +46,10 @@ class _Teams(Rows):
         self.item = Var("i0", INDEX)
         row, rows = Var("i1", INDEX), prod(domain[:first])
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
+        self.each, self.even = -(-length // self.team), length % self.team == 0
+        self.written_out = self.each <= UNROLLED
+        self.arrays: dict[int, tuple[str, DType]] = {}
+        self.kept: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
         index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
         loops: Loops = [(self.item, const(self.team), self.team)]
@@ -51,7 +59,8 @@ class _Teams(Rows):
         """Return the launch, whose shared arrays stand before all loops, as some languages want it."""
         made = self.b.finish(loops)
         arrays = tuple(Array(name, dtype, self.team, "shared") for name, dtype in self.shared)
-        kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
+        private = tuple(Array(name, dtype, self.each) for name, dtype in self.arrays.values())
+        kernel = replace(made.kernel, body=(*arrays, *private, *made.kernel.body))
         return replace(made, kernel=kernel, group=self.team)
 
     def end(self, row: Index) -> None:
@@ -59,14 +68,53 @@ class _Teams(Rows):
             with self.b.when(ix.less(self.item, ONE)):
                 super().end(row)
 
+    def emit(self, part: Part, index: Index) -> None:
+        if not self.written_out:
+            super().emit(part, index)
+            return
+        given = (*((o.node, o, False) for o in part.stores), *((n, o, True) for n, o in part.keeps))
+        values = self.b.all([self.pull.at(n, index) for n, _, _ in given])
+        for (node, o, keeps), e in zip(given, values, strict=True):
+            if keeps:
+                if id(node) not in self.arrays:
+                    self.arrays[id(node)] = self.b.fresh("kept"), node.spec.dtype
+                self.b.store(self.arrays[id(node)][0], self.at, e)
+            if o.node is node:
+                self.b.store(self.names[o.slot], self._place(o, index), e)
+
+    def remember(self, part: Part) -> None:
+        if not self.written_out:
+            super().remember(part)
+        else:
+            self.kept += [node for node, _ in part.keeps]
+
     def _elements(self, row: Index, over: list[int], emit: Callable[[Index], None]) -> None:
         """Emit the loop of an item over its elements of the row."""
         b = self.b
+
+        def one(place: Expr) -> None:
+            with self.pull.scope():
+                inner = ix.unflatten(place, [self.lengths[k] for k in over])
+                at = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in inner)
+                index = (*row[: over[0]], *at)
+                for node in self.kept:
+                    name, dtype = self.arrays[id(node)]
+                    self.pull.define(node, index, Load(name, self.at, dtype))
+                emit(index)
+
+        if self.written_out:
+            with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as u:
+                self.at = u
+                place = b.let(ix.add(self.item, ix.multiply(u, const(self.team))), "k")
+                if self.even:
+                    one(place)
+                else:
+                    with b.when(ix.less(place, self.total)):
+                        one(place)
+            return
         var = Var(b.fresh("k"), INDEX)
-        with b.inner() as body, self.pull.scope():
-            inner = ix.unflatten(var, [self.lengths[k] for k in over])
-            at = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in inner)
-            emit((*row[: over[0]], *at))
+        with b.inner() as body:
+            one(var)
         b.emit(For(var, self.item, self.total, tuple(body), step=self.team))
 
     def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:

@@ -13,6 +13,7 @@ from .ir import (
     Cast,
     Const,
     Expr,
+    Fetch,
     For,
     If,
     Kernel,
@@ -61,7 +62,7 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Array():
                 yield f"{pad}{s.space} {s.name}: {s.dtype}[{s.size}]"
             case Store():
-                count = f" first {expr_text(s.count)}" if s.count is not None else ""
+                count = f" first {expr_text(s.count)}" if s.count is not None else " past" if s.past else ""
                 yield f"{pad}{s.buffer}[{expr_text(s.index)}] = {expr_text(s.value)}{count}"
             case If():
                 yield f"{pad}if {expr_text(s.condition)}:"
@@ -72,6 +73,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 bounds = f"{expr_text(s.start)}, {expr_text(s.stop)}{step}"
                 yield f"{pad}for {s.var.name} in range({bounds}) {where}:"
                 yield from _lines(s.body, depth + 1)
+            case Fetch():
+                yield f"{pad}fetch {s.buffer}[{expr_text(s.index)}]<{s.count}>"
             case Barrier():
                 yield f"{pad}barrier"
             case Report():

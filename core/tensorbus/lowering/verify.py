@@ -15,6 +15,7 @@ from .ir import (
     Cast,
     Const,
     Expr,
+    Fetch,
     For,
     If,
     Kernel,
@@ -100,6 +101,9 @@ class _Checker:
                 case Report():
                     for e in (s.code, s.value, s.limit):
                         self.same(e, scope, INDEX, 1, "report")
+                case Fetch():
+                    self.need(s.buffer in self.memory, f"no buffer {s.buffer!r}")
+                    self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
                 case Barrier():
                     pass
 

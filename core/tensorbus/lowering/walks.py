@@ -14,11 +14,14 @@ from .reducer import OPS, Reducer, Several, State
 from .widen import WIDE, Walk, accumulators, gather_lanes
 
 Element = Callable[[tuple[Expr, ...]], State]
+Ahead = Callable[[Expr, int], None]
+"""What is written before so many elements from a position on are walked."""
 
 
 def walk_vectors(
     b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
     bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ops: frozenset[str],
+    ahead: Ahead | None = None,
 ) -> State | None:  # fmt: skip
     """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be."""
     if isinstance(reducer, Reducer) and reducer.finds:
@@ -39,7 +42,7 @@ def walk_vectors(
 
         def nest(left: list[int]) -> bool:
             if left[0] == last:
-                walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=reducer.combine)
+                walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=reducer.combine, ahead=ahead)
                 return walk.loop(b, *bound[last], [wide for wide, _ in pairs], [rest for _, rest in pairs])
             with b.loop(*bound[left[0]]) as i:
                 index[left[0]] = i
@@ -137,7 +140,7 @@ def _walk_places(
 
 def walk_lanes(
     b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int,
+    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ahead: Ahead | None = None,
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself."""
     arrays = [b.array(d, lanes) for d in reducer.dtypes]
@@ -162,9 +165,12 @@ def walk_lanes(
         start, stop = bound[last]
         blocks = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
         even = b.let(ix.add(start, blocks), "even")
-        with b.loop(start, even, step=lanes) as k, b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-            index[last] = ix.add(k, u)
-            write(u, reducer.combine(b, read(u), element(tuple(index))))
+        with b.loop(start, even, step=lanes) as k:
+            if ahead is not None:
+                ahead(k, lanes)
+            with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
+                index[last] = ix.add(k, u)
+                write(u, reducer.combine(b, read(u), element(tuple(index))))
         with b.loop(even, stop) as k:
             index[last] = k
             write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))

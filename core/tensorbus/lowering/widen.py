@@ -48,7 +48,7 @@ class _Widener:
             self.vectors[s.var.name] = made
             return Let(made, value)
         if isinstance(s, Store) and s.count is None:
-            return Store(s.buffer, self.place(s.index), self.stored(s.value))
+            return Store(s.buffer, self.place(s.index), self.stored(s.value), past=s.past)
         raise _ScalarError
 
     def varies(self, e: Expr) -> bool:
@@ -166,13 +166,14 @@ class Walk:
     """A walk along a row in vectors, of which ``even`` elements fill whole ones.
 
     ``combine(b, before, new)`` adds one state to another, scalar or wide; ``emit(k)`` writes what one element
-    needs and returns its state.
+    needs and returns its state. ``ahead(k, lanes)`` writes what each vector has done before.
     """
 
     ops: frozenset[str]
     lanes: int
     emit: Callable[[Expr], State]
     combine: Callable[[Builder, State, State], State]
+    ahead: Callable[[Expr, int], None] | None = None
 
     def loop(self, b: Builder, start: Expr, stop: Expr, wide: Sequence[Var], rest: Sequence[Var]) -> bool:
         """Emit the walk into accumulators ``wide`` and ``rest``; False, and nothing, where it cannot be."""
@@ -188,6 +189,8 @@ class Walk:
         count = const(lanes)
         even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
         with b.inner() as body:
+            if self.ahead is not None:
+                self.ahead(var, lanes)
             b.block.extend(made[0])
             self._assign(b, wide, made[1])
         b.emit(For(var, start, even, tuple(body), step=lanes))

@@ -154,7 +154,7 @@ scatter_along_axis: Op[...] = table.add(
 )
 
 
-def _into(name: str, x: Any, axis: int, index: Any, src: Any, mode: str) -> Any:
+def into(name: str, x: Any, axis: int, index: Any, src: Any, mode: str) -> Any:
     """Write the corner of ``src`` that ``index`` covers into the corner of ``x`` that it covers."""
     _check_rank(name, x, index)
     place = normalize_axis(name, axis, len(x.shape))
@@ -174,11 +174,22 @@ def _into(name: str, x: Any, axis: int, index: Any, src: Any, mode: str) -> Any:
         return x
     first, steps = (0,) * len(x.shape), (1,) * len(x.shape)
     values = src if src.shape == index.shape else slice(src, first, index.shape, steps)
-    corner = tuple(x.shape[k] if k == place else n for k, n in enumerate(index.shape))
-    if corner == x.shape:
-        return scatter_along_axis(x, index, values, axis=place, mode=mode)
-    changed = scatter_along_axis(slice(x, first, corner, steps), index, values, axis=place, mode=mode)
-    return slice_update(x, changed, first, steps)
+    corner = corner_of(name, x, place, index)
+    changed = scatter_along_axis(corner, index, values, axis=place, mode=mode)
+    return changed if corner is x else slice_update(x, changed, first, steps)
+
+
+def corner_of(name: str, x: Any, axis: int, index: Any) -> Any:
+    """Return the part of ``x`` that ``index`` covers besides ``axis``; ``x`` itself where that is all."""
+    _check_rank(name, x, index)
+    ends = tuple(n if k == axis else m for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)))
+    if ends == x.shape:
+        return x
+    if any(end > n for end, n in zip(ends, x.shape, strict=True)):
+        raise ShapeError(
+            f"{name}: indices of shape {index.shape} reach beyond shape {x.shape} besides axis {axis}."
+        )
+    return slice(x, (0,) * len(ends), ends, (1,) * len(ends))
 
 
 def scatter_add(x: Any, /, axis: int, index: Any, src: Any) -> Any:
@@ -191,7 +202,7 @@ def scatter_add(x: Any, /, axis: int, index: Any, src: Any) -> Any:
     >>> tb.scatter_add(tb.zeros((3,)), 0, tb.asarray([0, 2, 2]), tb.asarray([1.0, 2.0, 3.0])).tolist()
     [1.0, 0.0, 5.0]
     """
-    return _into("scatter_add", x, axis, index, src, "add")
+    return into("scatter_add", x, axis, index, src, "add")
 
 
 def scatter_reduce(
@@ -215,10 +226,10 @@ def scatter_reduce(
     base = x
     if not include_self or reduce == "mean":
         none = zeros(x.shape, dtype=dt.int64, device=x.device)
-        count = _into("scatter_reduce", none, axis, index, ones_like(index, dtype=dt.int64), "add")
+        count = into("scatter_reduce", none, axis, index, ones_like(index, dtype=dt.int64), "add")
     if not include_self:
         base = where(greater(count, 0), full_like(x, identity(mode, x.dtype)), x)
-    out = _into("scatter_reduce", base, axis, index, src, mode)
+    out = into("scatter_reduce", base, axis, index, src, mode)
     if reduce != "mean":
         return out
     whole = maximum(count + 1 if include_self else count, 1)

@@ -181,11 +181,14 @@ def split(x: Operand, split_size_or_sections: int | Sequence[int], /, axis: int 
 
 
 def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
-    """Return ``x`` in ``chunks`` parts of one length along ``axis``; the last may be shorter or missing."""
+    """Return ``x`` in ``chunks`` parts of one length along ``axis``; the last may be shorter or missing.
+
+    Where there is nothing to share out, all parts are empty.
+    """
     if chunks < 1:
         raise ArgumentError(f"chunk: at least 1 part is needed, got {chunks}.")
     length = x.shape[normalize_axis("chunk", axis, len(x.shape))]
-    return split(x, max(-(-length // chunks), 1), axis)
+    return split(x, -(-length // chunks) if length else [0] * chunks, axis)
 
 
 def swapaxes(x: Operand, axis0: int, axis1: int, /) -> Any:

@@ -94,14 +94,19 @@ def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: b
     root = math.sqrt(abs(scale))
     scores = product(query * (math.copysign(root, scale)), matrix_transpose(key) * root)
     if is_causal:
-        rows = reshape(iota(scores.shape[-2], device=scores.device), (scores.shape[-2], 1))
-        masks = (greater_equal(rows, iota(scores.shape[-1], device=scores.device)),)
+        scores = where(_earlier(scores), scores, float("-inf"))
     for mask in masks:
         scores = where(mask, scores, float("-inf")) if mask.dtype is dt.bool_ else scores + mask
     if not masks or not scores.shape[-1]:
         return softmax(scores, axis=-1)
     dead = max(scores.detach(), axis=-1, keepdims=True) == float("-inf")
     return where(dead, 0.0, softmax(where(dead, 0.0, scores), axis=-1))
+
+
+def _earlier(scores: Any) -> Any:
+    """Return which keys each query sees of its own place and before: the first one at least."""
+    rows, columns = (iota(n, dtype=dt.int32, device=scores.device) for n in scores.shape[-2:])
+    return greater_equal(reshape(rows, (scores.shape[-2], 1)), columns)
 
 
 def _decompose(

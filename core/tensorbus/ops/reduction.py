@@ -19,7 +19,7 @@ from .comparison import equal
 from .elementwise import Operand, fit
 from .movement import broadcast_to, concat, normalize_axis, pad, permute_dims, reshape, slice
 from .op import Op, Shape, Spec, table
-from .selection import cast, narrowed, widened
+from .selection import cast, narrowed, where, widened
 from .transcendental import sqrt
 
 if TYPE_CHECKING:
@@ -260,17 +260,29 @@ def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = 
     >>> tb.var(tb.asarray([1.0, 3.0])).item()
     1.0
     """
-    axes = normalize_axes("var", axis, len(x.shape))
+    return narrowed(_variance("var", x, axis, correction, keepdims), x.dtype)
+
+
+def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Return the standard deviation, the square root of ``var``; where that is 0, so is the gradient.
+
+    >>> import tensorbus as tb
+    >>> tb.std(tb.asarray([1.0, 3.0])).item()
+    1.0
+    """
+    spread = _variance("std", x, axis, correction, keepdims)
+    flat = equal(spread, 0)
+    return narrowed(where(flat, 0.0, sqrt(where(flat, 1.0, spread))), x.dtype)
+
+
+def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
+    """Return the variance in the dtype that a narrow one is computed in."""
+    axes = normalize_axes(name, axis, len(x.shape))
     wide = widened(x)
     centred = wide - mean(wide, axis=axes, keepdims=True)
     count = _count(x.shape, axes) - correction
     total = sum(centred * centred, axis=axes, keepdims=keepdims)
-    return narrowed(divide(total, float(count)) if count > 0 else total * float("nan"), x.dtype)
-
-
-def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """Return the standard deviation, the square root of ``var``."""
-    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return divide(total, float(count)) if count > 0 else total * float("nan")
 
 
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:

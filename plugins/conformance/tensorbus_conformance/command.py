@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -19,11 +20,13 @@ def conformance(
     """Examine ``devices`` and print the report; write it as JSON to ``path``.
 
     Returns the exit code: 0 where nothing was found, else 1. Raises the errors of ``cases``, ``DeviceError``
-    for a device that is not there, and ``ValueError`` for an unknown check.
+    for a device that is not there, and ``ValueError`` for an unknown check or a report in no folder.
     """
     wrong = [c for c in checks if c not in CHECKS]
     if wrong:
         raise ValueError(f"no check is called {wrong[0]!r}; there are: {', '.join(CHECKS)}.")
+    if path is not None and not Path(path).parent.is_dir():
+        raise ValueError(f"--report {path}: there is no folder {str(Path(path).parent)!r}; make it first.")
     todo = cases(devices, ops, dtypes, quick)
     options = Options(checks=tuple(checks) or CHECKS, quick=quick)
     console, errors = Console(), Console(stderr=True)

@@ -13,7 +13,7 @@ from tensorbus import fallback_counts, plugins
 from tensorbus.coverage import EXCHANGE, is_good, route
 from tensorbus.device import Device
 from tensorbus.dtypes import DType
-from tensorbus.errors import TensorbusError, UnsupportedDtypeError
+from tensorbus.errors import TensorbusError, UnsupportedDtypeError, UnsupportedOpError
 from tensorbus.manifest import Manifest
 from tensorbus.ops import lazy
 from tensorbus.ops.op import Op, table
@@ -108,6 +108,7 @@ class _Examination:
         self.ran: list[Trial] = []
         self.best: float | None = None
         self.calls = 0
+        self.lacks = "it has no kernel here and no decomposition"
 
     def outcome(self, started: float) -> Outcome:
         samples = samples_of(self.op)
@@ -155,6 +156,8 @@ class _Examination:
         except TensorbusError as error:
             self._found("value", trial.title, f"raised {type(error).__name__}: {error}")
             return
+        if how == "decomposed" and self._is_beyond(trial):
+            how = "missing"
         self.routes.add(how)
         if how == "missing":
             return
@@ -167,6 +170,17 @@ class _Examination:
         if fallback_counts().get((self.op.name, self.case.device)) != fell_back:
             self.routes.add("host")
         self._time(trial)
+
+    def _is_beyond(self, trial: Trial) -> bool:
+        """Return whether a decomposition comes down to an op that the device does not have."""
+        try:
+            trial.run(trial.tensors())
+        except UnsupportedOpError as error:
+            self.lacks = f"it has no kernel here, and its decomposition does not run ({error})"
+            return True
+        except Exception:
+            return False  # the check of values says so
+        return False
 
     def _runs(self, trial: Trial) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
         yield "value", lambda: value(trial)
@@ -229,7 +243,7 @@ class _Examination:
         if route == "host" and name not in manifest.host_ops:
             yield "it ran on the host, and the manifest does not list it in [ops] host"
         if route == "missing" and name not in manifest.gaps:
-            yield "it has no kernel here and no decomposition, and the manifest does not declare it in [gaps]"
+            yield f"{self.lacks}, and the manifest does not declare it in [gaps]"
 
 
 def _raised(error: Exception) -> str:

@@ -2,24 +2,104 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorbus as tb
 from tensorbus.compiler import executables
 
+DEVICES = ("cpu", "refdev", "opencl")
 
-def test_every_stage_is_written_with_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TENSORBUS_DUMP", str(tmp_path))
     monkeypatch.setenv("TENSORBUS_VERIFY", "1")
     executables.forget()
-    compiled = tb.compile(lambda x: (x * 2).sum() < 7)
-    assert [compiled(tb.ones(3)).item() for _ in range(3)] == [True] * 3
-    (folder,) = tmp_path.iterdir()
-    assert "multiply" in (folder / "graph.txt").read_text()
-    page = (folder / "index.html").read_text()
-    assert "compiled in" in page
-    assert "fastest of 1 run(s)" in page
-    assert "less" in page
-    assert "<script" not in page
+    yield
     executables.forget()
+
+
+class Balanced(HTMLParser):
+    """Reads a page whose elements are closed in order; keeps ids and links."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.links += [given["href"] or ""] if "href" in given else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def dumped(folder: Path, device: str) -> tuple[str, Path]:
+    """Return the page of a program that ran on a device, and its folder."""
+    if device not in {d.type for d in tb.devices()}:
+        pytest.skip(f"there is no {device} device here")
+    compiled = tb.compile(lambda x: (tb.softmax(x * 2, axis=-1), tb.cumulative_sum(x, axis=0) < 7))
+    x = tb.ones((40, 50), device=device)
+    for _ in range(12):
+        first, _ = compiled(x)
+    assert first.sum().item() == pytest.approx(40, rel=1e-4)
+    (path,) = folder.iterdir()
+    return (path / "index.html").read_text(), path
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_stage_is_written_with_a_page(device: str, tmp_path: Path) -> None:
+    page, folder = dumped(tmp_path, device)
+    assert "multiply" in (folder / "graph.txt").read_text()
+    assert "softmax" in (folder / "captured.txt").read_text()
+    for said in ("compiled in", "fastest of 10 run(s)", "less", "all groups, one by one"):
+        assert said in page
+    assert "<script" not in page
+    assert "us  0 " in (folder / "times.txt").read_text()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_groups_stand_beside_their_times_and_lead_to_their_code(device: str, tmp_path: Path) -> None:
+    page, _ = dumped(tmp_path, device)
+    read = Balanced(page)
+    assert len(set(read.ids)) == len(read.ids)
+    assert {link.removeprefix("#") for link in read.links} <= set(read.ids)
+    columns = re.findall(r"<section><h2>(.*?)</h2>", page)
+    whole = ["captured", "graph", "groups and times", "loops", "code"]
+    assert columns == (whole if device != "refdev" else ["graph", "groups and times"])
+    groups = re.findall(r'<article id="group\d+">(.*?)</article>', page, re.DOTALL)
+    assert len(groups) >= 2
+    for group in groups:
+        assert re.search(r'class="time">[\d.]+ us<', group)
+        assert 'class="ops"' in group
+        assert ('href="#code' in group) == (device != "refdev")
+
+
+def test_looking_at_a_program_does_not_change_what_it_does(tmp_path: Path) -> None:
+    w = tb.zeros((30,))
+
+    @tb.compile
+    def step(g: Any) -> Any:
+        w[...] = w * 0.5 + g
+        return w.sum()
+
+    totals = [step(tb.ones((30,))).item() for _ in range(12)]
+    right, expected = 0.0, []
+    for _ in range(12):
+        right = right * 0.5 + 1
+        expected.append(30 * right)
+    assert totals == pytest.approx(expected)

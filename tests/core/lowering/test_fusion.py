@@ -75,6 +75,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
         [f(*ROWS), f(*WEIGHT), f(*WEIGHT), f(*ROWS)],
         ["tb_rows_multiply", "tb_sum_2_panels", "tb_sum_2_rest"],
     ),
+    "an element of another row": (
+        lambda i, x, y: x[i][:, None] + tb.softmax(y, axis=-1), [np.asarray([11, 6]), f(12), f(2, 6)],
+        ["tb_rows_add"],
+    ),
     "rms norm": (lambda x, w: F.rms_norm(x, 256, w), [f(*ROWS), f(*WEIGHT)], ["tb_rows_multiply"]),
     "cross entropy": (
         lambda x, t: F.cross_entropy(x, t), [f(64, 100), RNG.integers(0, 100, 64)],
@@ -104,7 +108,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
     ),
     "attention": (
         lambda q, k, v: tb.scaled_dot_product_attention(q, k, v, is_causal=True), [f(2, 4, 32, 16)] * 3,
-        ["tb_multiply", "call matmul", "tb_rows_where", "call matmul"],
+        ["tb_multiply", "call matmul", "tb_rows_divide", "call matmul"],
     ),
 }  # fmt: skip
 

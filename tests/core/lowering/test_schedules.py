@@ -47,8 +47,9 @@ def test_without_vectors_a_compiler_makes_them_of_lanes() -> None:
     assert "unroll" in str(program)
 
 
-def test_columns_have_a_kernel_for_each_reduction() -> None:
-    assert len(names(one("softmax", packed(0, (6, 40)), axis=0))) > 1
+def test_only_long_columns_have_a_kernel_for_each_reduction() -> None:
+    assert names(one("softmax", packed(0, (6, 40)), axis=0)) == ["tb_rows_divide"]
+    assert len(names(one("softmax", packed(0, (60_000, 40)), axis=0))) > 1
 
 
 def test_a_length_is_no_literal() -> None:

@@ -1,248 +1,4 @@
 // Runs whole programs: one call from Python, which takes the values and returns the results.
-//
-// A program is a table of steps over slots of memory: its inputs, its results, and places in an arena. It is
-// told by a tape of 64-bit numbers (see programs.py, which writes it). What is used of Python is in its stable
-// ABI; of NumPy, the part of its arrays and of its function table that never moves. Declared here, as neither's
-// headers need be installed.
-#define _GNU_SOURCE
-#include <stdatomic.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef struct { intptr_t references; void *type; } object;
-typedef struct {
-  object head;
-  char *data;
-  int rank;
-  intptr_t *lengths, *strides;
-  object *base, *dtype;
-  int flags;
-} array;
-enum { PACKED = 1, OWNED = 4, ALIGNED = 256, WRITABLE = 1024, METH_O = 8 };
-
-extern char PyList_Type, PyTuple_Type;
-extern object *PyExc_TypeError, *PyExc_RuntimeError;
-extern void Py_IncRef(object *), Py_DecRef(object *);
-extern object *PyTuple_New(intptr_t), *PyTuple_GetItem(object *, intptr_t), *PyList_GetItem(object *, intptr_t);
-extern intptr_t PyTuple_Size(object *), PyList_Size(object *);
-extern int PyTuple_SetItem(object *, intptr_t, object *), PyObject_IsTrue(object *);
-extern object *PyObject_CallObject(object *, object *), *PyErr_Occurred(void), *PyLong_FromLongLong(long long);
-extern void PyErr_SetString(object *, const char *), PyErr_Clear(void);
-extern double PyFloat_AsDouble(object *);
-extern unsigned long long PyLong_AsUnsignedLongLongMask(object *);
-extern object *PyCapsule_New(void *, const char *, void (*)(object *));
-extern void *PyCapsule_GetPointer(object *, const char *), *PyEval_SaveThread(void);
-extern void PyEval_RestoreThread(void *);
-extern int PyContext_Enter(object *), PyContext_Exit(object *);
-extern object *PyCFunction_NewEx(void *, object *, object *);
-
-// ---- What the rest of the process supplies.
-
-typedef void (*tb_task)(void *, int64_t);
-typedef void (*tb_kernel)(void *const *buffers, const void *params, const int64_t *range);
-typedef union { double f; int64_t i; uint64_t u; } slot;
-
-static void (*share)(tb_task, void *, int64_t), (*enter)(void), (*leave)(void);
-static void *array_type;
-static object *(*new_array)(void *, object *, int, const intptr_t *, const intptr_t *, void *, int, object *);
-static int (*set_base)(array *, object *);
-static object *pool_context;  // NumPy allocates from our pool in it
-static void (*sgemm)(), (*dgemm)(), (*sgemv)(), (*dgemv)();
-static void (*set_blas_threads)(int);
-static int (*blas_threads)(void), blas_users, blas_before;
-static void *(*allocate)(void *, size_t);
-static void (*release)(void *, void *, size_t);
-
-void tb_connect(void **table, void **runtime, object *context) {
-  array_type = table[2];
-  new_array = (object * (*)(void *, object *, int, const intptr_t *, const intptr_t *, void *, int, object *))table[94];
-  set_base = (int (*)(array *, object *))table[282];
-  share = (void (*)(tb_task, void *, int64_t))runtime[0];
-  enter = (void (*)(void))runtime[1], leave = (void (*)(void))runtime[2];
-  allocate = (void *(*)(void *, size_t))runtime[3], release = (void (*)(void *, void *, size_t))runtime[4];
-  pool_context = context;
-  Py_IncRef(context);
-}
-
-void tb_use_blas(void *s, void *d, void *sv, void *dv, void *set_threads, void *threads) {
-  sgemm = (void (*)())s, dgemm = (void (*)())d, sgemv = (void (*)())sv, dgemv = (void (*)())dv;
-  set_blas_threads = (void (*)(int))set_threads, blas_threads = (int (*)(void))threads;
-}
-
-// While our own threads call BLAS it starts none. Python's lock is held here, by who begins and who ends.
-static void share_blas(int begins) {
-  if (!set_blas_threads) return;
-  if (begins && blas_users++ == 0) blas_before = blas_threads(), set_blas_threads(1);
-  if (!begins && --blas_users == 0) set_blas_threads(blas_before);
-}
-
-// Say how an array looks from here, for a comparison with what NumPy says.
-void tb_look(object *x, int64_t *out) {
-  const array *a = (const array *)x;
-  out[0] = (int64_t)a->data, out[1] = a->rank, out[2] = a->rank ? a->lengths[0] : 0;
-  out[3] = a->rank ? a->strides[0] : 0, out[4] = (int64_t)a->base, out[5] = a->flags, out[6] = (int64_t)a->dtype;
-  out[7] = x->type == array_type;
-}
-
-// ---- Programs.
-
-enum { KERNEL, PRODUCT, PYTHON };
-enum { ARRAY, FLOAT, INTEGER, BOOL };
-
-typedef struct { int64_t param, input; } late;
-typedef struct { int64_t slot, offset, rank; intptr_t *lengths, *strides; object *dtype; } view;
-
-typedef struct {
-  tb_kernel run;
-  int64_t count, *slots, lates, grid[3], piece[3], boxes;
-  slot *params;
-  late *late;
-  void **buffers;
-} kernel;
-
-typedef struct {  // c = a @ b: strides of matrices in elements; batch axes outermost first, c packed
-  int64_t wide, a, b, c, m, n, k, a_row, a_column, b_row, b_column, rank, count;
-  int64_t *lengths, *a_strides, *b_strides, a_offset, b_offset;
-  int64_t tall, broad, rows, columns;  // a box, and how many along each axis
-  int64_t after;                       // how the next step goes on with a box while it is in cache; 0: not
-  kernel *next;
-  const char *pa, *pb;
-  char *pc;
-} product;
-
-typedef struct { object *call; int64_t count, results, *slots; view *operands; } python;
-
-typedef struct {
-  int64_t kind, error, group, boxes, drops;  // group: how many kernels from here on are one job
-  int64_t *dropped;
-  union { kernel kernel; product product; python python; };
-} step;
-
-typedef struct { int64_t kind, bits, rank; intptr_t *strides; } input;
-typedef struct { int64_t slot, replaces; view shape; } made;
-
-typedef struct {
-  int64_t inputs, slots, outputs, mades, steps, arena_size, heavy, running, blas;
-  int64_t *offsets, error[3];
-  input *input;
-  made *made;
-  view *output;
-  int64_t *output_of;  // the entry of `made` that a result is as a whole, or -1
-  step *step;
-  void **memory;
-  object **holder;
-  slot *scalar;
-  char *arena;
-  object *fail;
-} program;
-
-static const char PROGRAM[] = "tensorbus.program", EXECUTABLE[] = "tensorbus.executable";
-
-typedef struct { const int64_t *at; } tape;
-static int64_t next(tape *t) { return *t->at++; }
-static void *room(int64_t n, size_t size) { return calloc(n > 0 ? (size_t)n : 1, size); }
-static int64_t *numbers(tape *t, int64_t n) {
-  int64_t *found = room(n, 8);
-  for (int64_t k = 0; k < n; ++k) found[k] = next(t);
-  return found;
-}
-static object *reference(tape *t) {
-  object *found = (object *)next(t);
-  if (found) Py_IncRef(found);
-  return found;
-}
-static view view_of(tape *t) {
-  view v = {.slot = next(t), .offset = next(t), .rank = 0};
-  v.rank = next(t);
-  v.lengths = (intptr_t *)numbers(t, v.rank), v.strides = (intptr_t *)numbers(t, v.rank);
-  v.dtype = reference(t);
-  return v;
-}
-static void drop_view(view *v) {
-  free(v->lengths), free(v->strides);
-  if (v->dtype) Py_DecRef(v->dtype);
-}
-
-static void drop_program(object *capsule) {
-  program *p = PyCapsule_GetPointer(capsule, PROGRAM);
-  for (int64_t k = 0; k < p->inputs; ++k) free(p->input[k].strides);
-  for (int64_t k = 0; k < p->mades; ++k) drop_view(&p->made[k].shape);
-  for (int64_t k = 0; k < p->outputs; ++k) drop_view(&p->output[k]);
-  for (int64_t k = 0; k < p->steps; ++k) {
-    step *s = &p->step[k];
-    free(s->dropped);
-    if (s->kind == KERNEL) free(s->kernel.slots), free(s->kernel.params), free(s->kernel.late), free(s->kernel.buffers);
-    if (s->kind == PRODUCT) free(s->product.lengths), free(s->product.a_strides), free(s->product.b_strides);
-    if (s->kind == PYTHON) {
-      for (int64_t j = 0; j < s->python.count; ++j) drop_view(&s->python.operands[j]);
-      free(s->python.operands), free(s->python.slots), Py_DecRef(s->python.call);
-    }
-  }
-  Py_DecRef(p->fail);
-  free(p->offsets), free(p->input), free(p->made), free(p->output), free(p->output_of), free(p->step);
-  free(p->memory), free(p->holder), free(p->scalar), free(p->arena), free(p);
-}
-
-static void read_step(tape *t, step *s) {
-  s->kind = next(t), s->error = next(t), s->group = next(t);
-  s->drops = next(t), s->dropped = numbers(t, s->drops);
-  if (s->kind == KERNEL) {
-    kernel *k = &s->kernel;
-    k->run = (tb_kernel)next(t);
-    k->count = next(t), k->slots = numbers(t, k->count);
-    const int64_t params = next(t);
-    k->params = (slot *)numbers(t, params);
-    k->lates = next(t), k->late = (late *)numbers(t, 2 * k->lates);
-    k->buffers = room(k->count, sizeof(void *));
-    k->boxes = 1;
-    for (int a = 0; a < 3; ++a) k->grid[a] = next(t);
-    for (int a = 0; a < 3; ++a) k->piece[a] = next(t), k->boxes *= (k->grid[a] + k->piece[a] - 1) / k->piece[a];
-    s->boxes = k->boxes;
-  } else if (s->kind == PRODUCT) {
-    product *q = &s->product;
-    q->wide = next(t), q->a = next(t), q->b = next(t), q->c = next(t), q->m = next(t), q->n = next(t), q->k = next(t);
-    q->a_row = next(t), q->a_column = next(t), q->b_row = next(t), q->b_column = next(t);
-    q->a_offset = next(t), q->b_offset = next(t), q->tall = next(t), q->broad = next(t);
-    q->after = next(t), q->rank = next(t), q->lengths = numbers(t, q->rank);
-    q->a_strides = numbers(t, q->rank), q->b_strides = numbers(t, q->rank);
-    q->count = 1;
-    for (int64_t a = 0; a < q->rank; ++a) q->count *= q->lengths[a];
-    q->rows = (q->m + q->tall - 1) / q->tall, q->columns = (q->n + q->broad - 1) / q->broad;
-    s->boxes = q->count * q->rows * q->columns;
-  } else {
-    python *q = &s->python;
-    q->call = reference(t);
-    q->count = next(t), q->operands = room(q->count, sizeof(view));
-    for (int64_t k = 0; k < q->count; ++k) q->operands[k] = view_of(t);
-    q->results = next(t), q->slots = numbers(t, q->results);
-  }
-}
-
-// Return a capsule with the program that a tape tells.
-object *tb_program(const int64_t *words) {
-  tape at = {words}, *t = &at;
-  program *p = room(1, sizeof(program));
-  p->inputs = next(t), p->slots = next(t), p->mades = next(t), p->outputs = next(t), p->steps = next(t);
-  p->arena_size = next(t), p->heavy = next(t), p->blas = next(t), p->fail = reference(t);
-  p->input = room(p->inputs, sizeof(input));
-  for (int64_t k = 0; k < p->inputs; ++k) {
-    input *i = &p->input[k];
-    i->kind = next(t), i->bits = next(t), i->rank = next(t);
-    if (i->rank >= 0) i->strides = (intptr_t *)numbers(t, i->rank);
-  }
-  p->offsets = numbers(t, p->slots);
-  p->made = room(p->mades, sizeof(made));
-  for (int64_t k = 0; k < p->mades; ++k) p->made[k].replaces = next(t), p->made[k].shape = view_of(t);
-  p->output = room(p->outputs, sizeof(view)), p->output_of = room(p->outputs, 8);
-  for (int64_t k = 0; k < p->outputs; ++k) p->output_of[k] = next(t), p->output[k] = view_of(t);
-  p->step = room(p->steps, sizeof(step));
-  for (int64_t k = 0; k < p->steps; ++k) read_step(t, &p->step[k]);
-  p->memory = room(p->slots, sizeof(void *)), p->holder = room(p->slots, sizeof(object *));
-  p->scalar = room(p->inputs, sizeof(slot));
-  if (p->arena_size && p->arena_size <= 1 << 16) p->arena = aligned_alloc(64, (size_t)(p->arena_size + 63) / 64 * 64);
-  return PyCapsule_New(p, PROGRAM, drop_program);
-}
 
 // ---- Steps.
 
@@ -254,7 +10,8 @@ static void box_of_kernel(kernel *j, int64_t k) {
     range[2 * a] = at * j->piece[a];
     range[2 * a + 1] = range[2 * a] + j->piece[a] < j->grid[a] ? range[2 * a] + j->piece[a] : j->grid[a];
   }
-  j->run(j->buffers, j->params, range);
+  if (j->goes_past) run_past(j, range);
+  else j->run(j->buffers, j->params, range);
 }
 
 static void kernel_box(void *with, int64_t k) { box_of_kernel(with, k); }
@@ -265,132 +22,49 @@ static void group_box(void *with, int64_t k) {  // `group` counts down, so that 
   box_of_kernel(&s->kernel, k);
 }
 
-#if defined(__GNUC__) && !defined(__clang__)
-#define VECTORIZED __attribute__((optimize("O3")))  // the rest is compiled with less, which takes half the time
-#else
-#define VECTORIZED
-#endif
-#define SUM4(v, o) (((v)[o] + (v)[o + 1]) + ((v)[o + 2] + (v)[o + 3]))
-#define SUM8(v) (SUM4(v, 0) + SUM4(v, 4))
-#define SMALL(T, NAME, SUM)                                                                                            \
-  VECTORIZED static void NAME(const product *q, const T *a, const T *b, T *c, int64_t m, int64_t n) {                         \
-    const int64_t depth = q->k, stride = q->b_row;                                                                 \
-    for (int64_t i = 0; i < m; ++i, a += q->a_row, c += q->n) {                                                    \
-      if (q->b_column == 1) {                                                                                      \
-        int64_t j = 0;                                                                                             \
-        for (; j + 64 <= n; j += 64) {                                                                             \
-          T sum[64] = {0};                                                                                         \
-          for (int64_t k = 0; k < depth; ++k)                                                                      \
-            for (int l = 0; l < 64; ++l) sum[l] += a[k * q->a_column] * b[k * stride + j + l];                     \
-          for (int l = 0; l < 64; ++l) c[j + l] = sum[l];                                                          \
-        }                                                                                                          \
-        for (; j + 8 <= n; j += 8) {                                                                               \
-          T sum[8] = {0};                                                                                          \
-          for (int64_t k = 0; k < depth; ++k)                                                                      \
-            for (int l = 0; l < 8; ++l) sum[l] += a[k * q->a_column] * b[k * stride + j + l];                      \
-          for (int l = 0; l < 8; ++l) c[j + l] = sum[l];                                                           \
-        }                                                                                                          \
-        for (; j < n; ++j) {                                                                                       \
-          T sum = 0;                                                                                               \
-          for (int64_t k = 0; k < depth; ++k) sum += a[k * q->a_column] * b[k * stride + j];                       \
-          c[j] = sum;                                                                                              \
-        }                                                                                                          \
-      } else {                                                                                                     \
-        int64_t j = 0;                                                                                             \
-        for (; q->a_column == 1 && stride == 1 && j + 4 <= n; j += 4) {                                            \
-          enum { L = 32 / sizeof(T) };                                                                             \
-          typedef T lanes __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));                         \
-          const T *b0 = b + j * q->b_column, *b1 = b0 + q->b_column, *b2 = b1 + q->b_column, *b3 = b2 + q->b_column;\
-          lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                            \
-          T t0 = 0, t1 = 0, t2 = 0, t3 = 0;                                                                        \
-          int64_t k = 0;                                                                                           \
-          for (; k + L <= depth; k += L) {                                                                         \
-            const lanes x = *(const lanes *)(a + k);                                                               \
-            s0 += x * *(const lanes *)(b0 + k), s1 += x * *(const lanes *)(b1 + k);                                \
-            s2 += x * *(const lanes *)(b2 + k), s3 += x * *(const lanes *)(b3 + k);                                \
-          }                                                                                                        \
-          for (; k < depth; ++k) t0 += a[k] * b0[k], t1 += a[k] * b1[k], t2 += a[k] * b2[k], t3 += a[k] * b3[k];   \
-          c[j] = t0 + SUM(s0), c[j + 1] = t1 + SUM(s1), c[j + 2] = t2 + SUM(s2), c[j + 3] = t3 + SUM(s3);          \
-        }                                                                                                          \
-        for (; j < n; ++j) {                                                                                       \
-          T sum = 0;                                                                                               \
-          for (int64_t k = 0; k < depth; ++k) sum += a[k * q->a_column] * b[j * q->b_column + k * stride];         \
-          c[j] = sum;                                                                                              \
-        }                                                                                                          \
-      }                                                                                                            \
-    }                                                                                                              \
+static void rows_box(void *with, int64_t k) {  // 16 columns, in the order of the indices for any number of threads
+  const rows *r = with;
+  const int64_t first = 16 * k, last = first + 16 < r->width ? first + 16 : r->width;
+  for (int64_t n = 0; n < r->count; ++n) {
+    float *to = r->to + r->places[n] * r->width;
+    const float *added = r->added + n * r->width;
+    for (int64_t j = first; j < last; ++j) to[j] += added[j];
   }
-#define SUM_OF_4(v) SUM4(v, 0)
-SMALL(float, small_float, SUM8)
-SMALL(double, small_double, SUM_OF_4)
-
-typedef void (*gemm_s)(int, int, int, int64_t, int64_t, int64_t, float, const void *, int64_t, const void *, int64_t,
-                       float, void *, int64_t);
-typedef void (*gemm_d)(int, int, int, int64_t, int64_t, int64_t, double, const void *, int64_t, const void *, int64_t,
-                       double, void *, int64_t);
-typedef void (*gemv_s)(int, int, int64_t, int64_t, float, const void *, int64_t, const void *, int64_t, float, void *,
-                       int64_t);
-typedef void (*gemv_d)(int, int, int64_t, int64_t, double, const void *, int64_t, const void *, int64_t, double,
-                       void *, int64_t);
-enum { ROWS = 101, PLAIN = 111, TURNED = 112 };
-
-enum { APART, AS_ROWS, AS_STACK, AS_ONE };
-
-// Run the kernel that reads a product element by element on what a box has made. Its grid: rows of all matrices
-// on axis 1, or rows on axis 1 and matrices on axis 2, or all elements on axis 0, where boxes are whole rows.
-static void go_on(const product *q, int64_t which, int64_t i, int64_t j, int64_t m, int64_t n) {
-  int64_t range[6] = {j, j + n, i, i + m, which, which + 1};
-  if (q->after != AS_STACK) range[2] += which * q->m, range[3] += which * q->m, range[4] = 0, range[5] = 1;
-  if (q->after == AS_ONE) range[0] = range[2] * q->n, range[1] = range[3] * q->n, range[2] = 0, range[3] = 1;
-  q->next->run(q->next->buffers, q->next->params, range);
 }
 
-static void multiply(const product *, int64_t, int64_t, int64_t, int64_t, int64_t);
-
-static void product_box(void *with, int64_t box) {
-  const product *q = with;
-  const int64_t column = box % q->columns, row = box / q->columns % q->rows, which = box / q->columns / q->rows;
-  const int64_t i = row * q->tall, j = column * q->broad;
-  const int64_t m = i + q->tall < q->m ? q->tall : q->m - i, n = j + q->broad < q->n ? q->broad : q->n - j;
-  multiply(q, which, i, j, m, n);
-  if (q->after) go_on(q, which, i, j, m, n);
+enum { COPIED = 1 << 18 };
+static void copy_box(void *with, int64_t k) {
+  const rows *r = with;
+  const int64_t size = r->limit * r->width, first = k * COPIED, some = size - first < COPIED ? size - first : COPIED;
+  memcpy(r->to + first, r->from + first, (size_t)some * sizeof(float));
 }
 
-static void multiply(const product *q, int64_t which, int64_t i, int64_t j, int64_t m, int64_t n) {
-  const int64_t size = q->wide ? 8 : 4;
-  int64_t a_at = 0, b_at = 0, rest = which;
-  for (int64_t axis = q->rank; axis-- > 0; rest /= q->lengths[axis]) {
-    a_at += rest % q->lengths[axis] * q->a_strides[axis];
-    b_at += rest % q->lengths[axis] * q->b_strides[axis];
-  }
-  const char *a = q->pa + (a_at + i * q->a_row) * size, *b = q->pb + (b_at + j * q->b_column) * size;
-  char *c = q->pc + (which * q->m * q->n + i * q->n + j) * size;
-  if (!sgemm || q->m * q->n * q->k <= 16384) {
-    if (q->wide) small_double(q, (const double *)a, (const double *)b, (double *)c, m, n);
-    else small_float(q, (const float *)a, (const float *)b, (float *)c, m, n);
-    return;
-  }
-  const int turn_a = q->a_column == 1 ? PLAIN : TURNED, turn_b = q->b_column == 1 ? PLAIN : TURNED;
-  const int64_t lead_a = q->a_column == 1 ? q->a_row : q->a_column, lead_b = q->b_column == 1 ? q->b_row : q->b_column;
-  if (q->m == 1 && sgemv) {  // c = b' a
-    const int turned = turn_b == PLAIN ? TURNED : PLAIN;
-    const int64_t tall = turn_b == PLAIN ? q->k : n, wide = turn_b == PLAIN ? n : q->k;
-    if (q->wide) ((gemv_d)dgemv)(ROWS, turned, tall, wide, 1, b, lead_b, a, q->a_column, 0, c, 1);
-    else ((gemv_s)sgemv)(ROWS, turned, tall, wide, 1, b, lead_b, a, q->a_column, 0, c, 1);
-  } else if (q->n == 1 && sgemv) {
-    const int64_t tall = turn_a == PLAIN ? m : q->k, wide = turn_a == PLAIN ? q->k : m;
-    if (q->wide) ((gemv_d)dgemv)(ROWS, turn_a, tall, wide, 1, a, lead_a, b, q->b_row, 0, c, 1);
-    else ((gemv_s)sgemv)(ROWS, turn_a, tall, wide, 1, a, lead_a, b, q->b_row, 0, c, 1);
-  } else if (q->wide) {
-    ((gemm_d)dgemm)(ROWS, turn_a, turn_b, m, n, q->k, 1, a, lead_a, b, lead_b, 0, c, q->n);
-  } else {
-    ((gemm_s)sgemm)(ROWS, turn_a, turn_b, m, n, q->k, 1, a, lead_a, b, lead_b, 0, c, q->n);
-  }
+static void find_rows(program *p, rows *r) {
+  r->from = (const float *)((char *)p->memory[r->x] + r->x_offset), r->to = p->memory[r->out];
+  r->added = (const float *)((char *)p->memory[r->value] + r->value_offset);
+  r->places = (const int64_t *)((char *)p->memory[r->index] + r->index_offset);
+}
+
+static int has_rows(program *p, rows *r) {  // indices are inputs: they are looked at before the first step
+  find_rows(p, r);
+  for (int64_t n = 0; n < r->count; ++n)
+    if (r->places[n] < 0 || r->places[n] >= r->limit) {
+      p->error[0] = r->code, p->error[1] = r->places[n], p->error[2] = r->limit;
+      return 0;
+    }
+  return 1;
+}
+
+static void add_rows(program *p, rows *r, int64_t boxes) {
+  find_rows(p, r);
+  if (r->from != r->to) share(copy_box, r, (r->limit * r->width + COPIED - 1) / COPIED);
+  share(rows_box, r, boxes);
 }
 
 static void ready(program *p, kernel *k) {
   for (int64_t j = 0; j < k->count; ++j) k->buffers[j] = k->slots[j] < 0 ? (void *)p->error : p->memory[k->slots[j]];
   for (int64_t j = 0; j < k->lates; ++j) k->params[k->late[j].param] = p->scalar[k->late[j].input];
+  look_past(k);
 }
 
 static array *array_at(program *p, const view *v) {
@@ -443,12 +117,22 @@ static int failed(program *p, int64_t step) {  // 0 for memory; else what a kern
   return 0;
 }
 
+static int64_t since(struct timespec *start) {  // nanoseconds; it begins again from here
+  const struct timespec before = *start;
+  clock_gettime(CLOCK_MONOTONIC, start);
+  return (int64_t)(start->tv_sec - before.tv_sec) * 1000000000 + start->tv_nsec - before.tv_nsec;
+}
+
 static int run_steps(program *p) {
   void *thread = NULL;
   int good = 1;
+  struct timespec start;
+  if (p->times) memset(p->times, 0, (size_t)p->steps * 8), since(&start);
   if (p->blas) share_blas(1);
   if (p->heavy) thread = PyEval_SaveThread(), enter();
-  for (step *s = p->step, *end = s + p->steps; good && s < end; s += s->group) {
+  for (step *s = p->step, *end = s + p->steps; p->checked && s < end; ++s)
+    if (s->kind == ROWS_ADDED && !has_rows(p, &s->rows)) good = -1;
+  for (step *s = p->step, *end = s + p->steps; good > 0 && s < end; s += s->group) {
     if (s->kind == KERNEL && s->group == 1) {
       ready(p, &s->kernel);
       if (s->boxes == 1) box_of_kernel(&s->kernel, 0);
@@ -465,6 +149,8 @@ static int run_steps(program *p) {
       if (q->after) q->next = &s[1].kernel, ready(p, q->next);
       if (s->boxes == 1) product_box(q, 0);
       else share(product_box, q, s->boxes);
+    } else if (s->kind == ROWS_ADDED) {
+      add_rows(p, &s->rows, s->boxes);
     } else {
       if (thread) leave(), PyEval_RestoreThread(thread);
       if (p->blas) share_blas(0);
@@ -473,6 +159,7 @@ static int run_steps(program *p) {
       if (p->heavy) thread = PyEval_SaveThread(), enter();
     }
     if (s->error && p->error[0]) good = -1;
+    if (p->times) p->times[s - p->step] += since(&start);
     for (int64_t k = 0; k < s->drops; ++k) {  // only results of Python's kernels are let go one by one
       object **held = &p->holder[s->dropped[k]];
       if (!*held) continue;
@@ -671,4 +358,11 @@ object *tb_executable(object *capsule, object *other, int64_t inputs) {
   object *made = PyCFunction_NewEx(&method, self, NULL);
   Py_DecRef(self);
   return made;
+}
+
+// Return where a program notes, from now on, the nanoseconds of each step of its last run.
+int64_t *tb_times(object *capsule) {
+  program *p = PyCapsule_GetPointer(capsule, PROGRAM);
+  if (!p->times) p->times = room(p->steps, 8);
+  return p->times;
 }

@@ -54,24 +54,40 @@ KERNEL(tb_fold_column) {
   for (size_t at_ = 0; at_ < LANES * sizeof(T); at_ += 64) __builtin_prefetch((const char *)(x) + 8192 + at_)
 
 #ifdef NAME_fold_row  // COMBINE(a, x); chunks have LANES elements and more
+enum { FEW = LANES / 2, BESIDE = 2 };
+
+// Fold what is left of a part, from element i of n on, and put its lanes together.
+static inline A tb_folded(A *lane, const T *x, int64_t i, int64_t n) {
+  for (; i + FEW <= n; i += FEW) EACH(u, 0, FEW) {
+    const A value = LOAD(x, i + u);
+    lane[u] = COMBINE(lane[u], value);
+  }
+  EACH(u, 0, n - i) lane[u] = COMBINE(lane[u], LOAD(x, i + u));
+  for (int half = FEW / 2; half; half /= 2) EACH(u, 0, half) lane[u] = COMBINE(lane[u], lane[u + half]);
+  return lane[0];
+}
+
+// Two parts at a time: memory delivers two streams faster than one.
 KERNEL(tb_fold_row) {
   const int64_t n = p[0].i, chunks = p[2].i;
+  const T *x[BESIDE];
+  int64_t long_[BESIDE], to[BESIDE];
+  int count = 0;
   EACH(o, range[2], range[3]) EACH(c, range[0], range[1]) {
     CHUNK(c);
-    const T *x = (const T *)b[0] + o * n;
-    int64_t i = start + LANES;
-    A lane[LANES];
-    EACH(u, 0, LANES) lane[u] = LOAD(x, start + u);
-    for (; i + LANES <= stop; i += LANES) {
-      FETCH(x + i);
-      EACH(u, 0, LANES) {
-        const A value = LOAD(x, i + u);
-        lane[u] = COMBINE(lane[u], value);
-      }
-    }
-    EACH(u, 0, stop - i) lane[u] = COMBINE(lane[u], LOAD(x, i + u));
-    for (int half = LANES / 2; half; half /= 2) EACH(u, 0, half) lane[u] = COMBINE(lane[u], lane[u + half]);
-    STORE((OUT *)b[1], o * chunks + c, lane[0]);
+    x[count] = (const T *)b[0] + o * n + start, long_[count] = stop - start, to[count] = o * chunks + c;
+    if (++count < BESIDE && (o + 1 < range[3] || c + 1 < range[1])) continue;
+    A lane[BESIDE][FEW];
+    EACH(q, 0, count) EACH(u, 0, FEW) lane[q][u] = LOAD(x[q], u);
+    int64_t i = FEW;
+    if (count == BESIDE)
+      for (const int64_t both = long_[0] < long_[1] ? long_[0] : long_[1]; i + FEW <= both; i += FEW)
+        EACH(q, 0, BESIDE) EACH(u, 0, FEW) {
+          const A value = LOAD(x[q], i + u);
+          lane[q][u] = COMBINE(lane[q][u], value);
+        }
+    EACH(q, 0, count) STORE((OUT *)b[1], to[q], tb_folded(lane[q], x[q], i, long_[q]));
+    count = 0;
   }
 }
 #endif

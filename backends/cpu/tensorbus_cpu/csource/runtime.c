@@ -9,12 +9,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#ifdef __FLT16_MAX__
-const int tb_half = 1;
-#else
-const int tb_half = 0;
-#endif
-
 // ---- Threads. A job is a number of boxes, which threads take one after another.
 //
 // Nobody waits for a thread that has not begun: whoever is there takes the next box, and a job is done when all
@@ -178,7 +172,7 @@ void tb_run(tb_kernel kernel, void *const *buffers, const void *params, const in
 
 enum { LEAST = 1 << 18, CLASSES = 8 * 64, PREFIX = 64, HUGE_PAGE = 1 << 21 };
 
-typedef struct block { struct block *next; } block;
+typedef struct block { struct block *next; int64_t since; } block;  // kept since then
 typedef struct { size_t size, capacity; } header;  // before each block; capacity 0: from malloc
 
 static pthread_mutex_t memory = PTHREAD_MUTEX_INITIALIZER;
@@ -207,6 +201,25 @@ static void trim(void) {
   reserved = 0;
 }
 
+// Blocks that nobody asks for go after a second or two: what ran then had other sizes.
+static void trim_idle(void) {
+  static int64_t looked;
+  const int64_t time = now(), before = time - 1000000000;
+  if (looked > before) return;
+  looked = time;
+  for (int k = 0; k < CLASSES; ++k)
+    for (block **at = &kept[k]; *at;) {
+      block *b = *at;
+      if (b->since > before) {
+        at = &b->next;
+        continue;
+      }
+      *at = b->next;
+      reserved -= ((header *)b - 1)->capacity;
+      free((char *)b - PREFIX);
+    }
+}
+
 static void *fresh(size_t capacity) {
   const size_t align = capacity >= 2 * HUGE_PAGE ? HUGE_PAGE : PREFIX;
   const size_t total = (capacity + PREFIX + align - 1) / align * align;
@@ -232,9 +245,9 @@ void *tb_malloc(void *unused, size_t size) {
   if ((p = kept[k])) {
     kept[k] = kept[k]->next;
     reserved -= capacity;
-  } else if (!(p = fresh(capacity))) {
-    trim();
-    p = fresh(capacity);
+  } else {
+    trim_idle();  // before memory grows
+    if (!(p = fresh(capacity))) trim(), p = fresh(capacity);
   }
   pthread_mutex_unlock(&memory);
   if (p) *of(p) = (header){size, capacity};
@@ -249,10 +262,11 @@ void tb_free(void *unused, void *p, size_t size) {
     return;
   }
   pthread_mutex_lock(&memory);
+  trim_idle();
   if (reserved + capacity > limit) trim();
   if (capacity <= limit) {
     block *b = p;
-    b->next = kept[class_of(capacity)];
+    b->next = kept[class_of(capacity)], b->since = now();
     kept[class_of(capacity)] = b;
     reserved += capacity;
     p = NULL;

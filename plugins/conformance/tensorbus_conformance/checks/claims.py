@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from tensorbus import asarray, plugins, zeros
 from tensorbus import dtypes as dt
 from tensorbus.device import Device
-from tensorbus.errors import UnsupportedDtypeError
+from tensorbus.errors import UnsupportedDtypeError, suggest
 from tensorbus.ops.op import table
 
 from ..trial import caught
 
 
 def claims(device: str) -> Iterator[str]:
-    """Yield what is not true: dtypes that are there or not, ops that do not exist."""
+    """Yield what is not true: dtypes that are there or not, ops and kernels of ops that do not exist."""
     manifest = plugins.backend(device).manifest
     declared, optional = set(manifest.dtypes), set(manifest.optional)
     for unit in range(plugins.backend(device).device_count):
@@ -27,6 +27,11 @@ def claims(device: str) -> Iterator[str]:
         for dtype in dt.ALL:
             yield from _works(here, dtype) if dtype.name in own else _is_refused(here, dtype)
     yield from _ops(device, declared)
+    for owner, kernels in plugins.backend(device).kernels:
+        for name in kernels:
+            if name not in table:
+                near = suggest(name, (op.name for op in table))
+                yield f"{owner} has a kernel for {name!r}, which is no op.{near}"
 
 
 def _works(device: Device, dtype: dt.DType) -> Iterator[str]:

@@ -1,0 +1,183 @@
+"""A program as numbers that outlive the process: what would be an address is a name.
+
+Named tuples, as making a dataclass takes about as long as loading a program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from tensorbus.backend_api import DType, Spec, dtypes
+
+from .memory import DTYPES
+from .units import Units
+
+_BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
+
+
+class Address(NamedTuple):
+    """What a number of a tape refers to.
+
+    ``kind`` is ``"fail"``, ``"dtype"`` or ``"kernel"``, by name, or ``"call"``, by its number.
+    """
+
+    kind: str
+    name: str = ""
+    number: int = 0
+
+
+Word = int | Address
+
+
+class PythonCall(NamedTuple):
+    """An eager kernel that a program calls; ``late`` are the operands that are Python numbers."""
+
+    op: str
+    attrs: Mapping[str, Any]
+    specs: tuple[Spec, ...]
+    late: tuple[int, ...]
+    outputs: tuple[Spec, ...]
+
+    def text(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "op": self.op, "attrs": {k: _written(v) for k, v in self.attrs.items()}, "late": self.late,
+            "specs": [[s.shape, s.dtype.name] for s in self.specs],
+            "outputs": [[s.shape, s.dtype.name] for s in self.outputs],
+        }  # fmt: skip
+
+    @staticmethod
+    def of(text: Mapping[str, Any]) -> PythonCall:
+        """Return the call that ``text`` wrote."""
+        return PythonCall(
+            op=text["op"], attrs={k: _read(v) for k, v in text["attrs"].items()}, late=tuple(text["late"]),
+            specs=tuple(map(_spec, text["specs"])), outputs=tuple(map(_spec, text["outputs"])),
+        )  # fmt: skip
+
+    def run(self) -> Callable[..., Any]:
+        """Return what runs it. Where operands lie is of no account."""
+        from tensorbus.backend_api import Device, Late, Layout, LibraryCall, library_call
+
+        given = [
+            Late("scalar", k) if k in self.late else Layout(k, spec.shape, ())
+            for k, spec in enumerate(self.specs)
+        ]
+        call = LibraryCall(
+            op=self.op, attrs=self.attrs, inputs=tuple(given), specs=self.specs,
+            outputs=tuple(range(len(self.outputs))), out_specs=self.outputs,
+        )  # fmt: skip
+        return packed_results(library_call(call, Device("cpu", 0)))
+
+
+class Bound(NamedTuple):
+    """The numbers of a tape in this process; ``references`` must outlive the reading of them."""
+
+    words: list[int]
+    references: list[Any]
+    products: bool
+
+
+class Listing(NamedTuple):
+    """The ``words`` of a tape. ``names`` are the ops that may report errors, ``labels`` the steps.
+
+    ``products``: some of these multiply matrices.
+    """
+
+    words: Sequence[Word]
+    calls: tuple[PythonCall, ...]
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    products: bool
+
+    def bound(self, units: Units, fail: Callable[..., None]) -> Bound | None:
+        """Return the numbers for this process, and what they refer to; None where a kernel is missing."""
+        runs = [call.run() for call in self.calls]
+        words: list[int] = []
+        references: list[Any] = [fail, *runs]
+        for word in self.words:
+            if not isinstance(word, Address):
+                words.append(word)
+                continue
+            if word.kind == "kernel":
+                address = units.address(word.name)
+                if address is None:
+                    return None
+                words.append(address)
+                continue
+            thing = (
+                fail if word.kind == "fail"
+                else runs[word.number] if word.kind == "call"
+                else DTYPES[_BY_NAME[word.name]]
+            )  # fmt: skip
+            references.append(thing)
+            words.append(id(thing))
+        return Bound(words, references, self.products)
+
+
+def encoded(listing: Listing) -> bytes:
+    """Return a listing as bytes: a line of JSON, then the numbers."""
+    things: dict[Address, int] = {}
+    places: list[list[int]] = []
+    numbers: list[int] = []
+    for k, word in enumerate(listing.words):
+        if isinstance(word, Address):
+            places.append([k, things.setdefault(word, len(things))])
+            word = 0
+        numbers.append(word)
+    head = {
+        "things": [[x.kind, x.name, x.number] for x in things], "places": places,
+        "calls": [call.text() for call in listing.calls], "names": listing.names, "labels": listing.labels,
+        "products": listing.products,
+    }  # fmt: skip
+    return json.dumps(head).encode() + b"\n" + np.array(numbers, np.int64).tobytes()
+
+
+def decoded(data: bytes) -> Listing:
+    """Return the listing that ``encoded`` wrote."""
+    line, _, rest = data.partition(b"\n")
+    head = json.loads(line)
+    words: list[Word] = np.frombuffer(rest, np.int64).tolist()
+    things = [Address(*x) for x in head["things"]]
+    for place, thing in head["places"]:
+        words[place] = things[thing]
+    calls = tuple(PythonCall.of(text) for text in head["calls"])
+    return Listing(
+        words=words, calls=calls, names=tuple(head["names"]), labels=tuple(head["labels"]),
+        products=head["products"],
+    )  # fmt: skip
+
+
+def _written(value: Any) -> Any:
+    """Return an attribute as JSON has it."""
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    return list(map(_written, value)) if isinstance(value, (tuple, list)) else value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _BY_NAME[value["dtype"]] if "dtype" in value else complex(*value["complex"])
+    return tuple(map(_read, value)) if isinstance(value, list) else value
+
+
+def _spec(text: Any) -> Spec:
+    return Spec(tuple(text[0]), _BY_NAME[text[1]])
+
+
+def packed_results(kernel: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """Return a kernel whose results are packed arrays with memory of their own."""
+
+    def call(*values: Any) -> tuple[Any, ...]:
+        return tuple([x if _is_own(x, values) else np.array(x, copy=True, order="C") for x in kernel(values)])
+
+    return call
+
+
+def _is_own(x: Any, values: Sequence[Any]) -> bool:
+    plain = x.base is None and x.flags.owndata and x.flags.c_contiguous
+    return plain and not any(x is v for v in values)

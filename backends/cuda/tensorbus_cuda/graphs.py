@@ -1,0 +1,260 @@
+"""Compiled programs as CUDA graphs: all kernels of a run are queued by one call of the driver.
+
+A graph is recorded at a program's second run. Temporaries lie in one block that belongs to the graph; results
+are new at each run, so that before a launch those kernels get new arguments whose buffers or numbers have
+changed. What a library queued cannot be changed: there is another graph where its operands lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import cupy
+from tensorbus.backend_api import ERROR_SLOT, DeviceError, get_matmul_precision, plan_memory
+
+from .launching import Launcher
+
+if TYPE_CHECKING:
+    from tensorbus.backend_api import Queued, Script
+
+    from .device import Unit
+
+LEAST: Final = 3
+"""How many steps a program has at least that is worth a graph."""
+MANY: Final = 8
+"""Graphs of one program, each for other places of what libraries read and write."""
+TRIES: Final = 24
+"""Recordings of one program, after which its operands are taken to be elsewhere each time."""
+_RELAXED: Final = 2
+"""Capturing in which other work of this thread and of others may go on."""
+SHARE: Final = 8
+"""The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
+
+
+class _Arguments(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS`` of the driver."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        *((f"{what}_{x}", ctypes.c_uint) for what in ("grid", "block") for x in "xyz"),
+        ("shared", ctypes.c_uint), ("arguments", ctypes.c_void_p), ("extra", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Driver:
+    """The functions of the driver that graphs need, and CuPy does not offer."""
+
+    def __init__(self) -> None:
+        self.lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        pointer = ctypes.c_void_p
+        self.launch = self.lib.cuGraphLaunch
+        self.launch.argtypes = (pointer, pointer)
+        self.change = self.lib.cuGraphExecKernelNodeSetParams
+        self.change.argtypes = (pointer, pointer, pointer)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. Raises ``DeviceError`` naming it."""
+        code = getattr(self.lib, name)(*arguments)
+        if code:
+            raise DeviceError(f"{name} of the CUDA driver returned error {code}.")
+
+    def last_node(self, stream: int) -> int:
+        """Return the node that was recorded last."""
+        state, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+        nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        self.call(
+            "cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(state), ctypes.byref(number),
+            ctypes.byref(graph), ctypes.byref(nodes), ctypes.byref(count),
+        )  # fmt: skip
+        if count.value != 1:
+            raise DeviceError(f"a recorded kernel has {count.value} nodes at its end, not 1.")
+        return int(nodes[0] or 0)
+
+
+class _Changing:
+    """A kernel of a graph whose arguments may change from run to run."""
+
+    __slots__ = ("arguments", "last", "launcher", "node", "step")
+
+    def __init__(self, step: Queued, launcher: Launcher, node: int) -> None:
+        self.step, self.launcher, self.node = step, launcher, node
+        self.last: tuple[Any, ...] | None = None
+        self.arguments = _Arguments(
+            launcher.function, *launcher.blocks, *launcher.threads, 0, launcher.arguments
+        )
+
+
+class Graph:
+    """A recorded program. ``changing`` are its kernels that get new arguments."""
+
+    def __init__(self, driver: Driver, graph: Any, changing: Sequence[_Changing]) -> None:
+        self.driver = driver
+        self.changing = changing
+        self._graph = graph  # its nodes name the kernels that are changed
+        self.whole = ctypes.c_void_p()
+        driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.whole), graph, ctypes.c_uint64(0))
+
+    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
+        if not _finalizing():
+            if self.whole.value:
+                self.driver.lib.cuGraphExecDestroy(self.whole)
+            self.driver.lib.cuGraphDestroy(self._graph)
+
+
+class Player:
+    """Runs one program for one pattern of layouts, as a graph once it has run before."""
+
+    def __init__(self, unit: Unit, script: Script, errors: Any) -> None:
+        self._unit = unit
+        self._script = script
+        self._error_block = errors
+        program = script.program
+        outputs = {x.slot for x in program.outputs}
+        self._made = [s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)]
+        arena = plan_memory(program)
+        self._offsets = [(s, at, script.nbytes[s]) for s, at in arena.offsets.items() if s not in outputs]
+        self._total = arena.total
+        self._inputs = sorted(
+            {s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes}
+        )
+        stable = {s for s, *_ in self._offsets}
+        self._pinned = sorted(
+            {s for step in script.steps if step.call is not None for s in step.slots} - stable
+        )
+        self._moves = [
+            bool(set(step.slots) - stable - {ERROR_SLOT}) or bool(step.late) for step in script.steps
+        ]
+        self._reports = any(ERROR_SLOT in step.slots for step in script.steps)
+        self._able = len(script.steps) >= LEAST and all(s.launch or s.call for s in script.steps)
+        self._able = self._able and self._total <= unit.total // SHARE
+        self._stream: Any = None
+        self._memory: Any = None
+        self._temporaries: dict[int, Any] = {}
+        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._runs = self._tries = 0
+
+    def play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
+        """Run the program as a graph; False where it is to be queued step by step."""
+        self._runs += 1
+        if not self._able or self._runs == 1:
+            return False
+        unit, stream = self._unit, self._unit.stream()
+        if self._stream is None:
+            self._stream = stream
+        elif self._stream is not stream:
+            return False
+        for slot in self._made:
+            if buffers[slot] is None:
+                buffers[slot] = unit.pool.allocate(self._script.nbytes[slot])
+        if self._reports:
+            self._error_block()
+        for slot in self._inputs:
+            block = buffers[slot]
+            if block is not None and block.stream is not stream:
+                block.used_by(stream)
+        key = (get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned])
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._recorded(key, values, buffers)
+            if graph is None:
+                return False
+        with unit.current():
+            self._launch(graph, values, buffers, stream)
+        return True
+
+    def _launch(self, graph: Graph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
+        driver = graph.driver
+        for one in graph.changing:
+            step = one.step
+            now = self._pointers(step, buffers), [read(values) for read in step.late]
+            if now != one.last:
+                one.launcher.fill(*now)
+                code = driver.change(graph.whole, one.node, ctypes.addressof(one.arguments))
+                if code:
+                    raise DeviceError(f"{self._unit.name}: a graph could not be changed: error {code}.")
+                one.last = now
+        code = driver.launch(graph.whole, stream.ptr)
+        if code:
+            raise DeviceError(f"{self._unit.name}: a program could not be queued: error {code}.")
+
+    @staticmethod
+    def _place(slot: int, values: Sequence[Any], buffers: list[Any]) -> tuple[int, int]:
+        """Return where the value of a slot begins: its block, and how far into it."""
+        block = buffers[slot]
+        return (0 if block is None else block.ptr), getattr(values[slot], "offset", 0) if slot < len(
+            values
+        ) else 0
+
+    def _pointers(self, step: Queued, buffers: list[Any]) -> list[int]:
+        found = []
+        for slot in step.slots:
+            if slot == ERROR_SLOT:
+                found.append(self._error_block().ptr)
+                continue
+            block = self._temporaries.get(slot)  # also where the caller made one, for a run step by step
+            if block is None:
+                block = buffers[slot]
+            found.append(0 if block is None else block.ptr)
+        return found
+
+    def _recorded(self, key: Any, values: Sequence[Any], buffers: list[Any]) -> Graph | None:
+        """Return the graph for these places; None, and none from now on, where the program is none."""
+        self._tries += 1
+        if self._tries > TRIES:
+            self._give_up()
+            return None
+        try:
+            graph = self._record(values, buffers)
+        except (DeviceError, cupy.cuda.driver.CUDADriverError):
+            self._give_up()
+            return None
+        self._graphs[key] = graph
+        while len(self._graphs) > MANY:
+            self._graphs.popitem(last=False)
+        return graph
+
+    def _give_up(self) -> None:
+        self._able = False
+        self._graphs.clear()
+        self._temporaries.clear()
+        self._memory = None
+
+    def _record(self, values: Sequence[Any], buffers: list[Any]) -> Graph:
+        unit = self._unit
+        if self._memory is None and self._total:
+            self._memory = unit.pool.allocate(self._total)
+            self._temporaries = {s: self._memory.part(at, n) for s, at, n in self._offsets}
+        given = list(buffers)
+        for slot, block in self._temporaries.items():
+            given[slot] = block
+        driver = unit.driver()
+        with unit.recording, unit.current():
+            side = unit.side()
+            unit.library().space(side)
+            before = unit.use(side)
+            changing: list[_Changing] = []
+            graph = ctypes.c_void_p()
+            try:
+                driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(side.ptr), _RELAXED)
+                try:
+                    for step, moves in zip(self._script.steps, self._moves, strict=True):
+                        if step.call is not None:
+                            if not step.call(values, given):
+                                raise DeviceError("a library call cannot be recorded.")
+                            continue
+                        launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
+                        now = self._pointers(step, given), [read(values) for read in step.late]
+                        launcher.fill(*now)
+                        launcher.into(side.ptr)
+                        if moves:
+                            changing.append(_Changing(step, launcher, driver.last_node(side.ptr)))
+                            changing[-1].last = now
+                finally:
+                    driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
+            finally:
+                unit.use(before)
+            return Graph(driver, graph, changing)

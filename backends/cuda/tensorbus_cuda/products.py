@@ -1,0 +1,124 @@
+"""The kernel of matrix products: by cuBLASLt where it knows the dtype, else a generated one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+from tensorbus.backend_api import Call, StridedArray, pack
+
+from .device import Unit, runtime
+
+MANY: Final = 256
+SHARE: Final = 32
+"""The part of the memory that padded results of one product may keep, as a divisor."""
+Prepare = Callable[[Call], Any]
+
+
+def eager(generated: Prepare) -> Prepare:
+    """Return what prepares a product: it takes two values and gives a new one, whose rows may be padded."""
+
+    def prepare(call: Call) -> Any:
+        multiply = _multiplier(call)
+        if multiply is None:
+            return generated(call)
+        from . import blas
+
+        unit, shape, dtype = runtime().units[call.index], call.out_shape or (), call.out_dtype
+        other: list[Any] = []
+        wide = blas.lead_of(shape, dtype)
+
+        def made(lead: int) -> tuple[int, tuple[int, ...]]:
+            whole = StridedArray.contiguous(None, (*shape[:-1], lead), dtype)
+            return whole.nbytes, whole.strides
+
+        leads = [(k, *made(k or shape[-1])) for k in ((wide, 0) if wide else (0,))]
+
+        def run(x: StridedArray, y: StridedArray) -> StridedArray:
+            for lead, nbytes, strides in leads:
+                out = unit.pool.allocate(nbytes)
+                if multiply(x, y, out, lead):
+                    return StridedArray(out, shape, strides, 0, dtype)
+            if not other:
+                other.append(generated(call))
+            found: StridedArray = other[0](x, y)
+            return found
+
+        return run
+
+    return prepare
+
+
+def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    """Return what writes a product of values into a block that is given; None where there is no such way."""
+    multiply = _multiplier(call)
+    if multiply is None:
+        return None
+    from . import blas
+
+    unit, shape, size = runtime().units[call.index], call.out_shape or (), call.out_dtype.itemsize
+    lead, rows = blas.lead_of(shape, call.out_dtype), prod(shape[:-1])
+    room: list[Any] = []
+
+    def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
+        if lead and rows * lead * size <= unit.total // SHARE:
+            if not room:
+                room.append(unit.pool.allocate(rows * lead * size))
+            if multiply(values[0], values[1], room[0], lead, packs=False):
+                unit.copy_rows(room[0], lead * size, blocks[0], shape[-1] * size, rows)
+                return True
+        return multiply(values[0], values[1], blocks[0], packs=False)
+
+    return run
+
+
+def _multiplier(call: Call) -> Callable[..., bool] | None:
+    """Return what queues a product of two values into a block, and says whether it could.
+
+    ``lead``: rows of the result are that far apart (0: packed). ``packs=False``: values that do not lie as
+    matrices are refused, not copied.
+    """
+    from . import blas
+
+    shapes = call.shapes
+    if call.dtypes[0] not in blas.KINDS or call.out_shape is None or shapes is None:
+        return None
+    if 0 in call.out_shape or 0 in shapes[0]:
+        return None
+    unit: Unit = runtime().units[call.index]
+    compiler, index, dtype = runtime().compiler, call.index, call.dtypes[0]
+    known: dict[Any, Any] = {}
+
+    def lying(x: StridedArray, y: StridedArray, lead: int) -> Any:
+        aligned = blas.is_aligned(x), blas.is_aligned(y)
+        compute = blas.compute_of(dtype)
+        key = (x.strides, y.strides, aligned, compute, lead)
+        found = known.get(key, known)
+        if found is known:
+            if len(known) >= MANY:
+                known.clear()
+            with unit.current():
+                found = known[key] = blas.prepared(unit.library(), x, y, aligned, compute, lead)
+        return found
+
+    def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:
+        product = lying(x, y, lead)
+        if product is None:
+            if not packs or lead:
+                return False
+            x, y = pack(compiler, x, index), pack(compiler, y, index)
+            product = lying(x, y, lead)
+            if product is None:
+                return False
+        stream = unit.stream()
+        for block in (x.buffer, y.buffer, out):
+            if block.stream is not stream:
+                block.used_by(stream)
+        size = dtype.itemsize
+        at_x, at_y = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
+        with unit.current():
+            product.queue(at_x, at_y, out.ptr, stream)
+        return True
+
+    return run

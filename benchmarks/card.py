@@ -1,0 +1,281 @@
+"""What an NVIDIA card does with tensorbus, beside PyTorch, torch.compile and CuPy: medians of one run.
+
+``python -m benchmarks.card [--output FILE]`` prints a table in Markdown. Every call is warmed and waited for.
+"""
+# ruff: noqa: B023 - each case is measured before the next one is made
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cupy
+import tensorbus as tb
+import torch
+
+from benchmarks.compiled.models import Library, gpt, mlp
+
+Call = Callable[[], object]
+DEVICE = "cuda"
+ROWS, LENGTH = 8192, 4096
+LONG = 64 << 20
+REPEATS, LEAST_SECONDS = 30, 0.2
+SHARE = 0.85
+"""Of the bandwidth of a copy, for what memory bounds."""
+OURS = Library(nn=tb.nn, functional=tb.nn.functional, arrays=tb, permute=tb.permute_dims, unbind=tb.unstack)
+PEER = Library(
+    nn=torch.nn, functional=torch.nn.functional, arrays=torch, permute=torch.permute, unbind=torch.unbind
+)  # fmt: skip
+Case = tuple[str, dict[str, Call], float, str]
+"""A name, the calls by who makes them, the bytes moved at least (0: not bound by memory), and the unit."""
+
+
+def milliseconds(calls: dict[str, Call]) -> dict[str, float]:
+    """Return the median milliseconds of each call, in turn."""
+    for call in calls.values():
+        for _ in range(5):
+            call()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    start = time.perf_counter()
+    while min(map(len, times.values())) < REPEATS or time.perf_counter() - start < LEAST_SECONDS:
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            torch.cuda.synchronize()
+            times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def microseconds(calls: dict[str, Call], count: int = 1000) -> dict[str, float]:
+    """Return the median microseconds that queueing each call takes, in turn."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(9):
+        for name, call in calls.items():
+            for _ in range(50):
+                call()
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(count):
+                call()
+            times[name].append(1e6 * (time.perf_counter() - begin) / count)
+            torch.cuda.synchronize()
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def small() -> Iterator[Case]:
+    """Yield the costs of launches."""
+    x, y = tb.ones((8,), device=DEVICE), tb.ones((8,), device=DEVICE)
+    p, q = torch.ones(8, device=DEVICE), torch.ones(8, device=DEVICE)
+    c, d = cupy.ones(8, "f"), cupy.ones(8, "f")
+    add = tb.compile(lambda x, y: x + y)
+    yield "add of 8 elements, eager", {
+        "tensorbus": lambda: x + y, "PyTorch": lambda: p + q, "CuPy": lambda: c + d,
+    }, 0, "us"  # fmt: skip
+    yield "add of 8 elements, compiled", {"tensorbus": lambda: add(x, y), "PyTorch": lambda: p + q}, 0, "us"
+
+
+def chain_of(of: Library, x: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return the elementwise chain of the figures."""
+    arrays = of.arrays
+    return of.functional.gelu(x * a + b) * arrays.tanh(c) - x
+
+
+def bound_by_memory() -> Iterator[Case]:
+    """Yield what one pass, or two, over memory would do."""
+    given = [torch.randn(LONG, device=DEVICE) for _ in range(4)]
+    ours = [tb.from_dlpack(x) for x in given]
+    out = torch.empty_like(given[0])
+    yield "copy of 64 M float32", {"PyTorch": lambda: out.copy_(given[0])}, 8 * LONG, "ms"
+    chain, peer = tb.compile(lambda *v: chain_of(OURS, *v)), torch.compile(lambda *v: chain_of(PEER, *v))
+    yield "gelu(x*a+b)*tanh(c)-x, 64 M float32", {
+        "tensorbus": lambda: chain(*ours), "torch.compile": lambda: peer(*given),
+    }, 20 * LONG, "ms"  # fmt: skip
+    add = tb.compile(lambda x, y: x + y)
+    yield "add, 64 M float32", {
+        "tensorbus": lambda: add(ours[0], ours[1]), "PyTorch": lambda: given[0] + given[1],
+    }, 12 * LONG, "ms"  # fmt: skip
+    p = torch.randn(ROWS, LENGTH, device=DEVICE)
+    x, size = tb.from_dlpack(p), 4 * ROWS * LENGTH
+    pairs: tuple[tuple[str, Callable[[Any], Any], Callable[[Any], Any], int], ...] = (
+        ("softmax", lambda x: tb.softmax(x, axis=1), lambda p: torch.softmax(p, 1), 2),
+        ("layer norm", lambda x: OURS.functional.layer_norm(x, (LENGTH,)),
+         lambda p: PEER.functional.layer_norm(p, (LENGTH,)), 2),
+        ("sum along rows", lambda x: tb.sum(x, axis=1), lambda p: torch.sum(p, 1), 1),
+        ("cumulative sum along rows", lambda x: tb.cumulative_sum(x, axis=1),
+         lambda p: torch.cumsum(p, 1), 2),
+        ("sort along rows", lambda x: tb.sort(x, axis=1), lambda p: torch.sort(p, dim=1)[0], 0),
+        ("argsort along rows", lambda x: tb.argsort(x, axis=1), lambda p: torch.argsort(p, dim=1), 0),
+    )  # fmt: skip
+    for name, one, other, passes in pairs:
+        made, theirs = tb.compile(one), torch.compile(other)
+        calls: dict[str, Call] = {
+            "tensorbus": partial(made, x), "PyTorch": partial(other, p), "torch.compile": partial(theirs, p),
+        }  # fmt: skip
+        if name.startswith("sort"):
+            array = cupy.from_dlpack(p)
+            calls["CuPy"] = lambda: cupy.sort(array, axis=1)
+        yield f"{name}, {ROWS}x{LENGTH} float32", calls, passes * size, "ms"
+
+
+def products() -> Iterator[Case]:
+    """Yield products, alone and in what models make of them."""
+    for n, name in ((4096, "float32"), (8192, "bfloat16"), (8192, "float16")):
+        p = torch.randn(n, n, device=DEVICE, dtype=getattr(torch, name))
+        x = tb.from_dlpack(p) if name != "bfloat16" else tb.randn(n, n, device=DEVICE).to(tb.bfloat16)
+        yield f"matmul {n}, {name}", {"tensorbus": lambda: x @ x, "PyTorch": lambda: p @ p}, 0, "ms"
+    p, w = (torch.randn(*s, device=DEVICE, dtype=torch.bfloat16) for s in ((8192, 4096), (4096, 4096)))
+    x, v = (tb.randn(*s, device=DEVICE).to(tb.bfloat16) for s in ((8192, 4096), (4096, 4096)))
+    ours = tb.compile(lambda x, w: OURS.functional.gelu(OURS.functional.linear(x, w)))
+    theirs = torch.compile(lambda x, w: PEER.functional.gelu(PEER.functional.linear(x, w)))
+    yield "linear and gelu, 8192x4096x4096 bfloat16", {
+        "tensorbus": lambda: ours(x, v), "torch.compile": lambda: theirs(p, w),
+    }, 0, "ms"  # fmt: skip
+    shape = (8, 16, 4096, 128)
+    a = [torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(3)]
+    b = [tb.randn(*shape, device=DEVICE).to(tb.bfloat16) for _ in range(3)]
+    attend, peer = OURS.functional.scaled_dot_product_attention, PEER.functional.scaled_dot_product_attention
+    made = tb.compile(lambda q, k, v: attend(q, k, v, is_causal=True))
+    yield "attention, causal, 8x16x4096x128 bfloat16", {
+        "tensorbus": lambda: made(*b), "PyTorch": lambda: peer(*a, is_causal=True),
+    }, 0, "ms"  # fmt: skip
+
+
+def training() -> Iterator[Case]:
+    """Yield train steps and models."""
+    torch.manual_seed(0)
+    net = mlp(PEER, 784, 1024, 1024, 10).to(DEVICE)
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+    p, target = torch.randn(256, 784, device=DEVICE), torch.arange(256, device=DEVICE) % 10
+    with tb.device(DEVICE):
+        ours = mlp(OURS, 784, 1024, 1024, 10)
+        own = tb.optim.Adam(ours.parameters(), lr=1e-3)
+    x, y = tb.from_dlpack(p), tb.from_dlpack(target)
+
+    def step(x: Any, y: Any) -> Any:
+        own.zero_grad()
+        loss = tb.nn.functional.cross_entropy(ours(x), y)
+        loss.backward()
+        own.step()
+        return loss
+
+    def peer() -> Any:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(p), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled = tb.compile(step)
+    yield "MLP 784-1024-1024-10, batch 256, train step, Adam", {
+        "tensorbus": lambda: compiled(x, y), "PyTorch": peer, "torch.compile": torch.compile(peer),
+    }, 0, "ms"  # fmt: skip
+    yield from _language()
+
+
+def _language() -> Iterator[Case]:
+    shape, words, layers, width, heads = (8, 1024), 50257, 12, 768, 12
+    net = gpt(PEER, layers, width, heads, shape[1], words).to(DEVICE).to(torch.bfloat16)
+    with tb.device(DEVICE):
+        ours = gpt(OURS, layers, width, heads, shape[1], words).to(tb.bfloat16)
+    q = torch.randint(0, words, shape, device=DEVICE)
+    t = tb.from_dlpack(q)
+    with torch.no_grad():
+        faster: Any = torch.compile(net)
+        faster(q)
+
+    def forward(call: Any) -> Call:
+        def run() -> Any:
+            with torch.no_grad():
+                return call(q)
+
+        return run
+
+    def own_forward(t: Any) -> Any:
+        with tb.no_grad():
+            return ours(t)
+
+    made = tb.compile(own_forward)
+    yield "GPT-2-small, 12 layers, 8x1024, bfloat16, forward", {
+        "tensorbus": lambda: made(t), "PyTorch": forward(net), "torch.compile": forward(faster),
+    }, 0, "ms"  # fmt: skip
+
+    def both(t: Any) -> Any:
+        for p in ours.parameters():
+            p.grad = None
+        loss = ours(t).to(tb.float32).mean()
+        loss.backward()
+        return loss
+
+    def peer_both() -> None:
+        net.zero_grad()
+        net(q).float().mean().backward()
+
+    trained = tb.compile(both)
+    yield "GPT-2-small, forward and backward", {
+        "tensorbus": lambda: trained(t), "PyTorch": peer_both,
+    }, 0, "ms"  # fmt: skip
+
+
+def run(suites: list[Callable[[], Iterator[Case]]]) -> str:
+    """Measure; return the table in Markdown."""
+    names = ("tensorbus", "PyTorch", "torch.compile", "CuPy")
+    lines = [f"| what | {' | '.join(names)} | unit | copy | best peer |", "|---" * (len(names) + 4) + "|"]
+    copy = 0.0
+    for suite in suites:
+        try:
+            for name, calls, size, unit in suite():
+                found = (milliseconds if unit == "ms" else microseconds)(calls)
+                if name.startswith("copy"):
+                    copy = size / found["PyTorch"]
+                lines.append(_line(name, found, names, size, unit, copy))
+                print(lines[-1], flush=True)
+        except Exception:
+            lines.append(f"| {suite.__name__}: stopped, see the log | | | | | | | |")
+            traceback.print_exc()
+        torch.cuda.empty_cache()
+        tb.empty_cache(DEVICE)
+    return "\n".join(lines)
+
+
+def _line(
+    name: str, found: dict[str, float], names: tuple[str, ...], size: float, unit: str, copy: float
+) -> str:
+    own = found.get("tensorbus")
+    share = f"{size / own / copy:.0%}" if own and size and copy else ""
+    peers = [v for k, v in found.items() if k != "tensorbus"]
+    beside = ("met" if own <= min(peers) else f"{own / min(peers):.2f} times") if own and peers else ""
+    cells = [f"{found[k]:.3f}" if k in found else "" for k in names]
+    return f"| {name} | {' | '.join(cells)} | {unit} | {share} | {beside} |"
+
+
+def versions() -> str:
+    """Return the card, the driver and the libraries."""
+    about = cupy.cuda.runtime.getDeviceProperties(0)
+    return (
+        f"{about['name'].decode()}, driver CUDA {cupy.cuda.runtime.driverGetVersion()}, PyTorch"
+        f" {torch.__version__}, CuPy {cupy.__version__}, Python {platform.python_version()}"
+    )
+
+
+def main() -> None:
+    """Measure everything and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.card", description=__doc__)
+    parser.add_argument("--output", type=Path, help="a file for the table")
+    options = parser.parse_args()
+    print(versions(), flush=True)
+    table = run([small, bound_by_memory, products, training])
+    text = f"{time.strftime('%Y-%m-%d')}, {versions()}\n\n{table}\n"
+    if options.output is not None:
+        options.output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""A compiled module: a module of the same class that shares everything with the one it was made of.
+
+Parameters, buffers, flags, attributes and hooks are those of the module itself, under the same names: it is
+trained, saved, moved and put into other modules as that one is. Only a call is another: it is compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..nn.module import Module
+
+_TOLD: Final = frozenset({"replays", "breaks", "reasons", "recompiles", "graphs", "notes"})
+
+
+class CompiledModule(Module):
+    """What ``compile`` makes of a module: an instance of a class of its own, derived from the module's.
+
+    Copies and pickles hold the module, and are compiled anew. ``replays``, ``breaks``, ``reasons``,
+    ``recompiles``, ``graphs`` and ``notes`` are those of ``Compiled``, unless it has such an attribute.
+    """
+
+    _compiled: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Say nothing of the derived class to those who keep lists of their subclasses."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in _TOLD:
+                return getattr(type(self)._compiled, name)
+            raise
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        compiled = type(self)._compiled
+        return compiled.again(copy.deepcopy(compiled.function, memo))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        compiled = type(self)._compiled
+        return remade, (compiled.function, compiled.options)
+
+
+def shared(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
+    """Return a module that shares the state of ``module``; to call it is to call ``compiled``."""
+    kind = type(module)
+    body = {
+        "__call__": staticmethod(compiled), "__module__": kind.__module__, "__doc__": kind.__doc__,
+        "__qualname__": kind.__qualname__, "_compiled": compiled,
+    }  # fmt: skip
+    make: Any = type(kind)
+    made: CompiledModule = object.__new__(make(kind.__name__, (CompiledModule, kind), body))
+    object.__setattr__(made, "__dict__", module.__dict__)
+    return made
+
+
+def remade(module: Module, options: dict[str, Any]) -> Any:
+    """Return ``module`` compiled, out of a pickle say."""
+    from .compiled import compile
+
+    return compile(module, **options)

@@ -1,0 +1,156 @@
+"""Schedules that are found again: equal groups, as those of a model's equal layers, are scheduled once.
+
+A group is known by its structure: ops, attributes, shapes, how operands lie, and which of them are the same
+buffer or number; not by which buffers and numbers these are, nor by anything else of its program. The kernels
+of equal groups are then one object, which is checked, rendered and compiled once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ..dtypes import DType
+from ..graph.graph import Node
+from ..graph.simplify import frozen
+from .builder import Late
+from .groups import Group
+from .job import ERROR_SLOT, Step, Steps
+from .layout import Layout
+
+MOST: Final = 2048
+"""How many schedules are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schedule:
+    """Steps whose slots are places: those of the group's buffers, then those of ``temporaries``.
+
+    The operands of what is ``Late`` are places too.
+    """
+
+    steps: tuple[Step, ...]
+    temporaries: tuple[tuple[int, DType], ...]
+
+
+_known: OrderedDict[Any, _Schedule] = OrderedDict()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The ``name`` of a group, with its slots and operands in the order in which the name counts them."""
+
+    name: Any
+    slots: tuple[int, ...]
+    operands: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Signatures:
+    """Names the groups of one program by their structure; ``context`` is what else schedules depend on."""
+
+    where: Mapping[int, Layout]
+    scalars: Mapping[int, int]
+    context: tuple[Any, ...]
+    _attrs: dict[int, Any] = field(default_factory=dict)
+
+    def of(self, group: Group, stored: Mapping[int, int]) -> Signature:
+        """Return the signature of a group. One with an attribute that does not hash is equal to no other."""
+        own = {self.where[k].slot for k in group.roots}
+        numbers: dict[int, int] = {}
+        slots: dict[int, int] = {}
+        operands: dict[int | None, int] = {None: 0}
+        entries: list[Any] = []
+        for root in group.roots.values():
+            stack = [(root.node, False)]
+            while stack:
+                node, ready = stack.pop()
+                if id(node) in numbers:
+                    continue
+                layout = self.where.get(id(node))
+                if id(node) in self.scalars:
+                    entry: Any = (operands.setdefault(self.scalars[id(node)], len(operands)), node.spec)
+                elif layout is not None and layout.slot not in own:
+                    place = slots.setdefault(layout.slot, len(slots))
+                    late = operands.setdefault(layout.late, len(operands))
+                    entry = (place, layout.strides, layout.offset, late, node.spec)
+                elif ready:
+                    entry = (node.op, self._named(node), node.spec, *[numbers[id(x)] for x in node.inputs])
+                else:
+                    stack.append((node, True))
+                    stack.extend((x, False) for x in reversed(node.inputs))
+                    continue
+                numbers[id(node)] = len(entries)
+                entries.append(entry)
+        roots = tuple(
+            [
+                (numbers[k], root.access, slots.setdefault(stored[k], len(slots)) if k in stored else -1)
+                for k, root in group.roots.items()
+            ]
+        )
+        name = (tuple(entries), roots, group.domain, group.reduced, self.context)
+        return Signature(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))
+
+    def _named(self, node: Node) -> Any:
+        """Return attributes in a form that hashes; equal ones are often one object."""
+        found = self._attrs.get(id(node.attrs))
+        if found is None:
+            found = self._attrs[id(node.attrs)] = _hashable(node.attrs)
+        return found
+
+
+def _hashable(attrs: Mapping[str, Any]) -> Any:
+    found = frozen(attrs)
+    try:
+        hash(found)
+    except TypeError:
+        return object()
+    return found
+
+
+def again(found: Signature, steps: Steps) -> bool:
+    """Append the steps of a group of this name; return whether they are known."""
+    with _lock:
+        known = _known.get(found.name)
+        if known is None:
+            return False
+        _known.move_to_end(found.name)
+    places = [*found.slots, *[steps.temporary(size, dtype) for size, dtype in known.temporaries]]
+    steps.steps += [_with(step, places, found.operands) for step in known.steps]
+    return True
+
+
+def remember(found: Signature, steps: Steps, before: int, first: int) -> None:
+    """Keep the steps from number ``before`` on as those of the group; slots from ``first`` on are new."""
+    fresh = [slot for slot in steps.sizes if slot >= first]
+    places = {slot: k for k, slot in enumerate([*found.slots, *fresh])}
+    operands = {operand: k for k, operand in enumerate(found.operands)}
+    try:
+        known = [_with(step, places, operands) for step in steps.steps[before:] if isinstance(step, Step)]
+    except KeyError:  # something else of the program: it is this group's alone
+        return
+    schedule = _Schedule(steps=tuple(known), temporaries=tuple(steps.sizes[s] for s in fresh))
+    with _lock:
+        _known[found.name] = schedule
+        while len(_known) > MOST:
+            _known.popitem(last=False)
+
+
+_Places = Sequence[int] | Mapping[int, int]
+
+
+def _with(step: Step, places: _Places, operands: _Places) -> Step:
+    """Return a step with other slots and operands."""
+    slots = tuple([s if s == ERROR_SLOT else places[s] for s in step.slots])
+    launch = step.launch
+    if any(isinstance(v, Late) and v.what != "code" for v in launch.values):
+        values = tuple([
+            replace(v, operand=operands[v.operand]) if isinstance(v, Late) and v.what != "code" else v
+            for v in launch.values
+        ])  # fmt: skip
+        launch = replace(launch, values=values)
+    return replace(step, launch=launch, slots=slots, same=frozenset([places[s] for s in step.same]))

@@ -1,0 +1,102 @@
+"""What the documents show works as it stands there: programs run, the device of devices.md passes the kit."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEVICES = "docs/devices.md"
+
+
+def blocks(document: str, language: str = "python") -> list[str]:
+    """Return the code blocks of a document."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def run(*arguments: str, path: Path) -> str:
+    """Run Python with packages that lie in ``path``; return what it printed."""
+    search = os.pathsep.join([str(path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, timeout=600, check=False, cwd=path,
+        env={**os.environ, "PYTHONPATH": search, "TENSORBUS_DEFAULT_DEVICE": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def install(folder: Path, name: str, entry_point: str, modules: dict[str, str]) -> None:
+    """Lay a distribution down as an installer does: a package, and metadata with one entry point."""
+    group, _, point = entry_point.partition(":")
+    package = folder / name
+    package.mkdir()
+    for file, text in {"__init__.py": "", **modules}.items():
+        (package / file).write_text(text, encoding="utf-8")
+    metadata = folder / f"{name}-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{point} = {name}.extension\n")
+
+
+@pytest.fixture
+def npu(tmp_path: Path) -> Path:
+    """The device of devices.md, and the packages that add a kernel and an op to it."""
+    _, manifest = blocks(DEVICES, "toml")
+    extension, device, kernels, kernel_only, op_only = blocks(DEVICES)
+    modules = {
+        "extension.py": extension,
+        "device.py": device,
+        "kernels.py": kernels,
+        "manifest.toml": manifest,
+    }
+    plugin = '[plugin]\nname = "{}"\napi = ">=0.1,<1"\n'
+    short = plugin.format("npu-short") + '[kernels]\nfor = ["npu"]\n'
+    install(tmp_path, "tensorbus_npu", "tensorbus.devices:npu", modules)
+    install(
+        tmp_path, "npu_short", "tensorbus.plugins:npu-short",
+        {"extension.py": kernel_only, "manifest.toml": short},
+    )  # fmt: skip
+    install(
+        tmp_path, "softcap_op", "tensorbus.plugins:softcap",
+        {"extension.py": op_only, "manifest.toml": plugin.format("softcap")},
+    )  # fmt: skip
+    return tmp_path
+
+
+def test_the_device_passes_the_kit(npu: Path) -> None:
+    shown = run("-m", "tensorbus.cli", "conformance", "--device", "npu", "--quick", "-n", "2", path=npu)
+    assert "failed" not in shown
+    assert "native" in shown
+
+
+def test_the_kernel_is_taken_and_the_op_runs_everywhere(npu: Path) -> None:
+    program = """
+import tensorbus as tb
+x = tb.asarray([[1.0, 2.0, 3.0]], device="npu")
+assert tb.explain("softmax", x).decisions[0].chosen.kernel.name == "short"
+for device in ("cpu", "npu", "refdev"):
+    y = x.to(device).requires_grad_()
+    tb.softcap(y).sum().backward()
+    print(device, round(y.grad[0, 0].item(), 4))
+"""
+    assert run("-c", program, path=npu).splitlines()[-3:] == ["cpu 0.9989", "npu 0.9989", "refdev 0.9989"]
+
+
+@pytest.mark.parametrize(
+    ("document", "wanted"),
+    [("README.md", "softmax"), ("docs/compile.md", ""), ("docs/kernels.md", "")],
+)
+def test_programs_run(document: str, wanted: str, tmp_path: Path) -> None:
+    named = ("opencl:0", "triton", "leaky_blocks", "TEXT", "step = tb.compile(step)")
+    shown = [block for block in blocks(document) if not any(word in block for word in named)]
+    assert shown
+    program = tmp_path / "program.py"
+    program.write_text("import tensorbus as tb\n" + "\n".join(shown), encoding="utf-8")
+    assert wanted in run(str(program), path=tmp_path)

@@ -1,0 +1,92 @@
+"""A compiled module is used as the module is: trained, saved, copied, moved, put into others."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import tensorbus as tb
+from tensorbus import nn
+
+
+def made():
+    tb.manual_seed(3)
+    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.Linear(3, 1)).eval()
+    return model, tb.compile(model)
+
+
+def test_it_shares_the_state_of_its_module() -> None:
+    model, compiled = made()
+    assert isinstance(compiled, nn.Sequential)
+    assert compiled[0] is model[0]
+    assert list(compiled.state_dict()) == list(model.state_dict())
+    assert [*map(id, compiled.parameters())] == [*map(id, model.parameters())]
+    compiled.train()
+    assert model.training
+    assert model[1].training
+    model.eval()
+    assert not compiled.training
+    compiled.scale = 2
+    assert model.scale == 2
+    assert repr(compiled) == repr(model)
+
+
+def test_it_is_compiled_and_follows_changes_of_either() -> None:
+    model, compiled = made()
+    x = tb.ones((4, 2))
+    for _ in range(2):
+        assert compiled(x).tolist() == model(x).tolist()
+    assert len(compiled.replays) == 1
+    with tb.no_grad():
+        model[0].weight[...] = model[0].weight * 2
+    assert compiled(x).tolist() == model(x).tolist()
+    handle = compiled.register_forward_hook(lambda module, args, out: out + 1)
+    assert compiled(x).tolist() == model(x).tolist()
+    handle.remove()
+    compiled.load_state_dict({k: v * 0 for k, v in model.state_dict().items()})
+    assert compiled(x).tolist() == [[0.0]] * 4
+
+
+def test_copies_and_pickles_are_compiled_anew() -> None:
+    model, compiled = made()
+    x = tb.ones((4, 2))
+    want = compiled(x).tolist()
+    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert other(x).tolist() == want
+        assert len(other.replays) == 1
+        with tb.no_grad():
+            other[2].weight[...] = 0.0
+            other[2].bias[...] = 0.0
+        assert other(x).tolist() == [[0.0]] * 4
+    assert compiled(x).tolist() == want == model(x).tolist()
+
+
+def test_it_is_a_part_of_other_modules() -> None:
+    _, compiled = made()
+    whole = nn.Sequential(compiled, nn.ReLU())
+    assert list(whole.state_dict()) == [f"0.{name}" for name in compiled.state_dict()]
+    x = tb.ones((4, 2))
+    assert tb.compile(whole)(x).tolist() == whole(x).tolist()
+
+
+def test_methods_are_bound_as_methods_are() -> None:
+    class Scale:
+        def __init__(self, k):
+            self.k = k
+
+        @tb.compile
+        def times(self, x, *, more=0):
+            return x * self.k + more
+
+        @classmethod
+        @tb.compile
+        def twice(cls, x):
+            return x * 2
+
+    two, three, x = Scale(2), Scale(3), tb.ones(2)
+    assert two.times(x).tolist() == [2, 2]
+    assert three.times(x, more=1).tolist() == [4, 4]
+    assert two.times == two.times
+    assert two.times.__self__ is two
+    assert tb.compile(two.times)(x).tolist() == [2, 2]
+    assert Scale.twice(x).tolist() == two.twice(x).tolist() == [2, 2]

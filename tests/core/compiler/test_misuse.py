@@ -1,0 +1,117 @@
+"""What cannot be meant is refused with what to do; what goes wrong inside is explained."""
+
+from __future__ import annotations
+
+import pytest
+import tensorbus as tb
+from tensorbus.errors import ArgumentError, CaptureError, ShapeError
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "fast"}, "default, reduce-overhead, max-autotune"),
+        ({"mode": 3}, "got 3"),
+        ({"options": 3}, "a dict or None"),
+        ({"dynamic": "yes"}, "True, False or None"),
+        ({"fullgraph": 1}, "True or False"),
+    ],
+)
+def test_bad_options_are_refused(options, said) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        tb.compile(lambda x: x, **options)
+
+
+@pytest.mark.parametrize("fn", [3, tb.ones(2), "f"])
+def test_what_cannot_be_called_is_refused(fn) -> None:
+    with pytest.raises(ArgumentError, match="a function, a method or a module"):
+        tb.compile(fn)
+
+
+def test_limits_are_whole_numbers() -> None:
+    with pytest.raises(ShapeError, match="integers"):
+        tb.mark_dynamic(tb.ones(3), 0, max="8")
+
+
+def test_fullgraph_names_the_line() -> None:
+    def fn(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    with pytest.raises(CaptureError, match=r"test_misuse.py:\d+: if x.sum\(\) > 0"):
+        tb.compile(fn, fullgraph=True)(tb.ones(2))
+
+
+def test_a_call_that_raises_is_explained() -> None:
+    def fn(x):
+        y = x * 2
+        raise ValueError(f"no {y.shape}")
+
+    found = tb.compile.explain(fn)(tb.ones(2))
+    assert isinstance(found.error, ValueError)
+    assert found.result is None
+    assert "raised ValueError: no (2,)" in str(found)
+
+
+def test_an_error_by_values_leaves_what_eager_leaves() -> None:
+    log, count = [], tb.zeros(1)
+
+    def fn(x):
+        nonlocal count
+        count += 1
+        try:
+            y = tb.linalg.inv(x)
+        except tb.LinAlgError:
+            log.append("singular")
+            return None
+        count += 10
+        return y
+
+    compiled = tb.compile(fn)
+    good, bad = tb.eye(2), tb.zeros((2, 2))
+    for x in (good, bad, good, bad, good):
+        assert (compiled(x) is None) == (x is bad)
+    assert count.tolist() == [35.0]
+    assert log == ["singular"] * 2
+
+
+def test_a_capture_survives_an_error() -> None:
+    compiled = tb.compile(lambda x: tb.linalg.cholesky(x) * 2)
+    good, bad = tb.eye(2), -tb.eye(2)
+    for x in (good, bad, good, bad, good):
+        if x is bad:
+            with pytest.raises(tb.LinAlgError, match="positive definite"):
+                compiled(x)
+        else:
+            assert compiled(x).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    assert len(compiled.replays) == 1
+    assert not compiled.recompiles
+
+
+def test_vmap_needs_no_break() -> None:
+    w = tb.ones(3)
+    compiled = tb.compile(lambda rows: tb.vmap(lambda row: row / row.sum() @ w)(rows), fullgraph=True)
+    x = tb.reshape(tb.arange(1.0, 7.0), (2, 3))
+    for k in (1, 2):
+        assert compiled(x * k).tolist() == pytest.approx([1.0, 1.0])
+    assert len(compiled.replays) == 1
+
+
+def test_a_mark_that_the_code_contradicts_is_told() -> None:
+    x = tb.ones((4, 3))
+    tb.mark_dynamic(x, 0)
+    compiled = tb.compile(lambda x: x + 1 if x.shape[0] == 4 else x)
+    with pytest.warns(tb.RecompileWarning, match="axis 0 of argument x0 to have length 4"):
+        compiled(x)
+    assert compiled(tb.ones((5, 3))).tolist()[0] == [1.0, 1.0, 1.0]
+
+
+def test_a_mark_that_holds_is_not_mentioned(recwarn) -> None:
+    x = tb.ones((4, 3))
+    tb.mark_dynamic(x, 0)
+    compiled = tb.compile(lambda x: x + 1 if x.shape[0] > 2 else x)
+    assert compiled(x).shape == (4, 3)
+    assert compiled(tb.ones((7, 3))).shape == (7, 3)
+    assert not compiled.recompiles
+    assert not recwarn.list

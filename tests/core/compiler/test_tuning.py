@@ -1,0 +1,150 @@
+"""``mode="max-autotune"``: what a lowering leaves open is chosen by running the program, and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import dtypes as dt
+from tensorbus.compiler.tuning import tuned
+from tensorbus.device import Device
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.ops.op import Spec
+from tensorbus.runtime import Knob, Order
+
+CPU = Device("cpu", 0)
+SLOW, FAST = 0.02, 0.0
+
+
+def order(*shapes: tuple[int, ...]) -> Order:
+    specs = [Spec(shape, dt.float32) for shape in shapes]
+    inputs = tuple(Node(op="input", attrs={"index": k}, spec=spec) for k, spec in enumerate(specs))
+    return Order(graph=Graph(inputs=inputs, outputs=inputs), index=0, mode="max-autotune")
+
+
+class Program:
+    """An executable that takes as long as it is told to, in two steps."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self.seconds = seconds
+        self.runs = 0
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        self.runs += 1
+        time.sleep(sum(self.seconds))
+        return values
+
+    def stages(self) -> Mapping[str, str]:
+        return {}
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        return {f"step {k}": seconds for k, seconds in enumerate(self.seconds)}
+
+
+class Lowering:
+    """A lowering with knobs, whose programs' steps take what ``takes`` says of a value."""
+
+    def __init__(self, *knobs: Knob, takes: Mapping[tuple[int, int], float]) -> None:
+        self._knobs, self._takes = knobs, takes
+        self.orders: list[Order] = []
+        self.made: list[Program] = []
+
+    def knobs(self, order: Order) -> Sequence[Knob]:
+        return self._knobs
+
+    def compile(self, order: Order) -> Program:
+        self.orders.append(order)
+        whole = order.chosen.get("width", 1)
+        values = [order.chosen.get(f"width@step {k}", whole) for k in range(2)]
+        self.made.append(Program([self._takes[k, v] for k, v in enumerate(values)]))
+        return self.made[-1]
+
+
+TAKES = {(0, 1): SLOW, (0, 2): FAST, (1, 1): FAST, (1, 2): SLOW / 2}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
+
+
+def knob(each: bool = False) -> Knob:
+    return Knob(name="width", usual=1, values=(1, 2), what="how wide", each=each)
+
+
+def test_the_fastest_value_is_taken_and_said() -> None:
+    lowering = Lowering(knob(), takes=TAKES)
+    program, notes = tuned(CPU, lowering, order((3,)))
+    assert program is lowering.made[-1]
+    assert dict(lowering.orders[-1].chosen) == {"width": 2}
+    note, total = notes
+    assert "width, how wide: 2 instead of 1" in note
+    assert "all together" in total
+
+
+def test_the_usual_value_stays_where_no_other_is_faster() -> None:
+    lowering = Lowering(knob(), takes={**TAKES, (0, 1): FAST})
+    program, notes = tuned(CPU, lowering, order((3,)))
+    assert program is lowering.made[0]
+    assert "1 as ever, no value is faster" in notes[0]
+
+
+def test_a_value_for_each_step() -> None:
+    lowering = Lowering(knob(each=True), takes=TAKES)
+    _, notes = tuned(CPU, lowering, order((3,)))
+    assert dict(lowering.orders[-1].chosen) == {"width@step 0": 2}
+    assert "2 for step 0 instead of 1" in notes[0]
+
+
+def test_a_choice_is_kept_on_disk_for_the_same_program() -> None:
+    _, notes = tuned(CPU, Lowering(knob(), takes=TAKES), order((3,)))
+    again = Lowering(knob(), takes=TAKES)
+    program, same = tuned(CPU, again, order((3,)))
+    assert same == notes
+    assert [dict(o.chosen) for o in again.orders] == [{"width": 2}]
+    assert isinstance(program, Program)
+    assert program.runs == 0
+    other = Lowering(knob(), takes=TAKES)
+    tuned(CPU, other, order((4,)))
+    assert len(other.orders) > 1, "another program is measured anew"
+
+
+def test_a_damaged_choice_is_measured_anew(tmp_path: Path) -> None:
+    tuned(CPU, Lowering(knob(), takes=TAKES), order((3,)))
+    (path,) = [p for p in (tmp_path / "cpu" / "choices").iterdir() if p.suffix != ".sha256"]
+    path.write_bytes(b"{}")
+    again = Lowering(knob(), takes=TAKES)
+    tuned(CPU, again, order((3,)))
+    assert len(again.orders) > 1
+
+
+def test_a_hopeless_value_is_run_twice_at_most() -> None:
+    lowering = Lowering(knob(), takes={(0, 1): FAST, (0, 2): SLOW, (1, 1): 0.001, (1, 2): SLOW})
+    tuned(CPU, lowering, order((3,)))
+    assert lowering.made[1].runs == 2
+
+
+def test_explain_says_that_a_device_has_nothing_to_choose() -> None:
+    x = tb.ones((4, 8), device="refdev")
+    for mode, said in (("max-autotune", "nothing to choose"), ("reduce-overhead", "nothing to gain")):
+        found = tb.compile.explain(tb.compile(lambda x: tb.softmax(x * 2), mode=mode))(x)
+        (note,) = found.notes
+        assert note.startswith(mode)
+        assert said in note
+        assert note in str(found)
+    assert tb.compile.explain(lambda x: x + 1)(x).notes == ()
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_a_mode_changes_no_result(mode: str) -> None:
+    def f(x: Any, w: Any) -> Any:
+        return tb.softmax(tb.nn.functional.gelu(x @ w), axis=-1), (x * 2).sum(axis=0)
+
+    x, w = tb.randn(40, 30), tb.randn(30, 50)
+    for ours, right in zip(tb.compile(f, mode=mode)(x, w), f(x, w), strict=True):
+        np.testing.assert_allclose(ours.numpy(), right.numpy(), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,75 @@
+"""Programs with dtypes that C lacks: their ops are eager kernels, everything else is code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.compiler import executables
+
+RNG = np.random.default_rng(1)
+
+
+def steps(function: Any, *arguments: Any) -> list[str]:
+    """Return what a compiled function's program does, after it was compared with the function."""
+    executables.forget()
+    compiled = tb.compile(function)
+    for _ in range(3):
+        found = compiled(*arguments)
+    right = function(*arguments)
+    for ours, expected in zip(found, right, strict=True):
+        assert ours.dtype is expected.dtype
+        np.testing.assert_allclose(
+            ours.numpy().astype("c16"), expected.numpy().astype("c16"), rtol=1e-5, atol=1e-5
+        )
+    (program,) = executables._programs.values()
+    return [part.name.partition(" ")[2] for part in program.executable.parts()]  # type: ignore[attr-defined]
+
+
+def test_only_the_ops_concerned_are_calls() -> None:
+    def f(x: Any, z: Any) -> Any:
+        y = tb.exp(x) * 2 + 1
+        c = z * (1 + 2j) + y
+        return tb.abs(c) + y, c, tb.real(c).sum(axis=0)
+
+    z = tb.asarray((RNG.random((5, 8)) + 1j * RNG.random((5, 8))).astype("c8"))
+    made = steps(f, tb.rand(5, 8), z)
+    calls = sorted(name for name in made if name.startswith("call"))
+    assert calls == [
+        "call abs", "call add", "call cast", "call full", "call multiply", "call real",
+    ]  # fmt: skip
+    assert sum(name.startswith("tb_") for name in made) == 3
+
+
+def test_a_number_of_each_run_reaches_a_complex_op() -> None:
+    compiled = tb.compile(lambda z, s: z * s + 1, dynamic=None)
+    z = tb.asarray(np.array([1 + 1j, 2 - 3j], "c8"))
+    for value in (0.5, 2.0, 1 - 2j, 3.5):
+        np.testing.assert_allclose(compiled(z, value).numpy(), z.numpy() * value + 1, rtol=1e-6)
+
+
+def test_views_and_layouts_of_other_dtypes() -> None:
+    def f(z: Any, x: Any) -> Any:
+        return tb.flip(z, axis=0).reshape(-1), tb.permute_dims(z, (1, 0)) * 2, x * 2 + 1
+
+    z = tb.asarray((RNG.random((3, 4)) + 1j).astype("c16"))
+    made = steps(f, tb.permute_dims(z, (1, 0)), tb.rand(7))
+    assert any(name.startswith("tb_") for name in made)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_are_stored_between_code(dtype: str) -> None:
+    def f(x: Any) -> Any:
+        small = tb.cast(tb.tanh(x) * 0.5, getattr(tb, dtype))
+        return (tb.cast(small, tb.float32) + 1,)
+
+    made = steps(f, tb.rand(40))
+    assert "call cast" in made
+    assert any(name.startswith("tb_") for name in made)
+
+
+def test_a_transform_stays_whole() -> None:
+    made = steps(lambda x: (tb.abs(tb.fft.fft(x)) * 2,), tb.rand(4, 16))
+    assert "call fft" in made

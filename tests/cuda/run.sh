@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Everything that needs an NVIDIA GPU, once: tests, the conformance kit, programs, the demo, the figures.
+#
+#   tests/cuda/run.sh [FOLDER]
+#
+# Run it where tensorbus is installed (`make install`, then `pip install -e 'backends/cuda[cuda13]'`; or any Python
+# with the packages of this repository on its path, as PYTHON=...). Nothing is installed or downloaded. FOLDER
+# (benchmarks/gpu) gets <date>-<card>.log and <date>-<card>.md; each part has a time limit, and one that fails
+# does not stop the next. QUICK=1 takes fewer dtypes. PARTS names some of: versions tests kit programs demo figures.
+set -u -o pipefail
+cd "$(dirname "$0")/../.."
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON=python3
+  [ -x .venv/bin/python ] && PYTHON=.venv/bin/python
+fi
+folder=${1:-benchmarks/gpu}
+parts=${PARTS:-versions tests kit programs demo figures}
+jobs=${JOBS:-$(nproc)}
+mkdir -p "$folder"
+card=$("$PYTHON" -c 'import tensorbus as tb; print(tb.Device("cuda").properties.name)' 2>/dev/null) || {
+  "$PYTHON" -c 'import tensorbus as tb; tb.device("cuda")'
+  exit 1
+}
+name=$(date +%F)-$(echo "$card" | tr 'A-Z ' 'a-z-' | sed 's/^nvidia-//')
+log=$folder/$name.log
+: >"$log"
+failed=
+
+part() { # name, seconds, command...
+  case " $parts " in *" $1 "*) ;; *) return ;; esac
+  local what=$1 limit=$2
+  shift 2
+  { echo; echo "== $what: $*"; } | tee -a "$log"
+  if timeout "$limit" "$@" 2>&1 | tee -a "$log" | tail -n "${LINES_SHOWN:-15}"; then
+    echo "== $what: done" | tee -a "$log"
+  else
+    echo "== $what: FAILED" | tee -a "$log"
+    failed="$failed $what"
+  fi
+}
+
+pytest=("$PYTHON" -m pytest -q -p no:cacheprovider -p no:benchmark)
+workers=()
+"$PYTHON" -c 'import xdist' 2>/dev/null && workers=(-n "$jobs")
+quick=()
+[ -n "${QUICK:-}" ] && quick=(--quick)
+
+{ date -u +%FT%TZ; echo "$card"; } | tee -a "$log"
+part versions 60 "$PYTHON" -c '
+import platform, sys
+from importlib.metadata import version, PackageNotFoundError
+import tensorbus as tb
+about = tb.Device("cuda").properties
+print("Python", platform.python_version(), "|", about.name, "|", about.driver, "|", dict(about.extra))
+for name in ("numpy", "torch", "jax", "nvidia-cudnn-frontend", "triton"):
+    try:
+        print(name, version(name))
+    except PackageNotFoundError:
+        print(name, "is not installed")
+'
+part tests 600 "${pytest[@]}" tests/cuda -m cuda
+part kit 900 "${pytest[@]}" "${workers[@]}" --pyargs tensorbus_conformance --device cuda "${quick[@]}" \
+  --report "$folder/$name.json"
+part programs 900 "${pytest[@]}" "${workers[@]}" tests/programs --device cuda
+part demo 300 "$PYTHON" examples/train_digits.py --device cuda --output "$folder/$name.png"
+part demo 300 "$PYTHON" examples/train_digits.py --device cuda --compile --output "$folder/$name.png"
+part figures 900 "$PYTHON" -m benchmarks.card --output "$folder/$name.table.md"
+rm -f "$folder/$name.png"
+[ -z "$failed" ] || { echo "failed:$failed; see $log" >&2; exit 1; }

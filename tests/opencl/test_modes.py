@@ -1,0 +1,190 @@
+"""Compiled programs on opencl: state in its place, what a run queues, and the modes of ``compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+import tensorbus as tb
+from tensorbus import plugins
+from tensorbus.compiler import executables
+
+OPENCL = "opencl"
+F = tb.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def fresh(bench: Any) -> Iterator[None]:
+    executables.forget()
+    yield
+    executables.forget()
+
+
+def memory(x: Any) -> int:
+    return int(x._value.buffer.memory.int_ptr)
+
+
+def decaying(w: Any, mode: str = "default") -> Any:
+    @tb.compile(mode=mode)
+    def step(g: Any) -> Any:
+        w[...] = w * 0.5 + g
+        return w.sum()
+
+    return step
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_state_is_updated_in_its_place(mode: str) -> None:
+    w, g = tb.zeros((300, 100), device=OPENCL), tb.ones((300, 100), device=OPENCL)
+    step = decaying(w, mode)
+    right = np.zeros((300, 100), "f4")
+    places = set()
+    for k in range(5):
+        step(g)
+        if k:  # the first run is captured
+            places.add(memory(w))
+        right = right * 0.5 + 1
+        np.testing.assert_allclose(w.numpy(), right, rtol=1e-6)
+    assert len(places) == 1
+
+
+def test_what_somebody_else_holds_is_not_written_over() -> None:
+    w, g = tb.zeros((30, 10), device=OPENCL), tb.ones((30, 10), device=OPENCL)
+    step = decaying(w)
+    for _ in range(3):
+        step(g)
+    before, view, seen = w.detach(), w[3:, :], w.numpy().copy()
+    for _ in range(2):
+        step(g)
+    np.testing.assert_array_equal(before.numpy(), seen)
+    np.testing.assert_array_equal(view.numpy(), seen[3:])
+
+
+def test_what_another_queue_may_still_read_is_not_written_over() -> None:
+    w, g = tb.zeros((30, 10), device=OPENCL), tb.ones((30, 10), device=OPENCL)
+    step = decaying(w)
+    for _ in range(3):
+        step(g)
+    side = tb.Stream(OPENCL)
+    with tb.stream(side):
+        other = w * 2
+    place = memory(w)
+    step(g)
+    assert memory(w) != place
+    side.synchronize()
+    assert other.numpy()[0, 0] == pytest.approx(2 * (w.numpy()[0, 0] - 1) / 0.5)
+
+
+def test_the_peak_of_an_update_is_one_copy() -> None:
+    device = tb.device(OPENCL)
+    w, g = tb.zeros((1000, 1000), device=OPENCL), tb.ones((1000, 1000), device=OPENCL)
+    step = decaying(w)
+    for _ in range(3):
+        step(g)
+    device.synchronize()
+    device.reset_peak_memory_stats()
+    before = device.memory_stats().allocated
+    step(g)
+    assert device.memory_stats().peak - before < 1 << 20
+
+
+WAITS = ("enqueue_copy", "enqueue_marker", "wait_for_events")
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_run_queues_its_kernels_and_waits_for_nothing(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches, waits = [], []
+    enqueue = cl.enqueue_nd_range_kernel
+
+    def queued(*given: Any, **named: Any) -> Any:
+        launches.append(given)
+        return enqueue(*given, **named)
+
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", queued)
+    model = tb.nn.Sequential(tb.nn.Linear(16, 32), tb.nn.GELU(), tb.nn.Linear(32, 4)).to(OPENCL)
+    optimizer = tb.optim.AdamW(model.parameters(), lr=1e-3)
+
+    @tb.compile(mode=mode)
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    x, y = tb.randn(8, 16, device=OPENCL), tb.randn(8, 4, device=OPENCL)
+    for _ in range(4):
+        step(x, y)
+    (program,) = executables._programs.values()
+    for name in WAITS:
+        monkeypatch.setattr(cl, name, lambda *given, name=name, **named: waits.append(name))
+    for name in ("finish", "flush"):
+        found = type(plugins.backend(OPENCL).runtime.units[0].queue())  # type: ignore[attr-defined]
+        monkeypatch.setattr(found, name, lambda self, name=name: waits.append(name))
+    launches.clear()
+    step(x, y)
+    monkeypatch.undo()
+    assert len(launches) == len(program.executable.parts())  # type: ignore[attr-defined]
+    assert waits == []
+
+
+def test_each_step_has_a_time_and_a_text() -> None:
+    x = tb.rand(60, 50, device=OPENCL)
+    compiled = tb.compile(lambda x: tb.cumulative_sum(tb.softmax(x, axis=-1), axis=0))
+    compiled(x)
+    (program,) = executables._programs.values()
+    made: Any = program.executable
+    times = made.times([x._value])
+    assert list(times) == [part.name for part in made.parts()]
+    assert all(seconds > 0 for seconds in times.values())
+    assert all(part.loops and "__kernel" in part.code and part.ops for part in made.parts())
+    turned = tb.permute_dims(tb.rand(50, 60, device=OPENCL), (1, 0))
+    assert list(made.times([turned._value])) == list(times)
+
+
+def scaled(x: Any, factor: Any, rows: Any) -> Any:
+    y = tb.cumulative_sum(tb.flip(x, axis=0), axis=1) * factor
+    return y[rows], tb.softmax(y, axis=-1)
+
+
+def test_a_replay_takes_new_values_numbers_and_queues() -> None:
+    replayed = tb.compile(scaled, mode="reduce-overhead", dynamic=None)
+    rows = tb.asarray([0, 3, 5], device=OPENCL)
+    for k in range(6):
+        x = tb.rand(6, 40, device=OPENCL)
+        stream = tb.Stream(OPENCL) if k % 2 else None
+        if stream is not None:
+            tb.device(OPENCL).synchronize()
+            with tb.stream(stream):
+                found = replayed(x, 2.0, rows)
+            stream.synchronize()
+        else:
+            found = replayed(x, 2.0, rows)
+        for ours, right in zip(found, scaled(x, 2.0, rows), strict=True):
+            np.testing.assert_allclose(ours.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_results_of_a_replay_stay_what_they_are() -> None:
+    doubled = tb.compile(lambda x: tb.flip(tb.cumulative_sum(x * 2)), mode="reduce-overhead")
+    values = [tb.rand(100, device=OPENCL) for _ in range(4)]
+    kept = [doubled(x) for x in values]
+    for x, out in zip(values, kept, strict=True):
+        np.testing.assert_allclose(out.numpy(), np.cumsum(x.numpy() * 2)[::-1], rtol=1e-4)
+
+
+def test_choices_change_no_result_and_are_said(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
+
+    def f(x: Any, w: Any) -> Any:
+        return tb.softmax(x @ w, axis=-1), (x * x).sum(axis=0)
+
+    x, w = tb.rand(70, 30, device=OPENCL), tb.rand(30, 90, device=OPENCL)
+    tuned = tb.compile(f, mode="max-autotune")
+    found = tb.compile.explain(tuned)(x, w)
+    assert [note.split()[1].rstrip(",") for note in found.notes][:4] == ["lanes", "tile", "groups", "most"]
+    for ours, right in zip(tuned(x, w), f(x, w), strict=True):
+        np.testing.assert_allclose(ours.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
+    assert list((tmp_path / "opencl" / "choices").iterdir())
