@@ -17,7 +17,7 @@ from .memory import DTYPES, NAMES, empty, run
 
 _LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
 """Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
-_LANES, _LONG, _SHARE = 256, 1 << 14, 1 << 18
+_LANES, _LONG, _SHARE = 256, 1 << 13, 1 << 18
 """Elements of the shortest row, and of the longest that is not cut; those worth waking a thread for."""
 _BEATS: Final = "(!((best) {} (x)) && (best) == (best))"
 _UFUNCS: Final = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
