@@ -2,6 +2,7 @@
 # make test   everything that continuous integration checks
 # make conformance
 #             every op in every dtype on every device; the reports lie in conformance/
+# make metal  the same, in a few dtypes, on the metal device: on the GPU of a Mac; elsewhere on the host, slowly
 # make bench  the figures of benchmarks/
 # make lint   style, types and import contracts only
 # make clean  remove .venv and what the tools left behind
@@ -12,6 +13,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+MLX    := $(VENV)/.mlx
 
 # The driver for OpenCL on the processor is published for x86-64 only.
 OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
@@ -19,12 +21,12 @@ DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e
 DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests
 
-.PHONY: demo test conformance bench lint install clean
+.PHONY: demo test conformance metal bench lint install clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/train_digits.py --compile
 
-test: lint
+test: lint $(MLX)
 	$(BIN)/python -m pytest -n auto --dist worksteal --report $(VENV)/conformance.json
 	$(BIN)/python examples/train_digits.py --output $(VENV)/demo.png
 
@@ -34,6 +36,11 @@ conformance: $(STAMP)
 	@failed=; for device in $(DEVICES); do \
 	    $(BIN)/tensorbus conformance --device $$device -n 0 --report conformance/$$device.json || failed="$$failed $$device"; \
 	done; [ -z "$$failed" ] || { echo "make: found something wrong on$$failed" >&2; exit 1; }
+
+metal: $(MLX)
+	@mkdir -p conformance
+	TENSORBUS_METAL_HOST=$(if $(filter Darwin,$(shell uname -s)),,1) \
+	    $(BIN)/tensorbus conformance --device metal --quick -n 0 --report conformance/metal.json
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -e '.[bench]'
@@ -50,6 +57,12 @@ install: $(STAMP)
 $(STAMP): pyproject.toml $(wildcard core/pyproject.toml backends/*/pyproject.toml plugins/*/pyproject.toml) | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --retries 8 --timeout 60 $(DISTS)
 	$(BIN)/python -m compileall -q core backends plugins
+	@touch $@
+
+# What runs the metal device on the host. Not every system has a wheel of it.
+$(MLX): $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --retries 8 --timeout 60 -e 'backends/metal[host]' || \
+	    echo "make: MLX cannot be installed here, so the tests that need it are skipped" >&2
 	@touch $@
 
 $(BIN)/python:

@@ -1,12 +1,16 @@
-"""What an NVIDIA card does with tensorbus, beside PyTorch, torch.compile and CuPy: medians of one run.
+"""What an NVIDIA card does with tensorbus, beside PyTorch, torch.compile, CuPy and JAX: medians of one run.
 
-``python -m benchmarks.card [--output FILE]`` prints a table in Markdown. Every call is warmed and waited for.
+``python -m benchmarks.card [--output FILE]`` prints a table in Markdown. Every call is warmed. "ms" are those
+of a call that is waited for, "ms each" those of fifty that are queued one behind the other, which is what the
+card takes where a call is short, and "us" those of queueing alone.
 """
 # ruff: noqa: B023 - each case is measured before the next one is made
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import platform
 import statistics
 import time
@@ -22,11 +26,14 @@ import torch
 
 from benchmarks.compiled.models import Library, gpt, mlp
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+jax: Any = importlib.import_module("jax") if importlib.util.find_spec("jax") is not None else None
+
 Call = Callable[[], object]
 DEVICE = "cuda"
 ROWS, LENGTH = 8192, 4096
 LONG = 64 << 20
-REPEATS, LEAST_SECONDS = 30, 0.2
+REPEATS, LEAST_SECONDS, TOGETHER = 30, 0.2, 50
 SHARE = 0.85
 """Of the bandwidth of a copy, for what memory bounds."""
 OURS = Library(nn=tb.nn, functional=tb.nn.functional, arrays=tb, permute=tb.permute_dims, unbind=tb.unstack)
@@ -37,20 +44,27 @@ Case = tuple[str, dict[str, Call], float, str]
 """A name, the calls by who makes them, the bytes moved at least (0: not bound by memory), and the unit."""
 
 
-def milliseconds(calls: dict[str, Call]) -> dict[str, float]:
-    """Return the median milliseconds of each call, in turn."""
+def finished(result: object) -> None:
+    """Wait for what was queued, by JAX too, which queues in threads of its own."""
+    if jax is not None and any(isinstance(x, jax.Array) for x in jax.tree_util.tree_leaves(result)):
+        jax.block_until_ready(result)
+    torch.cuda.synchronize()
+
+
+def milliseconds(calls: dict[str, Call], together: int = 1) -> dict[str, float]:
+    """Return the median milliseconds of each call, in turn; of ``together`` that are waited for once."""
     for call in calls.values():
         for _ in range(5):
-            call()
-        torch.cuda.synchronize()
+            finished(call())
     times: dict[str, list[float]] = {name: [] for name in calls}
     start = time.perf_counter()
     while min(map(len, times.values())) < REPEATS or time.perf_counter() - start < LEAST_SECONDS:
         for name, call in calls.items():
             begin = time.perf_counter()
-            call()
-            torch.cuda.synchronize()
-            times[name].append(1e3 * (time.perf_counter() - begin))
+            for _ in range(together):
+                result = call()
+            finished(result)
+            times[name].append(1e3 * (time.perf_counter() - begin) / together)
     return {name: statistics.median(found) for name, found in times.items()}
 
 
@@ -82,6 +96,23 @@ def small() -> Iterator[Case]:
     yield "add of 8 elements, compiled", {"tensorbus": lambda: add(x, y), "PyTorch": lambda: p + q}, 0, "us"
 
 
+def of_jax(function: Callable[..., Any], *given: Any) -> dict[str, Call]:
+    """Return the call of a function that JAX compiles, of the same numbers; none where there is no JAX."""
+    if jax is None:
+        return {}
+    made, values = jax.jit(function), [jax.dlpack.from_dlpack(x) for x in given]
+    return {"JAX": lambda: made(*values)}
+
+
+def _normed(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+
+
+def _jax_chain(x: Any, a: Any, b: Any, c: Any) -> Any:
+    return jax.nn.gelu(x * a + b, approximate=False) * jax.numpy.tanh(c) - x
+
+
 def chain_of(of: Library, x: Any, a: Any, b: Any, c: Any) -> Any:
     """Return the elementwise chain of the figures."""
     arrays = of.arrays
@@ -93,36 +124,57 @@ def bound_by_memory() -> Iterator[Case]:
     given = [torch.randn(LONG, device=DEVICE) for _ in range(4)]
     ours = [tb.from_dlpack(x) for x in given]
     out = torch.empty_like(given[0])
-    yield "copy of 64 M float32", {"PyTorch": lambda: out.copy_(given[0])}, 8 * LONG, "ms"
+    yield "copy of 64 M float32", {"PyTorch": lambda: out.copy_(given[0])}, 8 * LONG, "ms each"
     chain, peer = tb.compile(lambda *v: chain_of(OURS, *v)), torch.compile(lambda *v: chain_of(PEER, *v))
     yield "gelu(x*a+b)*tanh(c)-x, 64 M float32", {
         "tensorbus": lambda: chain(*ours), "torch.compile": lambda: peer(*given),
-    }, 20 * LONG, "ms"  # fmt: skip
+        **of_jax(_jax_chain, *given),
+    }, 20 * LONG, "ms each"  # fmt: skip
     add = tb.compile(lambda x, y: x + y)
     yield "add, 64 M float32", {
         "tensorbus": lambda: add(ours[0], ours[1]), "PyTorch": lambda: given[0] + given[1],
-    }, 12 * LONG, "ms"  # fmt: skip
-    p = torch.randn(ROWS, LENGTH, device=DEVICE)
-    x, size = tb.from_dlpack(p), 4 * ROWS * LENGTH
-    pairs: tuple[tuple[str, Callable[[Any], Any], Callable[[Any], Any], int], ...] = (
-        ("softmax", lambda x: tb.softmax(x, axis=1), lambda p: torch.softmax(p, 1), 2),
+    }, 12 * LONG, "ms each"  # fmt: skip
+
+
+def rows() -> Iterator[Case]:
+    """Yield what goes along rows, and down columns."""
+    for name in ("float32", "bfloat16"):
+        yield from _rows(name)
+
+
+def _rows(dtype: str) -> Iterator[Case]:
+    p = torch.randn(ROWS, LENGTH, device=DEVICE).to(getattr(torch, dtype))
+    x = tb.randn(ROWS, LENGTH, device=DEVICE).to(getattr(tb, dtype))
+    size, j = p.element_size() * ROWS * LENGTH, jax
+    pairs: tuple[tuple[str, Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], Any], int], ...] = (
+        ("gelu", lambda x: OURS.functional.gelu(x), lambda p: PEER.functional.gelu(p),
+         lambda a: j.nn.gelu(a, approximate=False), 2),
+        ("softmax", lambda x: tb.softmax(x, axis=1), lambda p: torch.softmax(p, 1),
+         lambda a: j.nn.softmax(a, 1), 2),
         ("layer norm", lambda x: OURS.functional.layer_norm(x, (LENGTH,)),
-         lambda p: PEER.functional.layer_norm(p, (LENGTH,)), 2),
-        ("sum along rows", lambda x: tb.sum(x, axis=1), lambda p: torch.sum(p, 1), 1),
+         lambda p: PEER.functional.layer_norm(p, (LENGTH,)), _normed, 2),
+        ("sum along rows", lambda x: tb.sum(x, axis=1), lambda p: torch.sum(p, 1), lambda a: a.sum(1), 1),
+        ("sum down columns", lambda x: tb.sum(x, axis=0), lambda p: torch.sum(p, 0), lambda a: a.sum(0), 1),
+        ("largest of rows", lambda x: tb.max(x, axis=1), lambda p: torch.amax(p, 1), lambda a: a.max(1), 1),
         ("cumulative sum along rows", lambda x: tb.cumulative_sum(x, axis=1),
-         lambda p: torch.cumsum(p, 1), 2),
-        ("sort along rows", lambda x: tb.sort(x, axis=1), lambda p: torch.sort(p, dim=1)[0], 0),
-        ("argsort along rows", lambda x: tb.argsort(x, axis=1), lambda p: torch.argsort(p, dim=1), 0),
+         lambda p: torch.cumsum(p, 1), lambda a: a.cumsum(1), 2),
+        ("sort along rows", lambda x: tb.sort(x, axis=1), lambda p: torch.sort(p, dim=1)[0],
+         lambda a: j.numpy.sort(a, 1), 0),
+        ("argsort along rows", lambda x: tb.argsort(x, axis=1), lambda p: torch.argsort(p, dim=1),
+         lambda a: j.numpy.argsort(a, 1), 0),
     )  # fmt: skip
-    for name, one, other, passes in pairs:
+    for name, one, other, third, passes in pairs:
         made, theirs = tb.compile(one), torch.compile(other)
         calls: dict[str, Call] = {
             "tensorbus": partial(made, x), "PyTorch": partial(other, p), "torch.compile": partial(theirs, p),
+            **of_jax(third, p),
         }  # fmt: skip
+        if dtype != "float32" and not passes:
+            continue
         if name.startswith("sort"):
             array = cupy.from_dlpack(p)
             calls["CuPy"] = lambda: cupy.sort(array, axis=1)
-        yield f"{name}, {ROWS}x{LENGTH} float32", calls, passes * size, "ms"
+        yield f"{name}, {ROWS}x{LENGTH} {dtype}", calls, passes * size, "ms each"
 
 
 def products() -> Iterator[Case]:
@@ -174,10 +226,49 @@ def training() -> Iterator[Case]:
         return loss
 
     compiled = tb.compile(step)
-    yield "MLP 784-1024-1024-10, batch 256, train step, Adam", {
+    calls: dict[str, Call] = {
         "tensorbus": lambda: compiled(x, y), "PyTorch": peer, "torch.compile": torch.compile(peer),
-    }, 0, "ms"  # fmt: skip
+        **_jax_step(net, p, target),
+    }  # fmt: skip
+    for unit in ("ms", "ms each"):
+        yield "MLP 784-1024-1024-10, batch 256, train step, Adam", calls, 0, unit
     yield from _language()
+    yield from _one_token()
+
+
+def _jax_step(net: Any, p: Any, target: Any) -> dict[str, Call]:
+    """Return the train step in JAX, from the same weights."""
+    if jax is None:
+        return {}
+    jnp = jax.numpy
+    weights = [jax.dlpack.from_dlpack(w.detach().clone()) for w in net.parameters()]
+    x, y = (jax.dlpack.from_dlpack(v) for v in (p, target))
+
+    def loss_of(ws: Any, x: Any, y: Any) -> Any:
+        for k in range(0, len(ws) - 2, 2):
+            x = jnp.maximum(x @ ws[k].T + ws[k + 1], 0)
+        logits = x @ ws[-2].T + ws[-1]
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+
+    def step(ws: Any, first: Any, second: Any, count: Any, x: Any, y: Any) -> Any:
+        loss, grads = jax.value_and_grad(loss_of)(ws, x, y)
+        count = count + 1
+        first = [0.9 * m + 0.1 * g for m, g in zip(first, grads, strict=True)]
+        second = [0.999 * v + 0.001 * g * g for v, g in zip(second, grads, strict=True)]
+        rate, root = 1e-3 / (1 - 0.9**count), jnp.sqrt(1 - 0.999**count)
+        ws = [w - rate * m / (jnp.sqrt(v) / root + 1e-8) for w, m, v in zip(ws, first, second, strict=True)]
+        return ws, first, second, count, loss
+
+    made = jax.jit(step, donate_argnums=(0, 1, 2))
+    state: list[Any] = [weights, [0 * w for w in weights], [0 * w for w in weights], jnp.float32(0)]
+
+    def run() -> Any:
+        *state[:], loss = made(*state, x, y)
+        return loss
+
+    with jax.default_matmul_precision("highest"):
+        run()
+    return {"JAX": run}
 
 
 def _language() -> Iterator[Case]:
@@ -224,15 +315,44 @@ def _language() -> Iterator[Case]:
     }, 0, "ms"  # fmt: skip
 
 
+def _one_token() -> Iterator[Case]:
+    layers, width, heads, words = 12, 768, 12, 50257
+    net = gpt(PEER, layers, width, heads, 1, words).to(DEVICE).to(torch.bfloat16)
+    with tb.device(DEVICE):
+        ours = gpt(OURS, layers, width, heads, 1, words).to(tb.bfloat16)
+    q = torch.zeros((1, 1), dtype=torch.int64, device=DEVICE)
+    t = tb.from_dlpack(q)
+
+    def own(t: Any) -> Any:
+        with tb.no_grad():
+            return ours(t)
+
+    def eager() -> Any:
+        with torch.no_grad():
+            return net(q)
+
+    for _ in range(3):
+        eager()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        net(q)
+    made = tb.compile(own)
+    yield "one token through 12 layers and to logits, bfloat16", {
+        "tensorbus": lambda: made(t), "PyTorch": eager, "CUDA graph": graph.replay,
+    }, 0, "ms"  # fmt: skip
+
+
 def run(suites: list[Callable[[], Iterator[Case]]]) -> str:
     """Measure; return the table in Markdown."""
-    names = ("tensorbus", "PyTorch", "torch.compile", "CuPy")
+    names = ("tensorbus", "PyTorch", "torch.compile", "CUDA graph", "CuPy", "JAX")
     lines = [f"| what | {' | '.join(names)} | unit | copy | best peer |", "|---" * (len(names) + 4) + "|"]
     copy = 0.0
     for suite in suites:
         try:
             for name, calls, size, unit in suite():
-                found = (milliseconds if unit == "ms" else microseconds)(calls)
+                together = TOGETHER if unit == "ms each" else 1
+                found = microseconds(calls) if unit == "us" else milliseconds(calls, together)
                 if name.startswith("copy"):
                     copy = size / found["PyTorch"]
                 lines.append(_line(name, found, names, size, unit, copy))
@@ -271,7 +391,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file for the table")
     options = parser.parse_args()
     print(versions(), flush=True)
-    table = run([small, bound_by_memory, products, training])
+    table = run([small, bound_by_memory, rows, products, training])
     text = f"{time.strftime('%Y-%m-%d')}, {versions()}\n\n{table}\n"
     if options.output is not None:
         options.output.write_text(text)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorbus as tb
-from tensorbus_cpu import mkl
+from tensorbus_cpu.mkl import instructions
 
 ROWS, COLUMNS = 8192, 2048
 SPIN = 0.05
@@ -258,16 +258,12 @@ def _products(torch: Any) -> Iterator[Case]:
     yield "matmul, float32, beside NumPy", 1.05, _calls(lambda: x @ y, lambda: a @ b, None, torch)
     yield "matmul, float32", 1.05, _calls(lambda: x @ y, lambda: a @ b, lambda: p @ q, torch)
     u, v = x.to(tb.bfloat16), y.to(tb.bfloat16)
-    halves, bytes_ = (0.25 if _has(i) else limit for i, limit in (("amx_bf16", 1.25), ("amx_int8", 1.5)))
+    has = instructions()
+    halves, bytes_ = (0.25 if i in has else limit for i, limit in (("amx_bf16", 1.25), ("amx_int8", 1.5)))
     yield "matmul, bfloat16, beside float32", halves, _calls(lambda: u @ v, lambda: a @ b, None, torch)
     c, d = (rng.integers(-128, 128, (2048, 2048), np.int8) for _ in range(2))
     m, n = tb.asarray(c, device="cpu"), tb.asarray(d, device="cpu")
     yield "matmul, int8, beside float32", bytes_, _calls(lambda: m @ n, lambda: a @ b, None, torch)
-
-
-def _has(instruction: str) -> bool:
-    """Tell whether products in ``instruction`` are to be had: the processor has it, and MKL is installed."""
-    return mkl.library() is not None and instruction in mkl.instructions()
 
 
 def _convolutions(torch: Any) -> Iterator[Case]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextvars import ContextVar, Token
 from functools import wraps
 from types import TracebackType
@@ -211,6 +211,8 @@ def backward(
     grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph)
     for node, g in grads.items():
         if isinstance(node, Leaf):
+            if recorders:
+                note_gradients(node)
             with _GradMode(create_graph):
                 node.grad = g._again() if node.grad is None else node.grad + g
 
@@ -286,9 +288,13 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
 
 def _walk(
     outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
-    keep: set[int] | None = None, hooks: bool = True,
+    keep: set[int] | None = None, hooks: bool = True, within: bool = False,
 ) -> dict[Any, Tensor]:  # fmt: skip
-    """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``."""
+    """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``.
+
+    ``within``: what is behind the nodes in ``keep`` is another's to walk, also where it leads to one of them.
+    """
+    ends = keep if within and keep is not None else set()
     grads: dict[Any, Tensor] = {}
     result: dict[Any, Tensor] = {}
     with _GradMode(create):
@@ -299,7 +305,7 @@ def _walk(
                     f" or it was made under no_grad()."
                 )
             _gather(grads, out._node, _seed(out, g))
-        order = _reached([out._node for out in outputs])
+        order = _reached([out._node for out in outputs], ends)
         useful = {id(node) for node in order} if keep is None else _leading_to(keep, order)
         for node in order:
             g = grads.pop(node, None)
@@ -308,7 +314,9 @@ def _walk(
             g = _hooked(node, g) if hooks else g
             if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
-            if isinstance(node, Leaf) or not any(id(parent) in useful for parent in node.parents):
+            if isinstance(node, Leaf) or id(node) in ends:
+                continue
+            if not any(id(parent) in useful for parent in node.parents):
                 continue
             if isinstance(node, Part):
                 _gather_part(grads, node, g)
@@ -385,8 +393,11 @@ def _gather_part(grads: dict[Any, Any], part: Part, g: Tensor) -> None:
     results[part.place] = g if known is None else known + g
 
 
-def _reached(roots: Sequence[Any]) -> list[Any]:
-    """Return every node behind ``roots``, later ones first: users before what they were made from."""
+def _reached(roots: Sequence[Any], ends: Container[int] = ()) -> list[Any]:
+    """Return every node behind ``roots``, later ones first: users before what they were made from.
+
+    ``ends`` are the ids of nodes behind which nothing is looked for.
+    """
     seen: dict[int, Any] = {}
     stack = list(roots)
     while stack:
@@ -394,7 +405,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
         if node is None or id(node) in seen:
             continue
         seen[id(node)] = node
-        if not isinstance(node, Leaf):
+        if not isinstance(node, Leaf) and id(node) not in ends:
             stack.extend(node.parents)
     return sorted(seen.values(), key=lambda node: -node.order)
 
@@ -415,7 +426,20 @@ def _pull(node: Node, g: Any, create: bool) -> list[Any]:
         )
     arguments = _arguments(node, g, create)
     if op.vjp is not None:
-        backs = op.vjp(**{name: arguments[name] for name in op.needs})
+        try:
+            needed = {name: arguments[name] for name in op.needs}
+        except KeyError as error:
+            names = ", ".join(sorted(arguments))
+            raise AutogradError(
+                f"{op.name}: its vjp asks for {error.args[0]!r}; what it may name is {names}."
+            ) from None
+        backs = op.vjp(**needed)
+        if not isinstance(backs, tuple | list) or len(backs) != len(node.parents):
+            got = f"{len(backs)} gradients" if isinstance(backs, tuple | list) else type(backs).__name__
+            raise AutogradError(
+                f"{op.name}: its vjp returned {got}; a tuple with one for each of its {len(node.parents)}"
+                f" operands is needed, None where there is none."
+            )
     else:
         backs = _through_decomposition(node, g, create)
     result: list[Any] = []

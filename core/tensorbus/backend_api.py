@@ -37,6 +37,7 @@ from .errors import ShapeError as ShapeError
 from .errors import TensorbusError as TensorbusError
 from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
+from .errors import ValuesError as ValuesError
 from .hookspecs import hookimpl as hookimpl
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided import strided_views as strided_views
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from .kernels.host import LINALG as LINALG
     from .kernels.host import host_kernels as host_kernels
     from .kernels.linalg import linalg_from_namespace as linalg_from_namespace
+    from .kernels.reports import Reports as Reports
     from .lowering import ir as _ir
     from .lowering import steps as _steps
     from .lowering import verify as _verify
@@ -91,7 +93,9 @@ if TYPE_CHECKING:
     from .lowering.builder import Launch as Launch
     from .lowering.c_family import CASTS as CASTS
     from .lowering.c_family import EXPRESSIONS as EXPRESSIONS
+    from .lowering.c_family import SATURATING as SATURATING
     from .lowering.c_math import C_SINGLE as C_SINGLE
+    from .lowering.c_math import C_WIDE_SINGLE as C_WIDE_SINGLE
     from .lowering.c_math import OPENCL_SINGLE as OPENCL_SINGLE
     from .lowering.c_math import OPENCL_WIDE_SINGLE as OPENCL_WIDE_SINGLE
     from .lowering.dialect import Dialect as Dialect
@@ -99,11 +103,13 @@ if TYPE_CHECKING:
     from .lowering.dialect import TypeRule as TypeRule
     from .lowering.families import Library as Library
     from .lowering.ir import INDEX as INDEX
+    from .lowering.ir import Array as Array
     from .lowering.job import ERROR_SLOT as ERROR_SLOT
     from .lowering.job import Step as Step
     from .lowering.layout import Layout as Layout
     from .lowering.memory import plan_memory as plan_memory
     from .lowering.outputs import PAST as PAST
+    from .lowering.outputs import stored_past as stored_past
     from .lowering.program import lower as lower
     from .lowering.render import kernel_parts as kernel_parts
     from .lowering.steps import Batch as Batch
@@ -138,19 +144,24 @@ _LATER: Final = {
     "FFT": "kernels.host",
     "LINALG": "kernels.host",
     "host_kernels": "kernels.host",
+    "Reports": "kernels.reports",
     "linalg_from_namespace": "kernels.linalg",
     "Late": "lowering.builder",
     "Launch": "lowering.builder",
     "CASTS": "lowering.c_family",
     "EXPRESSIONS": "lowering.c_family",
+    "SATURATING": "lowering.c_family",
     "C_SINGLE": "lowering.c_math",
+    "C_WIDE_SINGLE": "lowering.c_math",
     "OPENCL_SINGLE": "lowering.c_math",
     "OPENCL_WIDE_SINGLE": "lowering.c_math",
     "PAST": "lowering.outputs",
+    "stored_past": "lowering.outputs",
     "Dialect": "lowering.dialect",
     "Helper": "lowering.dialect",
     "TypeRule": "lowering.dialect",
     "INDEX": "lowering.ir",
+    "Array": "lowering.ir",
     "LoopKernel": "lowering.ir:Kernel",
     "Library": "lowering.families",
     "ERROR_SLOT": "lowering.job",

@@ -59,16 +59,21 @@ def survey(device: Device, *, own: bool = False) -> Coverage:
     dtypes = tuple(d for d in ALL if d in device.properties.dtypes)
     tensors = _Tensors(device)
     owner = plugins.backend(device.type).extension.owner if own else None
-    routes = {
-        op.name: {
-            d: found
-            for d in op.dtypes
-            if d in dtypes and (found := _route(op, d, tensors, owner)) is not None
-        }
-        for op in table
-        if op.family != EXCHANGE
-    }
-    return Coverage(device=device, dtypes=dtypes, routes=routes)
+    found = {op.name: _routes(op, tensors, owner) for op in table if op.family != EXCHANGE}
+    return Coverage(device=device, dtypes=dtypes, routes=found)
+
+
+def routes_of(op: Op[...], device: Device, *, own: bool = False) -> Mapping[DType, Route]:
+    """Return how ``op`` runs on a device, in each dtype that both have; ``own`` as for ``survey``."""
+    from . import plugins
+
+    owner = plugins.backend(device.type).extension.owner if own else None
+    return _routes(op, _Tensors(device), owner)
+
+
+def _routes(op: Op[...], tensors: _Tensors, owner: str | None) -> dict[DType, Route]:
+    here = tensors.device.properties.dtypes
+    return {d: found for d in op.dtypes if d in here and (found := _route(op, d, tensors, owner)) is not None}
 
 
 def _route(op: Op[...], dtype: DType, tensors: _Tensors, owner: str | None) -> Route | None:
@@ -86,11 +91,11 @@ def _of_sample(
     op: Op[...], dtype: DType, sample: Sample, tensors: _Tensors, owner: str | None
 ) -> Route | None:
     """Return how a call runs; None where it needs a dtype that the device lacks."""
-    args = [_filled(a, dtype, tensors) for a in sample.args]
-    kwargs = {k: dtype if v is ... else _filled(v, dtype, tensors) for k, v in sample.kwargs.items()}
-    if op.family == "creation":
-        kwargs["device"] = tensors.device
     try:
+        args = [_filled(a, dtype, tensors) for a in sample.args]
+        kwargs = {k: dtype if v is ... else _filled(v, dtype, tensors) for k, v in sample.kwargs.items()}
+        if op.family == "creation":
+            kwargs["device"] = tensors.device
         operands, attrs = operands_of(op, args, kwargs)
         return route(op, operands, attrs, owner)
     except UnsupportedDtypeError:

@@ -99,7 +99,7 @@ class Device:
 DeviceLike = str | Device | None
 
 _entered: Final[ContextVar[tuple[Device, ...]]] = ContextVar("tensorbus_devices", default=())
-_chosen: Device | None = None
+_chosen: Final[list[Device | None]] = [None]
 _initial: Device | None = None
 
 
@@ -149,9 +149,9 @@ def set_default_device(spec: DeviceLike) -> None:
 
     Raises as ``device`` does, and then changes nothing.
     """
-    global _chosen, _initial
+    global _initial
     chosen = None if spec is None else device(spec)
-    _chosen, _initial = chosen, None
+    _chosen[0], _initial = chosen, None
 
 
 def get_default_device() -> Device:
@@ -165,12 +165,12 @@ def get_default_device() -> Device:
     entered = _entered.get()
     if entered:
         return entered[-1]
-    return _chosen or _initial or _find_initial()
+    return _chosen[0] or _initial or _find_initial()
 
 
 def default_state() -> tuple[tuple[Device, ...], Device | None]:
     """Return what the default device depends on: the ``with`` blocks, and what was chosen."""
-    return _entered.get(), _chosen
+    return _entered.get(), _chosen[0]
 
 
 def _find_initial() -> Device:

@@ -29,7 +29,15 @@ class UnsupportedDtypeError(DtypeError):
     """The op is defined for this dtype but the device does not have it; nothing is widened silently."""
 
 
-class IndexingError(TensorbusError, IndexError):
+class ValuesError(TensorbusError):
+    """The op does not exist for the values that its operands turned out to hold; for others it may.
+
+    Kernels raise a class derived from this one, and nothing else, for what depends on values. A function
+    whose compiled program raises it is run by Python, which finds the line and what handles the error.
+    """
+
+
+class IndexingError(ValuesError, IndexError):
     """An index is out of range, or of a kind that indexes nothing."""
 
 
@@ -37,7 +45,7 @@ class ArgumentError(TensorbusError, ValueError):
     """A setting is out of its range, unknown, or contradicts another one: nothing was made or changed."""
 
 
-class LinAlgError(TensorbusError, ValueError):
+class LinAlgError(ValuesError, ValueError):
     """A matrix has no such factors: it is singular, not positive definite, or holds NaN or infinities."""
 
 

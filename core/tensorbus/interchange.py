@@ -30,7 +30,7 @@ from .errors import (
 from .nested import numbers
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
-from .pending import aside, recorders
+from .pending import aside, recorder, recorders
 from .plugins import backend, dlpack_types, host_backend, known_types
 from .runtime import Runtime
 from .tensor import Tensor, cell, settle
@@ -426,31 +426,39 @@ def _has(where: Device, dtype: DType) -> bool:
     return known is None or dtype in known
 
 
-def _moved(x: Tensor, there: Device) -> Tensor:
+def carried(x: Tensor, there: Device) -> Tensor:
+    """Return a copy on another device, without a history. Raises ``DeviceError`` where copying fails."""
     from . import capabilities
 
-    check_dtype("to", x.dtype, there)
     own: object = runtime(x.device)
     try:
         if x.device.type == there.type and isinstance(own, capabilities.SupportsPeerCopy):
             value = own.copy_across(settle(x), x.device.index, there.index)
-            out = cell(value, ValueType.of(x.dtype, there))
-        else:
-            out = from_bytes(to_bytes(x), x.shape, x.dtype, there)
+            return cell(value, ValueType.of(x.dtype, there))
+        return from_bytes(to_bytes(x), x.shape, x.dtype, there)
     except TensorbusError:
         raise
     except Exception as error:
         raise DeviceError(
             f"to: copying {Spec(x.shape, x.dtype)} from {x.device} to {there} failed: {error}"
         ) from error
+
+
+def _moved(x: Tensor, there: Device) -> Tensor:
+    check_dtype("to", x.dtype, there)
+    active = recorder() if recorders else None
+    out: Any = NotImplemented if active is None else active.transfer(x, there)
+    if out is NotImplemented:
+        out = carried(x, there)
+    made: Tensor = out
     if x._node is not None:
         moved = Plan(
             op=_transfer,
             operands=(x._vtype.settled,),
             run=None,
-            out=out._vtype,
+            out=made._vtype.settled,
             casts=(None,),
             attrs={"source": x.device},
         )
-        autograd.record(moved, (x,), out)
-    return out
+        autograd.record(moved, (x,), made)
+    return made

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, Final
 
 from .dtypes import DType, bool_, integer_range
+from .lengths import Length
 from .ops import (
     activation,
     along,
@@ -25,6 +26,7 @@ from .ops import (
 from .ops.op import Op, table
 from .ops.selection import cast
 from .ops.view import view
+from .symbolic import Number
 from .tensor import Tensor
 
 BINARY: Final = {
@@ -107,6 +109,9 @@ def _fits(number: int, dtype: DType) -> bool:
     return low <= number <= high
 
 
+_NUMBERS: Final = (Tensor, bool, int, float, complex, Number, Length)
+
+
 def _compared(name: str) -> Callable[[Any, Any], Any]:
     """``x == None`` and the like are left to Python, which compares identities."""
     function, general = table.function(name), comparing(name)
@@ -114,7 +119,7 @@ def _compared(name: str) -> Callable[[Any, Any], Any]:
     def compare(self: Tensor, other: Any) -> Any:
         if type(other) is Tensor:
             return function(self, other)
-        known = isinstance(other, (Tensor, bool, int, float, complex)) or hasattr(other, "dtype")
+        known = isinstance(other, _NUMBERS) or hasattr(other, "dtype")
         return general(self, other) if known else NotImplemented
 
     return compare

@@ -22,11 +22,13 @@ Shape = tuple[int, ...]
 class Recorder(Protocol):
     """What takes the ops of its thread while it is active.
 
-    ``script``: see ``symbolic``. ``grads`` says that gradients kept by tensors were looked at.
+    ``script``: see ``symbolic``. ``grads`` says that gradients kept by tensors were looked at; ``gradients``
+    of which leaves, and whether such a gradient was written before it was read.
     """
 
     script: Any
     grads: bool
+    gradients: dict[Any, bool]
 
     def apply(self, op: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result (of several results, a tuple), or ``NotImplemented``: run it."""
@@ -42,6 +44,10 @@ class Recorder(Protocol):
 
     def aside(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` as if nothing were being captured."""
+        ...
+
+    def transfer(self, x: Any, there: Any) -> Any:
+        """Record that a tensor is brought to another device; return it, or ``NotImplemented``: bring it."""
         ...
 
     def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
@@ -85,6 +91,9 @@ class Pending:
 
 narrow: Final[ContextVar[Any]] = ContextVar("tensorbus_autocast", default=None)
 """The dtype that products compute in here (see ``autocasting``); None: that of their operands."""
+
+GIVEN: Final = "_given"
+"""The attribute of a function of ours that has functions of the user's which run later than it does."""
 
 structure: Final = [0]
 """Counts changes to what programs are made of: parts of modules, and which tensors ask for gradients."""

@@ -93,7 +93,8 @@ class Call:
     ``shapes`` and ``out_shape`` are ``None`` for elementwise ops: one prepared kernel serves every shape, and
     broadcasting is the kernel's own. ``dtypes`` are those of the operands after promotion; for a reduction of
     one operand it has one entry, for creation none. ``index`` is the unit of the device type. ``weak`` tells
-    of each operand whether it is a Python number; it is empty where that is not known.
+    of each operand whether it is a Python number; it is empty where that is not known. ``apart`` says how far
+    apart the rows of the result are in the block that ``Kernel.into`` is given; 0: packed.
     """
 
     op: str
@@ -104,6 +105,7 @@ class Call:
     out_shape: Shape | None
     index: int
     weak: tuple[bool, ...] = ()
+    apart: int = 0
 
 
 Prepared = Callable[..., Any]
@@ -193,7 +195,8 @@ class Executable(Protocol):
     An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
     have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
     -> Sequence[Part]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs the
-    program and returns the seconds of each step.
+    program and returns the seconds of each step; and a true ``waits``, where runs by several threads wait for
+    each other by themselves.
     """
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:

@@ -16,6 +16,9 @@ from .pending import recorder
 
 T = TypeVar("T")
 
+ARGUMENT: Final = 0
+"""Stands for the id of an owner in the places of arguments."""
+
 OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
     "add": ("({} + {})", operator.add), "sub": ("({} - {})", operator.sub),
     "mul": ("({} * {})", operator.mul), "truediv": ("({} / {})", operator.truediv),
@@ -81,8 +84,20 @@ class Number:
     def __floordiv__(self, other: Any) -> Any:
         return self._binary("floordiv", other)
 
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary("mod", other, True)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other, True)
+
     def __neg__(self) -> Any:
         return self.script.apply("neg", self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
 
     def _decides(self, op: str, other: Any) -> Any:
         found = self._binary(op, other)
@@ -126,14 +141,22 @@ class Number:
         return hash(self._value())
 
     def __repr__(self) -> str:
+        if self.name in self.script.drifting:
+            self.script.decide(self)
         return f"{self.plain!r}"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value(), spec)
 
 
 class Script:
     """What Python does before a run of a captured program, line by line, in the order in which it happened.
 
     ``constants`` are the objects that the lines name. ``reads`` and ``owners`` say which state belongs to the
-    script alone: it needs no guard. ``obstacle`` says why the script cannot run again, where it cannot.
+    script alone: it needs no guard. ``obstacle`` says why the script cannot run again, where it cannot;
+    ``told`` what Python was told of that state. ``held`` are places whose numbers are the script's as well: a
+    run may read and change them as it likes. Numbers that come from there are ``drifting``. ``grown`` are
+    lists, by id, to which a run adds, without looking into them. ``free``: all that the script reads is held.
     """
 
     def __init__(self, dry: bool = False) -> None:
@@ -144,10 +167,19 @@ class Script:
         self.owners: list[Any] = []
         self.writes: list[str] = []
         self.obstacle: str | None = None
+        self.told: str | None = None
+        self.free = False
+        self.held: dict[tuple[int, Any], Held] = {}
+        self.grown: dict[int, Any] = {}
+        self.drifting: set[str] = set()
         self._known: dict[tuple[Any, ...], Number] = {}
         self._names: dict[int, str] = {}
         self._written: dict[tuple[int, Any], Number] = {}
         self._called = False
+        self._count = 0
+        self._first = 0
+        self._touched: set[tuple[int, Any]] = set()
+        self._late: set[str] = set()
 
     def name(self, thing: Any) -> str:
         """Return the name under which the lines find ``thing``."""
@@ -160,12 +192,22 @@ class Script:
     def _text(self, x: Any) -> str:
         return x.name if type(x) is Number else repr(x) if x == x and abs(x) != float("inf") else self.name(x)
 
-    def _number(self, key: tuple[Any, ...], plain: Any, line: str) -> Number:
+    def _number(self, key: tuple[Any, ...], plain: Any, line: str, late: bool = False) -> Number:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = Number(self, f"n{len(self._known)}", plain)
-            self.lines.append(f"{found.name} = {line}")
+            if late:
+                self._late.add(found.name)
+            self._line(f"{found.name} = {line}", late)
         return found
+
+    def _line(self, text: str, late: bool = False) -> None:
+        """Add a line: before the first call, unless it is ``late``, about what a call may have changed."""
+        if late or not self._called:
+            self.lines.append(text)
+        else:
+            self.lines.insert(self._first, text)
+            self._first += 1
 
     def number(self, text: str, plain: Any) -> Number:
         """Return the number that an expression over lengths gives."""
@@ -176,38 +218,98 @@ class Script:
         written = self._written.get((id(container), key))
         if written is not None:
             return written
-        value = container[key]
+        value, late = container[key], (id(container), key) in self._touched
+        if (id(container), ("item", (type(key), repr(key)))) in self.held:
+            return value  # a number of the script, or one that the program put there
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
             self.reads[id(container), key] = container
             parts = range(len(value))
             where = f"{self.name(container)}[{key!r}]"
             return tuple(
-                self._number(("read", id(container), key, k, self._called), value[k], f"{where}[{k}]")
+                self._number(("read", id(container), key, k, late), value[k], f"{where}[{k}]", late)
                 for k in parts
             )
         if type(value) not in (int, float):
             return value
         self.reads[id(container), key] = container
         line = f"{self.name(container)}[{key!r}]"
-        return self._number(("read", id(container), key, self._called), value, line)
+        return self._number(("read", id(container), key, late), value, line, late)
 
     def apply(self, op: str, *operands: Any) -> Number:
         """Return the number that an operator makes of others."""
         text, function = OPERATORS[op]
         plain = function(*[x.plain if type(x) is Number else x for x in operands])
         parts = [self._text(x) for x in operands]
-        return self._number((op, *parts), plain, text.format(*parts))
+        late = not self._late.isdisjoint(parts)
+        found = self._number((op, *parts), plain, text.format(*parts), late)
+        if not self.drifting.isdisjoint(parts):
+            self.drifting.add(found.name)
+        return found
+
+    def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Return the number that a function of ``math`` makes of numbers; without one of ours, its result."""
+        if not any(type(x) is Number for x in operands):
+            return function(*operands)
+        parts = [self._text(x) for x in operands]
+        plain = function(*[x.plain if type(x) is Number else x for x in operands])
+        text = f"{self.name(function)}({', '.join(parts)})"
+        found = self._number((function, *parts), plain, text, not self._late.isdisjoint(parts))
+        if not self.drifting.isdisjoint(parts):
+            self.drifting.add(found.name)
+        return found
+
+    def bounded(self, found: Number, low: int, high: int) -> None:
+        """Make it a condition that a number which moves lies in a range: others are an error of the op."""
+        if found.name in self.drifting:
+            late = found.name in self._late
+            if late:
+                self.obstacle = self.obstacle or "computes with integers that a schedule changes"
+            self._line(f"if not {low} <= {found.name} <= {high}: return None", late)
+
+    def hold(self, key: tuple[int, Any], held: Held) -> None:
+        """Leave the number at a place to the script, from now on: it is read at each run."""
+        value = held.get()
+        self.held[key] = held
+        self._fresh(held, value)
+
+    def _fresh(self, held: Held, value: Any) -> None:
+        """Put numbers of the script in the place of plain ones."""
+        plain = value if type(value) is tuple else (value,)
+        self._count += 1
+        made = []
+        for k, each in enumerate(plain):
+            at = f"{held.access}[{k}]" if type(value) is tuple else held.access
+            found = self._number(("held", self._count, k), each, at, self._called)
+            self.drifting.add(found.name)
+            if not self._called:
+                self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return None")
+            made.append(found)
+        held.now = tuple(made) if type(value) is tuple else made[0]
+        held.put(held.now)
+
+    def release(self) -> None:
+        """Put plain numbers back, as they were, and keep in ``now`` what each place has come to hold."""
+        for held in self.held.values():
+            held.now, held.changed = held.get(), held.get() is not held.now
+            held.put(held.plain)
 
     def decide(self, found: Number) -> Any:
         """Return the value of ``found`` at the capture, which a later run must have again."""
-        if self._called:
+        late = found.name in self._late
+        if late:
             self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"
-        self.lines.append(f"if {found.name} != {self._text(found.plain)}: return None")
+        if found.name in self.drifting and type(found.plain) is not bool:
+            self.obstacle = self.obstacle or "needs the value of a number that is another at each call"
+        self._line(f"if {found.name} != {self._text(found.plain)}: return None", late)
         return found.plain
 
     def write(self, container: Any, key: Any, value: Number) -> None:
         """Make ``container[key]`` the number, now and at each run."""
-        if not self.dry:
+        held = self.held.get((id(container), ("item", (type(key), repr(key)))))
+        if held is not None:
+            held.now = value
+            container[key] = value
+        elif not self.dry:
             container[key] = value.plain
         self._written[id(container), key] = value
         self.reads[id(container), key] = container
@@ -221,15 +323,57 @@ class Script:
 
         ``touched``: containers and keys that it changes besides. ``sizes`` may be open lengths.
         """
-        self._called = True
+        if not self._called:
+            self._called, self._first = True, len(self.lines)
+        self._touched |= {*self._written, *((id(container), key) for container, key in touched)}
         self._written = {}
         self.owners.append(owner)
         self.reads.update({(id(container), key): container for container, key in touched})
         self.lines.extend(self.writes)
         self.writes = []
         given = ", ".join(n.text if type(n) is Length else repr(n) for n in sizes)
+        touched = {(id(container), ("item", (type(key), repr(key)))) for container, key in touched}
+        moved = [h for at, h in self.held.items() if at in touched or at[0] == id(owner)]
+        self.lines += [line for h in moved for line in h.settled(self._text)]
         self.lines.append(f"{self.name(function)}({given})")
+        if moved and not sizes:
+            return self._moved(moved, function)
         return function(*hints(sizes)) if not self.dry else None  # type: ignore[return-value]
+
+    def _moved(self, moved: list[Held], function: Callable[..., T]) -> T:
+        """Call what changes places that are held, on plain numbers; take up the new ones."""
+        out = function()
+        for held in moved:
+            self._fresh(held, held.get())
+        return out
+
+
+class Held:
+    """A place whose number is the script's: ``access`` is its code, ``plain`` what it was to begin with.
+
+    ``now`` is the number that the script knows to be there, ``assigned(text)`` the code that changes it.
+    """
+
+    __slots__ = ("access", "assigned", "changed", "get", "now", "plain", "put")
+
+    def __init__(
+        self, access: str, get: Callable[[], Any], put: Callable[[Any], None], assigned: Callable[[str], str]
+    ) -> None:
+        self.access, self.get, self.put, self.assigned = access, get, put, assigned
+        self.plain = self.now = get()
+        self.changed = False
+
+    def settled(self, text: Callable[[Any], str]) -> list[str]:
+        """Put the plain number in the place; return the code that does so where it is another by now."""
+        value = self.get()
+        changed = value is not self.now
+        parts = value if type(value) is tuple else (value,)
+        plain = [x.plain if type(x) is Number else x for x in parts]
+        self.put(tuple(plain) if type(value) is tuple else plain[0])
+        if not changed:
+            return []
+        texts = [text(x) for x in parts]
+        return [self.assigned(f"({', '.join(texts)},)" if type(value) is tuple else texts[0])]
 
 
 def script() -> Script | None:
@@ -276,3 +420,10 @@ def reading(what: str) -> None:
     active = script()
     if active is not None:
         active.obstacle = active.obstacle or f"Python reads {what}"
+
+
+def telling(what: str) -> None:
+    """Say that Python is told numbers that a script can hold: a run that holds none knows them too early."""
+    active = script()
+    if active is not None:
+        active.told = active.told or f"reads {what}, which changes at each step"

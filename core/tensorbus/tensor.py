@@ -37,7 +37,8 @@ def _storing_anew() -> None:
     _storing = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_storing_anew)  # a thread that does not live on in the child may hold it
+if hasattr(os, "register_at_fork"):  # a thread that does not live on in the child may hold it
+    os.register_at_fork(after_in_child=_storing_anew)
 
 
 class Leaf:
@@ -61,11 +62,13 @@ def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     return x
 
 
-def note_gradients() -> None:
-    """Tell the recorder of this thread that gradients are looked at."""
+def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
+    """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
     active = recorder()
     if active is not None:
         active.grads = True
+        if leaf is not None:
+            active.gradients.setdefault(leaf, written)
 
 
 def settle(x: Tensor) -> Any:
@@ -168,9 +171,11 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient gathered by ``backward()``; None before, and for tensors that are no leaves."""
+        if not isinstance(self._node, Leaf):
+            return None
         if recorders:
-            note_gradients()
-        return self._node.grad if isinstance(self._node, Leaf) else None
+            note_gradients(self._node)
+        return self._node.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -185,7 +190,7 @@ class Tensor:
                 f" got {value.shape} {value.dtype} on {value.device}."
             )
         if recorders:
-            note_gradients()
+            note_gradients(self._node, written=True)
         self._node.grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:

@@ -42,9 +42,9 @@ class Runtime:
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*values: Any) -> Any:
+    def run(*values: Any, **attrs: Any) -> Any:
         with np.errstate(all="ignore"):
-            return function(*values)
+            return function(*values, **attrs)
 
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,3 +126,85 @@ def test_a_lowering_that_is_wrong_in_another_dtype() -> None:
 
     assert found("add", spoil) == ""
     assert "wrong; at" in found("add", spoil, "int64")
+
+
+def test_a_lowering_that_is_wrong_on_many_elements() -> None:
+    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+        return [np.zeros_like(x) if x.size > 1 << 16 else x for x in outs]
+
+    assert "wrong; at" in found("exp", spoil)
+    assert "wrong; at" in found("flip", spoil)
+
+
+class Around(Spoiling):
+    """A lowering with something around the right program: ``spoil`` makes it, for each program anew."""
+
+    def compile(self, order: Order) -> Executable:
+        made = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
+        made.right = self.spoil(order, [made.right])[0]
+        return made
+
+
+def around(op: str, run: Callable[[Executable, list[Any]], Any]) -> str:
+    """Return what is found where programs are run by ``run(right, values)``."""
+
+    @dataclass
+    class Program:
+        right: Executable
+
+        def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+            out: Sequence[Any] = run(self.right, list(values))
+            return out
+
+        def stages(self) -> Mapping[str, str]:
+            return self.right.stages()
+
+    with device(lowering=Around(lambda order, made: [Program(made[0])])):
+        return "\n".join(f.problem for f in outcome(op).findings if f.check == "compiled")
+
+
+def test_a_program_that_changes_its_inputs() -> None:
+    def run(right: Executable, values: list[Any]) -> Any:
+        outs = right(values)
+        for v in values:
+            if isinstance(v, np.ndarray) and v.flags.writeable and v.dtype == np.float32:
+                np.abs(v, out=v)
+        return outs
+
+    assert "changed an operand" in around("abs", run)
+
+
+def test_a_program_that_ignores_strides() -> None:
+    def packed(v: Any) -> Any:
+        if not isinstance(v, np.ndarray) or v.flags.c_contiguous or v.base is None:
+            return v
+        return np.frombuffer(v.base.tobytes(), v.dtype)[: v.size].reshape(v.shape)
+
+    assert "in a box of larger tensors" in around(
+        "exp", lambda right, values: right(list(map(packed, values)))
+    )
+
+
+def test_a_program_that_is_not_deterministic() -> None:
+    turns = itertools.count()
+
+    def run(right: Executable, values: list[Any]) -> Any:
+        late = next(turns) % 3 == 2
+        return [
+            np.nextafter(x, np.float32(9)) if late and x.dtype == np.float32 else x for x in right(values)
+        ]
+
+    assert "other bits when it was made again" in around("exp", run)
+
+
+def test_a_program_that_uses_its_results_again() -> None:
+    kept: dict[Any, Any] = {}
+
+    def run(right: Executable, values: list[Any]) -> Any:
+        outs = [np.array(x) for x in right(values)]
+        key = tuple((x.shape, x.dtype.name) for x in outs)
+        for old, new in zip(kept.setdefault(key, outs), outs, strict=True):
+            old[...] = new
+        return kept[key]
+
+    assert "changed the result of an earlier one" in around("exp", run)

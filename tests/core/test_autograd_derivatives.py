@@ -142,6 +142,20 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
         op("conv_transpose", stride=1, padding=1, output_padding=1, dilation=2),
         [array(*R, 1, 1, 4), array(*R, 1, 2, 2)],
     ),
+    "attention_gradients": (
+        lambda *xs: tb.concat(
+            [g.reshape(-1) for g in table.function("attention_gradients")(*xs, is_causal=True, scale=0.4)]
+        ),
+        [array(*R, 3, 2, seed=k) for k in range(5)],
+    ),
+    "scaled_dot_product_attention shared": (
+        op("scaled_dot_product_attention", enable_gqa=True, is_causal=True),
+        [array(*R, 1, 4, 2, 2), array(*R, 2, 2, 3, 2, seed=1), array(*R, 2, 2, 3, 1, seed=2)],
+    ),
+    "scaled_dot_product_attention with a mask": (
+        op("scaled_dot_product_attention"),
+        [array(*R, 2, 3, 2), array(*R, 2, 2, 2, seed=1), array(*R, 2, 2, 2, seed=2), array(*R, 3, 2, seed=3)],
+    ),
     "scaled_dot_product_attention": (
         op("scaled_dot_product_attention"),
         [array(*R, 2, 3), array(*R, 2, 3, seed=5), array(*R, 2, 2, seed=6)],

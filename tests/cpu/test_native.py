@@ -40,6 +40,7 @@ def process(script: str = SCRIPT, **changes: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no permissions to look at")
 def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> None:
     first = process(TENSORBUS_CACHE_DIR=str(tmp_path))
     assert int(first) > 3
@@ -63,6 +64,7 @@ def test_without_a_disk_nothing_is_kept(tmp_path: Path) -> None:
     assert int(process(TENSORBUS_CACHE_DIR=str(place))) > 3
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no permissions to look at")
 def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> None:
     folder = tmp_path / "cpu" / "libraries"
     folder.mkdir(parents=True)
@@ -71,6 +73,7 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> Non
     assert not list(folder.iterdir())
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the broken compiler is a script for sh")
 def test_without_a_compiler_numpy_does_it_all_visibly(tmp_path: Path) -> None:
     assert process(PATH=str(tmp_path)).startswith("no C compiler")
     assert "cannot be run" in process(CC=str(tmp_path / "cc"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compiler that counts is a script for sh")
 PROGRAM = """
 import resource, signal, sys
 import numpy as np

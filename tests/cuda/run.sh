@@ -6,7 +6,8 @@
 # Run it where tensorbus is installed (`make install`, then `pip install -e 'backends/cuda[cuda13]'`; or any Python
 # with the packages of this repository on its path, as PYTHON=...). Nothing is installed or downloaded. FOLDER
 # (benchmarks/gpu) gets <date>-<card>.log and <date>-<card>.md; each part has a time limit, and one that fails
-# does not stop the next. QUICK=1 takes fewer dtypes. PARTS names some of: versions tests kit programs demo figures.
+# does not stop the next. QUICK=1 takes fewer dtypes. PARTS names some of: versions tests kit programs demo figures
+# opencl (the same card through its OpenCL, which has to be installed).
 set -u -o pipefail
 cd "$(dirname "$0")/../.."
 if [ -z "${PYTHON:-}" ]; then
@@ -65,5 +66,8 @@ part programs 900 "${pytest[@]}" "${workers[@]}" tests/programs --device cuda
 part demo 300 "$PYTHON" examples/train_digits.py --device cuda --output "$folder/$name.png"
 part demo 300 "$PYTHON" examples/train_digits.py --device cuda --compile --output "$folder/$name.png"
 part figures 900 "$PYTHON" -m benchmarks.card --output "$folder/$name.table.md"
+part opencl 600 "${pytest[@]}" "${workers[@]}" --pyargs tensorbus_conformance --device opencl "${quick[@]}" \
+  --report "$folder/$name.opencl.json"
+part opencl 120 "$PYTHON" -m benchmarks.card_opencl --output "$folder/$name.opencl.md"
 rm -f "$folder/$name.png"
 [ -z "$failed" ] || { echo "failed:$failed; see $log" >&2; exit 1; }

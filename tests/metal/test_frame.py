@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,10 +14,10 @@ from tensorbus_conformance.sources import planned
 from tensorbus_metal.frame import framed
 from tensorbus_metal.host import SHIM, packed
 
+from metal_host import COMPILER, needs_compiler
 from metal_programs import MSL, run
 
-COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler to run MSL with")
+pytestmark = needs_compiler
 
 
 @pytest.mark.parametrize(("op", "kind"), [("add", "float32"), ("sqrt", "float16"), ("add", "complex64")])
@@ -39,7 +38,7 @@ def test_the_frame_hands_over_buffers_and_parameters(op: str, kind: str, tmp_pat
         'extern "C" void entry(void *const *b, const char *p, const uint *grid) {\n'
         f"  tb_items(grid, grid, [=](uint3 at) {{ custom({calls}, at); }});\n}}\n"
     )
-    command = [str(COMPILER), "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off"]
+    command = [COMPILER, "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off"]
     done = subprocess.run(
         [*command, f"-I{SHIM}", str(tmp_path / "source.metal"), "-o", str(tmp_path / "made.so"), "-lm"],
         capture_output=True, text=True, check=False,

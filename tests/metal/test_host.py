@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
+from metal_host import needs_host, said
 
-import pytest
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("mlx") is None, reason="MLX is not installed: pip install tensorbus-metal[host]"
-)
-
-
-def said(program: str) -> list[str]:
-    """Return the lines that a program prints in which the metal device computes on the host."""
-    given = {**os.environ, "TENSORBUS_METAL_HOST": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import tensorbus as tb\ntb.set_default_device('metal')\n{program}"],
-        capture_output=True, text=True, check=False, env=given,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+pytestmark = needs_host
 
 
 def test_it_computes() -> None:

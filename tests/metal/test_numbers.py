@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from tensorbus import dtypes as dt
@@ -27,11 +25,10 @@ from tensorbus_conformance.checks.expected import expected
 from tensorbus_conformance.sources import planned
 from tensorbus_metal.host import packed, shim
 
+from metal_host import needs_compiler
 from metal_programs import MSL, compile_all, run
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler to run MSL with"
-)
+pytestmark = needs_compiler
 KINDS = ("bool", "uint8", "int32", "uint32", "int64", "float16", "bfloat16", "float32", "complex64")
 """One dtype of each way to be stored and computed; the others differ in their width alone."""
 

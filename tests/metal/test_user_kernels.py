@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tensorbus import dtypes as dt
 from tensorbus.capabilities import SourceCall
 from tensorbus.kernels.from_source import launch_of, source_head
 from tensorbus_metal.frame import called
 from tensorbus_metal.host import SHIM, packed, shim
 
+from metal_host import COMPILER, needs_compiler, needs_host, said
 from metal_programs import MSL
 
-COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler to run MSL with")
+pytestmark = needs_compiler
 CODE = """
 static void scale(const device TB_x *x, device TB_out *out, float k, long rows, long n, uint3 at) {
   if (at.y < rows && at.x < n) out[at.y * n + at.x] = k * x[at.y * n + at.x];
@@ -53,7 +48,7 @@ def test_the_frame_calls_it_with_its_arguments(tmp_path: Path) -> None:
         "  tb_items(grid, grid, [=](uint3 at) {"
         " custom((unsigned char *)b[0], (unsigned char *)b[1], (unsigned char *)p, at); });\n}\n"
     )
-    command = [str(COMPILER), "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
+    command = [COMPILER, "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
     done = subprocess.run(
         [*command, f"-I{SHIM}", str(tmp_path / "source.metal"), "-o", str(tmp_path / "made.so"), "-lm"],
         capture_output=True, text=True, check=False,
@@ -69,9 +64,6 @@ def test_the_frame_calls_it_with_its_arguments(tmp_path: Path) -> None:
 
 
 PROGRAM = '''
-import tensorbus as tb
-
-tb.set_default_device("metal")
 code = """
 static void scale(const device TB_x *x, device TB_out *out, float k, long n, uint3 at) {
   if (at.x < n) out[at.x] = k * x[at.x];
@@ -98,16 +90,9 @@ except tb.DeviceError as error:
 '''
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("mlx") is None, reason="MLX is not installed: pip install tensorbus-metal[host]"
-)
+@needs_host
 def test_the_device_runs_them_on_the_host() -> None:
-    given = {**os.environ, "TENSORBUS_METAL_HOST": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, env=given
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    assert said(PROGRAM) == [
         "[[2.0, 4.0], [6.0, 8.0]] [[3.0, 9.0], [6.0, 12.0]] (0, 2)",
         "[26.0, 38.0]",
         "[[1.0, 2.0], [3.0, 4.0]]",

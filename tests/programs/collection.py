@@ -27,9 +27,12 @@ from families import (
     higher_derivatives,
     indexing,
     layers,
+    lengths_and_values,
     model_programs,
     modelling,
     models,
+    more_trainings,
+    moving_state,
     mutation,
     output,
     protocols,
@@ -39,11 +42,15 @@ from families import (
     rebinding,
     schedules,
     simulations,
+    small_gpt,
+    strange_calls,
+    strange_python,
     surroundings,
     time_and_search,
     training,
     training_loops,
     transforms,
+    two_devices,
 )
 
 FAMILIES = (
@@ -52,6 +59,7 @@ FAMILIES = (
     surroundings, autograd, gradient_paths, higher_derivatives, transforms, layers, models,
     changing_models, modelling, decoding, training, training_loops, schedules, algorithms, simulations,
     hidden_attributes, hidden_entries, hidden_rest, effects, effects_beside, rebinding, rates, model_programs,
-    time_and_search,
+    time_and_search, moving_state, more_trainings, small_gpt, two_devices, lengths_and_values, strange_python,
+    strange_calls,
 )  # fmt: skip
 PROGRAMS = [program for family in FAMILIES for program in family.program.members.values()]

@@ -59,7 +59,7 @@ def explained(program: Program, device: str) -> list[Any]:
 
 
 def test_there_are_enough_programs_and_each_is_called_again() -> None:
-    assert len(PROGRAMS) >= 450
+    assert len(PROGRAMS) >= 550
     assert len({str(p) for p in PROGRAMS}) == len(PROGRAMS)
 
 
@@ -113,6 +113,15 @@ def test_reading_values_is_declared(program: Program, monkeypatch: pytest.Monkey
 def test_compiled_equals_eager(program: Program, device: str) -> None:
     skip_unless_fit(program, device)
     assert_same(eager(program, device), run(program, device, tb.compile), program)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_open_lengths_change_nothing(program: Program) -> None:
+    """Where every length is left open there is a second run, whose effects must not be seen."""
+    device = tb.get_default_device().type
+    skip_unless_fit(program, device)
+    found = run(program, device, lambda fn: tb.compile(fn, dynamic=True))
+    assert_same(eager(program, device), found, program)
 
 
 def test_captured_whole(device: str) -> None:

@@ -70,10 +70,15 @@ class CCompiler:
     @cached_property
     def has_half(self) -> bool:
         """Whether it has 16-bit floats."""
-        return self.asked().endswith(" half")
+        return " half" in self.asked()
+
+    @cached_property
+    def has_wide(self) -> bool:
+        """Whether it has gcc's names for the instructions of AVX2."""
+        return " wide" in self.asked()
 
     def asked(self) -> str:
-        """Return the first of ``_OWN`` that this compiler takes, and whether it has halves: asked once."""
+        """Return the first of ``_OWN`` that this compiler takes, and what else it has: asked once."""
         with self._asking:
             if self._said is None:
                 self._said = self._known()
@@ -81,7 +86,8 @@ class CCompiler:
 
     def _known(self) -> str:
         folder = private_folder("cpu", "libraries")
-        name = sha256("\0".join((*self.command, _identity(self.command))).encode()).hexdigest()
+        asked = ("half wide", *self.command, _identity(self.command))
+        name = sha256("\0".join(asked).encode()).hexdigest()
         known = kept(folder / f"{name}.txt") if folder is not None else None
         if known is None:
             known = self._ask().encode()
@@ -99,7 +105,10 @@ class CCompiler:
                     f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}"
                 ) from error
             if done.returncode == 0:
-                return f"{option} {'half' if '__FLT16_MAX__' in done.stdout else 'none'}"
+                said = done.stdout
+                half = " half" * ("__FLT16_MAX__" in said)
+                wide = all(f" {name} " in said for name in ("__AVX2__", "__FMA__"))
+                return option + half + " wide" * (wide and " __clang__ " not in said)
         raise DeviceError(f"cpu: the C compiler fails.\n{shlex.join(command)}\n{done.stderr}")
 
     @property
@@ -173,13 +182,18 @@ class CCompiler:
         piece: Sequence[int],
     ) -> None:
         """Run a compiled kernel over ``grid``, ``piece`` by ``piece``, in all threads; Python goes on."""
-        whole = ctypes.c_int64 * 3
-        buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
-        lengths, pieces = whole(*grid, *(1,) * (3 - len(grid))), whole(*piece, *(1,) * (3 - len(piece)))
+        self.prepared(function, len(addresses), params, grid, piece)(*addresses)
+
+    def prepared(
+        self, function: Any, count: int, params: bytes, grid: Sequence[int], piece: Sequence[int]
+    ) -> Callable[..., None]:
+        """Return what runs a kernel over ``grid``, given the ``count`` addresses of its buffers."""
         if self._run is None:
             self._run = self.runtime.tb_run
             self._run.argtypes, self._run.restype = (ctypes.c_void_p,) * 5, None
-        self._run(ctypes.cast(function, ctypes.c_void_p), buffers, params, lengths, pieces)
+        run, whole, buffers = self._run, ctypes.c_int64 * 3, ctypes.c_void_p * max(count, 1)
+        lengths, pieces = whole(*grid, *(1,) * (3 - len(grid))), whole(*piece, *(1,) * (3 - len(piece)))
+        return lambda *addresses: run(function, buffers(*addresses), params, lengths, pieces)
 
     # What the generated kernels need: see ``tensorbus.kernels.from_dialect.Compiler``.
 
@@ -187,7 +201,7 @@ class CCompiler:
         """Return C as this compiler takes it."""
         from .lowering import dialect
 
-        return dialect(half=self.has_half)
+        return dialect(half=self.has_half, wide=self.has_wide)
 
     def describe(self, index: int) -> str:
         """Return the device's name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import gcd, prod
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from .memory import DTYPES, empty, run
 from .products import cast
 from .tiles import DEEP, tiles
 from .windows import MOVED, WANTED, WORTH, Axes, Axis, Weights, covering_of, params_of, tile_of, windows
+from .winograd import is_quicker, winograd
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _NARROW: Final = (dtypes.float16, dtypes.bfloat16)
@@ -81,9 +83,7 @@ def convolve(call: Call) -> Callable[..., Any]:
     axes = _conv_axes(call, w_shape[2:])
     _, high, wide = _three(w_shape[2:], 1)
     weights = Weights(rows * channels * taps, channels * taps, (taps, high * wide, wide, 1))
-    go = windows(
-        dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]), 0
-    )  # fmt: skip
+    go = _products(dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]), 0)
     native = DTYPES[dtype]
 
     def run_it(x: Any, weight: Any) -> Any:
@@ -92,6 +92,19 @@ def convolve(call: Call) -> Callable[..., Any]:
         return out
 
     return _widened(call, run_it)
+
+
+def _products(
+    dtype: DType, batch: int, groups: int, rows: int, channels: int, axes: Axes, weights: Weights,
+    out_channel: int, out_first: int,
+) -> Callable[[Any, Any, Any], None]:  # fmt: skip
+    """Return what computes products summed over windows: in the way that takes least time."""
+    exact = partial(
+        windows, dtype, batch, groups, rows, channels, axes, weights, out_channel, out_first
+    )  # fmt: skip
+    if not is_quicker(dtype, batch * groups, rows, channels, axes):
+        return exact()
+    return winograd(batch, groups, rows, channels, axes, weights, out_channel, out_first, exact)
 
 
 def transpose(call: Call) -> Callable[..., Any]:
@@ -116,7 +129,7 @@ def transpose(call: Call) -> Callable[..., Any]:
             sum(s * p[2] for s, p in zip(steps, phases, strict=True)),
         )  # fmt: skip
         launches.append(
-            windows(
+            _products(
                 dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]),
                 sum(p[1] for p in phases),
             )

@@ -143,8 +143,21 @@ def _process_memory() -> tuple[int, int]:
     }
     if len(sizes) == 2:
         return sizes["VmRSS"], sizes["VmHWM"]
-    import resource
-
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return _working_set()
     unit = 1 if platform.system() == "Darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return peak, peak
+
+
+def _working_set() -> tuple[int, int]:
+    """Return the same two on Windows: see ``PROCESS_MEMORY_COUNTERS`` in its documentation."""
+    import ctypes
+
+    kernel: Any = ctypes.CDLL("kernel32")
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    sizes = (ctypes.c_size_t * 9)(ctypes.sizeof(ctypes.c_size_t) * 9)
+    kernel.K32GetProcessMemoryInfo(ctypes.c_void_p(kernel.GetCurrentProcess()), sizes, ctypes.sizeof(sizes))
+    return sizes[2], sizes[1]

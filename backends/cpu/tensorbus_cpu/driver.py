@@ -9,14 +9,14 @@ import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from tensorbus.backend_api import DeviceError, IndexingError, OutOfMemoryError
 
 from .blas import blas_functions
 from .compiler import NATIVE, CCompiler, c_source
-from .memory import pool_context
+from .memory import numpy_table, pool_context
 
 _PYTHON: Final = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
 """How linkers are told that Python itself has the functions that are missing."""
@@ -26,16 +26,18 @@ _DRIVER: Final = ("python", "types", "gemm", "past", "driver")
 _RUNTIME: Final = ("tb_share", "tb_enter", "tb_leave", "tb_malloc", "tb_free")
 
 
-class Numbers(Protocol):
-    """A tape in this process."""
+if TYPE_CHECKING:  # making a protocol takes time, too
 
-    @property
-    def words(self) -> list[int]:
-        """The numbers, whose references are there as long as it is."""
+    class Numbers(Protocol):
+        """A tape in this process."""
 
-    @property
-    def products(self) -> bool:
-        """Whether there are products of matrices."""
+        @property
+        def words(self) -> list[int]:
+            """The numbers, whose references are there as long as it is."""
+
+        @property
+        def products(self) -> bool:
+            """Whether there are products of matrices."""
 
 
 class Driver:
@@ -72,10 +74,11 @@ class Driver:
 
     def _begin(self, compiler: CCompiler) -> None:
         runtime = compiler.runtime
+        NATIVE.compiler()  # which gives the context its pool: another thread may only be about to
         parts = [ctypes.cast(getattr(runtime, name), ctypes.c_void_p).value for name in _RUNTIME]
         self._connect.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
         self._connect.restype = None
-        self._connect(_numpy_table(), (ctypes.c_void_p * len(parts))(*parts), pool_context())
+        self._connect(numpy_table(), (ctypes.c_void_p * len(parts))(*parts), pool_context())
         functions = blas_functions()
         if functions:
             self._use_blas.argtypes, self._use_blas.restype = (ctypes.c_void_p,) * len(functions), None
@@ -134,16 +137,15 @@ def driver_of(compiler: CCompiler) -> Driver | None:
 
 def begin(compiler: CCompiler) -> None:
     """Compile what runs programs, where need be, while the caller does something else."""
-    if compiler not in _started:  # what takes longest beside the rest: a core is left for the caller
-        threading.Thread(target=driver_of, args=(compiler,), daemon=True).start()
-        threading.Thread(target=_quietly, args=(_rest, compiler), daemon=True).start()
+    if compiler not in _started:  # what takes longest first; a core is left for the caller
+        for part in (driver_of, _rest, _table):
+            threading.Thread(target=_quietly, args=(part, compiler), daemon=True).start()
 
 
 def _rest(compiler: CCompiler) -> None:
     """Compile what else there is, in the order in which it is needed."""
     compiler.asked()
     NATIVE.compiler()
-    _table(compiler)
 
 
 def _table(compiler: CCompiler) -> ctypes.CDLL:
@@ -190,10 +192,3 @@ def failing(names: Sequence[str]) -> Callable[[int, int, int, int], None]:
         raise IndexingError(f"{name}: index {value} is out of range for an axis of length {limit}.")
 
     return fail
-
-
-def _numpy_table() -> int:
-    unwrap = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", ctypes.pythonapi)
-    )
-    return int(unwrap(np._core.multiarray._ARRAY_API, None))  # type: ignore[attr-defined]

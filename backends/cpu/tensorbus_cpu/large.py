@@ -13,7 +13,7 @@ import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
 from .compiler import NATIVE, CCompiler, c_source, pieces
-from .memory import DTYPES, NAMES, empty, run
+from .memory import DTYPES, NAMES, address, empty, run
 
 LIGHT: Final = 1 << 17
 COSTLY: Final = 1 << 15
@@ -123,7 +123,7 @@ class Routine:
             *(f"#define {macro}" for macro in macros),
         ]  # fmt: skip
         self._library = compiler.library("\n".join([*lines, c_source("library")]), *options)
-        self._call = compiler.call
+        self._prepared = compiler.prepared
 
     def run(
         self,
@@ -134,9 +134,15 @@ class Routine:
         piece: Sequence[int],
     ) -> None:
         """Call a function with the arrays' memory."""
+        self.prepared(name, len(arrays), params, grid, piece)(*arrays)
+
+    def prepared(
+        self, name: str, count: int, params: Sequence[int | float], grid: Sequence[int], piece: Sequence[int]
+    ) -> Callable[..., None]:
+        """Return what calls a function with the memory of ``count`` arrays."""
         given = b"".join([pack("d" if type(v) is float else "q", v) for v in params])
-        addresses = [0 if x is None else x.ctypes.data for x in arrays]
-        self._call(getattr(self._library, f"tb_{name}"), addresses, given, grid, piece)
+        launch = self._prepared(getattr(self._library, f"tb_{name}"), count, given, grid, piece)
+        return lambda *arrays: launch(*[0 if x is None else address(x) for x in arrays])
 
 
 def _macro(template: str) -> str:

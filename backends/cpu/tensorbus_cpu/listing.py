@@ -1,13 +1,13 @@
 """A program as numbers that outlive the process: what would be an address is a name.
 
-Named tuples, as making a dataclass takes about as long as loading a program.
+Plain classes: making a dataclass, or a named tuple, takes about as long as loading a program.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import DType, Spec, dtypes
@@ -18,28 +18,32 @@ from .units import Units
 _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
 
 
-class Address(NamedTuple):
-    """What a number of a tape refers to.
+class Address(tuple[str, str, int]):
+    """What a number of a tape refers to: its kind, name and number.
 
-    ``kind`` is ``"fail"``, ``"dtype"`` or ``"kernel"``, by name, or ``"call"``, by its number.
+    Kinds are ``"fail"``, ``"dtype"`` or ``"kernel"``, by name, and ``"call"``, by its number.
     """
 
-    kind: str
-    name: str = ""
-    number: int = 0
+    __slots__ = ()
+
+    def __new__(cls, kind: str, name: str = "", number: int = 0) -> Address:
+        """Name something."""
+        return super().__new__(cls, (kind, name, number))
 
 
 Word = int | Address
 
 
-class PythonCall(NamedTuple):
+class PythonCall:
     """An eager kernel that a program calls; ``late`` are the operands that are Python numbers."""
 
-    op: str
-    attrs: Mapping[str, Any]
-    specs: tuple[Spec, ...]
-    late: tuple[int, ...]
-    outputs: tuple[Spec, ...]
+    __slots__ = ("attrs", "late", "op", "outputs", "specs")
+
+    def __init__(
+        self, *, op: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...], late: tuple[int, ...],
+        outputs: tuple[Spec, ...],
+    ) -> None:  # fmt: skip
+        self.op, self.attrs, self.specs, self.late, self.outputs = op, attrs, specs, late, outputs
 
     def text(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -72,25 +76,29 @@ class PythonCall(NamedTuple):
         return packed_results(library_call(call, Device("cpu", 0)))
 
 
-class Bound(NamedTuple):
+class Bound:
     """The numbers of a tape in this process; ``references`` must outlive the reading of them."""
 
-    words: list[int]
-    references: list[Any]
-    products: bool
+    __slots__ = ("products", "references", "words")
+
+    def __init__(self, words: list[int], references: list[Any], products: bool) -> None:
+        self.words, self.references, self.products = words, references, products
 
 
-class Listing(NamedTuple):
+class Listing:
     """The ``words`` of a tape. ``names`` are the ops that may report errors, ``labels`` the steps.
 
     ``products``: some of these multiply matrices.
     """
 
-    words: Sequence[Word]
-    calls: tuple[PythonCall, ...]
-    names: tuple[str, ...]
-    labels: tuple[str, ...]
-    products: bool
+    __slots__ = ("calls", "labels", "names", "products", "words")
+
+    def __init__(
+        self, *, words: Sequence[Word], calls: tuple[PythonCall, ...], names: tuple[str, ...],
+        labels: tuple[str, ...], products: bool,
+    ) -> None:  # fmt: skip
+        self.words, self.calls, self.names, self.labels = words, calls, names, labels
+        self.products = products
 
     def bound(self, units: Units, fail: Callable[..., None]) -> Bound | None:
         """Return the numbers for this process, and what they refer to; None where a kernel is missing."""
@@ -101,16 +109,17 @@ class Listing(NamedTuple):
             if not isinstance(word, Address):
                 words.append(word)
                 continue
-            if word.kind == "kernel":
-                address = units.address(word.name)
+            kind, name, number = word
+            if kind == "kernel":
+                address = units.address(name)
                 if address is None:
                     return None
                 words.append(address)
                 continue
             thing = (
-                fail if word.kind == "fail"
-                else runs[word.number] if word.kind == "call"
-                else DTYPES[_BY_NAME[word.name]]
+                fail if kind == "fail"
+                else runs[number] if kind == "call"
+                else DTYPES[_BY_NAME[name]]
             )  # fmt: skip
             references.append(thing)
             words.append(id(thing))
@@ -128,7 +137,7 @@ def encoded(listing: Listing) -> bytes:
             word = 0
         numbers.append(word)
     head = {
-        "things": [[x.kind, x.name, x.number] for x in things], "places": places,
+        "things": [*things], "places": places,
         "calls": [call.text() for call in listing.calls], "names": listing.names, "labels": listing.labels,
         "products": listing.products,
     }  # fmt: skip

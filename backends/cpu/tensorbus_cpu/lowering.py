@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from tensorbus.backend_api import C_SINGLE, CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import (
+    C_SINGLE,
+    C_WIDE_SINGLE,
+    CASTS,
+    EXPRESSIONS,
+    SATURATING,
+    Dialect,
+    Helper,
+    Target,
+    TypeRule,
+)
 from tensorbus.backend_api import dtypes as dt
 
 
@@ -88,11 +98,46 @@ typedef int32_t tb_places_8 __attribute__((vector_size(32)));
 #else
 #define TB_AFTER(x, ...) __builtin_shuffle(x, (tb_float_8){}, (tb_places_8){__VA_ARGS__})
 #endif"""
+# gcc makes comparisons and choices of what one instruction does, and takes more registers than there are.
+_INSTRUCTIONS: Final = """\
+#define TB_LESSER_8(a, b) ((tb_float_8)__builtin_ia32_minps256(a, b))
+#define TB_GREATER_8(a, b) ((tb_float_8)__builtin_ia32_maxps256(a, b))
+#define TB_FMA_8(a, b, c) ((tb_float_8)__builtin_ia32_vfmaddps256(a, b, c))
+#define TB_CHOOSE_8(a, b, c) ((tb_float_8)__builtin_ia32_blendvps256(b, a, (tb_float_8)(c)))
+#define TB_SIZE_8(a) ((tb_float_8)((tb_places_8)(a) & 0x7fffffff))"""
 _RUNNING: Final = Helper("running_sum", "tb_running_8({0})", """\
 static inline tb_float_8 tb_running_8(tb_float_8 x) {{
   x += TB_AFTER(x, 8, 0, 1, 2, 3, 4, 5, 6);
   x += TB_AFTER(x, 8, 8, 0, 1, 2, 3, 4, 5);
   return x + TB_AFTER(x, 8, 8, 8, 8, 0, 1, 2, 3);
+}}""")  # fmt: skip
+_WIDE: Final[dict[str, str | Helper]] = {
+    "select": "TB_CHOOSE_8({1}, {2}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
+    "logical_not": "(~{0})", "abs": "TB_SIZE_8({0})", "sqrt": "((tb_float_8)__builtin_ia32_sqrtps256({0}))",
+    "rsqrt": "(1.0f / (tb_float_8)__builtin_ia32_sqrtps256({0}))", "reciprocal": "(1.0f / {0})",
+    "isinf": "(TB_SIZE_8({0}) == INFINITY)", "isfinite": "(TB_SIZE_8({0}) < INFINITY)",
+} | {
+    name: f"((tb_float_8)__builtin_ia32_roundps256({{0}}, {way}))"
+    for name, way in (("round", 8), ("floor", 9), ("ceil", 10), ("trunc", 11))
+} | {
+    name: Helper(f"wide_{name}", f"tb_{name}_8({', '.join(given)})", f"""\
+static inline tb_{kind}_8 tb_{name}_8({', '.join(f'tb_float_8 {x}' for x in 'ab'[:len(given)])}) {{{{
+  return {body};
+}}}}""") for name, kind, given, body in (
+        ("maximum", "float", ("{0}", "{1}"), "TB_CHOOSE_8(a, TB_GREATER_8(a, b), a != a)"),
+        ("minimum", "float", ("{0}", "{1}"), "TB_CHOOSE_8(a, TB_LESSER_8(a, b), a != a)"),
+        ("square", "float", ("{0}",), "a * a"),
+        ("isnan", "places", ("{0}",), "a != a"),
+    )
+}  # fmt: skip
+_MAPS: Final = frozenset(
+    """add subtract multiply divide negative abs maximum minimum square reciprocal sqrt rsqrt exp tanh erf
+    floor ceil trunc round select""".split()
+)
+_PAST: Final = Helper("past", "tb_past_{S}_{lanes}({v}, {p} + ({i}))", """\
+static inline void tb_past_{S}_{lanes}({V} v, {B} *p) {{
+  if ((uintptr_t)p % sizeof v) *({V} *)p = v;
+  else __builtin_ia32_movntps256(p, v);
 }}""")  # fmt: skip
 # Rounding to odd first makes the second rounding, to 16 bits, exact.
 _NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
@@ -102,18 +147,6 @@ static inline float tb_narrow(double x) {{
   const uint32_t cut = fabs((double)near) > fabs(x) ? bits - 1 : bits;
   return isinf(x) || isnan(x) || (double)near == x ? near : tb_from_bits(cut | 1u);
 }}""")  # fmt: skip
-_TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
-static inline {T} tb_{S}_from_{F}({R} x) {{
-  const {R} end = ({R})(({U})1 << ({W} - 1));
-  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
-}}""")  # fmt: skip
-_TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
-static inline {T} tb_{S}_from_{F}({R} x) {{
-  const {R} end = 2 * ({R})(({U})1 << ({W} - 1));
-  return !(x > 0) ? 0 : x >= end ? ({T})~({U})0 : ({T})x;
-}}""")  # fmt: skip
-
-
 _REPORT: Final = Helper("report", "tb_report({p}, {code}, {value}, {limit});", """\
 static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64_t limit) {{
   int64_t none = 0;
@@ -125,8 +158,11 @@ static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64
 
 
 @cache
-def dialect(half: bool) -> Dialect:
-    """Return C for this processor; ``half``: whether its compiler has 16-bit floats."""
+def dialect(half: bool, wide: bool) -> Dialect:
+    """Return C for this processor.
+
+    ``half``: whether its compiler has 16-bit floats; ``wide``: gcc's names for the instructions of AVX2.
+    """
     return Dialect(
         name="C",
         types={**TYPES, **({dt.float16: HALF} if half else {})},
@@ -134,20 +170,23 @@ def dialect(half: bool) -> Dialect:
         # gcc 12 stumbles over a vectorized signbit
         expressions={**EXPRESSIONS, "signbit": {"float": "(copysign{f}(1, {0}) < 0)"}},
         single=C_SINGLE,
-        casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
+        casts={**CASTS, **SATURATING},
         kernel="static inline void {name}(const int64_t *tb_range, {arguments})",
         solo="static inline void {name}(const int64_t *tb_range, {arguments})",
         buffer="{const}{T} *restrict {name}",
         aliased_buffer="{const}{T} *{name}",
         independent="TB_INDEPENDENT",
         bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
+        paged=" __attribute__((aligned(4096)))",
         fetch="for (int64_t at = 0; at < {n}; at += 64 / sizeof *{p}) __builtin_prefetch(&{p}[{i} + at]);",
-        wide_single={"running_sum": _RUNNING},
+        wide=_WIDE if wide else {},
+        wide_single={**(C_WIDE_SINGLE if wide else {}), "running_sum": _RUNNING},
+        vector_past=_PAST if wide else "",
         vector_type="tb_{T}_{lanes}",
         vector_load="(*(const {V} *)({p} + ({i})))",
         vector_store="*({V} *)({p} + ({i})) = {v}",
         splat="(({V}){{}} + ({0}))",
-        prologue=prologue(),
+        prologue="\n".join([prologue(), *([_INSTRUCTIONS] if wide else [])]),
         narrow=_NARROW,
         report=_REPORT,
         target=Target(
@@ -155,6 +194,8 @@ def dialect(half: bool) -> Dialect:
             items=64,
             lanes=64,
             solo_rows=True,
+            map_ops=_MAPS if wide else frozenset(),
+            map_lanes=8,
             scan_lanes=8,
             scan_ops=frozenset({"add", "subtract", "multiply", "divide", "negative"}),
         ),

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import (
-    DeviceError,
     Dialect,
     Executable,
     Graph,
@@ -80,31 +79,42 @@ class CpuLowering:
         known = tools.dialect(0).types
         graph = prepared(order.graph, lambda op: op in LIBRARY or is_generated(op), known)
         programs = _Programs(graph, order, tools.dialect(0), units_of(tools))
-        try:
-            tape = programs.tape(programs.packed())
-        except DeviceError:
-            if NATIVE.compiler() is not None:
-                raise
-        made = driver_of(tools)
-        if made is None or NATIVE.compiler() is None:
-            return Interpreting("cpu").compile(order)
-        programs.driver = made
-        program = made.program(tape)
-        run = made.executable(program, programs.other, len(graph.inputs))
-        return CpuExecutable(programs, run, program, tape.listing if tape.is_listed else None, tape.labels)
+        return CpuExecutable(programs, order)
 
 
 class CpuExecutable:
-    """A program, called with its inputs. ``run`` is the same function, with one call less."""
+    """A program, called with its inputs. Its kernels are being compiled until it is first asked to ``run``.
 
-    def __init__(
-        self, programs: _Programs, run: Callable[[Sequence[Any]], Sequence[Any]], program: Any,
-        listing: Listing | None, labels: Sequence[str],
-    ) -> None:  # fmt: skip
-        self._programs, self._program, self._labels = programs, program, labels
-        self.listing = listing
+    ``listing`` is what to store of it; None once it runs.
+    """
+
+    waits: Final = True
+
+    def __init__(self, programs: _Programs, order: Order) -> None:
+        self._programs, self._order = programs, order
+        self._tape: Tape | None = programs.tape(programs.packed())
+        self.listing: Listing | None = self._tape.listing
+        self._labels = self._tape.labels
         self.other = programs.other
-        self.run = run
+
+    @cached_property
+    def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What runs the program, with one call less. ``DeviceError`` shows code that does not compile."""
+        driver = self._programs.driver
+        if driver is None:
+            return Interpreting("cpu").compile(self._order)
+        run: Callable[[Sequence[Any]], Sequence[Any]] = driver.executable(
+            self._program, self.other, len(self._order.graph.inputs)
+        )
+        return run
+
+    @cached_property
+    def _program(self) -> Any:
+        driver = self._programs.driver
+        assert driver is not None
+        tape = self._tape or self._programs.tape(self._programs.packed())
+        self._tape = self.listing = None  # after a failure the kernels are compiled anew
+        return driver.program(tape)
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
@@ -125,7 +135,10 @@ class CpuExecutable:
         """
         held = [x.copy() if isinstance(x, np.ndarray) and not x.flags.c_contiguous else x for x in values]
         held += held  # nothing is free to be written over
-        found = self._programs.driver.times(self._program, len(self._labels))
+        driver = self._programs.driver
+        if driver is None:
+            return {}
+        found = driver.times(self._program, len(self._labels))
         self.run(held[: len(values)])
         names = [part.name for part in self.parts()]
         return {name: seconds / 1e9 for name, seconds in zip(names, found.tolist(), strict=True) if seconds}
@@ -134,23 +147,32 @@ class CpuExecutable:
 class _Programs:
     """The programs of one graph, by the layouts of its inputs."""
 
-    driver: Driver
-
     def __init__(self, graph: Graph, order: Order, dialect: Dialect, units: Units) -> None:
         self._graph = graph
         self._order = order
         self._dialect = dialect
         self._units = units
         self._known: dict[Any, Any] = {}
-        self.stages: dict[str, str] = {}
-        self._shown: Program | None = None
+        self._shown: tuple[Program, str] | None = None
+
+    @cached_property
+    def driver(self) -> Driver | None:
+        """What runs programs; None where no compiler works after all."""
+        compiler = self._units.compiler
+        return driver_of(compiler) if NATIVE.compiler() is compiler else None
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The graph, the loops and the C code of the first program, for people to look at."""
+        assert self._shown is not None
+        program, source = self._shown
+        return {"graph": str(self._graph), "loops": str(program), "code": source}
 
     def parts(self) -> Sequence[Part]:
         """Return the steps of the first program, for people to look at."""
         assert self._shown is not None
-        return parts_of(
-            self._shown, {id(k): kernel_parts(k, self._dialect)[1] for k in self._shown.kernels()}
-        )
+        program, _ = self._shown
+        return parts_of(program, {id(k): kernel_parts(k, self._dialect)[1] for k in program.kernels()})
 
     def packed(self) -> list[Layout | None]:
         """Return the layouts of inputs that lie in C order."""
@@ -176,6 +198,7 @@ class _Programs:
         key = tuple(None if x is None else x.strides for x in layouts)
         found = self._known.get(key)
         if found is None:
+            assert self.driver is not None
             found = self._known[key] = self.driver.program(self.tape(layouts))
         return found, values
 
@@ -193,9 +216,8 @@ class _Programs:
         names: list[str] = []
         made = Tape(graph, program, layouts, self._units, failing(names), chosen)
         names += made.names
-        if not self.stages:
-            self._shown = program
-            self.stages = {"graph": str(graph), "loops": str(program), "code": made.source}
+        if self._shown is None:
+            self._shown = program, made.source
         return made
 
 

@@ -9,16 +9,18 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, dtypes
+from tensorbus.backend_api import Call, DType, dtypes
 
 from .compiler import NATIVE
 from .large import COSTLY, NARROW, Compiled, combining, packed, routine, serves
-from .memory import DTYPES, NAMES, empty, run
+from .memory import DTYPES, empty, run
 
 _LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
 """Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
 _LANES, _LONG, _SHARE = 256, 1 << 13, 1 << 18
-"""Elements of the shortest row, and of the longest that is not cut; those worth waking a thread for."""
+"""Elements of the shortest row, and of the longest that is not cut; those worth waking a thread for.
+
+Where there are many times as many, a thread takes a quarter at a time: then all end at the same moment."""
 _BEATS: Final = "(!((best) {} (x)) && (best) == (best))"
 _UFUNCS: Final = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -59,17 +61,19 @@ class Shares:
     kept: tuple[int, ...]
     order: tuple[int, ...]
 
-    def run(self, name: str, arrays: Sequence[Any], *types_and_macros: Any) -> None:
-        """Fill the arrays after the first by the routine for rows or for columns."""
+    def filling(self, name: str, count: int, *types_and_macros: Any) -> Callable[..., None]:
+        """Return what fills the arrays after the first by the routine for rows or for columns."""
         name += self.name
-        routine(name, *types_and_macros).run(name, arrays, self.params, self.grid, self.piece)
+        made = routine(name, *types_and_macros)
+        return made.prepared(name, count, self.params, self.grid, self.piece)
 
     def finish(self, out: Any, call: Call) -> Any:
         """Return a result over the axes that are kept in the shape that the op gives it."""
+        if len(self.kept) < 2:
+            return out.reshape(call.out_shape)
         return out.reshape(self.kept).transpose(self.order).reshape(call.out_shape)
 
 
-@lru_cache(1024)
 def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequence[int]) -> Shares | None:
     """Return how to share a reduction; None where its rows or columns are short or not packed.
 
@@ -81,10 +85,11 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
     order, (outer, n, inner) = found
     grid: tuple[int, ...]
     piece: tuple[int, ...]
-    wanted = max(min(n * inner * outer // _SHARE, _WANTED), 1)
+    many = n * inner * outer // _SHARE
+    wanted, share = max(min(many, _WANTED), 1), _SHARE if many < _WANTED else _SHARE // 4
     if inner == 1 and n >= _LANES:
         name, chunks = "_row", max(min(-(-wanted // outer), n // _DEEP), -(-n // _LONG), 1)
-        grid, piece = (chunks, outer), (max(_SHARE * chunks // n, 1), max(_SHARE // n, 1))
+        grid, piece = (chunks, outer), (max(share * chunks // n, 1), max(share // n, 1))
     elif inner >= 16:
         name, (columns, chunks) = "_column", _cut(n, inner, outer, wanted)
         grid, piece = (inner, chunks, outer), (columns, 1, 1)
@@ -107,22 +112,37 @@ def _cut(n: int, width: int, outer: int, wanted: int) -> tuple[int, int]:
     return piece, chunks
 
 
+def _quick(op: str, acc: DType) -> tuple[str, ...]:
+    """Return the macro that says how to combine floats where there is no NaN."""
+    sign = {"max": ">", "min": "<"}.get(op)
+    return (f"QUICK(a, x) ((a) {sign} (x) ? (a) : (x))",) if sign and acc.is_floating else ()
+
+
 def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a sum, product, maximum or minimum."""
     given, out_dtype, axes = call.dtypes[0], call.out_dtype, call.attrs["axis"]
     acc = dtypes.float32 if out_dtype in NARROW else out_dtype
     generated, reduce = Compiled(call, otherwise), _UFUNCS[call.op].reduce
+    macros = (combining(call.op), *_quick(call.op, acc))
     if not serves(call):
         return otherwise
 
-    def large(x: Any) -> Any:
-        how = shares(x.shape, x.strides, x.itemsize, axes) if x.flags.aligned else None
+    @lru_cache(64)
+    def ready(shape: Sequence[int], strides: Sequence[int]) -> Any:
+        how = shares(shape, strides, DTYPES[given].itemsize, axes)
         if how is None:
+            return None
+        kept = acc if how.shape[1] > 1 else out_dtype
+        return how, DTYPES[kept], how.filling("fold", 2, given, kept, *macros)
+
+    def large(x: Any) -> Any:
+        found = ready(x.shape, x.strides) if x.flags.aligned else None
+        if found is None:
             return generated(x)
-        chunked = how.shape[1] > 1
-        out = empty(how.shape, DTYPES[acc if chunked else out_dtype])
-        how.run("fold", (x, out), given, NAMES[out.dtype], combining(call.op))
-        if chunked:
+        how, dtype, fill = found
+        out = empty(how.shape, dtype)
+        fill(x, out)
+        if how.shape[1] > 1:
             out = run(reduce, out, 1, out.dtype).astype(DTYPES[out_dtype], copy=False)
         return how.finish(out, call)
 
@@ -137,12 +157,18 @@ def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     if not serves(call):
         return otherwise
 
+    @lru_cache(64)
+    def ready(shape: Sequence[int], strides: Sequence[int]) -> Any:
+        how = shares(shape, strides, DTYPES[given].itemsize, axes)
+        return how and (how, how.filling("best", 3, given, given, beats))
+
     def large(x: Any) -> Any:
-        how = shares(x.shape, x.strides, x.itemsize, axes) if x.flags.aligned else None
-        if how is None or how.params[0] >= 1 << 31:
+        found = ready(x.shape, x.strides) if x.flags.aligned else None
+        if found is None or found[0].params[0] >= 1 << 31:
             return otherwise(x)
+        how, fill = found
         values, places = (empty(how.shape, d) for d in (x.dtype, np.int64))
-        how.run("best", (x, values, places), given, given, beats)
+        fill(x, values, places)
         if how.shape[1] > 1:
             places = np.take_along_axis(places, choose(values, axis=1, keepdims=True), axis=1)
         return how.finish(places, call)

@@ -55,15 +55,18 @@ class Compiling:
         from .programs import CpuExecutable, CpuLowering
 
         made = CpuLowering().compile(order)
-        if path is not None and isinstance(made, CpuExecutable) and made.listing is not None:
+        listing = made.listing if path is not None and isinstance(made, CpuExecutable) else None
+        if path is not None and listing is not None:  # its kernels are still being compiled
             from .listing import encoded
 
-            keep(path, encoded(made.listing))
+            keep(path, encoded(listing))
         return made
 
 
 class StoredExecutable:
     """A program that was found, called with its inputs; it is compiled anew for people who look inside."""
+
+    waits: Final = True
 
     def __init__(self, order: Order, driver: Driver, bound: Bound) -> None:
         self._order = order

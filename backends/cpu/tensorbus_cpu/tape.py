@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,12 +24,13 @@ from tensorbus.backend_api import (
     plan_memory,
     slots_of,
     steps_of,
+    stored_past,
 )
 
 from .blas import SMALL_PRODUCT, product_words
 from .compiler import pieces, slot
 from .costs import HEAVY, PART, SERIAL, weight
-from .listing import Address, Listing, PythonCall, Word
+from .listing import Address, Bound, Listing, PythonCall, Word
 from .rows_added import row_words
 from .units import Units
 
@@ -42,17 +44,17 @@ _LARGE: Final = 1 << 18
 
 
 class Tape:
-    """The numbers, and what they refer to by address: ``references`` must outlive the reading of them."""
+    """The numbers of a program, whose kernels are being compiled until somebody asks for ``words``."""
 
     def __init__(
         self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: Units,
         fail: Callable[..., None], chosen: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self.references: list[Any] = [fail]
         self.names: list[str] = []
         self._graph = graph
         self._program = program
         self._chosen = chosen
+        self._passes = bool(units.compiler.dialect(0).vector_past)
         self._layouts = layouts
         self._inputs = len(layouts)
         self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))
@@ -64,11 +66,14 @@ class Tape:
         self._elements |= {k: size for k, (size, _) in program.sizes.items()}
         self._total = 0
         self._weights: dict[int, int] = {}
+        self._own: dict[int, Collection[str]] = {}
         self._has_product = self.products = False
         self._held: set[int] = set()
         """Slots that results of Python's kernels hold."""
         self._shapes: dict[int, tuple[int, ...]] = {}
-        self._arena = plan_memory(program)
+        held, given = self._holding(), {program.outputs[o].slot for o in program.replaceable}
+        made = {x.slot for x in program.outputs if x.slot >= self._inputs}
+        self._arena = plan_memory(program, held, made - held - given)
         self.labels: list[str] = []
         """What each step does, for people."""
         steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
@@ -77,13 +82,20 @@ class Tape:
             words=words, calls=tuple(self._calls), names=tuple(self.names), labels=tuple(self.labels),
             products=self.products,
         )  # fmt: skip
-        self.is_listed = len(self.references) == 1
-        """Whether all that the numbers refer to is named: the listing serves other processes then."""
-        bound = self.listing.bound(units, fail)
-        if bound is None:
+        self._units, self._fail = units, fail
+
+    @cached_property
+    def _bound(self) -> Bound:
+        """The numbers for this process, once the compiler is done. ``DeviceError`` says where it fails."""
+        found = self.listing.bound(self._units, self._fail)
+        if found is None:
             raise DeviceError("cpu: a kernel that was just compiled is gone.")
-        self.words = bound.words
-        self.references += bound.references
+        return found
+
+    @property
+    def words(self) -> list[int]:
+        """The numbers, with addresses: what is to be found there is there as long as the tape."""
+        return self._bound.words
 
     # What stands before the steps.
 
@@ -91,8 +103,7 @@ class Tape:
         program = self._program
         arena = self._arena
         offsets = [arena.offsets.get(k, -1) for k in range(self._slots)]
-        for k in self._held:
-            offsets[k] = -1
+        hosts = [arena.hosts.get(k, -1) for k in range(self._slots)]
         shown: dict[int, list[int]] = {}
         for number, layout in enumerate(program.outputs):
             shown.setdefault(layout.slot, []).append(number)
@@ -118,7 +129,7 @@ class Tape:
         return [
             self._inputs, self._slots, len(made), len(program.outputs), len(self.labels), arena.total,
             int(heavy), int(self._has_product), Address("fail"),
-            *self._input_words(), *offsets, *mades, *outputs,
+            *self._input_words(), *offsets, *hosts, *mades, *outputs,
         ]  # fmt: skip
 
     def _input_words(self) -> list[int]:
@@ -171,6 +182,12 @@ class Tape:
         layout = self._layouts[k]
         return layout is not None and layout.is_contiguous
 
+    def _holding(self) -> set[int]:
+        """Return the slots that results of Python's kernels will hold."""
+        calls = [step for step in self._program.steps if isinstance(step, LibraryCall)]
+        own = [c for c in calls if product_words(c) is None and row_words(c, self._inputs) is None]
+        return {k for call in own for k in call.outputs}
+
     # The steps.
 
     def _step(self, number: int, step: Any) -> list[Word]:
@@ -218,15 +235,17 @@ class Tape:
         return None if ERROR_SLOT in step.slots or replaced & read or shared else step.launch.grid
 
     def _share(self, x: int, y: int) -> bool:
-        """Return whether two slots have bytes in common."""
+        """Return whether two slots have bytes in common: in the arena, or in a result."""
         ends = []
         for place in (x, y):
-            start = self._arena.offsets.get(place)
-            if start is None:
+            if place not in self._program.sizes:
                 return False
             size, dtype = self._program.sizes[place]
-            ends.append((start, start + size * dtype.itemsize))
-        return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
+            start = self._arena.offsets.get(place)
+            region = place if start is None else self._arena.hosts.get(place, -1)
+            ends.append((region, start or 0, (start or 0) + size * dtype.itemsize))
+        (one, first, last), (other, begin, end) = ends
+        return one == other and first < end and begin < last
 
     def _kernel(self, step: Step) -> list[Word]:
         launch = step.launch
@@ -249,8 +268,12 @@ class Tape:
     def _past(self, step: Step) -> list[int]:
         """Return how many items fill a block, and which results go past the caches (``csource/past.c``)."""
         found: list[tuple[int, int]] = []
+        kernel = step.launch.kernel
+        if id(kernel) not in self._own:
+            self._own[id(kernel)] = stored_past(kernel.body) if self._passes else ()
+        own = self._own[id(kernel)]
         for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
-            room = fill * b.dtype.itemsize
+            room = 0 if b.name in own else fill * b.dtype.itemsize
             large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= PAST
             if 0 < room <= _ROOM and large and len(found) < _MOST:
                 found.append((k, room))

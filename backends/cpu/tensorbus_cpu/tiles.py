@@ -1,9 +1,9 @@
-"""The functions of ``csource/products.c``: products of what fits into registers, tile by tile."""
+"""Functions of C sources that work tile by tile, those of ``csource/products.c`` first."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from struct import pack
 from typing import Any, Final
@@ -20,25 +20,19 @@ _FUSED: Final = "-ffp-contract=fast"
 """Products round once for each multiplication and addition, as those of every BLAS do."""
 
 
-class Tiles:
-    """The functions of ``products.c`` for one dtype and one shape of what stays in registers."""
+class Functions:
+    """The functions of one of the package's C sources, with definitions put before it."""
 
-    def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
+    def __init__(self, name: str, given: Mapping[str, object]) -> None:
         compiler = NATIVE.compiler()
         assert compiler is not None
-        given = {
-            "T": "float" if dtype is dtypes.float32 else "double", "BITS": f"int{8 * dtype.itemsize}_t",
-            "TALL": tall, "VECTORS": vectors,
-            "DEEP": DEEP, "COLUMNS": COLUMNS, "ROOM": ROOM,
-        }  # fmt: skip
         lines = [
             "#include <stdint.h>",
             "#include <string.h>",
             *(f"#define {k} {v}" for k, v in given.items()),
         ]
-        self._library = compiler.library("\n".join([*lines, c_source("products")]), _FUSED)
+        self._library = compiler.library("\n".join([*lines, c_source(name)]), _FUSED)
         self._call = compiler.call
-        self.tall, self.vectors = tall, vectors
         self.lanes = ctypes.c_int64.in_dll(self._library, "tb_lanes").value
 
     def launch(
@@ -52,6 +46,20 @@ class Tiles:
             call(function, [x.ctypes.data for x in arrays], given, grid, piece)
 
         return go
+
+
+class Tiles:
+    """The functions of ``products.c`` for one dtype and one shape of what stays in registers."""
+
+    def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
+        given = {
+            "T": "float" if dtype is dtypes.float32 else "double", "BITS": f"int{8 * dtype.itemsize}_t",
+            "TALL": tall, "VECTORS": vectors,
+            "DEEP": DEEP, "COLUMNS": COLUMNS, "ROOM": ROOM,
+        }  # fmt: skip
+        functions = Functions("products", given)
+        self.tall, self.vectors, self.lanes = tall, vectors, functions.lanes
+        self.launch = functions.launch
 
 
 tiles: Final = cache(Tiles)

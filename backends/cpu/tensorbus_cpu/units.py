@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tensorbus.backend_api import DeviceError, keep, kept, private_folder
 
@@ -32,19 +32,22 @@ _OPTIONS: Final = ("-fno-tree-loop-distribution",)
 """A result may lie where an operand lay: a loop stays one loop, so that elements are read before they go."""
 
 
-class Unit(NamedTuple):
+class Unit:  # plain classes: making a dataclass takes about as long as loading a program
     """One kernel's source, without what all kernels begin with; ``symbol`` is its function's name."""
 
-    symbol: str
-    helpers: dict[str, str]
-    text: str
+    __slots__ = ("helpers", "symbol", "text")
+
+    def __init__(self, *, symbol: str, helpers: dict[str, str], text: str) -> None:
+        self.symbol, self.helpers, self.text = symbol, helpers, text
 
 
-class _Build(NamedTuple):
+class _Build:
     """Kernels that are being compiled to a library."""
 
-    units: Sequence[Unit]
-    path: Future[Path]
+    __slots__ = ("path", "units")
+
+    def __init__(self, units: Sequence[Unit], path: Future[Path]) -> None:
+        self.units, self.path = units, path
 
 
 class Units:
@@ -125,7 +128,7 @@ class Units:
         from concurrent.futures import ThreadPoolExecutor  # imports more than loading a program takes
 
         pool = ThreadPoolExecutor(min(runs, cores()))
-        for group in (units[k::runs] for k in range(runs)):
+        for group in _shared_out(units, runs):
             made = _Build(group, pool.submit(self._compiled, group))
             self._coming |= {unit.symbol: made for unit in group}
         pool.shutdown(wait=False)
@@ -157,6 +160,17 @@ class Units:
         helpers = {name: text for unit in units for name, text in unit.helpers.items()}
         own = [unit.text.replace(_NAME, unit.symbol) for unit in units]
         return "\n".join([self.compiler.dialect(0).prologue, SLOT, *helpers.values(), *own])
+
+
+def _shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+    """Return the units in ``count`` groups that take about as long: longest first, each where least is."""
+    groups: list[list[Unit]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for unit in sorted(units, key=lambda u: -len(u.text)):
+        k = sizes.index(min(sizes))
+        groups[k].append(unit)
+        sizes[k] += len(unit.text)
+    return groups
 
 
 SLOT: Final = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;"

@@ -19,6 +19,7 @@ NAMES: Final[dict[str, DType]] = {
     )}
 }  # fmt: skip
 """The dtypes that CuPy's arrays have, by their names there. bfloat16 is none."""
+ALIGNED: Final = 16
 
 
 def as_cupy(unit: Unit, value: StridedArray) -> Any:
@@ -61,7 +62,11 @@ def from_cupy(unit: Unit, array: Any) -> StridedArray:
     if array.size == 0:
         return StridedArray.contiguous(None, array.shape, dtype)
     strides = tuple(s // array.itemsize for s in array.strides)
-    return StridedArray(unit.pool.adopt(array), array.shape, strides, 0, dtype)
+    block = unit.pool.adopt(array)
+    # Kernels move many bytes at once from where a block begins; an offset they look at.
+    before = block.ptr % ALIGNED
+    block.ptr -= before
+    return StridedArray(block, array.shape, strides, before // array.itemsize, dtype)
 
 
 def export(unit: Unit, value: StridedArray, *, stream: Any = None, copy: bool | None = None, **_: Any) -> Any:

@@ -1,166 +1,181 @@
-"""Attention by cuDNN where its frontend is installed: half precision, one pass over keys and values."""
+"""Attention and its derivative by cuDNN where its frontend is installed: half precision, no scores kept."""
 
 from __future__ import annotations
 
-import importlib.util
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tensorbus.backend_api import Call, DeviceError, Graph, StridedArray, pack
+from tensorbus.backend_api import Call, StridedArray, pack
 from tensorbus.backend_api import dtypes as dt
 
+from . import cudnn
 from .device import runtime
 
-if TYPE_CHECKING:
-    from .device import Unit
-
 NAME: Final = "scaled_dot_product_attention"
+GRADIENTS: Final = "attention_gradients"
 WIDEST: Final = 128
 """Elements of a head for which every GPU since compute capability 8.0 has a kernel."""
 _STEP: Final = 8
-_HALF: Final = {dt.float16: "HALF", dt.bfloat16: "BFLOAT16"}
-
-
-@cache
-def is_installed() -> bool:
-    """Return whether cuDNN's frontend for Python is there. Nothing is imported."""
-    return importlib.util.find_spec("cudnn") is not None
+_HALF: Final = (dt.float16, dt.bfloat16)
+_APART: Final = 256
+"""Bytes at whose multiples the parts of the memory begin that the library works in."""
+_SUMS: Final = 50
+_FIRST: Final = 100
+"""The numbers of the logarithms of the sums, and of the first result; operands have those from 1 on."""
 
 
 def supports(call: Call) -> bool | str:
-    """Return True where cuDNN serves the call, else why not."""
+    """Return True where cuDNN serves a call of either op, else why not."""
     assert call.shapes is not None
-    architecture = int(runtime().units[call.index].architecture)
-    return _served(call.dtypes, call.shapes, call.attrs["scale"], architecture)
+    return _served(
+        call.op, call.dtypes, call.shapes, call.attrs["scale"], call.attrs["is_causal"], call.index
+    )
 
 
-def served(graph: Graph, index: int) -> bool:
-    """Return whether a program has attention, and cuDNN serves all of it."""
-    nodes = [node for node in graph if node.op == NAME]
-    architecture = int(runtime().units[index].architecture)
-    return bool(nodes) and all(
-        _served(
-            tuple(x.spec.dtype for x in node.inputs), tuple(x.spec.shape for x in node.inputs),
-            node.attrs["scale"], architecture,
-        ) is True
-        for node in nodes
-    )  # fmt: skip
-
-
+@cache
 def _served(
-    dtypes: Sequence[dt.DType], shapes: Sequence[tuple[int, ...]], scale: float, architecture: int
-) -> bool | str:
-    if not is_installed():
+    op: str, dtypes: tuple[dt.DType, ...], shapes: tuple[tuple[int, ...], ...], scale: float, causal: bool,
+    index: int,
+) -> bool | str:  # fmt: skip
+    if not cudnn.is_installed():
         return "needs cuDNN's frontend (pip install tensorbus-cuda[cudnn])"
-    if len(shapes) != 3:
+    before = 2 if op == GRADIENTS else 0
+    if len(shapes) != 3 + before:
         return "takes no mask of the caller's"
     if any(d not in _HALF for d in dtypes):
         return "takes float16 and bfloat16"
-    if architecture < 80:
+    if int(runtime().units[index].architecture) < 80:
         return "needs compute capability 8.0"
-    q, k, v = shapes
+    q, k, v = shapes[before:]
     if any(len(s) != 4 or 0 in s for s in shapes) or not q[0] == k[0] == v[0] or k[1] != v[1] or q[1] % k[1]:
         return "takes operands of (batch, heads, length, width)"
     if any(s[-1] > WIDEST or s[-1] % _STEP for s in shapes) or scale <= 0:
         return f"takes heads of up to {WIDEST} elements, in steps of {_STEP}"
+    library = cudnn.library(index)
+    given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=True)]
+    with library.unit.current(), library.lock:
+        try:
+            for graph in _graphs(library, op, given, scale, causal):
+                library.check(graph)
+        except Exception as error:  # the frontend's own classes, and RuntimeError
+            return f"cuDNN has no kernel for it: {error}"
     return True
 
 
-class Library:
-    """cuDNN for one GPU."""
-
-    def __init__(self, unit: Unit) -> None:
-        import cudnn
-
-        self.unit = unit
-        self.cudnn = cudnn
-        self.lock = threading.Lock()
-        self.handle = cudnn.create_handle()
-
-    def prepared(
-        self, given: Sequence[StridedArray], out: tuple[int, ...], scale: float, *, causal: bool
-    ) -> tuple[Any, int, int]:
-        """Return a graph of cuDNN's, the number of its result, and how much memory it works in."""
-        cudnn = self.cudnn
-        kind = getattr(cudnn.data_type, _HALF[given[0].dtype])
-        wide = cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(
-            io_data_type=kind, intermediate_data_type=wide, compute_data_type=wide, handle=self.handle
-        )
-        q, k, v = (
-            graph.tensor(dim=list(x.shape), stride=list(x.strides), data_type=kind, uid=number, name=name)
-            for number, name, x in zip((1, 2, 3), "qkv", given, strict=True)
-        )
-        seen: dict[str, Any] = {}
-        if causal:
-            seen = {
-                "diagonal_alignment": cudnn.diagonal_alignment.TOP_LEFT, "diagonal_band_right_bound": 0,
-            }  # fmt: skip
-        made, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=False, name="sdpa", **seen)
-        packed = StridedArray.contiguous(None, out, given[0].dtype)
-        made.set_output(True).set_dim(list(out)).set_stride(list(packed.strides)).set_data_type(kind)
-        graph.validate()
-        graph.build_operation_graph()
-        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        graph.check_support()
-        graph.build_plans()
-        return graph, made.get_uid(), graph.get_workspace_size()
+def _graphs(
+    library: cudnn.Library, op: str, given: Sequence[StridedArray], scale: float, causal: bool
+) -> list[Any]:
+    """Return the graphs that run in turn: of the derivative, the sums of its rows are computed first."""
+    if op == NAME:
+        return [_forward(library, given, scale, causal, sums=False)]
+    return [_forward(library, given[2:], scale, causal, sums=True), _backward(library, given, scale, causal)]
 
 
-@cache
-def _library(index: int) -> Library:
-    return Library(runtime().units[index])
+def _seen(library: cudnn.Library, causal: bool) -> dict[str, Any]:
+    if not causal:
+        return {}
+    corner = library.cudnn.diagonal_alignment.TOP_LEFT
+    return {"diagonal_alignment": corner, "diagonal_band_right_bound": 0}
+
+
+def _forward(
+    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool, *, sums: bool
+) -> Any:
+    graph, dtype = library.graph(given[0].dtype), given[0].dtype
+    q, k, v = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    out, rows = graph.sdpa(
+        q=q, k=k, v=v, attn_scale=scale, generate_stats=sums, name="sdpa", **_seen(library, causal)
+    )
+    shape = given[0].shape
+    library.result(out, _FIRST, (*shape[:3], given[2].shape[3]), dtype)
+    if sums:
+        library.result(rows, _SUMS, (*shape[:3], 1), dt.float32)
+    return graph
+
+
+def _backward(library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool) -> Any:
+    graph = library.graph(given[0].dtype)
+    g, out, q, k, v = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    rows = library.operand(graph, _SUMS, StridedArray.contiguous(None, (*given[2].shape[:3], 1), dt.float32))
+    found = graph.sdpa_backward(
+        q=q,
+        k=k,
+        v=v,
+        o=out,
+        dO=g,
+        stats=rows,
+        attn_scale=scale,
+        name="sdpa_backward",
+        **_seen(library, causal),
+    )
+    for number, (made, x) in enumerate(zip(found, given[2:], strict=True)):
+        library.result(made, _FIRST + number, x.shape, x.dtype)
+    return graph
 
 
 def prepare(call: Call) -> Any:
-    """Return what takes query, key and value to a new value."""
+    """Return what takes the operands of either op to new values."""
     run = _runner(call, packs=True)
-    unit, dtype, shape = runtime().units[call.index], call.out_dtype, call.out_shape or ()
-    nbytes = StridedArray.contiguous(None, shape, dtype).nbytes
+    unit, dtype = runtime().units[call.index], call.dtypes[0]
+    assert call.shapes is not None
+    shapes = call.shapes[2:] if call.op == GRADIENTS else (call.out_shape or (),)
+    sizes = [StridedArray.contiguous(None, s, dtype).nbytes for s in shapes]
 
-    def eager(q: StridedArray, k: StridedArray, v: StridedArray) -> StridedArray:
-        out = unit.pool.allocate(nbytes)
-        run((q, k, v), (out,))
-        return StridedArray.contiguous(out, shape, dtype)
+    def eager(*values: StridedArray) -> Any:
+        blocks = [unit.pool.allocate(n) for n in sizes]
+        run(values, blocks)
+        made = [StridedArray.contiguous(b, s, dtype) for b, s in zip(blocks, shapes, strict=True)]
+        return tuple(made) if call.op == GRADIENTS else made[0]
 
     return eager
 
 
 def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    """Return what writes the result into a block that is given."""
+    """Return what writes the results of either op into blocks that are given."""
     return _runner(call, packs=False)
 
 
 def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    """Return what queues attention into a block; without ``packs`` it refuses operands of other layouts."""
+    """Return what queues a call into blocks; without ``packs`` it refuses operands of other layouts."""
     unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
-    shape, scale, causal = call.out_shape or (), call.attrs["scale"], call.attrs["is_causal"]
-    known: dict[Any, tuple[Any, int, int]] = {}
-    spaces: dict[tuple[Any, int], Any] = {}
+    scale, causal, op = call.attrs["scale"], call.attrs["is_causal"], call.op
+    known: dict[Any, list[cudnn.Plan]] = {}
+    rows = extra = 0
+    if op == GRADIENTS:
+        assert call.shapes is not None
+        rows = StridedArray.contiguous(None, call.shapes[2][:3], dt.float32).nbytes
+        rows = -(-rows // _APART) * _APART
+        extra = rows + StridedArray.contiguous(None, call.shapes[1], call.dtypes[1]).nbytes
+        extra = -(-extra // _APART) * _APART
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
-        library, stream = _library(index), unit.stream()
-        lies = [x.strides[-1] == 1 and min(x.strides) > 0 for x in values]
+        library, stream = cudnn.library(index), unit.stream()
+        lies = [cudnn.is_plain(x) for x in values]
         if not packs and not all(lies):
             return False
         given = [x if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)]
         key = tuple(x.strides for x in given)
+        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
+        results = {_FIRST + n: block.ptr for n, block in enumerate(blocks)}
         with unit.current(), library.lock:
             try:
-                if key not in known:
-                    known[key] = library.prepared(given, shape, scale, causal=causal)
-                graph, out, room = known[key]
-                space = spaces.get((key, stream.ptr))
-                if space is None:
-                    space = spaces[key, stream.ptr] = unit.pool.allocate(room)
-                library.cudnn.set_stream(handle=library.handle, stream=stream.ptr)
-                places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
-                graph.execute({**places, out: blocks[0].ptr}, space.ptr, handle=library.handle)
+                plans = known.get(key)
+                if plans is None:
+                    plans = known[key] = [
+                        library.built(g) for g in _graphs(library, op, given, scale, causal)
+                    ]
+                room = max(plan.room for plan in plans)
+                space = library.space(extra + room, stream) + extra
+                if op == GRADIENTS:
+                    results[_SUMS] = space - extra
+                    first = {n: places[n + 2] for n in (1, 2, 3)}
+                    again = {_SUMS: space - extra, _FIRST: space - extra + rows}
+                    library.run(plans[0], {**first, **again}, space, stream)
+                library.run(plans[-1], {**places, **results}, space, stream)
             except Exception as error:  # the frontend's own classes, and RuntimeError
-                raise DeviceError(f"{unit.name}: {NAME} by cuDNN: {type(error).__name__}: {error}") from error
-        for block in (*(x.buffer for x in given), blocks[0]):
+                raise cudnn.failed(unit, op, error) from error
+        for block in (*(x.buffer for x in given), *blocks):
             if block.stream is not stream:
                 block.used_by(stream)
         return True

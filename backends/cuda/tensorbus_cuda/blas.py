@@ -10,11 +10,10 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
-from tensorbus.backend_api import DeviceError, StridedArray, get_matmul_precision
+from tensorbus.backend_api import DeviceError, get_matmul_precision
 from tensorbus.backend_api import dtypes as dt
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ _MOST_SPACE, _ALIGNMENT = 1, 5
 _SPACE: Final = 32 << 20
 """Bytes that the library may use beside the matrices: what its makers advise for recent GPUs."""
 ALIGNED: Final = 16
-LARGE: Final = 1 << 22
-"""From how many elements on a result whose rows are odd is made with padded rows."""
 
 
 class _Found(ctypes.Structure):
@@ -88,19 +85,21 @@ class Library:
 
     def space(self, stream: Any) -> int:
         """Return the address of memory that products of one stream work in, one after the other."""
-        found = self._spaces.get(stream.ptr)
+        own = self._unit.behind(stream).ptr
+        found = self._spaces.get(own)
         if found is None:
             with self._lock:
-                found = self._spaces.setdefault(stream.ptr, self._unit.pool.allocate(_SPACE))
+                found = self._spaces.setdefault(own, self._unit.pool.allocate(_SPACE))
         return int(found.ptr)
 
     def product(
         self, x: Matrix, y: Matrix, batches: int, dtype: dt.DType, aligned: tuple[bool, bool], compute: int,
-        lead: int = 0,
+        lead: int = 0, *, adds: bool = False,
     ) -> Product | None:  # fmt: skip
         """Return what multiplies matrices that lie like this; None where the library cannot.
 
-        Rows of the result are ``lead`` elements apart (0: packed).
+        Rows of the result are ``lead`` elements apart (0: packed). Where it ``adds``, the product is added
+        to what is there.
         """
         kind, _, scale = KINDS[dtype]
         description = ctypes.c_void_p()
@@ -123,7 +122,7 @@ class Library:
         self._check("cublasLtMatmulPreferenceDestroy", wish)
         if code or not count.value or found.state:
             return None
-        return Product(self, description, layouts, found, _ONE[scale])
+        return Product(self, description, layouts, found, _ONE[scale], _ONE[scale] if adds else _ZERO)
 
     def _layout(self, kind: int, m: Matrix, batches: int) -> Any:
         """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
@@ -149,22 +148,22 @@ class Product:
     __slots__ = ("_fixed", "_found", "_library", "_run", "_tail")
 
     def __init__(
-        self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any
+        self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any, kept: Any
     ) -> None:
         self._library = library
         self._found = found
         self._run = library._matmul
         y, x, out = (layout.value for layout in layouts)
-        one, zero = ctypes.addressof(one), ctypes.addressof(_ZERO)
-        self._fixed = library.handle.value, description.value, one, y, x, zero, out
+        one, kept = ctypes.addressof(one), ctypes.addressof(kept)
+        self._fixed = library.handle.value, description.value, one, y, x, kept, out
         self._tail = ctypes.addressof(found)
 
     def queue(self, x: int, y: int, out: int, stream: Any) -> None:
         """Queue the product. Raises ``DeviceError``."""
-        handle, description, one, y_lies, x_lies, zero, out_lies = self._fixed
+        handle, description, one, y_lies, x_lies, kept, out_lies = self._fixed
         space = self._library.space(stream)
         code = self._run(
-            handle, description, one, y, y_lies, x, x_lies, zero, out, out_lies, out, out_lies, self._tail,
+            handle, description, one, y, y_lies, x, x_lies, kept, out, out_lies, out, out_lies, self._tail,
             space, _SPACE, stream.ptr,
         )  # fmt: skip
         if code:
@@ -174,106 +173,3 @@ class Product:
 def compute_of(dtype: dt.DType) -> int:
     """Return the library's number of what products of a dtype are computed in, as the user has it now."""
     return _FASTER[get_matmul_precision()] if dtype is dt.float32 else KINDS[dtype][1]
-
-
-def matrix_of(shape: Sequence[int], strides: Sequence[int], stride: int) -> Matrix | None:
-    """Return how the last two axes lie as a matrix; None where neither of them is packed."""
-    (rows, columns), (down, along) = shape[-2:], strides[-2:]
-    if (along == 1 or columns == 1) and (down >= columns or rows == 1):
-        return Matrix(rows, columns, down if rows > 1 else columns, False, stride)
-    if (down == 1 or rows == 1) and (along >= rows or columns == 1):
-        return Matrix(rows, columns, along if columns > 1 else rows, True, stride)
-    return None
-
-
-def batch_of(x: StridedArray, y: StridedArray) -> tuple[int, int, int] | None:
-    """Return how many products there are, and how far apart their operands; None where not evenly."""
-    rank = max(len(x.shape), len(y.shape)) - 2
-    axes: list[tuple[int, int, int]] = []
-    for k in range(rank):
-        found = []
-        for v in (x, y):
-            at = k - rank + len(v.shape) - 2
-            n = v.shape[at] if at >= 0 else 1
-            found.append((n, v.strides[at] if n > 1 else 0))
-        length = max(n for n, _ in found)
-        if length == 1:
-            continue
-        step_x, step_y = found[0][1], found[1][1]
-        if axes and axes[-1][1] == length * step_x and axes[-1][2] == length * step_y:
-            axes[-1] = (axes[-1][0] * length, step_x, step_y)
-        else:
-            axes.append((length, step_x, step_y))
-    if len(axes) > 1 or any(a < 0 or b < 0 for _, a, b in axes):
-        return None
-    return axes[0] if axes else (1, 0, 0)
-
-
-def prepared(
-    library: Library, x: StridedArray, y: StridedArray, aligned: tuple[bool, bool], compute: int,
-    lead: int = 0,
-) -> Product | Split | None:  # fmt: skip
-    """Return the product of values that lie like these; None where the library cannot without a copy.
-
-    ``lead``: see ``Library.product``; then there is one matrix on the right only.
-    """
-    batch = batch_of(x, y)
-    if batch is None:
-        return None
-    count, step_x, step_y = batch
-    a, b = matrix_of(x.shape, x.strides, step_x), matrix_of(y.shape, y.strides, step_y)
-    if a is None or b is None:
-        return None
-    if count > 1 and step_y == 0 and not a.turned and step_x == a.rows * a.lead:
-        # One matrix for all: their rows are those of one long matrix.
-        a, count = Matrix(count * a.rows, a.columns, a.lead, False), 1
-    if not lead:
-        return library.product(a, b, count, x.dtype, aligned, compute)
-    return _split(library, a, b, x.dtype, aligned, compute, lead) if count == 1 else None
-
-
-class Split:
-    """A product in two parts: columns up to a multiple that the fast ways take, and the few behind them."""
-
-    def __init__(self, most: Product, rest: Product, of_y: int, of_out: int) -> None:
-        self._most, self._rest = most, rest
-        self._of_y, self._of_out = of_y, of_out
-
-    def queue(self, x: int, y: int, out: int, stream: Any) -> None:
-        """Queue both."""
-        self._most.queue(x, y, out, stream)
-        self._rest.queue(x, y + self._of_y, out + self._of_out, stream)
-
-
-def _split(
-    library: Library, x: Matrix, y: Matrix, dtype: dt.DType, aligned: tuple[bool, bool], compute: int,
-    lead: int,
-) -> Split | None:  # fmt: skip
-    step = ALIGNED // dtype.itemsize
-    even = y.columns // step * step
-    if not y.turned or y.lead % step or not even:
-        return None
-    parts = [
-        library.product(x, Matrix(y.rows, n, y.lead, True), 1, dtype, aligned, compute, lead)
-        for n in (even, y.columns - even)
-    ]
-    if parts[0] is None or parts[1] is None:
-        return None
-    size = dtype.itemsize
-    return Split(parts[0], parts[1], even * y.lead * size, even * size)
-
-
-def lead_of(shape: Sequence[int], dtype: dt.DType) -> int:
-    """Return how far apart the rows of a result should be: 0, packed, unless it is large and rows are odd.
-
-    The library's fast ways store 16 bytes at a time, so that rows have to begin at multiples of that.
-    """
-    step = max(ALIGNED // dtype.itemsize, 1)
-    if shape[-1] % step == 0 or prod(shape) < LARGE or dtype.is_complex:
-        return 0
-    return -(-shape[-1] // step) * step
-
-
-def is_aligned(x: StridedArray) -> bool:
-    """Return whether the first element lies at a multiple of what the library's fast ways need."""
-    return bool((x.buffer.ptr + x.offset * x.dtype.itemsize) % ALIGNED == 0)

@@ -16,7 +16,7 @@ from .launching import Launcher
 from .lowering import OPTIONS
 
 if TYPE_CHECKING:
-    from tensorbus.backend_api import Script
+    from tensorbus.backend_api import Layout, Node, Script
 
     from .device import CudaRuntime, Unit
 
@@ -28,7 +28,6 @@ class CudaCompiler:
         self.runtime = runtime
         self._functions: dict[tuple[int, str], Any] = {}
         self._lock = threading.Lock()
-        self._codes: dict[str, int] = {}
         self.built = 0
 
     def dialect(self, index: int) -> Dialect:
@@ -48,6 +47,12 @@ class CudaCompiler:
         unit = self.runtime.units[index]
         return bool(buffer.own) and not buffer.users and buffer.stream is unit.stream()
 
+    def apart(self, node: Node, given: Sequence[Layout | None]) -> int:
+        """Return how far apart the rows of a matrix are best; 0: packed."""
+        from . import products
+
+        return products.apart(node, given)
+
     def player(self, script: Script) -> Player:
         """Return what runs a compiled program as a CUDA graph."""
         return Player(self.runtime.units[script.index], script, lambda: self.errors(script.index))
@@ -58,10 +63,7 @@ class CudaCompiler:
 
     def error_code(self, op: str) -> int:
         """Return the number of an op in error reports, from 1."""
-        with self._lock:
-            code = self._codes.setdefault(op, len(self._codes) + 1)
-            self.runtime.error_names[code] = op
-        return code
+        return self.runtime.reports.code(op)
 
     def prepare(
         self, source: str, launch: Launch, index: int

@@ -16,8 +16,8 @@ from tensorbus.backend_api import (
     DeviceProperties,
     DeviceUnavailableError,
     DType,
-    IndexingError,
     MemoryStats,
+    Reports,
     SourceCall,
     StridedArray,
     UnsupportedDtypeError,
@@ -91,6 +91,7 @@ class Unit:
         self._library: Library | None = None
         self._driver: Driver | None = None
         self.silent: Any = None
+        self.recorded_for: Any = None
         self.recording = threading.Lock()
         self._errors: Block | None = None
         self._unread = False
@@ -133,14 +134,14 @@ class Unit:
             self._library = Library(self)
         return self._library
 
-    def copy_rows(self, source: Block, pitch: int, target: Block, width: int, rows: int) -> None:
-        """Queue a copy of ``rows`` rows of ``width`` bytes, ``pitch`` apart, into packed ones."""
+    def copy_rows(self, source: Block, pitch: int, target: Block, apart: int, width: int, rows: int) -> None:
+        """Queue a copy of ``rows`` rows of ``width`` bytes, ``pitch`` apart, to ``apart`` from each other."""
         import cupy
 
         kind = cupy.cuda.runtime.memcpyDeviceToDevice
         with self.current():
             cupy.cuda.runtime.memcpy2DAsync(
-                target.ptr, width, source.ptr, pitch, width, rows, kind, self.stream().ptr
+                target.ptr, apart, source.ptr, pitch, width, rows, kind, self.stream().ptr
             )
 
     def driver(self) -> Driver:
@@ -159,6 +160,10 @@ class Unit:
             self.silent = cupy.cuda.Stream(non_blocking=True)
         return self.silent
 
+    def behind(self, stream: Any) -> Any:
+        """Return the stream that work queued in ``stream`` will run in: another one while it is recorded."""
+        return self.recorded_for if stream is self.silent and self.recorded_for is not None else stream
+
     def error_block(self) -> Block:
         """Return the block for errors; from now on it is looked at when waiting."""
         if self._errors is None:
@@ -170,7 +175,7 @@ class Unit:
         self._unread = True
         return self._errors
 
-    def check(self, names: dict[int, str]) -> None:
+    def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it."""
         if not self._unread or self._errors is None:
             return
@@ -181,10 +186,7 @@ class Unit:
             if not found[0]:
                 return
             self._errors.memory.memset(0, 24)
-        op = names.get(found[0] & 0xFFFFFFFF, "an op")
-        raise IndexingError(
-            f"{op} on {self.name}: index {found[1]} is out of range for an axis of length {found[2]}."
-        )
+        raise reports.error(self.name, *found)
 
 
 class CudaRuntime:
@@ -203,7 +205,7 @@ class CudaRuntime:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise DeviceUnavailableError(f"CuPy finds no GPU that it can use: {error}") from error
         self.units = [Unit(k, alone=count == 1) for k in range(count)]
-        self.error_names: dict[int, str] = {}
+        self.reports = Reports()
         self.compiler = CudaCompiler(self)
 
     def unit(self, index: int) -> Unit:
@@ -253,7 +255,7 @@ class CudaRuntime:
         """Return the elements as C-ordered bytes, waiting for the work in all streams."""
         unit = self.units[index]
         if value.size == 0:
-            unit.check(self.error_names)
+            unit.check(self.reports)
             return memoryview(b"")
         unit.wait()
         packed = pack(self.compiler, value, index)
@@ -262,7 +264,7 @@ class CudaRuntime:
         with unit.current():
             packed.buffer.memory.copy_to_host_async(at, value.nbytes, unit.stream())
             unit.stream().synchronize()
-        unit.check(self.error_names)
+        unit.check(self.reports)
         return memoryview(host)
 
     def copy_across(self, value: StridedArray, source: int, target: int) -> StridedArray:
@@ -282,7 +284,7 @@ class CudaRuntime:
     def synchronize(self, index: int) -> None:
         """Wait for all streams' work; raise what a kernel reported."""
         self.units[index].wait()
-        self.units[index].check(self.error_names)
+        self.units[index].check(self.reports)
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics of the GPU."""
@@ -321,7 +323,7 @@ class CudaRuntime:
         unit = self.units[index]
         with unit.current():
             (stream or unit.stream()).synchronize()
-        unit.check(self.error_names)
+        unit.check(self.reports)
 
     def record_event(self, stream: Any, index: int) -> Any:
         """Return a marker behind the work now in ``stream``."""

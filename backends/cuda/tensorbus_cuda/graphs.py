@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
@@ -29,10 +29,22 @@ MANY: Final = 8
 """Graphs of one program, each for other places of what libraries read and write."""
 TRIES: Final = 24
 """Recordings of one program, after which its operands are taken to be elsewhere each time."""
+KEPT: Final = 2
+"""How many blocks are kept for each result of a library: one may still be held when the next is made."""
 _RELAXED: Final = 2
 """Capturing in which other work of this thread and of others may go on."""
 SHARE: Final = 8
 """The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
+
+
+def _references(kept: Sequence[Any]) -> int:
+    """Return how many references there are to what is only kept in a list, as a loop over that sees it."""
+    for block in kept:
+        return sys.getrefcount(block)
+    return 0
+
+
+_OURS: Final = _references([object()])
 
 
 class _Arguments(ctypes.Structure):
@@ -76,16 +88,28 @@ class Driver:
 
 
 class _Changing:
-    """A kernel of a graph whose arguments may change from run to run."""
+    """A kernel of a graph whose arguments may change from run to run.
 
-    __slots__ = ("arguments", "last", "launcher", "node", "step")
+    ``moving`` are the numbers of its buffers that may lie elsewhere, among those of the program; ``places``
+    the numbers that these have among its arguments. All of its buffers are at ``pointers``.
+    """
 
-    def __init__(self, step: Queued, launcher: Launcher, node: int) -> None:
-        self.step, self.launcher, self.node = step, launcher, node
-        self.last: tuple[Any, ...] | None = None
-        self.arguments = _Arguments(
+    __slots__ = (
+        "_arguments", "at", "last", "late", "launcher", "moving", "node", "numbers", "places", "pointers",
+    )  # fmt: skip
+
+    def __init__(
+        self, step: Queued, launcher: Launcher, node: int, moving: Mapping[int, int], pointers: list[int]
+    ) -> None:
+        self.launcher, self.node, self.late, self.pointers = launcher, node, step.late, pointers
+        self.places = [k for k, slot in enumerate(step.slots) if slot in moving]
+        self.moving = [moving[step.slots[k]] for k in self.places]
+        self.last: list[int] = []
+        self.numbers: list[Any] = []
+        self._arguments = _Arguments(
             launcher.function, *launcher.blocks, *launcher.threads, 0, launcher.arguments
         )
+        self.at = ctypes.addressof(self._arguments)
 
 
 class Graph:
@@ -125,9 +149,9 @@ class Player:
         self._pinned = sorted(
             {s for step in script.steps if step.call is not None for s in step.slots} - stable
         )
-        self._moves = [
-            bool(set(step.slots) - stable - {ERROR_SLOT}) or bool(step.late) for step in script.steps
-        ]
+        moving = sorted({s for step in script.steps for s in step.slots} - stable - {ERROR_SLOT})
+        self._moving = {slot: k for k, slot in enumerate(moving)}
+        self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
         self._reports = any(ERROR_SLOT in step.slots for step in script.steps)
         self._able = len(script.steps) >= LEAST and all(s.launch or s.call for s in script.steps)
         self._able = self._able and self._total <= unit.total // SHARE
@@ -135,6 +159,9 @@ class Player:
         self._memory: Any = None
         self._temporaries: dict[int, Any] = {}
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        kept = [s for s in self._made if s in set(self._pinned)]
+        small = sum(script.nbytes[s] for s in kept) <= unit.total // SHARE
+        self._results: dict[int, list[Any]] = {s: [] for s in kept} if small else {}
         self._runs = self._tries = 0
 
     def play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
@@ -149,7 +176,7 @@ class Player:
             return False
         for slot in self._made:
             if buffers[slot] is None:
-                buffers[slot] = unit.pool.allocate(self._script.nbytes[slot])
+                buffers[slot] = self._room(slot)
         if self._reports:
             self._error_block()
         for slot in self._inputs:
@@ -166,17 +193,35 @@ class Player:
             self._launch(graph, values, buffers, stream)
         return True
 
+    def _room(self, slot: int) -> Any:
+        """Return memory for a result: where a library writes it, that of an earlier run which nobody holds.
+
+        The graph that knows its address can then be used again.
+        """
+        known, stream = self._results.get(slot), self._stream
+        for block in known or ():
+            if sys.getrefcount(block) == _OURS and block.stream is stream and not block.users:
+                return block
+        made = self._unit.pool.allocate(self._script.nbytes[slot])
+        if known is not None:
+            known.append(made)
+            del known[:-KEPT]
+        return made
+
     def _launch(self, graph: Graph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
         driver = graph.driver
+        where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
         for one in graph.changing:
-            step = one.step
-            now = self._pointers(step, buffers), [read(values) for read in step.late]
-            if now != one.last:
-                one.launcher.fill(*now)
-                code = driver.change(graph.whole, one.node, ctypes.addressof(one.arguments))
+            now = [where[k] for k in one.moving]
+            numbers = [read(values) for read in one.late] if one.late else one.numbers
+            if now != one.last or numbers != one.numbers:
+                for place, pointer in zip(one.places, now, strict=True):
+                    one.pointers[place] = pointer
+                one.launcher.fill(one.pointers, numbers)
+                code = driver.change(graph.whole, one.node, one.at)
                 if code:
                     raise DeviceError(f"{self._unit.name}: a graph could not be changed: error {code}.")
-                one.last = now
+                one.last, one.numbers = now, numbers
         code = driver.launch(graph.whole, stream.ptr)
         if code:
             raise DeviceError(f"{self._unit.name}: a program could not be queued: error {code}.")
@@ -234,6 +279,7 @@ class Player:
         driver = unit.driver()
         with unit.recording, unit.current():
             side = unit.side()
+            unit.recorded_for = self._stream
             unit.library().space(side)
             before = unit.use(side)
             changing: list[_Changing] = []
@@ -251,10 +297,11 @@ class Player:
                         launcher.fill(*now)
                         launcher.into(side.ptr)
                         if moves:
-                            changing.append(_Changing(step, launcher, driver.last_node(side.ptr)))
-                            changing[-1].last = now
+                            node = driver.last_node(side.ptr)
+                            changing.append(_Changing(step, launcher, node, self._moving, now[0]))
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
             finally:
                 unit.use(before)
+                unit.recorded_for = None
             return Graph(driver, graph, changing)

@@ -29,11 +29,11 @@ def table() -> KernelTable:
         **generated,
         **host_kernels("cuda"),
         "matmul": Kernel(name="matmul", prepare=products.eager(other("matmul")), into=products.into),
-        attention.NAME: Kernel(
-            name="cudnn",
-            prepare=attention.prepare,
-            into=attention.into,
-            supports=attention.supports,
-        ),
+        **{
+            op: Kernel(
+                name="cudnn", prepare=attention.prepare, into=attention.into, supports=attention.supports
+            )
+            for op in (attention.NAME, attention.GRADIENTS)
+        },
         **{op: Kernel(name="sort", prepare=sorting.prepared(other(op))) for op in ("sort", "argsort")},
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cupy.cuda import driver
-from tensorbus.backend_api import INDEX, DeviceError, Late, Launch
+from tensorbus.backend_api import INDEX, Array, DeviceError, Late, Launch
 from tensorbus.backend_api import dtypes as dt
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _WORDS: Final = 2
 _NO_CONTEXT: Final = 201
 """``CUDA_ERROR_INVALID_CONTEXT``: this thread has not used CUDA before."""
 THREADS: Final = 256
+_WARP: Final = 32
 _SIDE: Final = 16
 _BLOCKS: Final = (2**31 - 1, 65535, 65535)
 
@@ -151,6 +152,12 @@ def scalar(dtype: dt.DType, value: Any) -> Any:
         return _SCALAR[dtype](value)
 
 
+def _shares(launch: Launch) -> bool:
+    """Return whether a group has memory of its own; what is not written in loops may have."""
+    body = launch.kernel.body
+    return not body or any(isinstance(s, Array) and s.space == "shared" for s in body)
+
+
 def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Return how many blocks a launch has along each axis, and how many threads a block has.
 
@@ -158,14 +165,18 @@ def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     ``tiled`` launches have square blocks; others are as long as axis 0, which neighbours in memory lie along.
     """
     grid = (*(launch.grid or (1,)), 1, 1)[:3]
-    if launch.group:
+    if launch.group == _WARP and not _shares(launch):
+        threads = (_WARP, THREADS // _WARP, 1)  # groups that share nothing may be neighbours in a block
+    elif launch.group:
         threads = (launch.group, 1, 1)
     elif launch.tiled and min(grid[:2]) >= _SIDE:
         threads = (_SIDE, _SIDE, 1)
     else:
         room, found = launch.most or THREADS, []
-        for n in grid:
+        for axis, n in enumerate(grid):
             side = min(1 << max(n - 1, 0).bit_length(), room)
+            while axis == 0 and side > _WARP and -n % side > n // 8:  # threads without work
+                side //= 2
             found.append(side)
             room //= side
         threads = (found[0], found[1], min(found[2], 64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import CASTS, EXPRESSIONS, SATURATING, Dialect, Helper, Target, TypeRule
 from tensorbus.backend_api import dtypes as dt
 
 OPTIONS: Final = ("--fmad=false", "--std=c++17")
@@ -73,6 +73,29 @@ static __device__ inline unsigned short tb_bfloat(float x) {
                 : (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
 }
+// 16 bytes at a time: arrays of a constant length stay in registers.
+template <int N> static __device__ inline void tb_move(void *to, const void *from) {
+  if constexpr (N >= 16) {
+    for (int k = 0; k < N / 16; ++k) ((uint4 *)to)[k] = ((const uint4 *)from)[k];
+  } else if constexpr (N == 8) {
+    *(uint2 *)to = *(const uint2 *)from;
+  } else if constexpr (N == 4) {
+    *(unsigned int *)to = *(const unsigned int *)from;
+  } else {
+    *(unsigned short *)to = *(const unsigned short *)from;
+  }
+}
+template <typename T> static __device__ inline T tb_swap(T x, int mask) {
+  if constexpr (sizeof(T) <= 4) {
+    return (T)__shfl_xor_sync(0xffffffffu, x, mask);
+  } else {
+    union { T whole; unsigned int part[sizeof(T) / 4]; } both;
+    both.whole = x;
+    for (int k = 0; k < (int)(sizeof(T) / 4); ++k)
+      both.part[k] = __shfl_xor_sync(0xffffffffu, both.part[k], mask);
+    return both.whole;
+  }
+}
 template <typename T, int N> struct tb_vector {
   T lane[N];
   tb_vector() = default;
@@ -135,21 +158,13 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
   asm("abs.s32 %0, %1;" : "=r"(wide) : "r"((int)a));
   return ({T})wide;
 }}""")  # fmt: skip
-_TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
-{inline}{T} tb_{S}_from_{F}({R} x) {{
-  const {R} end = ({R})(({U})1 << ({W} - 1));
-  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
-}}""")  # fmt: skip
-_TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
-{inline}{T} tb_{S}_from_{F}({R} x) {{
-  const {R} end = 2 * ({R})(({U})1 << ({W} - 1));
-  return !(x > 0) ? 0 : x >= end ? ({T})~({U})0 : ({T})x;
-}}""")  # fmt: skip
 
 
 def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
-    return Target(groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8)
+    return Target(
+        groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32
+    )
 
 
 def dialect(units: int) -> Dialect:
@@ -169,8 +184,14 @@ def dialect(units: int) -> Dialect:
             "abs": {**EXPRESSIONS["abs"], "int": _ABS},
             "quotient": {"index": "tb_quotient({0}, {1})"},
             "modulo": {"index": "tb_modulo({0}, {1})"},
+            **{
+                f"swap_{1 << k}": dict.fromkeys(
+                    ("bool", "int", "uint", "float", "complex"), f"tb_swap({{0}}, {1 << k})"
+                )
+                for k in range(5)
+            },
         },
-        casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
+        casts={**CASTS, **SATURATING},
         kernel=head,
         solo=head,
         buffer="{const}{T} *__restrict__ {name}",
@@ -182,6 +203,8 @@ def dialect(units: int) -> Dialect:
         barrier="__syncthreads()",
         shared="__shared__",
         unroll="#pragma unroll",
+        packet_array="alignas(16) {T} {name}[{n}]",
+        packet_move="tb_move<{n}>({to}, {from})",
         wide={"fma": "tb_fma({0}, {1}, {2})"},
         vector_type="tb_vector<{T}, {lanes}>",
         vector_load="tb_load<{T}, {lanes}>({p} + ({i}))",

@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, StridedArray, pack
+from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
 
 from .device import Unit, runtime
 
 MANY: Final = 256
-SHARE: Final = 32
-"""The part of the memory that padded results of one product may keep, as a divisor."""
 Prepare = Callable[[Call], Any]
 
 
@@ -23,11 +21,11 @@ def eager(generated: Prepare) -> Prepare:
         multiply = _multiplier(call)
         if multiply is None:
             return generated(call)
-        from . import blas
+        from . import matrices
 
         unit, shape, dtype = runtime().units[call.index], call.out_shape or (), call.out_dtype
         other: list[Any] = []
-        wide = blas.lead_of(shape, dtype)
+        wide = matrices.lead_of(shape, dtype)
 
         def made(lead: int) -> tuple[int, tuple[int, ...]]:
             whole = StridedArray.contiguous(None, (*shape[:-1], lead), dtype)
@@ -55,22 +53,40 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
     multiply = _multiplier(call)
     if multiply is None:
         return None
-    from . import blas
-
-    unit, shape, size = runtime().units[call.index], call.out_shape or (), call.out_dtype.itemsize
-    lead, rows = blas.lead_of(shape, call.out_dtype), prod(shape[:-1])
-    room: list[Any] = []
+    unit, size, apart = runtime().units[call.index], call.out_dtype.itemsize, call.apart
+    *outer, width = call.out_shape or ()
+    rows, room = prod(outer), list[Any]()
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
-        if lead and rows * lead * size <= unit.total // SHARE:
-            if not room:
-                room.append(unit.pool.allocate(rows * lead * size))
-            if multiply(values[0], values[1], room[0], lead, packs=False):
-                unit.copy_rows(room[0], lead * size, blocks[0], shape[-1] * size, rows)
-                return True
-        return multiply(values[0], values[1], blocks[0], packs=False)
+        if multiply(values[0], values[1], blocks[0], apart, packs=False):
+            return True
+        if not apart:
+            return False
+        if not room:
+            room.append(unit.pool.allocate(rows * width * size))
+        if not multiply(values[0], values[1], room[0], packs=False):
+            return False
+        unit.copy_rows(room[0], width * size, blocks[0], apart * size, width * size, rows)
+        return True
 
     return run
+
+
+def apart(node: Node, given: Sequence[Layout | None]) -> int:
+    """Return how far apart the rows of a product, or of what one reads, are best; 0: packed."""
+    from . import blas, matrices
+
+    shape, dtype = node.spec.shape, node.spec.dtype
+    if dtype not in blas.KINDS or not shape:
+        return 0
+    lead = matrices.lead_of(shape, dtype)
+    if not lead or not given:
+        return lead
+    y = given[-1]
+    if node.op != "matmul" or len(shape) != 2 or y is None or y.offset or y.late is not None:
+        return 0
+    step = blas.ALIGNED // dtype.itemsize
+    return lead if y.strides[0] == 1 and y.strides[1] % step == 0 else 0
 
 
 def _multiplier(call: Call) -> Callable[..., bool] | None:
@@ -79,7 +95,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     ``lead``: rows of the result are that far apart (0: packed). ``packs=False``: values that do not lie as
     matrices are refused, not copied.
     """
-    from . import blas
+    from . import blas, matrices
 
     shapes = call.shapes
     if call.dtypes[0] not in blas.KINDS or call.out_shape is None or shapes is None:
@@ -91,7 +107,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     known: dict[Any, Any] = {}
 
     def lying(x: StridedArray, y: StridedArray, lead: int) -> Any:
-        aligned = blas.is_aligned(x), blas.is_aligned(y)
+        aligned = matrices.is_aligned(x), matrices.is_aligned(y)
         compute = blas.compute_of(dtype)
         key = (x.strides, y.strides, aligned, compute, lead)
         found = known.get(key, known)
@@ -99,7 +115,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
             if len(known) >= MANY:
                 known.clear()
             with unit.current():
-                found = known[key] = blas.prepared(unit.library(), x, y, aligned, compute, lead)
+                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, compute, lead)
         return found
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 Run = Callable[[Sequence[Any], Sequence[Any]], None]
 _MOST: Final = 2**32 - 1
-_start: Final[Any] = mx.async_eval  # its annotations are incomplete
 
 
 class MetalCompiler:
@@ -28,8 +26,6 @@ class MetalCompiler:
     def __init__(self, runtime: MetalRuntime) -> None:
         self.runtime = runtime
         self._dialect = dialect()
-        self._lock = threading.Lock()
-        self._codes: dict[str, int] = {}
         self._kernels: dict[tuple[str, tuple[bool, ...]], Any] = {}
 
     def dialect(self, index: int) -> Dialect:
@@ -51,10 +47,7 @@ class MetalCompiler:
 
     def error_code(self, op: str) -> int:
         """Return the number of an op in error reports, from 1."""
-        with self._lock:
-            code = self._codes.setdefault(op, len(self._codes) + 1)
-            self.runtime.error_names[code] = op
-        return code
+        return self.runtime.reports.code(op)
 
     def prepare(self, source: str, launch: Launch, index: int) -> Run:
         """Return what runs the kernel with this launch's sizes."""
@@ -83,10 +76,15 @@ class MetalCompiler:
         return run
 
     def _on_host(self, source: str, launch: Launch) -> Callable[[Sequence[Any], bytes], None]:
-        entry = shim().entry(source, launch.kernel, self._dialect)
+        host, kernel, dialect = shim(), launch.kernel, self._dialect
         grid, group = launch.grid or (1,), group_of(launch)
+        if kernel.body:
+            host.expect(source, kernel)
+        else:  # by the user, who is told at once what is wrong with it
+            host.entry(source, kernel, dialect)
 
         def queue(buffers: Sequence[Any], params: bytes) -> None:
+            entry = host.entry(source, kernel, dialect)
             entry([0 if b is None else b.address for b in buffers], params, grid, group)
 
         return queue
@@ -118,13 +116,14 @@ class MetalCompiler:
                 output_shapes=[*((b.nbytes,) for b in outs), (16,)],
                 output_dtypes=[mx.uint8] * (len(outs) + 1),
                 init_value=0,
+                stream=self.runtime.stream,
             )
             for block, array in zip(outs, results, strict=False):
                 block.array = array
             if placed:
                 mx.eval(*results)
             else:
-                _start(*results)
+                self.runtime.start(outs)
 
         return queue
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import platform
 import threading
-from collections.abc import Callable, Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +15,8 @@ from tensorbus.backend_api import (
     DeviceProperties,
     DeviceUnavailableError,
     DType,
-    IndexingError,
     MemoryStats,
+    Reports,
     SourceCall,
     StridedArray,
     UnsupportedDtypeError,
@@ -50,7 +52,11 @@ def why_unavailable() -> str | None:
 
 
 class MetalRuntime:
-    """The T0 functions of the one GPU that a Mac has."""
+    """The T0 functions of the one GPU that a Mac has, with streams.
+
+    What MLX queues is ordered by the values that it needs, in whatever streams they are made. It has no
+    events: recording one waits for the stream.
+    """
 
     def __init__(self) -> None:
         reason = why_unavailable()
@@ -62,12 +68,15 @@ class MetalRuntime:
         from .memory import Pool
 
         self.host = metal_host()
-        about = {} if self.host else mx.device_info()
+        self.about = {} if self.host else mx.device_info()
+        about = self.about
         self.model = f"{platform.machine()} host" if self.host else str(about.get("device_name", "Apple GPU"))
         self.name = f"metal:0 ({self.model})"
-        self.stream = mx.cpu if self.host else mx.gpu
+        self._unit = mx.cpu if self.host else mx.gpu
+        self._local = threading.local()
+        self._started: weakref.WeakSet[Block] = weakref.WeakSet()
         self.pool = Pool(self.name)
-        self.error_names: dict[int, str] = {}
+        self.reports = Reports()
         self.compiler = MetalCompiler(self)
         self._reports: list[Block] = []
         self._lock = threading.Lock()
@@ -86,8 +95,23 @@ class MetalRuntime:
             driver=f"MLX {version('mlx')}",
             memory=self.pool.total,
             dtypes=frozenset(self.compiler.dialect(index).types),
-            extra={"host": self.host},
+            extra={"host": self.host, **self.about},
         )
+
+    @property
+    def stream(self) -> Any:
+        """This thread's current stream, or the unit, which stands for its default stream."""
+        return getattr(self._local, "stream", None) or self._unit
+
+    def start(self, blocks: Iterable[Block]) -> None:
+        """Let MLX begin to compute blocks; ``synchronize`` waits for those that are still there."""
+        import mlx.core as mx
+
+        made = list(blocks)
+        start: Any = mx.async_eval  # its annotations are incomplete
+        start(*(block.array for block in made))
+        with self._lock:
+            self._started.update(made)
 
     def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
         """Copy C-ordered bytes into a new value."""
@@ -128,12 +152,9 @@ class MetalRuntime:
         for block in reports:
             if block.array is None:  # its launch was never queued
                 continue
-            code, value, limit = memoryview(block.array)[:24].cast("q").tolist()
-            if code:
-                op = self.error_names.get(code & 0xFFFFFFFF, "an op")
-                raise IndexingError(
-                    f"{op} on {self.name}: index {value} is out of range for an axis of length {limit}."
-                )
+            found = memoryview(block.array)[:24].cast("q").tolist()
+            if found[0]:
+                raise self.reports.error(self.name, *found)
 
     def compile_kernel(
         self, call: SourceCall, index: int
@@ -142,11 +163,14 @@ class MetalRuntime:
         return from_source(self.compiler, call, index)
 
     def synchronize(self, index: int) -> None:
-        """Wait for the work; raise what a kernel reported."""
+        """Wait for the work in all streams of all threads; raise what a kernel reported."""
         import mlx.core as mx
 
-        mx.synchronize(mx.default_stream(self.stream))
-        self.check()
+        with self._lock:
+            started, self._started = self._started, weakref.WeakSet()
+        wait: Any = mx.eval
+        wait(*(block.array for block in started))
+        self.synchronize_stream(None, index)
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics."""
@@ -161,6 +185,44 @@ class MetalRuntime:
         import mlx.core as mx
 
         mx.clear_cache()
+
+    def create_stream(self, index: int) -> Any:
+        """Return a new queue: one of MLX's in each thread that uses it."""
+        import mlx.core as mx
+
+        return mx.new_thread_local_stream(self._unit)
+
+    def use_stream(self, stream: Any, index: int) -> Any:
+        """Make ``stream`` current for this thread; return the one it replaces."""
+        replaced = getattr(self._local, "stream", None)
+        self._local.stream = stream
+        return replaced
+
+    def synchronize_stream(self, stream: Any, index: int) -> None:
+        """Wait for the work that this thread put into ``stream``."""
+        import mlx.core as mx
+
+        mx.synchronize(stream or self.stream)
+        self.check()
+
+    def record_event(self, stream: Any, index: int) -> float:
+        """Wait for ``stream``; return the time."""
+        self.synchronize_stream(stream, index)
+        return time.perf_counter()
+
+    def wait_event(self, event: float, stream: Any, index: int) -> None:
+        """Do nothing: an event that was recorded has been reached."""
+
+    def synchronize_event(self, event: float, index: int) -> None:
+        """Do nothing, for the same reason."""
+
+    def event_done(self, event: float, index: int) -> bool:
+        """Return True."""
+        return True
+
+    def elapsed_time(self, start: float, end: float, index: int) -> float:
+        """Return the milliseconds between two events, by the host's clock."""
+        return 1000.0 * (end - start)
 
 
 @cache

@@ -17,7 +17,7 @@ def tensorbus_device(device_type: str) -> Runtime | None:
 
 @hookimpl
 def tensorbus_kernels(device_type: str) -> KernelTable | None:
-    """Return the generated kernels, and MLX's product."""
+    """Return the generated kernels, and those of MLX."""
     if device_type != "metal":
         return None
     from .kernels import table
@@ -27,11 +27,13 @@ def tensorbus_kernels(device_type: str) -> KernelTable | None:
 
 @hookimpl
 def tensorbus_lowering(device_type: str) -> Lowering | None:
-    """Return what compiles programs to the Metal Shading Language, with products by the library."""
+    """Return what compiles programs to the Metal Shading Language, with calls of MLX's own functions."""
     if device_type != "metal":
         return None
     from tensorbus.backend_api import FFT, LINALG, DialectLowering
 
     from .device import runtime
+    from .library import ATTENTION
 
-    return DialectLowering(runtime().compiler, "metal", {"matmul", *FFT, *LINALG})
+    always = {"matmul", "conv", "conv_transpose", *FFT, *LINALG}
+    return DialectLowering(runtime().compiler, "metal", always, served={ATTENTION})

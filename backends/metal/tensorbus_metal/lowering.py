@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Helper, Launch, Target, TypeRule
+from tensorbus.backend_api import CASTS, EXPRESSIONS, SATURATING, Dialect, Launch, Target, TypeRule
 from tensorbus.backend_api import dtypes as dt
 
 TYPES: Final[dict[dt.DType, TypeRule]] = {
@@ -139,17 +139,6 @@ static inline void tb_report(device long *errors, long code, long value, long li
   errors[2] = limit;
 }
 """
-_TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
-{inline}{T} tb_{S}_from_{F}({R} x) {{
-  const {R} end = ({R})(({U})1 << ({W} - 1));
-  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
-}}""")  # fmt: skip
-_TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
-{inline}{T} tb_{S}_from_{F}({R} x) {{
-  const {R} end = 2 * ({R})(({U})1 << ({W} - 1));
-  return !(x > 0) ? 0 : x >= end ? ({T})~({U})0 : ({T})x;
-}}""")  # fmt: skip
-
 _GROUP: Final = 256
 _SIDE: Final = 16
 HEAD: Final = "kernel void {name}("
@@ -175,7 +164,7 @@ def dialect(cores: int = 16) -> Dialect:
         types=TYPES,
         index=TypeRule(storage="long", register="long", unsigned="ulong"),
         expressions=EXPRESSIONS,
-        casts={**CASTS, ("float", "int"): _TO_INT, ("float", "uint"): _TO_UINT},
+        casts={**CASTS, **SATURATING},
         kernel=head,
         solo=head,
         buffer="{const}device {T} *{name}",

@@ -71,12 +71,12 @@ class Pool:
         np.asarray(memoryview(block.array))[: data.nbytes] = np.frombuffer(data, np.uint8)
         return block
 
-    def of(self, array: Any) -> Block:
-        """Return a block over the elements of any MLX array, in C order."""
-        flat = mx.view(mx.reshape(array, (-1,)), mx.uint8)
+    def of(self, array: Any, stream: Any) -> Block:
+        """Return a block over the elements of any MLX array, in C order, made in ``stream``."""
+        flat = mx.view(mx.reshape(array, (-1,), stream=stream), mx.uint8, stream=stream)
         if flat.size < LEAST:
-            flat = mx.pad(flat, (0, LEAST - flat.size))
-        return self.block(mx.contiguous(flat), flat.size)
+            flat = mx.pad(flat, (0, LEAST - flat.size), stream=stream)
+        return self.block(mx.contiguous(flat, stream=stream), flat.size)
 
     def free(self, nbytes: int) -> None:
         """Count a block no more."""

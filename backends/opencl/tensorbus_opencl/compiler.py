@@ -61,8 +61,6 @@ class OpenclCompiler:
     def __init__(self, runtime: OpenclRuntime) -> None:
         self.runtime = runtime
         self.loaded = Loaded(self._load)
-        self._lock = threading.Lock()
-        self._codes: dict[str, int] = {}
         self.built = 0
 
     def dialect(self, index: int) -> Dialect:
@@ -84,10 +82,7 @@ class OpenclCompiler:
 
     def error_code(self, op: str) -> int:
         """Return the number of an op in error reports, from 1."""
-        with self._lock:
-            code = self._codes.setdefault(op, len(self._codes) + 1)
-            self.runtime.error_names[code] = op
-        return code
+        return self.runtime.reports.code(op)
 
     def is_own(self, buffer: Block, index: int) -> bool:
         """Return whether nothing but the current queue was given work with a block: it is in order."""

@@ -14,8 +14,8 @@ from tensorbus.backend_api import (
     DeviceProperties,
     DeviceUnavailableError,
     DType,
-    IndexingError,
     MemoryStats,
+    Reports,
     SourceCall,
     StridedArray,
     Target,
@@ -61,9 +61,8 @@ class Unit:
         extensions = device.extensions.split()
         self.is_processor = bool(device.type & cl.device_type.CPU)
         self.dialect = dialect(
-            half="cl_khr_fp16" in extensions, double="cl_khr_fp64" in extensions, target=self._target(),
-            fused=bool(device.single_fp_config & cl.device_fp_config.FMA),
-        )  # fmt: skip
+            half="cl_khr_fp16" in extensions, double="cl_khr_fp64" in extensions, target=self._target()
+        )
         exact = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         self.options = ["-cl-std=CL1.2", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else [])]
         self.copies_kernels = _version(device) >= (2, 1)
@@ -116,7 +115,7 @@ class Unit:
         self._unread = True
         return self._errors
 
-    def check(self, names: dict[int, str]) -> None:
+    def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it."""
         if not self._unread or self._errors is None:
             return
@@ -125,10 +124,7 @@ class Unit:
         cl.enqueue_copy(self.default, found, self._errors.memory)
         if found[0]:
             cl.enqueue_copy(self.default, self._errors.memory, np.zeros(3, np.int64))
-            op = names.get(int(found[0]) & 0xFFFFFFFF, "an op")
-            raise IndexingError(
-                f"{op} on {self.name}: index {found[1]} is out of range for an axis of length {found[2]}."
-            )
+            raise reports.error(self.name, *found)
 
 
 class OpenclRuntime:
@@ -136,7 +132,7 @@ class OpenclRuntime:
 
     def __init__(self) -> None:
         self.units = [Unit(k, d) for k, d in enumerate(_devices())]
-        self.error_names: dict[int, str] = {}
+        self.reports = Reports()
         self.compiler = OpenclCompiler(self)
 
     def unit(self, index: int) -> Unit:
@@ -180,20 +176,20 @@ class OpenclRuntime:
         """Return the elements as C-ordered bytes, waiting for the work in all queues."""
         unit = self.units[index]
         if value.size == 0:
-            unit.check(self.error_names)
+            unit.check(self.reports)
             return memoryview(b"")
         unit.wait(but=unit.queue())  # whichever queue makes the value; the current one is in order
         packed = pack(self.compiler, value, index)
         host: Any = np.empty(value.nbytes, np.uint8)
         cl.enqueue_copy(unit.queue(), host, packed.buffer.memory, is_blocking=True)
-        unit.check(self.error_names)
+        unit.check(self.reports)
         return memoryview(host)
 
     def synchronize(self, index: int) -> None:
         """Wait for all queues' work; raise what a kernel reported."""
         unit = self.units[index]
         unit.wait()
-        unit.check(self.error_names)
+        unit.check(self.reports)
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics of the device."""
@@ -226,7 +222,7 @@ class OpenclRuntime:
         """Wait for the work in ``stream``."""
         unit = self.units[index]
         (stream or unit.queue()).finish()
-        unit.check(self.error_names)
+        unit.check(self.reports)
 
     def record_event(self, stream: Any, index: int) -> Any:
         """Return a marker behind the work now in ``stream``."""

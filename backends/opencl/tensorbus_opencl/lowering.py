@@ -112,6 +112,13 @@ static inline void tb_past_{S}_{lanes}({V} v, __global {B} *p) {{
 #else
 #define tb_past_{S}_{lanes}(v, p) vstore{lanes}(v, 0, p)
 #endif""")  # fmt: skip
+# A driver was seen to call a function for prefetch, which saves and loads all registers.
+_FETCH = Helper("fetch", "tb_fetch({p} + ({i}), {n});", """\
+#if defined __has_builtin && __has_builtin(__builtin_prefetch)
+#define tb_fetch(p, n) __builtin_prefetch(p)
+#else
+#define tb_fetch(p, n) prefetch(p, n)
+#endif""")  # fmt: skip
 _RUNNING = Helper("running_sum", "tb_running_16({0})", """\
 static inline float16 tb_running_16(float16 x) {{
   const float16 none = (float16)(0.0f);
@@ -154,18 +161,14 @@ _SHARE: Final = (
 )
 
 
-def dialect(*, half: bool, double: bool, fused: bool = False, target: Target) -> Dialect:
-    """Return OpenCL C for a device: with native half storage and double precision where it has them.
-
-    ``fused``: the device computes ``fma`` itself, whether or not its compiler says that this is fast.
-    """
+def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
+    """Return OpenCL C for a device: with native half storage and double precision where it has them."""
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
              dt.float32: FLOAT}  # fmt: skip
-    prologue = "#define TB_FUSED\n" + _PROLOGUE if fused else _PROLOGUE
     if half:
-        prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + prologue + _FROM_HALF
+        prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + _PROLOGUE + _FROM_HALF
     else:
-        prologue += _ROUND_HALF
+        prologue = _PROLOGUE + _ROUND_HALF
     types[dt.complex64] = TypeRule(storage="float2", register="float2")
     if double:
         types[dt.float64] = DOUBLE
@@ -185,6 +188,7 @@ def dialect(*, half: bool, double: bool, fused: bool = False, target: Target) ->
         share=_SHARE,
         barrier="barrier(CLK_LOCAL_MEM_FENCE)",
         shared="__local",
+        paged=" __attribute__((aligned(4096)))" if target.solo_rows else "",
         unroll="#pragma unroll",
         wide=_WIDE,
         single=OPENCL_SINGLE,
@@ -193,7 +197,7 @@ def dialect(*, half: bool, double: bool, fused: bool = False, target: Target) ->
         vector_store="vstore{lanes}({v}, 0, {p} + ({i}))",
         vector_store_some=_STORE_SOME,
         vector_past=_PAST if target.solo_rows else "",
-        fetch="prefetch({p} + ({i}), {n});" if target.solo_rows else "",
+        fetch=_FETCH if target.solo_rows else "",
         report=_REPORT,
         prologue=prologue,
         narrow=_NARROW,

@@ -82,15 +82,25 @@ def coverage(
         bool, typer.Option("--all", help="All devices, by their manifests, as Markdown.")
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown; goes with --all.")] = False,
+    reports: Annotated[
+        Path | None, typer.Option("--reports", help="With --all: a folder with reports of the kit.")
+    ] = None,
+    add: Annotated[
+        list[Path] | None, typer.Option("--add", help="A new report of the kit, to be kept in --reports.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which ops a device has kernels for, which decompose, and which go through the host.
 
     `tensorbus coverage --device X` asks what is registered; `--write` puts it into the manifest of X.
-    `tensorbus coverage --all --markdown` prints the matrix of all installed devices by their manifests.
+    `tensorbus coverage --all --markdown` prints the matrix of all installed devices by their manifests, with
+    what the conformance kit found on them, as far as its reports are kept in `--reports`.
     """
+    if add and reports is None:
+        raise typer.BadParameter("name the folder in which the report is to be kept with --reports.")
     if every or markdown:
-        typer.echo(coverage_command.markdown(coverage_command.manifests()), nl=False)
+        with conformance_command.problems():
+            typer.echo(coverage_command.document(reports, add or ()), nl=False)
         return
     if not device:
         raise typer.BadParameter("name a device with --device, or ask for --all.")

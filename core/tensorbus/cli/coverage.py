@@ -1,7 +1,7 @@
 """``tensorbus coverage``: which ops a device has kernels for: a table, its manifest, a matrix of devices.
 
 The table of one device comes from what is registered. The matrix of all devices comes from their manifests,
-so that it is the same on every machine.
+and from reports of the conformance kit that are kept, so that it is the same on every machine.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from ..errors import TensorbusError
 from ..manifest import Manifest
 from ..ops import lazy
 from ..ops.op import Op, table
+from . import reports
+from .reports import Report
 
 _STYLES: Final = {"native": "green", "decomposed": "cyan", "host": "yellow", "missing": "red"}
 _WIDTH: Final = 110
@@ -119,8 +121,8 @@ def manifests() -> list[Manifest]:
     return sorted(found, key=lambda m: str(m.type))
 
 
-def markdown(devices: Sequence[Manifest]) -> str:
-    """Return the matrix of ops and devices, as their manifests have it."""
+def markdown(devices: Sequence[Manifest], runs: Sequence[Report] = ()) -> str:
+    """Return what ``runs`` of the kit found, and the matrix of ops and devices, by their manifests."""
     from ..version import __version__
 
     lazy.load_all()
@@ -128,18 +130,23 @@ def markdown(devices: Sequence[Manifest]) -> str:
     others = [str(m.type) for m in devices if not m.ops]
     lines = [
         "# Coverage", "",
-        f"What each device of tensorbus {__version__} has kernels for, from the manifests. Written by"
-        " `tensorbus coverage --all --markdown`; do not edit.", "",
+        f"What each device of tensorbus {__version__} has kernels for, from the manifests, and what the"
+        " conformance kit found on it. Written by `tensorbus coverage --all --markdown --reports"
+        " docs/reports`; do not edit.", "",
+        *(reports.section(runs) if runs else ()),
+        "## Kernels", "",
         "- **kernel**: the device's own kernel, in every dtype that op and device have, or in those named",
         "- decomposed: into other ops, on the device; also in the dtypes that a kernel does not name",
         "- host: copied to the host, computed there, copied back",
         "- gap: not there, for the reason in the manifest", "",
+        "A kernel for some calls of an op only is used for these and not listed; `tensorbus.explain` shows"
+        " it.", "",
     ]  # fmt: skip
     if others:
         lines += [f"Without kernels in this release: {', '.join(others)}.", ""]
     for family in dict.fromkeys(op.family for op in _own()):
         lines += [
-            f"## {family.capitalize()}",
+            f"### {family.capitalize()}",
             "",
             "| op | " + " | ".join(str(m.type) for m in covered) + " |",
         ]
@@ -149,6 +156,18 @@ def markdown(devices: Sequence[Manifest]) -> str:
                 lines.append("| " + " | ".join([f"`{op.name}`", *(_cell(op, m) for m in covered)]) + " |")
         lines.append("")
     return "\n".join(lines)
+
+
+def document(folder: Path | None, new: Sequence[Path] = ()) -> str:
+    """Return the matrix with the reports that ``folder`` keeps, the ``new`` ones of the kit among them.
+
+    Raises ``ValueError`` for a new file that is no report of the whole kit.
+    """
+    if folder is None:
+        return markdown(manifests())
+    for report in [report for file in new for report in reports.taken(file)]:
+        reports.keep(report, folder)
+    return markdown(manifests(), reports.kept(folder))
 
 
 def _own() -> Iterator[Op[...]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..lengths import Length
+from ..symbolic import Number
 from ..tensor import Leaf, Tensor
 from .looking import NotReplayable, is_fixed, is_foreign, is_plain, look, slot_names
 from .reach import Reach, Seen
@@ -34,6 +35,8 @@ class AnswerWriter:
             return repr(x) if x is None or type(x) in (bool, int, str) else self.reach.name(x)
         if type(x) is Length:
             return x.text
+        if type(x) is Number:
+            return x.name
         known = self._names.get(id(x))
         if known is not None:
             return known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,38 +23,74 @@ FILLED: Final[dict[type, str]] = {
 
 @dataclass(slots=True)
 class Changes:
-    """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold new tensors.
+    """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold other tensors.
 
-    ``contents`` are arguments, and what lies behind them, that hold other things in any way; ``names`` are
-    globals that stand for new tensors.
+    Or tuples and such of tensors, as ``names`` do, which are globals. ``contents`` are arguments, and what
+    lies behind them, that hold other things in any way, ``leaves`` those that ask for a gradient now. The
+    others make the next run another: ``numbers`` at places and ``counters``, globals, that became others,
+    lists that have ``grown``, and ``rates``: what code read of the script's state. ``why`` says it of the
+    first.
     """
 
     cells: list[Seen] = field(default_factory=list)
     grads: list[Seen] = field(default_factory=list)
-    slots: list[tuple[Seen, Part, Tensor]] = field(default_factory=list)
+    slots: list[tuple[Seen, Part, Any]] = field(default_factory=list)
     contents: list[Seen] = field(default_factory=list)
-    names: list[tuple[Global, Tensor]] = field(default_factory=list)
+    names: list[tuple[Global, Any]] = field(default_factory=list)
+    leaves: list[Seen] = field(default_factory=list)
+    numbers: list[tuple[Seen, Part]] = field(default_factory=list)
+    counters: list[Global] = field(default_factory=list)
+    grown: list[Seen] = field(default_factory=list)
+    rates: str | None = None
+    why: str | None = None
+
+    def goes_on(self, why: str) -> None:
+        """Note why the next run is another."""
+        self.why = self.why or why
 
 
-def find(reach: Reach, kept: Iterable[Seen], names: Iterable[Global], script: Script) -> Changes:
-    """Compare everything kept with what it was. Raises ``NotReplayable`` for a change of another kind."""
+class Moving(NotReplayable):
+    """The next run is another; ``changes`` say in what."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes.rates or changes.why)
+        self.changes = changes
+
+
+def find(
+    reach: Reach, kept: Iterable[Seen], names: Iterable[Global], script: Script, forgotten: Container[int]
+) -> Changes:
+    """Compare everything kept with what it was. Raises ``NotReplayable`` for a change of another kind.
+
+    ``forgotten`` are the ids of tensors whose gradients are written over, whatever they were.
+    """
     changes = Changes()
     for seen in kept:
         after = look(seen.thing, reach.names)
         if isinstance(seen.before.state, TensorState):
             _tensor(seen, seen.before.state, after.state, changes)
+            if id(seen.thing) in forgotten and after.state.grad is None:
+                changes.grads.append(seen)
         elif after.kind != seen.before.kind:
             raise NotReplayable(f"changes {describe(seen)}")
+        elif id(seen.thing) in script.grown:
+            continue
         elif after.state != seen.before.state and can_be_filled(seen, script):
             changes.contents.append(seen)
+        elif after.state != seen.before.state and _grows(seen):
+            changes.grown.append(seen)
+            changes.goes_on(f"adds to {describe(seen)}")
         elif after.state != seen.before.state:
             _container(reach, seen, {part.key: part for part in after.parts}, changes, script)
     for name in names:
         now = name.scope.get(name.name)
         if now is name.value:
             continue
-        if type(now) is Tensor and type(name.value) is Tensor:
+        if _is_tree(now) and type(now) is type(name.value) and _is_tree(name.value):
             changes.names.append((name, now))
+        elif _is_step(name.value, now):
+            changes.counters.append(name)
+            changes.goes_on(f"assigns the global {name.name!r}")
         else:
             raise NotReplayable(f"assigns the global {name.name!r}")
     return changes
@@ -63,7 +99,9 @@ def find(reach: Reach, kept: Iterable[Seen], names: Iterable[Global], script: Sc
 def _tensor(seen: Seen, before: TensorState, after: TensorState, changes: Changes) -> None:
     if after.vtype is not before.vtype or after.hooks != before.hooks:
         raise NotReplayable(f"changes the dtype, the device or the hooks of {describe(seen)}")
-    if after.node is not before.node:
+    if before.node is None and type(after.node) is Leaf and not seen.fixed:
+        changes.leaves.append(seen)
+    elif after.node is not before.node:
         raise NotReplayable(f"changes the history of {describe(seen)}")
     if after.value is not before.value:
         if before.node is not None and not isinstance(before.node, Leaf):
@@ -87,8 +125,11 @@ def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes,
             raise NotReplayable(f"takes {_place(old)} out of {describe(seen)}")
         if new.value is old.value or (is_of_script(script, seen, old) and not _is_rate(script, seen)):
             continue
-        if type(new.value) is Tensor and type(old.value) is Tensor:
+        if _is_tree(new.value) and type(old.value) is type(new.value) and _is_tree(old.value):
             changes.slots.append((seen, old, new.value))
+        elif _is_step(old.value, new.value):
+            changes.numbers.append((seen, old))
+            changes.goes_on(f"changes {_place(old)} of {describe(seen)}")
         elif _differ(old.value, new.value):
             raise NotReplayable(f"changes {_place(old)} of {describe(seen)}")
     for new in now.values():
@@ -98,7 +139,7 @@ def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes,
 
 def _is_rate(script: Script, seen: Seen) -> bool:
     """Return whether an entry of ``seen`` is one that the script only reads, so that others changed it."""
-    return "params" in seen.thing and not script.owners
+    return isinstance(seen.thing, dict) and "params" in seen.thing and not script.owners
 
 
 def can_be_filled(seen: Seen, script: Script) -> bool:
@@ -111,12 +152,35 @@ def can_be_filled(seen: Seen, script: Script) -> bool:
     return seen.before.kind == "instance" or type(seen.thing) in FILLED
 
 
+def _is_tree(x: Any) -> bool:
+    """Return whether ``x`` is a tensor, or a tuple, list or dict that holds tensors and nothing else."""
+    if type(x) is Tensor:
+        return True
+    parts = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
+    return bool(parts) and all(map(_is_tree, parts))
+
+
+def _grows(seen: Seen) -> bool:
+    """Return whether a list or queue has more entries than it had; others, where their number is limited."""
+    thing, known = seen.thing, seen.parts
+    if type(thing) is deque and thing.maxlen is not None:
+        return seen.fixed
+    return seen.fixed and type(thing) in (list, deque) and len(thing) > len(known)
+
+
+def _is_step(old: Any, new: Any) -> bool:
+    """Return whether a number took the place of another."""
+    return type(old) in (int, float) and type(new) is type(old) and repr(old) != repr(new)
+
+
 def _differ(old: Any, new: Any) -> bool:
     return bool(mark(old) != mark(new))
 
 
 def is_of_script(script: Script, seen: Seen, part: Part) -> bool:
     """Return whether an entry is a number that the script reads or writes."""
+    if (id(seen.thing), part.key) in script.held:
+        return True
     return isinstance(part.access, Keyed) and (id(seen.thing), part.access.key) in script.reads
 
 

@@ -19,16 +19,21 @@ from ..dispatch import is_transform
 from ..errors import ArgumentError, suggest
 from ..func.vectorize import is_inside
 from ..nn.module import Module
-from ..pending import recorder, recorders
+from ..pending import Pending, recorder, recorders
 from ..tensor import Tensor
+from .beginning import Begun
+from .breaks import Break
+from .changes import Changes, Moving
 from .compiled_module import CompiledModule, remade, shared
 from .dynamic import OpenAxes, fixed
+from .executables import uncollected
 from .general import generalize
-from .looking import NotReplayable
+from .looking import NotReplayable, TensorState
 from .observing import Observer
 from .reach import Reach
-from .recorder import Break, Recorder
+from .recorder import Recorder
 from .replay import FAILED, MISS, Replay, Writer
+from .steady import Given, Places, steady
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,6 +67,7 @@ class Compiled(Generic[P, R]):
         self._by_python = self._every = False
         self._filled: dict[int, Any] = {}
         self._axes = OpenAxes(dynamic)
+        self._places = Places()
         self._failed = 0
         self._lock = threading.RLock()
 
@@ -112,15 +118,16 @@ class Compiled(Generic[P, R]):
                     return out  # type: ignore[no-any-return]
             if self.replays:
                 guard = self.replays[0].failing(args, kwargs)
-                why = guard.text if guard is not None else "?"
+                why = guard.text if guard is not None else "what a number that moves decides"
                 self.recompiles.append(why)
                 if len(self.replays) >= LIMIT:
                     self._by_python = True
                     self.replays = []
+                    self.reasons = [f"was captured {LIMIT} times, and still {why} differed"]
                     warnings.warn(
-                        f"compile: {self.name} was captured {LIMIT} times, and still its guards fail, last on"
-                        f" {why}; Python runs it from now on. Pass what changes as a tensor, or mark it"
-                        f" dynamic.",
+                        f"compile: {self.name} was captured {LIMIT} times, and still calls find something"
+                        f" else, last {why}; Python runs it from now on. Pass what changes as a tensor;"
+                        f" for lengths that change there are dynamic=True and mark_dynamic.",
                         RecompileWarning,
                         stacklevel=3,
                     )
@@ -144,11 +151,16 @@ class Compiled(Generic[P, R]):
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
+        with uncollected():
+            return self._captured(args, kwargs)
+
+    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         try:
             reach = Reach(self._root, args, kwargs, self._codes, self._every, self._filled)
         except NotReplayable as error:
             self._by_python, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
+        begun = Begun(reach)
         with Recorder(self.mode, self.fullgraph, trial=True) as active:
             axes = self._axes.choose(reach)
             for x, _ in axes.values():  # in the order in which a run with open lengths takes them
@@ -157,18 +169,47 @@ class Compiled(Generic[P, R]):
                 with Observer() as observer:
                     out = self._function(*args, **kwargs)
             except BaseException:
+                begun.take_back()
                 active.run()
                 self._note(active)
                 raise
-            first = [entry for recording in active.recordings.values() for entry in recording.entries]
+            recordings = [*active.recordings.values()]
+            first = [entry for recording in recordings for entry in recording.entries]
+            moving: Changes | None = None
             try:
+                if begun.take_back():
+                    raise NotReplayable("an optimizer has parameters that took no step")
                 replay, reason = active.aside(lambda: self._replay(reach, observer, active, out)), None
             except NotReplayable as error:
                 replay, reason = None, str(error)
+                moving = error.changes if isinstance(error, Moving) and len(recordings) < 2 else None
+            except BaseException:  # no program: what the function did stands all the same
+                active.run()
+                self._note(active)
+                raise
+            given = self._places.differ(args, kwargs) if self.dynamic is not False and not axes else set()
+            several = len(recordings) > 1
+            moves = replay is not None and not several and (bool(given) or self._places.are_in(reach))
+            if replay is not None and not moves and not axes:
+                _let_go(reach)
             active.run(replay.ready if replay is not None else None)
         self._note(active)
+        if moves:
+            moving = Changes()
+        if moving is not None:
+            recording = recordings[0] if recordings else None
+            seen = Given(reach, active.script, recording, out)
+            codes = {**self._codes, **observer.codes}
+            make = partial(Reach, self._root, args, kwargs, codes, self._every, self._filled)
+            steadied = steady(self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            if steadied is None:
+                self._places.fix(given)
+            else:
+                replay, found_more = steadied
+                if found_more:  # whatever was captured before holds for one value of a number that moves
+                    self.replays = []
         if replay is not None:
-            if axes:
+            if axes and moving is None:
                 codes = {**self._codes, **observer.codes}
                 found = generalize(
                     self._function, self._root, args, kwargs, axes, codes, first, self.mode, self._every
@@ -179,7 +220,7 @@ class Compiled(Generic[P, R]):
                         f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
                         f" is captured anew. Do not decide by that length, or take the mark away.",
                         RecompileWarning,
-                        stacklevel=4,
+                        stacklevel=5,
                     )
             self.replays = [replay, *self.replays]
             self.reasons = []
@@ -200,6 +241,14 @@ class Compiled(Generic[P, R]):
         return writer.write(out)
 
 
+def _let_go(reach: Reach) -> None:
+    """Forget the old values of tensors that a run gives new ones: these may take their places."""
+    for seen in reach.seen.values():
+        state = seen.before.state
+        if isinstance(state, TensorState) and type(seen.thing._value) is Pending:
+            state.value = None
+
+
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     given = (*args, *kwargs.values())
     return is_inside() or any(isinstance(x, Tensor) and is_transform(x.device.type) for x in given)
@@ -218,7 +267,8 @@ def compile(
     is compiled. ``tb.compile.explain(fn)(*args)`` shows what became of a function, and why.
 
     ``fullgraph``: raise ``CaptureError``, with the line, where Python asks for numbers. ``dynamic``: True
-    makes lengths that differ between calls part of one program; None does so once they have differed.
+    makes lengths that differ between calls part of one program; None does so once they have differed, as it
+    does with numbers that are arguments.
     ``mode``: for ``"max-autotune"`` programs are run in several ways when they are compiled, and the fastest
     is kept, on disk too; for ``"reduce-overhead"`` a device may keep memory between runs to begin them
     sooner. ``explain`` says what came of it, which on some devices is nothing.

@@ -40,6 +40,11 @@ class Program:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
+    def waits(self) -> bool:
+        """Whether runs by several threads wait for each other without the lock."""
+        return getattr(self.executable, "waits", False)
+
+    @property
     def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """The executable's own short way, where it has one."""
         return getattr(self.executable, "run", self.executable)
@@ -56,10 +61,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A program, or a family of them, and the places in its recording of what it returns."""
+    """A program, a family of them, or one of several devices; and the places of what it returns."""
 
-    program: Program | Family
-    places: tuple[int, ...]
+    program: Any
+    places: tuple[Any, ...]
 
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
@@ -117,7 +122,7 @@ def _program(
         if found is not None:
             _programs.move_to_end(key)
             return found
-    with _uncollected():
+    with uncollected():
         made = _compiled(recording.device, recording.graph(outputs, inputs, sizes), replaces, mode)
     with _lock:
         found = _programs.setdefault(key, made)
@@ -127,8 +132,8 @@ def _program(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile: a program is many objects in use, among which looking takes long."""
+def uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: a capture makes many objects that stay, and looking takes long then."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -138,16 +143,19 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def once(recording: Recording, outputs: Sequence[int], mode: str) -> Program:
+def once(
+    recording: Recording, outputs: Sequence[int], mode: str, inputs: Sequence[int] | None = None
+) -> Program:
     """Return a program that will run only once: kernel by kernel, unless its values are many.
 
     Compiled code needs a fraction of the memory, and what is compiled of it is what later runs need as well.
     """
+    given = recording.inputs if inputs is None else inputs
     if sum(prod(e.spec.shape) for e in recording.entries) >= LARGE:
-        return _program(recording, outputs, recording.inputs, {}, mode, {})
+        return _program(recording, outputs, given, {}, mode, {})
     from ..execution.interpret import Interpreting
 
-    graph = recording.graph(outputs, recording.inputs)
+    graph = recording.graph(outputs, given)
     order = Order(graph=graph, index=recording.device.index, mode=mode)
     return Program(graph, Interpreting(recording.device.type).compile(order))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..graph.graph import Graph
+from .breaks import Break
 from .compiled import Compiled, compile
 from .compiled_module import CompiledModule
 from .guards import Guard
-from .recorder import Break
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ from .recording import Recording
 
 _NEVER: Final = frozenset({"vector_norm", "matrix_exp", "adjugate"})
 INDEXING: Final = "indexing"
+READS: Final = frozenset({"gather", "take_along_axis"})
+"""What reads at indices: where these are known, trying costs little."""
 
 
 def may_fail(op: Op[...]) -> bool:

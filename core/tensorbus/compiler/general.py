@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import _lru_cache_wrapper
 from typing import Any
 
 from ..errors import TensorbusError
 from ..lengths import at
 from ..symbolic import Number
-from ..tensor import Leaf, Tensor
+from ..tensor import Tensor
 from .dynamic import Limits
-from .looking import NotReplayable, TensorState, look
+from .looking import NotReplayable
 from .observing import Observer
-from .reach import Reach, Seen
+from .reach import Reach
 from .recorder import Recorder
 from .recording import Entry
 from .replay import Replay, Writer
+from .restoring import Snapshot
 
 Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
 
@@ -32,6 +34,9 @@ def generalize(
 ) -> Replay | None:  # fmt: skip
     """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None."""
     reach = Reach(root, args, kwargs, codes, every)
+    if any(type(seen.thing) is _lru_cache_wrapper for seen in reach.seen.values()):
+        return None  # what it keeps could not be taken back
+    before = Snapshot(reach)
     active = Recorder(mode, dry=True)
     try:
         with active:
@@ -55,14 +60,13 @@ def generalize(
         return None
     finally:
         active.discard()
-        for seen in reach.seen.values():
-            _restore(seen)
+        before.put_back()
 
 
 def _same(first: Sequence[Entry], active: Recorder) -> bool:
     """Return whether what was recorded is the first program, for the lengths that it had."""
     found = next(iter(active.recordings.values()), None)
-    if found is None or len(first) != len(found.entries):
+    if found is None or len(active.recordings) > 1 or len(first) != len(found.entries):
         return False
     plain = {
         place: feed.source.plain
@@ -80,28 +84,3 @@ def _equal(a: Entry, b: Entry, plain: Any, sizes: Mapping[str, int]) -> bool:
     if a.op == "input":
         return a.spec.shape == at(b.spec.shape, sizes) and ("scalar" in a.attrs) == ("scalar" in b.attrs)
     return a.spec.shape == at(b.spec.shape, sizes) and repr(dict(a.attrs)) == repr(at(dict(b.attrs), sizes))
-
-
-def _restore(seen: Seen) -> None:
-    """Put an object back as it was before the dry run."""
-    thing, before = seen.thing, seen.before
-    if isinstance(before.state, TensorState):
-        state = before.state
-        thing._value, thing._vtype, thing._node = state.value, state.vtype, state.node
-        if isinstance(state.node, Leaf):
-            state.node.grad = state.grad
-        return
-    if look(thing, None).state == before.state:
-        return
-    values = {part.key: part.value for part in before.parts}
-    if isinstance(thing, types.CellType):
-        thing.cell_contents = values["contents"]
-    elif isinstance(thing, list):
-        thing[:] = [values[k] for k in range(len(before.parts))]
-    elif isinstance(thing, dict):
-        for part in before.parts:
-            if isinstance(part.key, tuple) and part.key[0] == "item":
-                thing[part.access.key] = part.value  # type: ignore[attr-defined]
-    for key, value in values.items():
-        if isinstance(key, tuple) and key[0] == "attribute" and vars(thing).get(key[1]) is not value:
-            vars(thing)[key[1]] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final
@@ -10,18 +10,19 @@ from typing import Any, Final
 from .. import autograd, preference
 from .. import dtypes as dt
 from ..autocasting import autocast_dtype
-from ..device import default_state
+from ..device import _chosen, _entered, default_state
 from ..lengths import Lengths
 from ..nn.parameter import Parameter
-from ..symbolic import Script
+from ..pending import narrow
+from ..symbolic import ARGUMENT, Script
 from ..tensor import Leaf
 from .changes import describe, is_of_script
 from .looking import Keyed, Part, TensorState, is_plain
 from .reach import Global, Reach, Seen
 
 AMBIENT: Final = {
-    "recording": autograd._recording.get, "default_state": default_state, "dtypes": dt,
-    "preferred": preference._preferred.get, "narrow": autocast_dtype, "Leaf": Leaf, "NoneType": type(None),
+    "recording": autograd._recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
+    "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
 _CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted"})
@@ -29,6 +30,10 @@ _TABLES: Final = frozenset(
     f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
 ) | {".before", ".after", ".back"}
 """The parts of modules and of their hooks that only counted changes reach."""
+_FEW: Final = 4
+"""From how many items on a list of plain values has one guard, not one for each."""
+_EXACT: Final = frozenset({int, bool, str, bytes, type(None)})
+"""The types whose values are the same where they are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +51,17 @@ class Guard:
 class GuardWriter:
     """Writes the guards of one capture: of everything ``kept``, by id, that the code that ``ran`` can reach.
 
-    ``grads`` says whether the program looks at the gradients that tensors keep.
+    ``grads`` says whether the program looks at the gradients that tensors keep; not at those of ``forgotten``
+    ones, by id.
     """
 
     def __init__(
         self, reach: Reach, kept: Mapping[int, Seen], ran: set[CodeType], script: Script, grads: bool,
-        lengths: Lengths,
+        lengths: Lengths, forgotten: Container[int],
     ) -> None:  # fmt: skip
         self.ran = ran
         self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
+        self.forgotten = forgotten
         self.guards: list[Guard] = []
         self.strict = False
         """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
@@ -73,8 +80,15 @@ class GuardWriter:
         self.add(code, "the names of arguments")
         self._ambient()
         for part, seen in self.reach.given:
+            if (ARGUMENT, part.key) in self.script.held:
+                continue
             self._part(part.access, part.value, seen, f"argument {part.key!r}")
+        for grown in self.script.grown.values():
+            for at in grown.found:
+                self.add(f"{at} is {grown.name}", f"the {type(grown.thing).__name__} that is added to")
         for found in used:
+            if (id(found.scope), found.name) in self.script.held:
+                continue
             at = f"{self.reach.name(found.scope)}[{found.name!r}]"
             self._part(at, found.value, found.seen, f"the global {found.name!r}")
         for scope, names in self.reach.unbound(self.ran):
@@ -95,11 +109,12 @@ class GuardWriter:
             if s.before.kind in _CHANGEABLE and (self.grads or s.fixed or not s.at.endswith("._node.grad"))
         ]  # fmt: skip
         for kind in {type(s.thing): None for s in found if not s.fixed}:
-            given = [f"id({s.at})" for s in found if not s.fixed and type(s.thing) is kind]
+            places = [s.at for s in found if not s.fixed and type(s.thing) is kind]
+            given = [f"id({at})" for at in places]
             fixed = frozenset(id(s.thing) for s in found if s.fixed and type(s.thing) is kind)
             text = f"that no {kind.__name__} is given twice, or is one that the code finds elsewhere"
             if len(given) == 2:
-                self.add(f"{given[0]} != {given[1]}", text)
+                self.add(f"{places[0]} is not {places[1]}", text)
             elif len(given) > 2:
                 self.add(f"len({{{', '.join(given)}}}) == {len(given)}", text)
             if fixed:
@@ -112,7 +127,7 @@ class GuardWriter:
     def _ambient(self) -> None:
         name = self.reach.name
         self.add(f"recording() is {autograd.is_grad_enabled()}", "whether gradients are recorded")
-        self.add(f"default_state() == {name(default_state())}", "the default device")
+        self.add(f"(entered(), chosen[0]) == {name(default_state())}", "the default device")
         self.add(f"dtypes.default_float is {name(dt.default_float)}", "the default dtype")
         self.add(f"narrow() is {name(autocast_dtype())}", "autocast")
         self.add(f"preferred() == {name(preference._preferred.get())}", "preferred kernels")
@@ -147,18 +162,22 @@ class GuardWriter:
             keys = [part.access.key for part, _ in seen.parts if isinstance(part.access, Keyed)]
             if before.kind == "mapping" and all(map(is_plain, keys)):
                 self.add(f"[*{at}] == {self.reach.name(keys)}", f"the keys of {text}", counted)
-            elif not any(is_of_script(self.script, seen, part) for part, _ in seen.parts):
+            elif before.kind == "sequence" or not any(
+                is_of_script(self.script, seen, part) for part, _ in seen.parts
+            ):
                 self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
         elif before.kind == "set" and not isinstance(seen.thing, frozenset):
             self.add(f"{at} == {self.reach.name(before.state)}", text, counted)
         for rule in before.rules:
             k = self.reach.name(rule.value())
             self.add(rule.code.format(at=at, k=k), f"{rule.text} of {text}", counted)
+        if self._items(seen, text, counted):
+            return
         for part, child in seen.parts:
-            if part.constant:
+            if part.constant or (id(seen.thing), part.key) in self.script.held:
                 continue
             of_script = is_of_script(self.script, seen, part)
-            if of_script and not (self.strict and "params" in seen.thing):
+            if of_script and not (self.strict and isinstance(seen.thing, dict) and "params" in seen.thing):
                 continue
             if seen.fixed and part.stable and child is None:
                 continue
@@ -166,10 +185,27 @@ class GuardWriter:
                 id(child.thing) not in self.kept or (child.fixed and seen.fixed and part.stable)
             ):
                 continue
-            if part.key == "grad" and not self.grads:
+            if part.key == "grad" and (not self.grads or id(seen.thing) in self.forgotten):
                 continue
             access = self.reach.access(seen, part)
             self._part(access, part.value, child, f"{label(part)} of {text}", counted)
+
+    def _items(self, seen: Seen, text: str, counted: bool) -> bool:
+        """Guard the items of a list of plain values as one condition; return whether it is such a list."""
+        if type(seen.thing) is not list or len(seen.parts) < _FEW:
+            return False
+        for part, child in seen.parts:
+            if child is not None or (id(seen.thing), part.key) in self.script.held:
+                return False
+        values = [part.value for part, _ in seen.parts]
+        kinds, at, name = [type(v) for v in values], seen.at, self.reach.name
+        found = f"[*map(type, {at})] == {name(kinds)}"
+        if any(kind not in _EXACT for kind in kinds):  # 0.0 is not -0.0, and NaN is NaN
+            found = f"{found} and [*map(repr, {at})] == {name([*map(repr, values)])}"
+        else:
+            found = f"{found} and {at} == {name(values)}"
+        self.add(found, f"the items of {text}", counted)
+        return True
 
     def _counted(self, seen: Seen) -> bool:
         """Return whether what an object has changes only where changes are counted."""

@@ -131,7 +131,7 @@ def derive(
     ``parents`` are the inputs that have a history, by number, and that history.
     """
     inner = {id(node) for _, node in parents}
-    for node in autograd._reached([x._node for x in results]):
+    for node in autograd._reached([x._node for x in results], inner):
         if id(node) in inner:
             continue
         if getattr(node, "hooks", None):
@@ -147,7 +147,7 @@ def derive(
         numbers = recording.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:
-            grads = autograd._walk(results, seeds, True, False, keep, hooks=False)
+            grads = autograd._walk(results, seeds, True, False, keep, hooks=False, within=True)
         found = [grads.get(node) for _, node in parents]
         places = [active.place(g) for g in found if g is not None]
         made = len(active.script.lines), len(recording.inputs)

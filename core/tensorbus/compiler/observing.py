@@ -79,7 +79,13 @@ class Observer:
     def __enter__(self) -> Observer:
         self._before, self._collects = sys.getprofile(), gc.isenabled()
         gc.disable()  # what runs when garbage is found is not the function's
-        sys.setprofile(self._see)
+        passed, see = self._passed, self._see
+
+        def seen(frame: FrameType, event: str, arg: Any) -> None:
+            if id(frame.f_code) not in passed:  # code compares by its text, which takes long
+                see(frame, event, arg)
+
+        sys.setprofile(seen)
         return self
 
     def __exit__(
@@ -90,11 +96,8 @@ class Observer:
             gc.enable()
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
-        code = frame.f_code
-        if id(code) in self._passed:  # code compares by its text, which takes long
-            return
         if _is_ours(frame):
-            self._passed[id(code)] = code
+            self._passed[id(frame.f_code)] = frame.f_code
         elif event == "call":
             self._entered(frame)
         elif event == "c_call":
@@ -152,7 +155,9 @@ class Observer:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return is_own(frame.f_code.co_filename) or frame.f_globals.get("__name__", "").startswith("tensorbus.")
+    """Return whether tensorbus runs, or what the standard library wrote to make a named tuple."""
+    name = frame.f_globals.get("__name__", "")
+    return is_own(frame.f_code.co_filename) or name.startswith(("tensorbus.", "namedtuple_"))
 
 
 def _is_for_us(frame: FrameType) -> bool:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+from ..pending import GIVEN
 from ..tensor import Tensor, settle
-from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_plain, look
+from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_nameless, is_plain, look
 from .observing import is_own, is_standard
 
 Code = types.CodeType
@@ -87,13 +88,16 @@ class Reach:
     ) -> None:
         self.every = every
         self.filled: dict[int, Any] = {} if filled is None else filled
-        self._texts: frozenset[str] = frozenset()
+        self._texts: frozenset[str] = frozenset({"forward"})  # what calling a module asks for
         self.codes: dict[Code, dict[str, Any]] = dict(more)
+        self._looks: dict[int, Look] = {}
         while True:  # more code names more attributes, which lead to more code
             known = len(self._texts), len(self.codes)
             self._walk(function, args, kwargs)
             if known == (len(self._texts), len(self.codes)):
-                return
+                break
+        self._looks = {}
+        self._lacked = {c: frozenset(_looked_up(c)) - scope.keys() for c, scope in self.codes.items()}
 
     @property
     def names(self) -> frozenset[str] | None:
@@ -161,10 +165,19 @@ class Reach:
             settle(thing)
         if len(self.seen) >= MOST:
             raise NotReplayable(f"reaches more than {MOST} objects")
-        made = Seen(thing, self.name(thing) if fixed else at, fixed, look(thing, self.names))
+        made = Seen(thing, self.name(thing) if fixed else at, fixed, self._look(thing))
         self.seen[id(thing)] = made
         self._next.append(made)
         return made
+
+    def _look(self, thing: Any) -> Look:
+        """Look at an object, once where it is the same whatever code names: the walks find it again."""
+        if not is_nameless(thing):
+            return look(thing, self.names)
+        found = self._looks.get(id(thing))
+        if found is None:
+            found = self._looks[id(thing)] = look(thing, None)
+        return found
 
     def _part(self, owner: Seen | None, part: Part, fixed: bool = False) -> Seen | None:
         if is_plain(part.value):
@@ -184,6 +197,13 @@ class Reach:
                 names = (n for n in thing.__reduce__()[1] if isinstance(n, str))
                 self._texts = self._texts.union(*(n.split(".") for n in names))
             seen.parts = [(part, self._part(seen, part)) for part in seen.before.parts]
+
+    def look_again(self, thing: Any) -> None:
+        """Look anew at an object that had no parts and has some now."""
+        seen = self.seen[id(thing)]
+        seen.before = look(thing, self.names)
+        self._next.append(seen)
+        self._follow()
 
     def read(self, code: Code, scope: dict[str, Any]) -> None:
         """Take note of what a piece of the user's code names."""
@@ -208,16 +228,33 @@ class Reach:
             yield seen
             stack.extend(part for _, part in reversed(seen.parts) if part is not None)
 
+    def later(self) -> set[Code]:
+        """Return the code that runs when a program is differentiated or lowered: what kernels were given."""
+        found: set[Code] = set()
+        things = [seen.thing for seen in self.seen.values() if isinstance(seen.thing, types.FunctionType)]
+        stack = [f for thing in things for f in vars(thing).get(GIVEN, ())]
+        while stack:
+            f = stack.pop()
+            if isinstance(f, types.FunctionType) and f.__code__ in self.codes and f.__code__ not in found:
+                found.add(f.__code__)
+                stack += [g.value for g in self.globals if f.__code__ in g.users]
+                stack += [seen.thing for cell in f.__closure__ or () for _, seen in self._parts(cell) if seen]
+        return found
+
+    def _parts(self, thing: Any) -> list[tuple[Part, Seen | None]]:
+        return self.seen[id(thing)].parts if id(thing) in self.seen else []
+
     def used(self, ran: set[Code]) -> list[Global]:
         """Return the globals that the code that ran looks up."""
         return [g for g in self.globals if g.users & ran]
 
     def unbound(self, ran: set[Code]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-        """Yield the modules of the code that ran, with the names that it looks up there and that are not."""
-        scopes = {id(self.codes[c]): self.codes[c] for c in ran}
+        """Yield the modules of the code that ran, with the names that it looks up there and that were not."""
+        known = ran & self._lacked.keys()
+        scopes = {id(self.codes[c]): self.codes[c] for c in known}
         for key, scope in scopes.items():
-            asked = {n for c in ran if id(self.codes[c]) == key for n in _looked_up(c)}
-            if absent := asked - scope.keys():
+            absent = {n for c in known if id(self.codes[c]) == key for n in self._lacked[c]}
+            if absent:
                 yield scope, frozenset(absent)
 
     def tensors(self) -> Iterator[Seen]:

@@ -18,33 +18,24 @@ from typing import Any, Final
 from .. import autograd, calls, preference
 from ..device import Device, ValueType
 from ..dispatch import Plan, is_transform, new_cache, plan
-from ..dtypes import check_scalar
+from ..dtypes import check_scalar, integer_range
 from ..errors import CaptureError, ShapeError
 from ..lengths import Length, Lengths, hints, is_open, texts
+from ..nn.parameter import Parameter
 from ..ops.op import Op, Spec
 from ..pending import Pending, recorders
 from ..symbolic import Number, Script
 from ..tensor import Tensor, cell
+from .breaks import Break, where
 from .executables import Program, Ready, once, program
-from .failing import INDEXING, attempt, is_handled, may_fail
+from .failing import INDEXING, READS, attempt, is_handled, may_fail
 from .observing import paused, resume
-from .recording import Key, Recording
+from .recording import Key, Recording, Transfer
+from .staging import Spot, Staged
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
+_OPERANDS: Final = _SCALARS | {Tensor, Parameter, Number}
 _OWN: Final = str(Path(__file__).parent.parent)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
-    """A place where the graph ends because Python needs numbers: the user's line, and why."""
-
-    reason: str
-    file: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text or '?'}  ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +67,14 @@ class Recorder:
         self.fullgraph = fullgraph
         self.script = Script(dry)
         self.grads = False
+        self.gradients: dict[Any, bool] = {}
         self.lengths = Lengths(self.script.number)
         self._opened: list[tuple[Tensor, Pending]] = []
         self.breaks: list[Break] = []
         self.programs: list[Program] = []
         self.recordings: dict[Device, Recording] = {}
         self._places: dict[int, tuple[Device, int]] = {}
+        self._brought: dict[tuple[Transfer, Device], int] = {}
         self._kept: list[Any] = []
         self._again = self._number = 0
         self._fragile = ""
@@ -106,14 +99,28 @@ class Recorder:
 
     def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result, or ``NotImplemented`` for values of another transform."""
+        for x in operands:
+            if type(x) not in _OPERANDS:
+                return self._applied(op, operands, attrs)
+        observed = sys.getprofile()
+        sys.setprofile(None)  # what follows runs nothing of the user's
+        try:
+            return self._applied(op, operands, attrs)
+        finally:
+            resume(observed)
+
+    def _applied(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not operands:
             where: Any = attrs.get("device")
             if where is None or is_transform(where.type):
                 return NotImplemented
+        tensors = True
         for x in operands:
-            if isinstance(x, Tensor) and is_transform(x._vtype.device.type):
+            if not isinstance(x, Tensor):
+                tensors = False
+            elif is_transform(x._vtype.device.type):
                 return NotImplemented
-        if not all(isinstance(x, Tensor) for x in operands):
+        if not tensors:
             operands = [x.number() if type(x) is Length else x for x in operands]
             operands = self._as_operands(op, operands)
         observed = sys.getprofile()
@@ -140,7 +147,7 @@ class Recorder:
         if may_fail(op):
             self._attempt(recording, op, operands, places, planned.attrs)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
-        if tracked:
+        if tracked and not self.script.dry:  # the history may be walked when no script is there any more
             operands = [x.plain if type(x) is Number else x for x in operands]
         if not op.results:
             out = self._cell(recording, place, found.specs[0], planned.out)
@@ -173,7 +180,7 @@ class Recorder:
         """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
         if self.script.dry or self.lengths.symbols or any(feed.value is None for feed in recording.feeds):
             return
-        if self.trial:
+        if self.trial or (op.name in READS and not any(_is_pending(x) for x in operands[1:])):
             try:
                 self.aside(partial(attempt, recording, op, operands, places, attrs, self.mode))
             except Exception:
@@ -247,6 +254,9 @@ class Recorder:
             ) from None
 
     def _recording(self, device: Device) -> Recording:
+        for known in self.recordings.values():  # mostly one: asked for at each op
+            if known.device is device:
+                return known
         found = self.recordings.get(device)
         if found is None:
             found = self.recordings[device] = Recording(device)
@@ -258,10 +268,12 @@ class Recorder:
             if type(x) is not Number:
                 return recording.constant(x, spec)
             place = self._places.get(id(x))
-            if place is None or recording.entries[place[1]].spec != spec:
+            if place is None or place[0] != device or recording.entries[place[1]].spec != spec:
                 place = (device, recording.input(spec, x, x.plain, scalar=True))
                 self._places[id(x)] = place
                 self._kept.append(x)
+                if dtype.is_integer and type(x.plain) is int:
+                    self.script.bounded(x, *integer_range(dtype))
             return place[1]
         place_of = self.place(x)
         if cast:
@@ -319,6 +331,17 @@ class Recorder:
             if x._value is stand:
                 x._value, x._vtype = stand.value, x._vtype.settled
 
+    def transfer(self, x: Tensor, there: Device) -> Any:
+        """Record that ``x`` is brought to another device; ``NotImplemented``: it is to be brought at once."""
+        if self.script.dry or is_transform(x._vtype.device.type) or is_transform(there.type):
+            return NotImplemented
+        source = Transfer(x.device, self.place(x))
+        recording, spec = self._recording(there), Spec(x._value.shape, x.dtype)
+        found = self._brought.get((source, there))
+        if found is None:
+            found = self._brought[source, there] = recording.input(spec, source, None)
+        return self._cell(recording, found, spec, ValueType.of(x.dtype, there))
+
     def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
         """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
         x = self.aside(partial(self._make, owner, function, sizes))
@@ -354,7 +377,7 @@ class Recorder:
         """Run what was recorded, because of ``reason``."""
         if self.script.dry:
             raise CaptureError(f"compile: {reason}, where lengths are open.")
-        found = _where(reason)
+        found = where(reason)
         if self.fullgraph:
             raise CaptureError(
                 f"compile: fullgraph=True, but {reason} here, so the graph breaks:\n  {found}\n"
@@ -369,10 +392,13 @@ class Recorder:
         ``ready`` is a program of the only recording that gives (most of) these values.
         """
         recordings = self.recordings
-        self.recordings, self._places, self._kept = {}, {}, []
+        self.recordings, self._places, self._brought, self._kept = {}, {}, {}, []
         try:
-            for recording in recordings.values():
-                self.aside(partial(self._run, recording, ready))
+            if len(recordings) > 1:
+                self.aside(partial(self._run_several, recordings, ready))
+            else:
+                for recording in recordings.values():
+                    self.aside(partial(self._run, recording, ready))
         finally:
             for recording in recordings.values():
                 for p in recording.pendings:
@@ -401,16 +427,46 @@ class Recorder:
         self, recording: Recording, ready: Ready | None, wanted: Sequence[Pending], given: Sequence[Any]
     ) -> dict[int, Any]:
         values: dict[int, Any] = {}
-        if ready is not None:
-            made = ready.program.at(self.lengths.hints)
-            self.programs.append(made)
-            values = dict(zip(ready.places, made(given), strict=True))
-        outputs = list(dict.fromkeys(p.place for p in wanted if p.place not in values))
-        if outputs:
+        given_too = () if ready is None else ready.places
+        outputs = list(dict.fromkeys(p.place for p in wanted if p.place not in given_too))
+        if outputs:  # before the program that is ready, whose results may take the places of given values
             made = once(recording, outputs, self.mode) if self.trial else self._program(recording, outputs)
             self.programs.append(made)
             values.update(zip(outputs, made(given), strict=True))
+        if ready is not None:
+            made = ready.program.at(self.lengths.hints)
+            self.programs.insert(len(self.programs) - bool(outputs), made)
+            values.update(zip(ready.places, made(given), strict=True))
         return values
+
+    def _run_several(self, recordings: Mapping[Device, Recording], ready: Ready | None) -> None:
+        """Run the recordings of several devices, which may wait for each other."""
+        wanted = [((d, p.place), p) for d, recording in recordings.items() for p in recording.alive()]
+        given = [feed.value for recording in recordings.values() for feed in recording.feeds]
+        values: dict[Spot, Any] = {}
+        try:
+            if ready is not None:
+                self.programs += ready.program.programs
+                values = dict(zip(ready.places, ready.program(given), strict=True))
+            outputs = list(dict.fromkeys(spot for spot, _ in wanted if spot not in values))
+            if outputs:
+                made = Staged(recordings, outputs, self._once if self.trial else self.program)
+                self.programs += made.programs
+                values.update(zip(outputs, made(given), strict=True))
+        except Exception:
+            for spot, p in wanted:
+                with suppress(Exception):
+                    p.fill(Staged(recordings, [spot], self._once)(given)[0])
+            raise
+        for spot, p in wanted:
+            p.fill(values[spot])
+
+    def program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        """Return the program of a part of a recording."""
+        return program(recording, outputs, self.mode, inputs=inputs)
+
+    def _once(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        return once(recording, outputs, self.mode, inputs)
 
     def _salvage(self, recording: Recording, wanted: Sequence[Pending], given: Sequence[Any]) -> None:
         """Compute what does not depend on the op that failed: state that was changed before it."""
@@ -419,16 +475,9 @@ class Recorder:
                 p.fill(once(recording, [p.place], self.mode)(given)[0])
 
 
+def _is_pending(x: Any) -> bool:
+    return isinstance(x, Tensor) and type(x._value) is Pending and x._value.value is None
+
+
 def _kind(x: Any) -> type:
     return type(x.plain) if type(x) is Number else type(x)
-
-
-def _where(reason: str) -> Break:
-    """Return the innermost line of the user's on the stack."""
-    import linecache
-
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return Break(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())

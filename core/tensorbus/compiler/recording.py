@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..device import Device
 from ..graph.graph import Graph, Node
@@ -21,8 +21,7 @@ from ..pending import Pending
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One value: ``op`` of the entries ``operands``. ``key`` is all else that it depends on, hashable.
 
     ``again`` numbers what is computed once more in a backward pass, to save memory.
@@ -36,9 +35,17 @@ class Entry:
     again: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """An input that is brought from another device: the value at ``place`` of the recording there."""
+
+    device: Device
+    place: int
+
+
 @dataclass(slots=True, eq=False)
 class Feed:
-    """Where the value of an input comes from: a tensor, a number of the script, or a name in the script."""
+    """Where the value of an input comes from: a tensor, a number or a name of the script, a ``Transfer``."""
 
     source: Any
     value: Any

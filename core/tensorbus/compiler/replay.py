@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .. import autograd
+from ..errors import ValuesError
 from ..lengths import Lengths
 from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
 from ..symbolic import Number
 from ..tensor import Tensor
 from .answer import AnswerWriter, remake, store
-from .changes import FILLED, Changes, describe, find
+from .changes import FILLED, Changes, Moving, describe, find
 from .executables import Family, Program, Ready, program
 from .failing import may_fail_named
 from .guards import AMBIENT, Guard, GuardWriter, label
@@ -28,12 +29,16 @@ from .looking import NotReplayable, TensorState, look
 from .observing import Observer
 from .reach import Global, Reach, Seen
 from .recorder import Recorder
-from .recording import Feed, Recording
+from .recording import Feed, Recording, Transfer
+from .staging import Staged
 
 MISS: Final = object()
 """What a replay answers where a guard does not hold."""
 FAILED: Final = object()
-"""What it answers where its program failed and changed nothing: Python finds the error where it belongs."""
+"""What it answers where its program met values that an op is not defined for, and changed nothing.
+
+Python finds the error then where it belongs. All else that a program raises is the device's: it is raised.
+"""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -51,7 +56,7 @@ class Replay:
         """Return the first guard that does not hold for these arguments."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
         for name, at in self.lengths.symbols.items():
-            with suppress(LookupError, AttributeError, NameError):
+            with suppress(LookupError, AttributeError, NameError, TypeError):
                 scope[name] = eval(at, scope)
         for guard in self.guards:
             try:
@@ -68,12 +73,22 @@ class Writer:
     def __init__(self, reach: Reach, observer: Observer, recorder: Recorder) -> None:
         self.reach, self.observer, self.recorder = reach, observer, recorder
         self.script = recorder.script
-        self.outputs: list[int] = []
-        ran, hidden = set(observer.codes), {id(owner) for owner in self.script.owners}
+        self.outputs: list[Any] = []
+        self._several = len(recorder.recordings) > 1
+        """Whether values of several devices are computed: an output is then a ``Spot``, not a place."""
+        ran, hidden = {*observer.codes, *reach.later()}, {*map(id, self.script.owners), *self.script.grown}
         self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden)}
         self.used = reach.used(ran)
         self._check()
-        self.guards = GuardWriter(reach, self.kept, ran, self.script, recorder.grads, recorder.lengths)
+        self.forgotten = {
+            id(seen.thing) for seen in self.kept.values()
+            if isinstance(seen.before.state, TensorState) and recorder.gradients.get(seen.before.state.node)
+            and seen.before.state.grad is None
+        }  # fmt: skip
+        """The tensors that had no gradient; had they had one, it would have been written over unread."""
+        self.guards = GuardWriter(
+            reach, self.kept, ran, self.script, recorder.grads, recorder.lengths, self.forgotten
+        )
         self.guards.strict = self.strict
         self._passed: set[int] = set()
         self._homes: dict[int, list[Seen]] = {}
@@ -90,33 +105,42 @@ class Writer:
             del self.answer  # which leads back here, and would keep the tensors of the run
 
     def _write(self, result: Any) -> Replay:
-        recording = next(iter(self.recorder.recordings.values()), None)
-        changes = find(self.reach, self.kept.values(), self.used, self.script)
+        recordings = [*self.recorder.recordings.values()]
+        changes = find(self.reach, self.kept.values(), self.used, self.script, self.forgotten)
+        changes.rates = self.rates
+        if changes.rates or changes.why:
+            raise Moving(changes)
         self._loosen(changes)
         for seen in changes.contents:
             if self.reach.filled.get(id(seen.thing)) == seen.before.state:
                 raise NotReplayable(f"changes {describe(seen)}, which is the same at each call")
             self.reach.filled[id(seen.thing)] = look(seen.thing, self.reach.names).state
         self.guards.write(self.used)
-        values = [self._input(feed) for feed in recording.feeds] if recording is not None else []
+        values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         effects = self._effects(changes)
         answer = self.answer.build(result)
         body = [*self.script.lines]
+        if self.script.drifting and not self.script.owners:
+            fails = "except (ArithmeticError, ValueError):"
+            body = ["try:", *[f"    {line}" for line in body], fails, "    return None"]
         ready: Ready | None = None
-        if recording is not None and self.outputs:
-            replaces = self._replaces(recording, changes)
-            history = self._history(recording)
-            made = program(recording, self.outputs, self.recorder.mode, replaces=replaces)
+        if self.outputs:
+            history = self._history(recordings)
+            made = self._program(recordings, changes)
             ready = Ready(made, tuple(self.outputs))
             body.append(f"v = [{', '.join(values)}]")
             body += self._released(changes, [*values, *self.answer.lines, *history, *effects, answer])
+            at = len(body)
             if isinstance(made, Family):
                 body += [f"p = family.at({_sizes(self.recorder)})", "o = p(v)"]
+            elif isinstance(made, Staged) or made.waits:
+                body += ["o = run(v)"]
             else:
                 body += ["with lock:", "    o = run(v)"]
-            if not self.script.owners and any(may_fail_named(e.op) for e in recording.entries):
-                run = [f"    {line}" for line in body[-2:]]
-                body[-2:] = ["try:", *run, "except Exception:", "    return FAILED"]
+            entries = [e for recording in recordings for e in recording.entries]
+            if not self.script.owners and any(may_fail_named(e.op) for e in entries):
+                run = [f"    {line}" for line in body[at:]]
+                body[at:] = ["try:", *run, "except ValuesError:", "    return FAILED"]
             body += [*self.script.writes, *self.answer.lines, *history, *effects]
         else:
             body += [*self.script.writes, *self.answer.lines, *effects]
@@ -131,29 +155,34 @@ class Writer:
             raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
         if observer.any_name and not self.reach.every:
             raise NotReplayable("asks for attributes by computed names")
-        self._check_script()
-        if len(recorder.recordings) > 1:
-            raise NotReplayable(f"computes on {len(recorder.recordings)} devices")
+        self.rates = self._check_script()
+        for scope, names in self.reach.unbound({*observer.codes}):
+            if made := sorted(names & scope.keys()):
+                raise NotReplayable(f"makes the global {made[0]!r}")
         for seen in self.kept.values():
             if seen.before.kind == "opaque":
                 raise NotReplayable(f"depends on {describe(seen)}, which Python cannot look into")
 
-    def _check_script(self) -> None:
-        """Numbers of the script are no part of guards; code that may read them otherwise makes them one."""
+    def _check_script(self) -> str | None:
+        """Return what code may read of the script's numbers otherwise: they are no part of guards."""
+        self.strict = False
+        if self.script.free:
+            return None
         names: set[str] = set()
         for code in self.observer.codes:
             names.update(code.co_names, (c for c in code.co_consts if isinstance(c, str)))
         groups = [c for c in self.script.reads.values() if "params" in c]
         states = len(groups) < len(self.script.reads)
         if self.script.reads and ("state_dict" in names or ("state" in names and states)):
-            raise NotReplayable("looks at the state of an optimizer, which changes at each step")
+            return "looks at the state of an optimizer, which changes at each step"
         for owner in self.script.owners:
             own = {n for n, v in getattr(owner, "__dict__", {}).items() if type(v) in (int, float)}
             if own & names:
-                raise NotReplayable(f"reads {min(own & names)!r} of a schedule, which changes at each step")
+                return f"reads {min(own & names)!r} of a schedule, which changes at each step"
         self.strict = not names.isdisjoint(("param_groups", *SCHEDULED)) or self._holds(groups)
         if self.strict and self.script.owners and groups:
-            raise NotReplayable("looks into param_groups, which a schedule may change at each step")
+            return "looks into param_groups, which a schedule may change at each step"
+        return self.script.told
 
     def _holds(self, groups: Sequence[Any]) -> bool:
         """Return whether anything but optimizers holds one of ``groups`` or a list of them."""
@@ -174,7 +203,7 @@ class Writer:
                 raise NotReplayable(
                     f"replaces {label(part)} of {describe(seen)}, which is known elsewhere too"
                 )
-            child.fixed, child.at = False, self.reach.access(seen, part)
+            self._free(child, self.reach.access(seen, part))
         for seen in changes.grads:
             before = seen.before.state.grad
             child = self.kept.get(id(before)) if before is not None else None
@@ -185,12 +214,25 @@ class Writer:
             uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
             if child is None or uses or any(g.seen is child and g is not found for g in self.reach.globals):
                 raise NotReplayable(f"assigns the global {found.name!r}, which is known elsewhere too")
-            child.fixed, child.at = False, self._global(found)
+            self._free(child, self._global(found))
+
+    def _free(self, child: Seen, at: str) -> None:
+        """Let an object be found where the code ``at`` finds one, and what it holds in it."""
+        child.fixed, child.at = False, at
+        for part, seen in child.parts:
+            if seen is not None:
+                if sum(c is seen for s in self.kept.values() for _, c in s.parts) != 1:
+                    raise NotReplayable(
+                        f"replaces {label(part)} of {describe(child)}, which is known elsewhere"
+                    )
+                self._free(seen, self.reach.access(child, part))
 
     def _input(self, feed: Feed) -> str:
         """Return the code of an input's value."""
         if type(feed.source) is Number:
             return feed.source.name
+        if type(feed.source) is Transfer:
+            return "None"  # until it is carried
         return feed.source if isinstance(feed.source, str) else self._old(feed.value)
 
     def _old(self, value: Any) -> str:
@@ -207,16 +249,36 @@ class Writer:
         if known is not None:
             self._passed.add(id(known))
             return self._old(known)
-        if value.place not in self.outputs:
-            self.outputs.append(value.place)
-        return f"o[{self.outputs.index(value.place)}]"
+        spot = (x.device, value.place) if self._several else value.place
+        if spot not in self.outputs:
+            self.outputs.append(spot)
+        return f"o[{self.outputs.index(spot)}]"
+
+    def _program(self, recordings: Sequence[Recording], changes: Changes) -> Any:
+        """Return what runs: in place where it may, if it is of one device."""
+        if self._several:
+            return Staged(self.recorder.recordings, self.outputs, self.recorder.program)
+        replaces = self._replaces(recordings[0], changes)
+        return program(recordings[0], self.outputs, self.recorder.mode, replaces=replaces)
 
     def _effects(self, changes: Changes) -> list[str]:
         lines = [f"{seen.at}._value = {self._output(seen.thing)}" for seen in changes.cells]
+        lines += [f"{seen.at}._node = Leaf()" for seen in changes.leaves]
         lines += [f"{s.at}._node.grad = {self.answer.build(s.thing._node.grad)}" for s in changes.grads]
         lines += [f"{self.reach.access(s, part)} = {self.answer.build(x)}" for s, part, x in changes.slots]
         lines += [f"{self._global(found)} = {self.answer.build(x)}" for found, x in changes.names]
+        for held in self.script.held.values():
+            if held.changed:
+                lines.append(held.assigned(self._number(held.now)))
+        for grown in self.script.grown.values():
+            lines += [f"{grown.name}.append({self.answer.build(x)})" for x in grown.items]
         return [*lines, *[self.answer.fill(s, FILLED.get(type(s.thing), "")) for s in changes.contents]]
+
+    def _number(self, x: Any) -> str:
+        """Return the code of what a place has come to hold."""
+        if type(x) is not Number and type(x) not in (int, float):
+            raise NotReplayable(f"puts a {type(x).__name__} in the place of a number")
+        return self.answer.build(x)
 
     def _global(self, found: Global) -> str:
         return f"{self.reach.name(found.scope)}[{found.name!r}]"
@@ -226,25 +288,34 @@ class Writer:
 
         Their memory serves the new ones then. A run that fails leaves none behind, as ``zero_grad`` does.
         """
-        held = [f"{seen.at}._node.grad" for seen in changes.grads if seen.before.state.grad is not None]
+        held = [
+            f"{seen.at}._node.grad" for seen in changes.grads
+            if seen.before.state.grad is not None or id(seen.thing) in self.forgotten
+        ]  # fmt: skip
         used = "\n".join([line.partition(" = ")[2] or line for line in code])
         return [f"{at} = None" for at in held if at not in used]
 
-    def _history(self, recording: Recording) -> list[str]:
+    def _history(self, recordings: Sequence[Recording]) -> list[str]:
         """Return the code that gives the results that have a history a compiled one."""
         gone = [name for x, name in self.answer.tracked if is_spent(x)]
         tracked = [(x, name) for x, name in self.answer.tracked if name not in gone]
         lines = [f"{name}._node = spent()" for name in gone]
         if not tracked:
             return lines
-        results = [x for x, _ in tracked]
-        reached = {id(node) for node in autograd._reached([x._node for x in results])}
-        parents = []
+        if self._several:
+            raise NotReplayable("returns a tensor with a history that crosses devices")
+        (recording,), results = recordings, [x for x, _ in tracked]
+        given = []
         for k, feed in enumerate(recording.feeds):
             homes = self._homes.get(id(feed.value), []) if isinstance(feed.source, Tensor) else []
             nodes = [s for s in homes if s.before.state.node is not None]
-            if nodes and id(nodes[0].before.state.node) in reached:
-                parents.append((k, nodes[0].before.state.node, f"{nodes[0].at}._node"))
+            if len({id(s.before.state.node) for s in nodes}) > 1:
+                raise NotReplayable("is given one value with two histories")
+            if nodes:
+                given.append((k, nodes[0].before.state.node, f"{nodes[0].at}._node"))
+        ends = {id(node) for _, node, _ in given}
+        reached = {id(node) for node in autograd._reached([x._node for x in results], ends)}
+        parents = [(k, node, at) for k, node, at in given if id(node) in reached]
         made = derive(self.recorder, recording, results, [(k, node) for k, node, _ in parents], self.outputs)
         names, tops = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
         sizes = _sizes(self.recorder)
@@ -272,18 +343,21 @@ class Writer:
     def _made(self, body: Sequence[str], answer: str, ready: Ready | None) -> Replay:
         lines = [f"    {line}".replace("return None", "return MISS") for line in body]
         source = "\n".join([*self.guards.head(), *lines, f"    return {answer}"]) + "\n"
+        code = compile(source, "<replay>", "exec")  # while the device may still be compiling
         named = {*re.findall(r"\w+", source)}  # what nobody names, old gradients say, is not kept for nothing
         constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
             **AMBIENT, **constants, **self.script.constants, "MISS": MISS, "FAILED": FAILED, "Tensor": Tensor,
             "structure": structure, "checked": [-1], "remake": remake, "store": store,
-            "attach": attach, "spent": spent,
+            "attach": attach, "spent": spent, "ValuesError": ValuesError,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, Family):
             scope.update(family=ready.program)
+        elif ready is not None and isinstance(ready.program, Staged):
+            scope.update(run=ready.program)
         elif ready is not None and isinstance(ready.program, Program):
             scope.update(run=ready.program.run, lock=ready.program.lock)
-        exec(compile(source, "<replay>", "exec"), scope)
+        exec(code, scope)
         guards = tuple(self.guards.guards)
         return Replay(
             run=scope["replay"],

@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import Any, Final
 
 from ..device import Device
+from ..dtypes import DType
+from ..errors import DeviceError
 from ..graph.graph import Graph
 from ..kernels.from_dialect import Compiler, pack
 from ..lowering.builder import Late, fit
@@ -26,7 +28,7 @@ from ..lowering.target import Target
 from ..lowering.verify import verify
 from ..runtime import Executable, Knob, Order, Part
 from ..strided import StridedArray
-from .library import into_kernel, library_call
+from .library import has_kernel, into_kernel, library_call
 from .playing import Player, Queued, Script
 from .prepared import is_generated, prepared
 
@@ -42,16 +44,21 @@ _HELD: Final = (3, 3)
 class DialectLowering:
     """The lowering of a device with a compiler for generated source.
 
-    ``library`` names the ops that its eager kernels do better than what is generated. The compiler may have
+    ``library`` names the ops that its eager kernels do better than what is generated; ``served`` those for
+    which that holds in programs in which a kernel of the device serves every one. The compiler may have
     ``knobs(index)``, choices for core to measure: fields of the dialect's target by their names, and
-    ``most``, the most items of a group in each launch; and ``player(script)``, which says of a program how it
-    is run as a whole, or None.
+    ``most``, the most items of a group in each launch; ``player(script)``, which says of a program how it
+    is run as a whole, or None; and ``apart(node, layouts)``, which is that of ``families.Library``.
     """
 
-    def __init__(self, compiler: Compiler, device_type: str, library: Collection[str] = ()) -> None:
+    def __init__(
+        self, compiler: Compiler, device_type: str, library: Collection[str] = (),
+        served: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.compiler = compiler
         self.device_type = device_type
         self.library = frozenset(library)
+        self.served = frozenset(served)
         self.modes: Mapping[str, str] = getattr(compiler, "modes", {})
 
     def knobs(self, order: Order) -> Sequence[Knob]:
@@ -62,15 +69,22 @@ class DialectLowering:
     def compile(self, order: Order) -> Executable:
         """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
         known = self.compiler.dialect(order.index).types
-        graph = prepared(order.graph, lambda op: op in self.library or is_generated(op), known)
-        return DialectExecutable(self, graph, order)
+        nodes = [node for node in order.graph if node.op in self.served]
+        device = Device(self.device_type, order.index)
+        left = {node.op for node in nodes if not has_kernel(node, device)}
+        library = self.library | ({node.op for node in nodes} - left)
+        graph = prepared(order.graph, lambda op: op in library or is_generated(op), known)
+        return DialectExecutable(self, graph, order, library)
 
 
 class DialectExecutable:
     """A program, called with values of the device: ``StridedArray``, and Python numbers."""
 
-    def __init__(self, lowering: DialectLowering, graph: Graph, order: Order) -> None:
+    def __init__(
+        self, lowering: DialectLowering, graph: Graph, order: Order, library: frozenset[str]
+    ) -> None:
         self._lowering = lowering
+        self._library = library
         self._graph = graph
         self._order = order
         self._known: dict[Any, _Bound] = {}
@@ -110,15 +124,16 @@ class DialectExecutable:
         )
 
     def _bound(self, layouts: Sequence[Layout | None]) -> _Bound:
-        return _Bound(self._lowering, self._graph, self._order, layouts)
+        return _Bound(self._lowering, self._graph, self._order, layouts, self._library)
 
 
 class _Bound:
     """A program for one pattern of layouts."""
 
     def __init__(
-        self, lowering: DialectLowering, graph: Graph, order: Order, layouts: Sequence[Layout | None]
-    ) -> None:
+        self, lowering: DialectLowering, graph: Graph, order: Order, layouts: Sequence[Layout | None],
+        library: frozenset[str],
+    ) -> None:  # fmt: skip
         self.compiler, self.index = lowering.compiler, order.index
         self._device = Device(lowering.device_type, order.index)
         self._graph = graph
@@ -128,7 +143,7 @@ class _Bound:
         target = replace(dialect.target, **fitted)
         self.key = tuple([None if x is None else (x.strides, x.late is not None) for x in layouts])
         self.program: Program = lower(
-            graph, layouts, target, library=Library(lowering.library, dialect.types), replaces=order.replaces
+            graph, layouts, target, library=self._calls(library, dialect.types), replaces=order.replaces
         )
         self._sources = {id(kernel): render(kernel, dialect) for kernel in self.program.kernels()}
         for kernel in self.program.kernels():
@@ -163,6 +178,10 @@ class _Bound:
         script = Script(self.program, self._queued, self._bytes, self.index, order.mode)
         self._player: Player | None = player(script) if player is not None else None
         self._empty = tuple({x.slot for x in self.program.outputs if x.slot in self._bytes} - made)
+
+    def _calls(self, ops: frozenset[str], dtypes: Collection[DType]) -> Library:
+        apart = getattr(self.compiler, "apart", None)
+        return Library(ops, dtypes) if apart is None else Library(ops, dtypes, apart=apart)
 
     def _overwritten(self, layouts: Sequence[Layout | None]) -> list[tuple[int, int]]:
         """Return the slots of outputs that may lie over inputs, and those inputs.
@@ -302,6 +321,8 @@ class _Bound:
         if late.what == "offset":
             return lambda values: values[operand].offset + plus
         dtype = self._graph.inputs[operand].spec.dtype
+        if dtype.kind == "float":
+            return lambda values: float(values[operand].real)
         return lambda values: fit(values[operand], dtype)
 
     def _call(self, call: Call) -> Queue:
@@ -334,6 +355,13 @@ class _Bound:
                 if direct(values, buffers):
                     return
             given = operands(values, buffers)
+            if call.apart:
+                whole = [pack(compiler, x, index) for x in given]
+                if into is None or not into(whole, [buffers[s] for s in outputs]):
+                    raise DeviceError(
+                        f"{call.op}: the device's kernel does not place rows {call.apart} apart."
+                    )
+                return
             for slot, out in zip(outputs, kernel(given), strict=True):
                 buffers[slot] = pack(compiler, out, index).buffer
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..choice import choose, judge
 from ..device import Device
 from ..graph.graph import Graph, Node
 from ..lowering.builder import Late
-from ..ops.op import table
+from ..ops.op import Spec, table
 from ..runtime import Call as Given
 from .interpret import Interpreted
 
@@ -54,12 +55,21 @@ def into_kernel(call: Call, device: Device) -> Callable[[Sequence[Any], Sequence
     """
     if any(isinstance(x, Late) for x in call.inputs):
         return None
-    given = Given(
-        op=call.op, dtypes=tuple(s.dtype for s in call.specs), shapes=tuple(s.shape for s in call.specs),
-        attrs=call.attrs, out_dtype=call.out_specs[0].dtype, out_shape=call.out_specs[0].shape,
-        index=device.index,
-    )  # fmt: skip
+    given = _given(call.op, call.specs, call.attrs, call.out_specs[0], device)
     chosen = choose(call.op, judge(call.op, given, device), device)
     if chosen is None or chosen.kernel.into is None:
         return None
-    return chosen.kernel.into(given)
+    return chosen.kernel.into(replace(given, apart=call.apart))
+
+
+def has_kernel(node: Node, device: Device) -> bool:
+    """Return whether the device has a kernel that serves a node of a graph."""
+    given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
+    return choose(node.op, judge(node.op, given, device), device) is not None
+
+
+def _given(op: str, specs: Sequence[Spec], attrs: Mapping[str, Any], out: Spec, device: Device) -> Given:
+    return Given(
+        op=op, dtypes=tuple(s.dtype for s in specs), shapes=tuple(s.shape for s in specs), attrs=attrs,
+        out_dtype=out.dtype, out_shape=out.shape, index=device.index,
+    )  # fmt: skip

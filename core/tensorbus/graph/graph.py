@@ -9,9 +9,9 @@ from typing import Any
 from ..ops.op import Spec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)  # not frozen: thousands are made, thrice as fast
 class Node:
-    """One value of a graph: what ``op`` makes of ``inputs``.
+    """One value of a graph: what ``op`` makes of ``inputs``. Nobody but ``simplify``, its own, changes it.
 
     A graph's own inputs have the op ``"input"`` and the attribute ``index``; an operand that is a Python
     scalar has the op ``"constant"`` and the attribute ``value``. An op of several results is one node, with
@@ -54,33 +54,38 @@ class Graph:
             self._order.extend(self._ordered())
         return iter(self._order)
 
+    def known(self, order: list[Node]) -> Graph:
+        """Return the graph itself, told its nodes in an order with operands before users."""
+        self._order[:] = order
+        return self
+
     def _ordered(self) -> list[Node]:
-        seen: set[int] = set()
+        seen: set[Node] = set()
         order: list[Node] = []
         for root in (*self.inputs, *self.outputs):
             stack = [root]
             while stack:
                 node = stack[-1]
-                left = [x for x in node.inputs if id(x) not in seen] if id(node) not in seen else []
-                if left:
-                    left.reverse()
-                    stack += left
-                    continue
-                stack.pop()
-                if id(node) not in seen:
-                    seen.add(id(node))
+                if node not in seen:
+                    if not seen.issuperset(node.inputs):
+                        stack += [x for x in reversed(node.inputs) if x not in seen]
+                        continue
+                    seen.add(node)
                     order.append(node)
+                stack.pop()
         return order
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self.inputs)} inputs and {len(self.outputs)} outputs>"
 
     def __str__(self) -> str:
-        names = {id(node): f"%{k}" for k, node in enumerate(self)}
+        names = {node: f"%{k}" for k, node in enumerate(self)}
+        specs: dict[int, str] = {}
         lines = []
-        for node in self:
-            operands = [names[id(operand)] for operand in node.inputs]
-            attrs = [f"{key}={value!r}" for key, value in node.attrs.items()]
-            lines.append(f"{names[id(node)]}: {node.spec} = {node.op}({', '.join(operands + attrs)})")
-        lines.append(f"return {', '.join(names[id(node)] for node in self.outputs)}")
+        for node, name in names.items():
+            spec = specs.get(id(node.spec)) or specs.setdefault(id(node.spec), str(node.spec))
+            given = [names[operand] for operand in node.inputs]
+            given += [f"{key}={value!r}" for key, value in node.attrs.items()]
+            lines.append(f"{name}: {spec} = {node.op}({', '.join(given)})")
+        lines.append(f"return {', '.join([names[node] for node in self.outputs])}")
         return "\n".join(lines)

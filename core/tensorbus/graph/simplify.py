@@ -22,31 +22,65 @@ from .verify import verify
 
 def simplify(graph: Graph) -> Graph:
     """Return an equal graph, of as few nodes as the rules know; ``TENSORBUS_VERIFY=1`` checks it."""
+    graph = _copied(graph)
     for rule in _RULES:
+        if rule is one_copy:  # of several it takes the first
+            graph = _sorted(graph)
         graph = _rewritten(graph, rule)
         if verifying():
             verify(graph)
-    return graph
+    return _sorted(graph)
+
+
+def _sorted(graph: Graph) -> Graph:
+    """Return the graph with its nodes in the order in which its outputs need them."""
+    return Graph(inputs=graph.inputs, outputs=graph.outputs)
+
+
+def _copied(graph: Graph) -> Graph:
+    """Return the graph with nodes of its own, but for the inputs."""
+    done: dict[Node, Node] = {}
+    for node in graph:
+        done[node] = node if node.op == "input" else node.of(tuple([done[x] for x in node.inputs]))
+    return Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
 
 
 def _rewritten(graph: Graph, rule: Callable[[Graph], Rule]) -> Graph:
-    """Return the graph with a rule applied to every node, operands first."""
-    done: dict[int, Node] = {}
+    """Return the graph with a rule applied to every node, operands first; the nodes given are used up."""
+    moved: dict[Node, Node] = {}
+    order: dict[Node, None] = {}
     apply = rule(graph)
-    changed = False
     for node in graph:
-        made = node
-        if changed:
-            inputs = tuple([done[id(x)] for x in node.inputs])
-            if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
-                made = node.of(inputs)
-        if node.op != "input":
-            made = apply(made)
-        changed = changed or made is not node
-        done[id(node)] = made
-    if not changed:
+        if node.op == "input":
+            order[node] = None
+            continue
+        if not moved.keys().isdisjoint(node.inputs):
+            node.inputs = tuple([moved.get(x, x) for x in node.inputs])
+        made = apply(node)
+        if made is node:
+            order[node] = None
+            continue
+        moved[node] = made
+        _append(made, order)
+    if not moved:
         return graph
-    return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
+    outputs = tuple([moved.get(x, x) for x in graph.outputs])
+    used = {*graph.inputs, *outputs}
+    for node in reversed(order):
+        if node in used:
+            used.update(node.inputs)
+    return Graph(inputs=graph.inputs, outputs=outputs).known([node for node in order if node in used])
+
+
+def _append(node: Node, order: dict[Node, None]) -> None:
+    """Append a node, behind those of its operands that are not there yet."""
+    stack = [node]
+    while stack:
+        left = [x for x in stack[-1].inputs if x not in order]
+        if left:
+            stack += left
+        else:
+            order[stack.pop()] = None
 
 
 def frozen(value: Any) -> Any:
@@ -70,7 +104,7 @@ def _equal_nodes(graph: Graph) -> Rule:
             attrs = named.get(id(node.attrs))
             if attrs is None:
                 attrs = named[id(node.attrs)] = _key(node.attrs)
-            key = node.op, tuple([id(x) for x in node.inputs]), attrs, node.spec, node.again
+            key = node.op, node.inputs, attrs, node.spec.shape, node.spec.dtype, node.again
             return known.setdefault(key, node)
         except TypeError:  # an attribute that does not hash: a node of its own
             return node

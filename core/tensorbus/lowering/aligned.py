@@ -7,7 +7,7 @@ length 1 keep it; whatever else stands between makes an element depend on others
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import Final
 
 from ..graph.graph import Node
@@ -42,18 +42,21 @@ def operand_access(node: Node, x: Node, access: Access) -> Access | None:
 
     Reductions are not followed here: their operand has more axes than they.
     """
+    shape = x.spec.shape
     if node.op in ELEMENTWISE or node.op == "broadcast_to":
-        lead = len(access) - len(x.spec.shape)
-        return tuple(None if n == 1 else a for n, a in zip(x.spec.shape, access[lead:], strict=True))
+        if len(shape) == len(access) and 1 not in shape:
+            return access
+        return tuple(
+            [None if n == 1 else a for n, a in zip(shape, access[len(access) - len(shape) :], strict=True)]
+        )
     if node.op == "permute_dims":
         axes = node.attrs["axes"]
-        return tuple(access[axes.index(k)] for k in range(len(axes)))
+        return tuple([access[axes.index(k)] for k in range(len(axes))])
     if node.op == "reshape":
-        kept = [a for n, a in zip(node.spec.shape, access, strict=True) if n != 1]
-        if [n for n in node.spec.shape if n != 1] != [n for n in x.spec.shape if n != 1]:
+        if [n for n in node.spec.shape if n != 1] != [n for n in shape if n != 1]:
             return None
-        left = iter(kept)
-        return tuple(None if n == 1 else next(left) for n in x.spec.shape)
+        left = iter([a for n, a in zip(node.spec.shape, access, strict=True) if n != 1])
+        return tuple([None if n == 1 else next(left) for n in shape])
     return None
 
 
@@ -98,27 +101,28 @@ def picked(node: Node, access: Access) -> tuple[int, Access] | None:
     return chosen[0], tuple(found)
 
 
-def reads(root: Node, access: Access, reduced: tuple[int, ...], stop: Container[int]) -> Iterator[Read]:
-    """Yield every node that computing ``root`` comes to, once for each access; ``stop`` nodes end the walk.
+def reads(root: Node, access: Access, reduced: tuple[int, ...], stop: Container[Node]) -> list[Read]:
+    """Return every node that computing ``root`` comes to, once for each access; ``stop`` nodes end the walk.
 
     ``root`` itself is followed. Nodes behind others than elementwise ones have no access.
     """
-    seen: set[tuple[int, Access | None]] = set()
-    stack: list[tuple[Node, Access | None]] = [(root, access)]
+    found: dict[Read, None] = {}
+    stack: list[Read] = [(root, access)]
     while stack:
-        node, at = stack.pop()
-        if (id(node), at) in seen:
+        read = stack.pop()
+        if read in found:
             continue
-        seen.add((id(node), at))
-        yield node, at
-        if id(node) in stop and node is not root:
+        found[read] = None
+        node, at = read
+        if node in stop and node is not root:
             continue
         if at is None:
-            stack.extend((x, None) for x in reversed(node.inputs))
+            stack += [(x, None) for x in reversed(node.inputs)]
         elif node.op in REDUCTIONS:
             stack.append((node.inputs[0], reduced_access(node, at, reduced)))
         elif FREE not in at and (pick := picked(node, at)) is not None:
             x, *indices = node.inputs
             stack += [(indices[pick[0]], at), (x, pick[1])]
         else:
-            stack.extend((x, operand_access(node, x, at)) for x in reversed(node.inputs))
+            stack += [(x, operand_access(node, x, at)) for x in reversed(node.inputs)]
+    return [*found]

@@ -65,6 +65,8 @@ class Builder:
     block: list[Stmt] = field(default_factory=list)
     grid: dict[int, int] = field(default_factory=dict)
     count: int = 0
+    lets: dict[str, Expr] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
 
     def buffer(self, name: str, dtype: DType, writes: bool = False) -> str:
         """Declare a memory argument; return its name."""
@@ -110,6 +112,10 @@ class Builder:
         """Bind a value to a new name and return it."""
         var = Var(self.fresh(prefix), value.dtype, value.lanes)
         self.emit(Let(var, value, mutable))
+        if mutable:
+            self.changing.add(var.name)
+        elif value.dtype is INDEX:
+            self.lets[var.name] = value
         return var
 
     def all(self, values: Sequence[Expr]) -> tuple[Expr, ...]:

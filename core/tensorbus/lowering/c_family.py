@@ -175,4 +175,20 @@ CASTS: Final[Mapping[tuple[str, str], Template]] = {
     ("complex", "complex"): c_complex.FROM_COMPLEX,
     ("complex", "bool"): c_complex.TO_BOOL,
 }
-"""Conversions by kind of source and target. A dialect adds its own from float to integers."""
+"""Conversions by kind of source and target. From float to integers a dialect adds its own, or these:"""
+
+_TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
+{inline}{T} tb_{S}_from_{F}({R} x) {{
+  const {R} end = ({R})(({U})1 << ({W} - 1));
+  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
+}}""")  # fmt: skip
+_TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
+{inline}{T} tb_{S}_from_{F}({R} x) {{
+  const {R} end = 2 * ({R})(({U})1 << ({W} - 1));
+  return !(x > 0) ? 0 : x >= end ? ({T})~({U})0 : ({T})x;
+}}""")  # fmt: skip
+SATURATING: Final[Mapping[tuple[str, str], Template]] = {
+    ("float", "int"): _TO_INT,
+    ("float", "uint"): _TO_UINT,
+}
+"""The conversions that C leaves undefined beyond the integers' ends: the nearest value, and 0 for NaN."""

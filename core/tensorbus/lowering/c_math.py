@@ -1,8 +1,9 @@
 """Functions of floats in single precision, in C and OpenCL C: no branches, so that vectors are made of them.
 
 Each is a polynomial or a quotient of two, fitted over the range in which the result changes (least maximal
-relative error); what lies beyond is cut off in the bits of the number, where NaN is kept apart. At most one
-unit in the last place off (exp), three epsilons (tanh, erf); results of exp may be too small to be normal.
+relative error); what lies beyond is cut off by the lesser and the greater of two, of which the second is the
+result where one is NaN, as processors have it. At most one unit in the last place off (exp), three epsilons
+(tanh, erf); results of exp may be too small to be normal.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ _EXP: Final = (
     0.0013814221636560403,
 )
 """(exp(r) - 1 - r) / (r * r) over powers of r, from -ln(2) / 2 to ln(2) / 2."""
-_SIGN, _INFINITY, _ONE = "0x80000000u", "0x7f800000", "0x3f800000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
     """How a language says what the functions need, for one number or for a vector of them.
 
-    ``bits`` and ``number`` turn floats into signed integers of their width and back; ``mask`` makes all bits
-    of a condition; ``least`` and ``greatest`` give one of two integers.
+    ``bits`` and ``number`` turn floats into signed integers of their width and back. ``lesser`` and
+    ``greater`` give one of two floats, the second unless the first is known to be. ``fma`` calls what makes
+    ``a * b + c``, rounded once or twice: whichever is quick; ``fused`` defines it, where the language's
+    prologue does not.
     """
 
     real: str
@@ -48,28 +50,41 @@ class Words:
     suffix: str
     bits: str
     number: str
-    mask: str
-    least: str
-    greatest: str
+    lesser: str
+    greater: str
     constant: str
-    integer: str
-    fma: str
+    fma: str = "TB_FMA"
+    fused: str = ""
 
 
+_FUSED_C: Final = """\
+#ifdef FP_FAST_FMAF
+#define TB_FMA fmaf
+#else
+#define TB_FMA(a, b, c) ((a) * (b) + (c))
+#endif"""
+_FUSED_OPENCL: Final = "#define TB_FMA mad"
+"""Not every device whose compiler fuses in ``mad`` says that it has ``fma``."""
 _C: Final = Words(
     real="float", whole="int32_t", suffix="", bits="(int32_t)tb_bits({0})",
-    number="tb_from_bits((uint32_t)({0}))", mask="-(int32_t)({0})",
-    least="({0} < {1} ? {0} : {1})", greatest="({0} > {1} ? {0} : {1})",
-    constant="{0}f", integer="(int32_t){0}", fma="fmaf",
+    number="tb_from_bits((uint32_t)({0}))", lesser="({0} < {1} ? {0} : {1})",
+    greater="({0} > {1} ? {0} : {1})", constant="{0}f", fused=_FUSED_C,
+)  # fmt: skip
+_C_WIDE: Final = Words(
+    real="tb_float_{lanes}", whole="tb_places_{lanes}", suffix="_{lanes}", bits="(tb_places_{{lanes}})({0})",
+    number="(tb_float_{{lanes}})({0})", lesser="TB_LESSER_{{lanes}}({0}, {1})",
+    greater="TB_GREATER_{{lanes}}({0}, {1})", constant="((tb_float_{{lanes}}){{{{}}}} + {0}f)",
+    fma="TB_FMA_{lanes}",
 )  # fmt: skip
 _OPENCL: Final = Words(
-    real="float", whole="int", suffix="", bits="as_int({0})", number="as_float({0})", mask="-({0})",
-    least="min({0}, {1})", greatest="max({0}, {1})", constant="{0}f", integer="(int){0}", fma="fma",
+    real="float", whole="int", suffix="", bits="as_int({0})", number="as_float({0})",
+    lesser="({0} < {1} ? {0} : {1})", greater="({0} > {1} ? {0} : {1})", constant="{0}f",
+    fused=_FUSED_OPENCL,
 )  # fmt: skip
 _OPENCL_WIDE: Final = Words(
     real="float{lanes}", whole="int{lanes}", suffix="_{lanes}", bits="as_int{{lanes}}({0})",
-    number="as_float{{lanes}}({0})", mask="({0})", least="min({0}, {1})", greatest="max({0}, {1})",
-    constant="(float{{lanes}})({0}f)", integer="(int{{lanes}})((int){0})", fma="fma",
+    number="as_float{{lanes}}({0})", lesser="select({1}, {0}, {0} < {1})",
+    greater="select({1}, {0}, {0} > {1})", constant="(float{{lanes}})({0}f)", fused=_FUSED_OPENCL,
 )  # fmt: skip
 
 
@@ -81,77 +96,61 @@ class _Writer:
         w = self.words
         symbol = f"tb_{name}_single{w.suffix}"
         head = f"{{inline}}{w.real} {symbol}({w.real} x) {{{{"
-        fused = Helper(
-            "fma_single", "",
-            f"#if defined FP_FAST_FMAF || defined TB_FUSED\n#define TB_FMA {w.fma}\n#else\n"
-            "#define TB_FMA(a, b, c) ((a) * (b) + (c))\n#endif",
-        )  # fmt: skip
+        needs = (Helper("fma_single", "", w.fused),) if w.fused else ()
         body = "\n".join(f"  {line}" for line in lines)
-        return Helper(f"{name}_single", f"{symbol}({{0}})", f"{head}\n{body}\n}}}}", (fused,))
+        return Helper(f"{name}_single", f"{symbol}({{0}})", f"{head}\n{body}\n}}}}", needs)
 
     def _constant(self, value: float) -> str:
         return self.words.constant.format(repr(value))
 
-    def _integer(self, value: str) -> str:
-        return self.words.integer.format(value)
-
-    def _polynomial(self, x: str, factors: Sequence[float]) -> str:
-        text = self._constant(factors[-1])
-        for factor in reversed(factors[:-1]):
-            text = f"TB_FMA({x}, {text}, {self._constant(factor)})"
+    def _polynomial(self, x: str, factors: Sequence[float], text: str) -> str:
+        """Return a polynomial of which ``text`` is all but the first ``factors``, by as many ``x``."""
+        for factor in reversed(factors):
+            text = f"{self.words.fma}({x}, {text}, {self._constant(factor)})"
         return text
 
-    def _cut(self, beyond: str) -> list[str]:
-        """Return what takes a number apart: its size in bits, also cut, and its sign."""
-        w = self.words
-        return [
-            f"const {w.whole} bits = {w.bits.format('x')}, size = bits & {self._integer('0x7fffffff')};",
-            f"const {w.whole} sign = bits & {self._integer(_SIGN)}, most = {self._integer(beyond)};",
-            f"const {w.whole} cut = {w.least.format('size', 'most')};",
-        ]
+    def quotient(self, name: str, above: Sequence[float], below: Sequence[float], beyond: float) -> Helper:
+        """Return an odd function that grows up to 1, a quotient of polynomials of ``x * x`` times ``x``.
 
-    def _nan(self) -> str:
-        return self.words.mask.format(f"size > {self._integer(_INFINITY)}")
-
-    def quotient(self, name: str, above: Sequence[float], below: Sequence[float], beyond: str) -> Helper:
-        """Return an odd function that grows up to 1, a quotient of polynomials of ``x * x`` times ``x``."""
-        w = self.words
-        result = f"({w.least.format('found', 'one')} | sign | {self._nan()})"
-        lines = [
-            *self._cut(beyond),
-            f"const {w.real} y = {w.number.format('cut')}, z = y * y;",
-            f"const {w.real} above = {self._polynomial('z', above)};",
-            f"const {w.real} below = {self._polynomial('z', below)};",
-            f"const {w.whole} found = {w.bits.format('(y * above / below)')}, one = {self._integer(_ONE)};",
-            f"return {w.number.format(result)};",
-        ]
-        return self._helper(name, lines)
+        Beyond ``beyond`` the polynomials stay as they are and ``x`` grows, so that what is cut off is above
+        1. Both are divided by the last factor of the lower one, which saves a product.
+        """
+        w, c = self.words, self._constant
+        up, low = ([factor / below[-1] for factor in factors] for factors in (above, below))
+        first = f"(z + {c(low[-2])})"
+        rest = self._polynomial("z", low[:-2], first)
+        return self._helper(name, [
+            f"const {w.real} square = x * x;",
+            f"const {w.real} z = {w.lesser.format(c(beyond * beyond), 'square')};",
+            f"const {w.real} above = {self._polynomial('z', up[:-1], c(up[-1]))};",
+            f"const {w.real} below = {rest};",
+            f"const {w.real} found = x * above / below;",
+            f"const {w.real} most = {w.lesser.format(c(1.0), 'found')};",
+            f"return {w.greater.format(c(-1.0), 'most')};",
+        ])  # fmt: skip
 
     def exp(self) -> Helper:
         """Return exp: 2^k times a polynomial, k in two steps, as its range is wider than that of exponents.
 
-        Where the result is 0 the polynomial is too: products that are not normal take processors long. NaN
-        comes through the polynomial.
+        The low bits of ``near`` are k + 254: each half of it is what the exponent of a number has. Far below
+        all results both halves are 0, and so is the product, at once: processors take long for products that
+        are not normal. NaN comes through the polynomial.
         """
         w, c = self.words, self._constant
         a, b, d, e, f = map(c, _EXP)
-        some = f"({w.bits.format('p')} & ~{w.mask.format(f'x < {c(-104.0)}')})"
-        first, rest = (w.number.format(f"({name} + 127) << 23") for name in ("first", "rest"))
+        first, rest = (w.number.format(name) for name in ("first", "rest"))
         return self._helper("exp", [
-            f"const {w.real} even = {c(12582912.0)};",  # what is added to it loses its fraction
-            f"const {w.real} near = TB_FMA(x, {c(1.4426950408889634)}, even);",
-            f"const {w.whole} bits = {w.bits.format('near')}, zero = {w.bits.format('even')};",
-            f"const {w.whole} top = zero + 129, bottom = zero - 150;",
-            f"const {w.whole} less = {w.least.format('bits', 'top')};",
-            f"const {w.whole} cut = {w.greatest.format('less', 'bottom')};",
-            f"const {w.real} n = {w.number.format('cut')} - even;",
-            f"const {w.real} high = TB_FMA(n, {c(-0.693359375)}, x);",
-            f"const {w.real} r = TB_FMA(n, {c(0.000212194440)}, high), s = r * r;",
-            f"const {w.real} p1 = TB_FMA(r, {b}, {a}), p2 = TB_FMA(r, {e}, {d});",
-            f"const {w.real} p = TB_FMA(s, TB_FMA(s, TB_FMA(s, {f}, p2), p1), r) + {c(1.0)};",
-            f"const {w.real} q = {w.number.format(some)};",
-            f"const {w.whole} k = cut - zero, first = k >> 1, rest = k - first;",
-            f"return q * {first} * {rest};",
+            f"const {w.real} low = {w.greater.format(c(-176.0), 'x')};",
+            f"const {w.real} y = {w.lesser.format(c(89.0), 'low')};",
+            f"const {w.real} even = {c(12583166.0)};",  # what is added to it loses its fraction
+            f"const {w.real} near = {w.fma}(y, {c(1.4426950408889634)}, even), n = near - even;",
+            f"const {w.real} high = {w.fma}(n, {c(-0.693359375)}, y);",
+            f"const {w.real} r = {w.fma}(n, {c(0.000212194440)}, high), s = r * r;",
+            f"const {w.real} p1 = {w.fma}(r, {b}, {a}), p2 = {w.fma}(r, {e}, {d});",
+            f"const {w.real} p = {w.fma}(s, {w.fma}(s, {w.fma}(s, {f}, p2), p1), r) + {c(1.0)};",
+            f"const {w.whole} bits = {w.bits.format('near')};",
+            f"const {w.whole} first = (bits >> 1) << 23, rest = (bits << 23) - first;",
+            f"return p * {first} * {rest};",
         ])  # fmt: skip
 
 
@@ -159,12 +158,13 @@ def _functions(words: Words) -> Mapping[str, Helper]:
     """Return the functions as expressions of a dialect, by the names of the ops."""
     writer = _Writer(words)
     return {
-        "tanh": writer.quotient("tanh", *_TANH, beyond="0x411051ec"),  # 9.02
-        "erf": writer.quotient("erf", *_ERF, beyond="0x407b851f"),  # 3.93
+        "tanh": writer.quotient("tanh", *_TANH, beyond=9.02),
+        "erf": writer.quotient("erf", *_ERF, beyond=3.93),
         "exp": writer.exp(),
     }
 
 
 C_SINGLE: Final = _functions(_C)
+C_WIDE_SINGLE: Final = _functions(_C_WIDE)
 OPENCL_SINGLE: Final = _functions(_OPENCL)
 OPENCL_WIDE_SINGLE: Final = _functions(_OPENCL_WIDE)

@@ -13,7 +13,6 @@ from typing import Final
 
 from ..graph.graph import Graph, Node
 from ..ops.op import Spec
-from ..strided import row_major
 from .aligned import FREE, Access, operand_access, picked, reduced_access
 from .builder import Builder
 from .collapse import join
@@ -97,6 +96,14 @@ class _Canonical:
                 stack.append((node, at, True))
                 stack.extend((x, a, False) for x, a in reversed(before))
         return self.done[id(root), access]
+
+    def root(self, node: Node, access: Access) -> Node:
+        """Return the canonical form of a root: a broadcast, which has no node of its own, needs one here."""
+        made, shape = self.at(node, access), self.shape(access)
+        if made.spec.shape == shape:
+            return made
+        dtype = made.spec.dtype
+        return Node(op="cast", inputs=(made,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
 
     def leaf(self, node: Node, at: Access | None) -> bool:
         """Make the input that stands for a node which is not computed here, where it is none."""
@@ -202,12 +209,12 @@ def canonical(
 ) -> Fused:  # fmt: skip
     """Return a group over its domain. ``where`` has what lies in buffers, ``stored`` its roots' slots."""
     form = _Canonical(group, where, scalars)
-    nodes = {k: form.at(root.node, root.access) for k, root in group.roots.items()}
+    nodes = {k: form.root(root.node, root.access) for k, root in group.roots.items()}
     outputs = []
     for k, root in group.roots.items():
         if k in stored:
             strides = [0] * len(group.domain)
-            for a, s in zip(root.access, row_major(root.node.spec.shape), strict=True):
+            for a, s in zip(root.access, where[k].strides, strict=True):
                 if a is not None:
                     strides[a] = s
             outputs.append(Output(node=nodes[k], slot=stored[k], strides=tuple(strides)))

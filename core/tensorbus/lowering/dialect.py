@@ -68,7 +68,12 @@ class Dialect:
     floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
     ``single`` and ``wide_single`` come before both for floats that are computed in single precision.
     ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
-    buffer from ``{i}`` on brought near, where the language has one.
+    buffer from ``{i}`` on brought near, where the language has one. ``packet_array`` declares an array of
+    ``{n}`` elements that is aligned as the widest access asks for; ``packet_move`` moves ``{n}`` bytes to
+    ``{to}`` from ``{from}``, one of which is such an array, and the other aligned memory.
+    ``paged`` follows the name of an array of a page or more: it is to begin where pages do, as buffers do. A
+    processor that has written a little beyond where it reads, but for whole pages, takes what it reads next
+    for what it has written, and waits.
     ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
     before an innermost loop that its iterations touch different elements.
@@ -94,6 +99,7 @@ class Dialect:
     share: tuple[str, ...] = ()
     barrier: str = ""
     shared: str = ""
+    paged: str = ""
     unroll: str = ""
     wide: Mapping[str, Template] = field(default_factory=dict)
     single: Mapping[str, Template] = field(default_factory=dict)
@@ -104,6 +110,8 @@ class Dialect:
     vector_store_some: Template = ""
     vector_past: Template = ""
     fetch: Template = ""
+    packet_array: str = ""
+    packet_move: str = ""
     splat: str = "({V})({0})"
     report: Template = ""
     infinity: str = "INFINITY"

@@ -18,8 +18,9 @@ def early(
 ) -> list[Step | Call]:
     """Return the items in an order in which those come early that free more bytes than they fill.
 
-    ``sizes`` are of the slots that the program makes, of which ``kept`` stay to the end. A slot that has
-    several writers stays where it is, and so do its readers.
+    ``sizes`` are of the slots that the program makes, of which ``kept`` stay to the end: these are there from
+    the beginning, and filling them takes nothing. A slot that has several writers stays where it is, and so
+    do its readers.
     """
     slots = [slots_of(item) for item in items]
     last: dict[int, int] = {}
@@ -38,7 +39,7 @@ def early(
         before = [writers[s][0] for s in read - {ERROR_SLOT} if s in writers]
         frees = nbytes([s for s in read - written if last[s] == k and s not in kept])
         alone = all(len(writers.get(s, ())) <= 1 for s in (read | written) - {ERROR_SLOT})
-        if alone and before and frees > nbytes(written):
+        if alone and before and frees > nbytes(written - {*kept}):
             at, depth = max(places[b] for b in before)
             places.append((at, depth + 1))
         else:

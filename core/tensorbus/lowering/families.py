@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..dtypes import DType
 from ..graph.graph import Node
+
+if TYPE_CHECKING:
+    from .layout import Layout
 
 REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 SCANS: Final = {
@@ -22,16 +25,20 @@ SORTS: Final = frozenset({"sort", "argsort"})
 class Library:
     """The ``ops`` that are calls wherever they stand; others are where the language lacks one of ``dtypes``.
 
-    ``over`` says of a call's node whether it can write its result over its first operand.
+    ``over`` says of a call's node whether it can write its result over its first operand. ``apart`` says how
+    far apart the rows of a value are best, which a call makes of operands that lie so, or (of no operands)
+    which a call reads; 0: packed.
     """
 
     ops: frozenset[str]
     dtypes: Collection[DType]
     over: Callable[[Node], bool] = field(default=lambda node: False)
+    apart: Callable[[Node, Sequence[Layout | None]], int] = field(default=lambda node, given: 0)
 
     def __contains__(self, op: object) -> bool:
         return op in self.ops
 
     def lacks(self, node: Node) -> bool:
         """Return whether the language has no way to write what a node computes, or what it reads."""
-        return any(x.spec.dtype not in self.dtypes for x in (node, *node.inputs))
+        known = self.dtypes
+        return node.spec.dtype not in known or any(x.spec.dtype not in known for x in node.inputs)

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..graph.graph import Graph, Node
 from .aligned import FREE, Access, Read, own_access, reads, walked
 from .families import REDUCTIONS
 from .layout import Shape
-from .plan import BODY, ROOTS, Calls, cost_of, is_call, is_stack
+from .plan import BODY, ROOTS, cost_of, is_stack
 from .target import Target
 
 BUFFERS: Final = 28
@@ -34,8 +34,7 @@ _LITTLE: Final = 1 << 17
 """Up to how many elements a domain may be walked by few items."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class Root(NamedTuple):
     """A node that a kernel stores: which axes of the domain it follows, and what computing it reads."""
 
     node: Node
@@ -81,16 +80,17 @@ class Groups:
     """Puts the nodes that get a buffer into groups, in the order of the graph."""
 
     def __init__(self, nodes: Sequence[Node], made: Collection[int], target: Target,
-                 library: Calls) -> None:  # fmt: skip
-        """Group the ``nodes`` of a graph whose ids are in ``made``."""
+                 calls: Collection[Node]) -> None:  # fmt: skip
+        """Group the ``nodes`` of a graph whose ids are in ``made``; those of ``calls`` stay alone."""
         self.target = target
-        self.library = library
+        self.calls = calls
         self._made = made
-        self._stop = {id(n) for n in nodes if id(n) in made or n.op in ("input", "constant")}
+        self._stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
         self._live: dict[int, Group] = {}
         self._of: dict[int, int] = {}
         self._readers: dict[int, list[int]] = {}
         self._moved: dict[int, int] = {}
+        self._count = 0
         for place, node in enumerate(nodes):
             if node.op == "result" and id(node.inputs[0]) in self._of:  # who reads it waits for the call
                 self._of[id(node)] = self._of[id(node.inputs[0])]
@@ -130,6 +130,7 @@ class Groups:
     def _add(self, node: Node, place: int) -> None:
         group = self._alone(node, place)
         self._live[group.number] = group
+        self._count += 1
         self._of[id(node)] = group.number
         given = [n for n, _ in group.roots[id(node)].reads]
         group.needs = {self._find(self._of[id(n)]) for n in given if id(n) in self._of}
@@ -152,7 +153,7 @@ class Groups:
         shape = node.spec.shape
         reduced: tuple[int, ...] = ()
         access = own_access(shape)
-        closed = is_call(node, self.library) or node.op in ROOTS - REDUCTIONS or node.op.startswith("arg")
+        closed = node in self.calls or node.op in ROOTS - REDUCTIONS or node.op.startswith("arg")
         if node.op in REDUCTIONS and not closed:
             shape = node.inputs[0].spec.shape
             whole, over = own_access(shape), set(node.attrs["axis"])
@@ -162,8 +163,8 @@ class Groups:
             access = tuple(
                 kept if node.attrs["keepdims"] else [a for k, a in enumerate(kept) if k not in over]
             )
-        body = list(reads(node, access, reduced, self._stop))
-        stops = tuple((n, None if closed else at) for n, at in body if id(n) in self._stop and n is not node)
+        body = reads(node, access, reduced, self._stop)
+        stops = tuple([(n, None if closed else at) for n, at in body if n in self._stop and n is not node])
         closed = (
             closed
             or 0 in shape
@@ -171,8 +172,8 @@ class Groups:
         )
         domain = tuple(shape[k] for k in walked(shape))
         root = Root(node=node, place=place, access=access, reads=stops)
-        return Group(number=place, domain=domain, reduced=reduced, roots={id(node): root}, size=len(body),
-                     open=not closed)  # fmt: skip
+        return Group(number=self._count, domain=domain, reduced=reduced, roots={id(node): root},
+                     size=len(body), open=not closed)  # fmt: skip
 
     def _shares(self, a: Group, b: Group) -> bool:
         """Return whether two groups read the same large thing, so that one of them need not."""
@@ -193,8 +194,10 @@ class Groups:
         made.before = (a.before | b.before) & ~mine
         del self._live[b.number]
         self._live[a.number] = made
-        for root in made.roots:
+        for root in b.roots:
             self._of[root] = a.number
+        if b.number == self._count - 1 and not made.before & ~a.before:
+            return made  # nobody needs the latest group yet, and what needs the other one waits for no more
         for g in reversed(self._live.values()):  # those before the first of the two need neither
             if g.number <= a.number:
                 break
@@ -216,10 +219,10 @@ def _last(group: Group) -> int:
 
 def join(a: Group, b: Group, target: Target) -> Group | None:
     """Return the group of the roots of both, ``b`` being the later; None where no kernel makes them."""
-    met = _pairs(a, b)
-    if met is None or a.size + b.size > BODY or not _in_time(a, b):
+    if a.size + b.size > BODY or not _in_time(a, b):
         return None
-    found = _common(a, b, *met)
+    met = _pairs(a, b)
+    found = _common(a, b, *met) if met is not None else None
     if found is None:
         return None
     domain, to_a, to_b = found
@@ -288,10 +291,13 @@ def _moved(root: Root, to: Mapping[int, int], free: int) -> Root:
     """Return a root over other axes; what an index chooses in a row is then somewhere on axis ``free``."""
 
     def over(access: Access) -> Access:
-        return tuple(None if k is None else free if k == FREE else to[k] for k in access)
+        return tuple([None if k is None else free if k == FREE else to[k] for k in access])
 
-    given = tuple((n, None if at is None else over(at)) for n, at in root.reads)
-    return replace(root, access=over(root.access), reads=given)
+    if all(k == v for k, v in to.items()) and not any(at is not None and FREE in at for _, at in root.reads):
+        return root
+
+    given = tuple([(n, None if at is None else over(at)) for n, at in root.reads])
+    return Root(node=root.node, place=root.place, access=over(root.access), reads=given)
 
 
 def _holds(group: Group) -> bool:

@@ -95,12 +95,15 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of its own for each item (``private``), or one for each group of items (``shared``)."""
+    """An array of its own for each item (``private``), or one for each group of items (``shared``).
+
+    A ``packet`` is one of its own whose elements are as in memory, to be moved at once by a ``Packet``.
+    """
 
     name: str
     dtype: DType
     size: int
-    space: Literal["private", "shared"] = "private"
+    space: Literal["private", "shared", "packet"] = "private"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,21 @@ class Fetch:
     count: int
 
 
-Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Moves ``lanes`` elements of ``buffer`` from ``index`` on to a packet ``array``, or from it, at once.
+
+    The index is a multiple of as many elements as the device's widest access has.
+    """
+
+    array: str
+    buffer: str
+    index: Expr
+    lanes: int
+    writes: bool = False
+
+
+Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | Packet
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A view costs no kernel. What is no view of a buffer is computed by one, inside t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -65,7 +65,7 @@ def view(node: Node, x: Layout) -> Layout | None:
             made = given.view(a["shape"], found)
         case _:
             return None
-    return replace(x, shape=made.shape, strides=made.strides, offset=made.offset)
+    return Layout(x.slot, made.shape, made.strides, made.offset, x.late)
 
 
 def reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
@@ -94,6 +94,8 @@ def factor_groups(old: Shape, new: Shape) -> list[tuple[tuple[int, ...], tuple[i
     >>> factor_groups((2, 6, 5), (2, 2, 3, 5))
     [((0,), (0,)), ((1,), (1, 2)), ((2,), (3,))]
     """
+    if 0 in old or 0 in new:  # no elements: any two runs hold as many
+        return [(tuple(range(len(old))), tuple(range(len(new))))]
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     i = j = 0
     while i < len(old) or j < len(new):

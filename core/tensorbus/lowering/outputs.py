@@ -11,7 +11,7 @@ from ..graph.graph import Node
 from . import index as ix
 from .builder import Builder
 from .canonical import Fused, Output
-from .ir import Expr
+from .ir import Expr, For, If, Stmt, Store
 from .layout import Layout
 from .pull import Index, Pull
 
@@ -22,6 +22,17 @@ PAST: Final = 1 << 25
 def goes_past(shape: Sequence[int], dtype: DType) -> bool:
     """Return whether a result is best stored past the caches."""
     return prod(shape) * dtype.itemsize >= PAST
+
+
+def stored_past(body: Sequence[Stmt]) -> set[str]:
+    """Return the buffers that statements store whole vectors to, past the caches."""
+    found: set[str] = set()
+    for s in body:
+        if isinstance(s, Store) and s.past and s.value.lanes > 1:
+            found.add(s.buffer)
+        elif isinstance(s, For | If):
+            found |= stored_past(s.body)
+    return found
 
 
 def domain_lengths(b: Builder, pull: Pull, fused: Fused) -> tuple[Expr, ...]:

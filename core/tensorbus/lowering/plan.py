@@ -35,6 +35,7 @@ _VIEWS: Final = frozenset({"reshape", "permute_dims", "broadcast_to"})
 _ELSEWHERE: Final = frozenset({"input", "constant", "slice", "flip", "windows"})
 """What may lie anywhere, so that views of it are known only once it does."""
 _TOP: Final = 1 << 20
+_NONE: Final[frozenset[Node]] = frozenset()
 Calls = Library | Collection[str] | None
 """What a device runs by calls of its own; None where there are no calls."""
 
@@ -58,67 +59,68 @@ def cost_of(graph: Graph) -> int:
     return sum(CALL if node.op in COSTLY else node.op in ELEMENTWISE for node in graph)
 
 
-def materialized(graph: Graph, nodes: Sequence[Node], library: Calls) -> set[int]:
-    """Return the ids of the nodes that get a buffer."""
-    whole = library is not None
-    cost: dict[int, int] = {}
-    size: dict[int, int] = {}
-    reads: dict[int, frozenset[int]] = {}
-    sizes = {id(node): prod(node.spec.shape) for node in nodes}
-    wanted: set[int] = set()
-    for node in graph.outputs:
-        wanted.add(id(_base(node) if whole else node))
+def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool) -> set[int]:
+    """Return the ids of the nodes that get a buffer; ``calls`` are run whole by the device, where it can."""
+    cost: dict[Node, int] = {}
+    size: dict[Node, int] = {}
+    reads: dict[Node, frozenset[Node]] = {}
+    sizes = {node: prod(node.spec.shape) for node in nodes}
+    wanted = {_base(node) if whole else node for node in graph.outputs}
     for node in nodes:
-        made = node.op in ROOTS or is_call(node, library) or node.op == "result"
-        own = CALL if node.op in COSTLY else GATHER if node.op == "gather" else node.op in ELEMENTWISE
-        before = 0 if made else sum(0 if _dear(node, x, cost) else cost[id(x)] for x in node.inputs)
-        cost[id(node)] = min(own + before, _TOP)
-        size[id(node)] = 0 if made else 1 + sum(size[id(x)] for x in node.inputs)
-        leaf = made or node.op == "input"
-        reads[id(node)] = (
-            frozenset({id(node)} if prod(node.spec.shape) > 1 else ())
-            if leaf else frozenset().union(*(reads[id(x)] for x in node.inputs))
-        )  # fmt: skip
-        if size[id(node)] > BODY and node.op in ELEMENTWISE:
-            wanted.add(id(node))
-            size[id(node)] = 0
-            cost[id(node)] = 1
-            reads[id(node)] = frozenset({id(node)})
-    readers: dict[int, set[int]] = {id(node): set() for node in nodes}
+        op = node.op
+        made = op in ROOTS or op == "result" or node in calls
+        own = CALL if op in COSTLY else GATHER if op == "gather" else op in ELEMENTWISE
+        if made or op == "input":
+            cost[node] = int(own)
+            size[node] = 0 if made else 1
+            reads[node] = frozenset((node,)) if sizes[node] > 1 else _NONE
+            continue
+        given = node.inputs
+        before = sum([0 if _dear(node, x, cost) else cost[x] for x in given])
+        cost[node] = min(own + before, _TOP)
+        size[node] = 1 + sum([size[x] for x in given])
+        reads[node] = reads[given[0]] if len(given) == 1 else _NONE.union(*[reads[x] for x in given])
+        if size[node] > BODY and op in ELEMENTWISE:
+            wanted.add(node)
+            size[node] = 0
+            cost[node] = 1
+            reads[node] = frozenset((node,))
+    readers: dict[Node, set[Node]] = {node: set() for node in nodes}
     for node in reversed(nodes):
-        readers_of = readers[id(node)]
-        least = prod(node.spec.shape) // 2
-        count, loads = len(readers_of), sum(sizes[k] > least for k in reads[id(node)])
-        shared = count > 1 and (cost[id(node)] > CHEAP or (whole and count * loads > count + loads + 1))
-        shared = shared and node.op not in ("input", "constant")
-        own = node.op in ROOTS or node.op == "result" or is_call(node, library)
-        if own or shared or is_stack(node, cost[id(node)]):
-            wanted.add(id(node))
-        mine = {id(node)} if id(node) in wanted else readers_of
+        op, called = node.op, node in calls
+        readers_of = readers[node]
+        count = len(readers_of)
+        if op in ROOTS or op == "result" or called:
+            wanted.add(node)
+        elif count > 1 and op not in ("input", "constant"):
+            least = sizes[node] // 2
+            loads = sum([sizes[x] > least for x in reads[node]])
+            if cost[node] > CHEAP or (whole and count * loads > count + loads + 1):
+                wanted.add(node)
+        if op == "concat" and is_stack(node, cost[node]):
+            wanted.add(node)
+        mine = {node} if node in wanted else readers_of
         for x in node.inputs:
-            readers[id(x)] |= mine
-            rows = not whole and node.op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
-            again = node.op in SORTS and cost[id(x)] > 0  # an element is read in each pass
-            dear = (cost[id(x)] >= CALL and rows) or _dear(node, x, cost)
-            if node.op == "matmul" or is_call(node, library):
-                wanted.add(id(_base(x) if whole else x))
-            elif again or dear:
-                wanted.add(id(x))
-    return {
-        id(node) for node in nodes
-        if id(node) in wanted and (node.op != "constant" or any(node is o for o in graph.outputs))
-    }  # fmt: skip
+            readers[x] |= mine
+            if op == "matmul" or called:
+                wanted.add(_base(x) if whole else x)
+                continue
+            rows = not whole and op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
+            again = op in SORTS and cost[x] > 0  # an element is read in each pass
+            if again or (rows and cost[x] >= CALL) or _dear(node, x, cost):
+                wanted.add(x)
+    shown = set(graph.outputs)
+    return {id(node) for node in nodes if node in wanted and (node.op != "constant" or node in shown)}
 
 
-def _dear(node: Node, x: Node, cost: Mapping[int, int]) -> bool:
+def _dear(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
     """Return whether ``node`` needs each element of a costly operand ``x`` more than once.
 
     One function for a row, of what lies there, costs less than a kernel of its own.
     """
-    grows = node.op not in _ONCE and prod(node.spec.shape) >= 2 * prod(x.spec.shape)
-    if not grows or cost[id(x)] < LONG:
+    if cost[x] < LONG or node.op in _ONCE or prod(node.spec.shape) < 2 * prod(x.spec.shape):
         return False
-    return cost[id(x)] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
+    return cost[x] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
 
 
 def _is_short(x: Node) -> bool:

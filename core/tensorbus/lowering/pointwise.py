@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+
+from ..dtypes import DType
+from ..graph.graph import Graph
 from . import index as ix
 from .builder import Builder
 from .canonical import Fused
 from .index import const
 from .ir import Expr
-from .job import Job, Steps, place, spread
-from .layout import Layout, packed
+from .job import Job, Loops, Steps, place, spread
+from .layout import Layout, Shape, packed
 from .outputs import domain_lengths, goes_past, place_of, same_slots
-from .pull import Index
+from .packets import LEAST, packet_of, packets
+from .plan import COSTLY
+from .pull import Index, Pull
 from .reducer import State
 from .streams import fits, streams
 from .tiles import lower_tiles, turned_leaves
-from .widen import WIDE, Walk
+from .widen import WIDE, Walk, map_vectors
 
 LONG = 512
 PIECE = 4096
+LARGE = 1 << 16
+"""From how many elements on functions of them are worth vectors of our own beside the compiler's."""
 
 
 def lower_map(job: Job, steps: Steps) -> None:
@@ -35,6 +44,14 @@ def lower_map(job: Job, steps: Steps) -> None:
     across = None if turned is None else turned[0]
     b.buffer("out", job.root.spec.dtype, writes=True)
     layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+
+    def emit(at: Index) -> None:
+        b.store("out", place(b, "out", at, lengths, layout), pull.value(job.root, at))
+
+    dtype = job.root.spec.dtype
+    if turned is None and (loops := _packed(steps, b, pull, job.graph, shape, lengths, [dtype], emit)):
+        steps.add(b.finish(loops), {**slots, "out": job.out})
+        return
     if fits(steps, shape):
 
         def one(k: Expr) -> None:
@@ -50,10 +67,48 @@ def lower_map(job: Job, steps: Steps) -> None:
     steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": job.out})
 
 
+def _packed(
+    steps: Steps, b: Builder, pull: Pull, graph: Graph, domain: Shape, lengths: Sequence[Expr],
+    dtypes: Sequence[DType], emit: Callable[[Index], None],
+) -> Loops:  # fmt: skip
+    """Emit a map whose items make a packet of neighbours each; return its loops, none where it is none."""
+    if not domain or prod(domain) < LEAST:
+        return []
+    leaves = [n.spec.dtype for n in graph if n.op == "input" and n.spec.shape == domain]
+    lanes = packet_of(steps.target, domain[-1], [*dtypes, *leaves])
+    if lanes == 1:
+        return []
+    count = domain[-1] // lanes
+    outer, loops = spread(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
+    first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
+
+    def one(u: Expr) -> None:
+        with pull.scope():
+            emit((*outer[:-1], ix.add(first, u)))
+
+    packets(b, lanes, one)
+    return loops
+
+
+def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DType]) -> bool:
+    """Return whether a map is written in vectors, if it can be.
+
+    Where the compiler makes vectors as well, these pay in what calls functions or goes past the caches.
+    """
+    target = steps.target
+    if not target.solo_rows or not shape or shape[-1] < LONG:
+        return False
+    if target.wide_ops:
+        return True
+    costly = prod(shape) >= LARGE and any(node.op in COSTLY for node in graph)
+    even = len(shape) == 1 or shape[-1] % max(target.map_lanes, 1) == 0  # others end up past the caches too
+    return bool(target.map_ops) and (costly or (even and any(goes_past(shape, d) for d in dtypes)))
+
+
 def lower_wide(job: Job, steps: Steps) -> bool:
     """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
     target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
-    if not target.solo_rows or dtype not in WIDE or not shape or shape[-1] < LONG:
+    if dtype not in WIDE or not _in_vectors(steps, shape, job.graph, (dtype,)):
         return False
     b = Builder(f"tb_{job.root.op}_wide")
     pull, slots = job.puller(b)
@@ -73,8 +128,8 @@ def lower_wide(job: Job, steps: Steps) -> bool:
             b.store(out, place(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype))
         return ()
 
-    lanes = max(target.lanes * 4 // dtype.itemsize, 1)
-    walk = Walk(ops=target.wide_ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+    ops, lanes = map_vectors(target, (dtype,))
+    walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
     if not walk.loop(b, start, stop, (), ()):
         return False
     steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
@@ -101,7 +156,7 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
 
     named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
     kinds = {o.node.spec.dtype for o in fused.outputs}
-    if target.solo_rows and target.wide_ops and kinds <= WIDE and domain and domain[-1] >= LONG:
+    if kinds <= WIDE and _in_vectors(steps, domain, fused.graph, kinds):
         before = len(b.block)
         pieces = -(-domain[-1] // PIECE)
         numbers = [*lengths[:-1], b.size("pieces", pieces)]
@@ -114,12 +169,16 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
                 emit((*outer[:-1], k))
             return ()
 
-        lanes = max(target.lanes * 4 // max(d.itemsize for d in kinds), 1)
-        walk = Walk(ops=target.wide_ops, lanes=lanes, emit=each, combine=lambda b, before, new: ())
+        ops, lanes = map_vectors(target, kinds)
+        walk = Walk(ops=ops, lanes=lanes, emit=each, combine=lambda b, before, new: ())
         if walk.loop(b, start, stop, (), ()):
             steps.add(b.finish(loops, solo=True), named, same_slots(fused), plain=True)
             return
         del b.block[before:]
+    dtypes = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
+    if loops := _packed(steps, b, pull, fused.graph, domain, lengths, dtypes, emit):
+        steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+        return
     if fits(steps, domain):
 
         def alone(k: Expr) -> None:

@@ -15,6 +15,7 @@ from ..errors import UnsupportedOpError
 from ..graph.graph import Graph, Node
 from ..ops.op import table
 from ..settings import verifying
+from ..strided import row_major
 from .builder import Late
 from .canonical import canonical
 from .collapse import collapse
@@ -26,7 +27,7 @@ from .matmul import lower_matmul
 from .outputs import same_slots
 from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
 from .pointwise import lower_map, lower_maps, lower_stack
-from .pull import PULLED
+from .pull import ELEMENTWISE, PULLED
 from .reduce import lower_reduction
 from .repeated import Signatures, again, remember
 from .rows import lower_rows
@@ -35,6 +36,8 @@ from .scatter import lower_scatter
 from .schedule import arranged
 from .several import lower_several
 from .sort import lower_sort
+from .stacks import is_stack_of_rows, lower_stack_of_rows
+from .staged import staged
 from .steps import Batch, Call, Program
 from .strips import lower_strips
 from .target import Target
@@ -56,8 +59,28 @@ def lower(
     outputs which input they take the place of; ``Program.replaceable`` then has those that may be written
     over it. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
     """
+    if library is not None:
+        graph = staged(graph, target)
     program = _Lowering(graph, inputs, target, sized, library).program(replaces or {})
     return verify_program(program, len(inputs)) if verifying() else program
+
+
+ALONE = 1 << 15
+"""The longest rows that are left to a group of light items each, however few there are."""
+_APART = ELEMENTWISE | {"broadcast_to", "reshape"}
+"""The ops whose results any schedule of theirs stores with rows apart."""
+
+
+def _read(calls: Collection[Node]) -> set[int]:
+    """Return the ids of what calls read, also behind views of it."""
+    found: set[int] = set()
+    for call in calls:
+        for node in call.inputs:
+            found.add(id(node))
+            while node.op in ("reshape", "permute_dims"):
+                node = node.inputs[0]
+                found.add(id(node))
+    return found
 
 
 class _Lowering:
@@ -69,6 +92,7 @@ class _Lowering:
         self.sized = sized
         self.library = library
         self.nodes = list(graph)
+        self.calls = {node for node in self.nodes if is_call(node, library)}
         self.count = len(inputs)
         self.where: dict[int, Layout] = {}
         self.scalars: dict[int, int] = {}
@@ -84,40 +108,49 @@ class _Lowering:
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
-        wanted = materialized(self.graph, self.nodes, self.library)
+        wanted = materialized(self.graph, self.nodes, self.calls, whole=self.library is not None)
         made: set[int] = set()
-        whole = [n for n in self.nodes if n.op == "matmul" or is_call(n, self.library)]
+        whole = [n for n in self.nodes if n.op == "matmul" or n in self.calls]
         wanted |= {id(x) for n in whole for x in n.inputs} | {id(n) for n in self.graph.outputs}
+        read = _read(self.calls)
         for node in self.nodes:
             if id(node) in self.where or id(node) in self.scalars:
                 continue
             seen = self.where.get(id(node.inputs[0])) if node.inputs else None
-            if (
-                seen is not None
-                and not is_call(node, self.library)
-                and (moved := view(node, seen)) is not None
-            ):
+            if seen is not None and node not in self.calls and (moved := view(node, seen)) is not None:
                 self.where[id(node)] = moved
             elif id(node) in wanted:
                 made.add(id(node))
                 if self._is_over(node, made):
                     self.where[id(node)] = self.where[id(node.inputs[0])]
                     continue
-                slot = self.steps.temporary(prod(node.spec.shape), node.spec.dtype)
-                self.where[id(node)] = packed(slot, node.spec.shape)
+                self.where[id(node)] = self._new(node, read)
         return made
+
+    def _new(self, node: Node, read: Collection[int]) -> Layout:
+        """Return where a node's buffer has it: packed, unless a call would rather have its rows apart."""
+        shape, dtype, rows = node.spec.shape, node.spec.dtype, 0
+        if type(self.library) is Library and shape:
+            if node in self.calls and not (node.op in table and table[node.op].results):
+                rows = self.library.apart(node, [self.where.get(id(x)) for x in node.inputs])
+            elif id(node) in read and node.op in _APART:
+                rows = self.library.apart(node, ())
+        if not rows:
+            return packed(self.steps.temporary(prod(shape), dtype), shape)
+        slot = self.steps.temporary(prod(shape[:-1]) * rows, dtype)
+        return Layout(slot, shape, row_major((*shape[:-1], rows)))
 
     def _is_over(self, node: Node, made: Collection[int]) -> bool:
         """Return whether a node's result takes the place of its first operand, which nobody else reads."""
         library = self.library
-        if type(library) is not Library or not is_call(node, library) or not library.over(node):
+        if type(library) is not Library or node not in self.calls or not library.over(node):
             return False
         x = node.inputs[0]
         uses = sum(n is x for n in (*self.graph.outputs, *(i for n in self.nodes for i in n.inputs)))
         return id(x) in made and uses == 1 and x.spec == node.spec
 
     def program(self, replaces: Mapping[int, int]) -> Program:
-        groups = list(Groups(self.nodes, self.made, self.steps.target, self.library).ordered())
+        groups = list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
         read = self._read_elsewhere(groups)
         for group in groups:
             self._lower(group, read)
@@ -145,7 +178,7 @@ class _Lowering:
 
     def _lower(self, group: Group, read: Collection[int]) -> None:
         node = next(iter(group.roots.values())).node
-        if is_call(node, self.library):
+        if node in self.calls:
             self._call(node)
             return
         if node.op == "result":
@@ -170,7 +203,13 @@ class _Lowering:
             and self.steps.target.solo_rows and not self.steps.target.wide_ops and group.domain[-1] >= SHORT
         )  # fmt: skip
         node = next(iter(group.roots.values())).node
-        if len(group.roots) == 1 and not across and not self._by_teams(group):
+        even = all(self.where[k].is_contiguous for k in stored)
+        if self.library is not None and self.steps.target.swap and group.reduced and not group.deep:
+            fused = canonical(group, self.where, self.scalars, stored, self.sized)
+            if is_stack_of_rows(fused, self.steps.target):
+                lower_stack_of_rows(fused, self.steps)
+                return
+        if len(group.roots) == 1 and even and not across and not self._by_teams(group):
             self._lower_one(self._carve(node, stored[id(node)], self.where), group)
             return
         strip = group.deep and len(group.domain) - 1 not in group.reduced and self.steps.target.solo_rows
@@ -198,10 +237,10 @@ class _Lowering:
 
     def _by_rows(self, domain: Shape, over: tuple[int, ...]) -> bool:
         """Return whether reductions are over the last axes, and there are rows enough for all cores."""
-        first = len(domain) - len(over)
-        return (
-            over == tuple(range(first, len(domain)))
-            and prod(domain[:first]) >= self.steps.target.groups // FIRST
+        first, target = len(domain) - len(over), self.steps.target
+        short = bool(target.swap) and prod(domain[first:]) <= ALONE
+        return over == tuple(range(first, len(domain))) and (
+            short or prod(domain[:first]) >= target.groups // FIRST
         )
 
     def _lower_one(self, job: Job, group: Group) -> None:
@@ -250,6 +289,7 @@ class _Lowering:
         call = Call(
             op=node.op, attrs=node.attrs, inputs=tuple(given), specs=tuple(x.spec for x in node.inputs),
             outputs=tuple(slots), out_specs=specs,
+            apart=0 if self.where[id(node)].is_contiguous else self.where[id(node)].strides[-2],
         )  # fmt: skip
         self.steps.steps.append(call)
 

@@ -25,6 +25,7 @@ from .ir import (
     Kernel,
     Let,
     Load,
+    Packet,
     Report,
     Select,
     Stmt,
@@ -32,6 +33,7 @@ from .ir import (
     Var,
 )
 
+PAGE = 4096
 _NARROW = (float16, bfloat16)
 _LIMITS = {4: (3.4028234663852886e38, 1.1754943508222875e-38), 8: (sys.float_info.max, sys.float_info.min)}
 
@@ -113,9 +115,14 @@ class _Renderer:
             case Assign():
                 self.line(f"{s.var.name} = {self.expr(s.value)};")
             case Array():
-                self.memory[s.name] = (s.dtype, False)
+                self.memory[s.name] = (s.dtype, s.space == "packet")
+                if s.space == "packet":
+                    rule = self.rule(s.dtype)
+                    self.line(self.dialect.packet_array.format(T=rule.storage, name=s.name, n=s.size) + ";")
+                    return
                 shared = f"{self.dialect.shared} " if s.space == "shared" else ""
-                self.line(f"{shared}{self.type(s.dtype)} {s.name}[{s.size}];")
+                paged = self.dialect.paged if s.size * s.dtype.itemsize >= PAGE else ""
+                self.line(f"{shared}{self.type(s.dtype)} {s.name}[{s.size}]{paged};")
             case Store():
                 self.store(s)
             case If():
@@ -130,6 +137,10 @@ class _Renderer:
                         {"p": s.buffer, "i": self.expr(s.index), "n": s.count},
                     )
                     self.line(self.template(self.dialect.fetch, dtype, [], **keys))
+            case Packet():
+                dtype, at = self.memory[s.buffer][0], f"{s.buffer} + ({self.expr(s.index)})"
+                ends = {"to": at, "from": s.array} if s.writes else {"to": s.array, "from": at}
+                self.line(self.dialect.packet_move.format(n=s.lanes * dtype.itemsize, **ends) + ";")
             case Barrier():
                 self.line(f"{self.dialect.barrier};")
             case Report():
@@ -221,6 +232,9 @@ class _Renderer:
                 parts = (self.expr(e.condition), self.expr(e.then, direct), self.expr(e.other, direct))
                 if e.condition.lanes > 1:
                     return self.template(self.dialect.wide["select"], e.dtype, parts)
+                if e.lanes > 1:  # to C, what an op makes of vectors is of another type than they are
+                    wide = self.dialect.vector_type.format(T=self.rule(e.dtype).register, lanes=e.lanes)
+                    return f"({parts[0]} ? ({wide})({parts[1]}) : ({wide})({parts[2]}))"
                 return f"({parts[0]} ? {parts[1]} : {parts[2]})"
             case Cast():
                 return self.cast(e, direct)

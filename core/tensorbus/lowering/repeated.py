@@ -61,7 +61,7 @@ class Signatures:
     def of(self, group: Group, stored: Mapping[int, int]) -> Signature:
         """Return the signature of a group. One with an attribute that does not hash is equal to no other."""
         own = {self.where[k].slot for k in group.roots}
-        numbers: dict[int, int] = {}
+        numbers: dict[Node, int] = {}
         slots: dict[int, int] = {}
         operands: dict[int | None, int] = {None: 0}
         entries: list[Any] = []
@@ -69,29 +69,30 @@ class Signatures:
             stack = [(root.node, False)]
             while stack:
                 node, ready = stack.pop()
-                if id(node) in numbers:
+                if node in numbers:
                     continue
-                layout = self.where.get(id(node))
-                if id(node) in self.scalars:
-                    entry: Any = (operands.setdefault(self.scalars[id(node)], len(operands)), node.spec)
-                elif layout is not None and layout.slot not in own:
+                spec = node.spec
+                if ready:
+                    about = self._named(node), spec.shape, spec.dtype
+                    entry: Any = (node.op, *about, *[numbers[x] for x in node.inputs])
+                elif id(node) in self.scalars:
+                    place = operands.setdefault(self.scalars[id(node)], len(operands))
+                    entry = (place, spec.shape, spec.dtype)
+                elif (layout := self.where.get(id(node))) is not None and layout.slot not in own:
                     place = slots.setdefault(layout.slot, len(slots))
                     late = operands.setdefault(layout.late, len(operands))
-                    entry = (place, layout.strides, layout.offset, late, node.spec)
-                elif ready:
-                    entry = (node.op, self._named(node), node.spec, *[numbers[id(x)] for x in node.inputs])
+                    entry = (place, layout.strides, layout.offset, late, spec.shape, spec.dtype)
                 else:
                     stack.append((node, True))
-                    stack.extend((x, False) for x in reversed(node.inputs))
+                    stack += [(x, False) for x in reversed(node.inputs)]
                     continue
-                numbers[id(node)] = len(entries)
+                numbers[node] = len(entries)
                 entries.append(entry)
-        roots = tuple(
-            [
-                (numbers[k], root.access, slots.setdefault(stored[k], len(slots)) if k in stored else -1)
-                for k, root in group.roots.items()
-            ]
-        )
+        roots = tuple([
+            (numbers[root.node], root.access, slots.setdefault(stored[k], len(slots)), self.where[k].strides)
+            if k in stored else (numbers[root.node], root.access, -1)
+            for k, root in group.roots.items()
+        ])  # fmt: skip
         name = (tuple(entries), roots, group.domain, group.reduced, self.context)
         return Signature(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))
 

@@ -26,7 +26,7 @@ from .plan import COSTLY
 from .pull import Index, Leaf
 from .reducer import Reducer, Several, State
 from .walks import Ahead, Element, walk_lanes, walk_plain, walk_vectors
-from .widen import Walk
+from .widen import Walk, map_vectors
 
 OWN = 1 << 14
 """The bytes of the largest row that an item keeps in an array of its own."""
@@ -169,7 +169,8 @@ class Rows:
         """
         domain, dtype = self.fused.domain, node.spec.dtype
         alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
-        if not (alone and goes_past(domain, dtype) and self.steps.target.wide_ops and type(self) is Rows):
+        vectors = map_vectors(self.steps.target, (dtype,))[0]
+        if not (alone and goes_past(domain, dtype) and vectors and type(self) is Rows):
             return None
         slot = min(self.names, default=0)
         slot = min(slot, 0) - 1
@@ -210,8 +211,13 @@ class Rows:
         for (o, _), e in zip(found, self.b.all([e for _, e in found]), strict=True):
             # What later walks read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
-            past = not near and goes_past(self.fused.domain, o.node.spec.dtype)
+            past = not near and goes_past(self.fused.domain, o.node.spec.dtype) and self._is_even()
             self.b.store(self.names[o.slot], self._place(o, index), e, past=past)
+
+    def _is_even(self) -> bool:
+        """Return whether rows are whole vectors, where results of others go past the caches by blocks."""
+        target = self.steps.target
+        return bool(target.wide_ops) or self.fused.domain[-1] % max(target.map_lanes, 1) == 0
 
     def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
         b = self.b
@@ -253,6 +259,9 @@ class Rows:
         if self.fused.domain[-1] < SHORT or not target.solo_rows:
             return walk_plain(b, reducer, index, over, bound, element)
         wide = walk_vectors(b, reducer, index, over, bound, element, target.lanes, target.wide_ops, ahead)
+        if wide is None and not target.wide_ops and self._is_costly():
+            ops, lanes = map_vectors(target, reducer.dtypes)
+            wide = walk_vectors(b, reducer, index, over, bound, element, lanes, ops, ahead)
         if wide is not None:
             return wide
         lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
@@ -303,9 +312,8 @@ class Rows:
                     index[axes[0]] = i
                     nest(axes[1:])
                 return
-            size = max(4, *(o.node.spec.dtype.itemsize for o in part.stores))
-            lanes = max(target.lanes * 4 // size, 1)
-            walk = Walk(ops=target.wide_ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+            ops, lanes = map_vectors(target, {o.node.spec.dtype for o in part.stores})
+            walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
             if not (target.solo_rows and walk.loop(b, ZERO, self.lengths[last], (), ())):
                 with b.loop(ZERO, self.lengths[last]) as k:
                     emit(k)

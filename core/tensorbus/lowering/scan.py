@@ -80,7 +80,7 @@ def lower_scan(job: Job, steps: Steps) -> None:
             with pull.scope():
                 return reducer.element(pull.value(operand, (*index, k)), ZERO)[0]
 
-        past = goes_past(shape, dtype)
+        past = goes_past(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
         start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, past) or start
     with b.loop(start, stop) as i, pull.scope():
         at = (*index[:axis], i, *index[axis:])

@@ -16,7 +16,7 @@ from . import index as ix
 from .builder import Builder
 from .collapse import collapse
 from .distribute import BUCKETS, Read, Source, Target, chunks, distribute
-from .index import ONE, ZERO
+from .index import ONE, ZERO, const
 from .ir import INDEX, Apply, Cast, Expr, Load, Report, Select, Var
 from .job import Job, Steps
 from .pointwise import lower_map
@@ -24,6 +24,10 @@ from .pull import ERRORS, Pull
 
 OWNERS = 64
 FEW = 1024
+WIDE, MORE = 32, 1 << 14
+"""Light items side by side walk so many indices together: they read them once."""
+AHEAD = 16
+"""How many indices they read before they write."""
 MODES: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 
 
@@ -34,7 +38,9 @@ def lower_scatter(job: Job, steps: Steps) -> None:
     if 0 in value.spec.shape:
         return
     rows = max(prod(x.spec.shape[: len(indices)]), 1)
-    if prod(indices[0].spec.shape) > FEW and rows > 1:
+    wide = max(prod(x.spec.shape[len(indices) :]), 1)
+    light = not steps.target.solo_rows and bool(steps.target.swap) and wide >= WIDE
+    if prod(indices[0].spec.shape) > (MORE if light else FEW) and rows > 1:
         _by_bucket(job, steps, rows)
     else:
         _by_all(job, steps, rows)
@@ -54,13 +60,28 @@ def _by_all(job: Job, steps: Steps, rows: int) -> None:
     high = b.let(ix.add(low, per), "high")
     shape = pull.lengths(indices[0])
     first = ix.both([ix.less(var, ONE) for var, _, _ in loops]) if loops else None
-    with b.loop(ZERO, b.size("count", prod(indices[0].spec.shape))) as walk, pull.scope():
-        at = ix.unflatten(walk, shape)
-        row, exists, found, limits = _row(b, pull, job, at)
-        _report(b, pull, found, limits, exists, first)
-        inside = [exists, Apply("less_equal", (low, row), bool_), ix.less(row, high)]
-        with b.when(ix.both(inside)):
-            _write_row(b, pull, job, at, row, column, wide)
+    total = b.size("count", prod(indices[0].spec.shape))
+
+    def take(places: Sequence[Expr]) -> None:
+        """Look at indices side by side, then write in their order: reading waits for no writing."""
+        with pull.scope():
+            seen = []
+            for walk in places:
+                at = ix.unflatten(walk, shape)
+                seen.append((at, *_row(b, pull, job, at)))
+            for at, row, exists, found, limits in seen:
+                _report(b, pull, found, limits, exists, first)
+                inside = [exists, Apply("less_equal", (low, row), bool_), ix.less(row, high)]
+                with b.when(ix.both(inside)), pull.scope():
+                    _write_row(b, pull, job, at, row, column, wide)
+
+    even: Expr = ZERO
+    if steps.target.swap and prod(indices[0].spec.shape) >= AHEAD:
+        even = b.let(ix.multiply(ix.quotient(total, const(AHEAD)), const(AHEAD)), "even")
+        with b.loop(ZERO, even, step=AHEAD) as walk:
+            take([b.let(ix.add(walk, const(k)), "walk") for k in range(AHEAD)])
+    with b.loop(even, total) as walk:
+        take([walk])
     steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
 
 

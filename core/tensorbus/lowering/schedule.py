@@ -204,6 +204,15 @@ def _last_uses(items: Sequence[Item], outputs: Sequence[Layout], inputs: int) ->
     return tuple(map(tuple, frees))
 
 
+def _by_slot(item: Item) -> dict[int, list[Step]]:
+    """Return the launches of an item that have to do with each slot."""
+    found: dict[int, list[Step]] = {}
+    for step in steps_of(item):
+        for slot in dict.fromkeys(step.slots):
+            found.setdefault(slot, []).append(step)
+    return found
+
+
 def _replaceable(
     items: Sequence[Item], outputs: Sequence[Layout], graph: Graph, replaces: Mapping[int, int], inputs: int
 ) -> dict[int, int]:
@@ -216,6 +225,7 @@ def _replaceable(
             for slot in slots:
                 users.setdefault(slot, []).append(k)
     shown = Counter(x.slot for x in outputs)
+    steps_at: dict[int, dict[int, list[Step]]] = {}
     for out, given in replaces.items():
         slot, spec = outputs[out].slot, graph.inputs[given].spec
         alone = shown[slot] == 1 and not shown[given]
@@ -224,8 +234,9 @@ def _replaceable(
         writers, readers = writers_of.get(slot, []), readers_of.get(given, [])
         if len(writers) != 1 or any(k > writers[0] for k in readers):
             continue
-        here = [step for step in steps_of(items[writers[0]]) if given in step.slots]
-        own = [step for step in steps_of(items[writers[0]]) if slot in step.slots]
+        if writers[0] not in steps_at:
+            steps_at[writers[0]] = _by_slot(items[writers[0]])
+        here, own = (steps_at[writers[0]].get(s, []) for s in (given, slot))
         if writers[0] not in readers or (own and here == own and given in own[0].same):
             found[out] = given
     return found

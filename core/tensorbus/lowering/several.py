@@ -40,7 +40,7 @@ def lower_several(fused: Fused, steps: Steps) -> None:
         _Folds(fused, steps).lower()
 
 
-class _Parts:
+class Parts:
     """What both schedules share: the reductions, their outputs, and the kernel that joins chunks."""
 
     def __init__(self, fused: Fused, steps: Steps) -> None:
@@ -118,7 +118,7 @@ class _Parts:
         self.steps.add(b.finish(loops), {**slots, **parts, **self.outs()}, same_slots(self.fused, full=False))
 
 
-class _Folds(_Parts):
+class _Folds(Parts):
     """Rows to solo items, or results to light items, in chunks where there are few."""
 
     def lower(self) -> None:
@@ -157,7 +157,7 @@ class _Folds(_Parts):
         self.join(parts, chunks.count)
 
 
-class _Panels(_Parts):
+class _Panels(Parts):
     """A panel of columns to an item, which adds row after row to it: everything is read from end to end."""
 
     def lower(self) -> None:

@@ -21,7 +21,8 @@ class Call:
     """An op that the device runs by itself, on operands where they lie.
 
     ``inputs`` are of ``specs``: views of slots, or a ``Late`` for a Python scalar of the run. ``outputs`` are
-    slots, each filled in C order with a result of ``out_specs``.
+    slots, each filled in C order with a result of ``out_specs``; where ``apart`` is not 0, rows of the
+    one result are so many elements apart.
     """
 
     op: str
@@ -30,6 +31,7 @@ class Call:
     specs: tuple[Spec, ...]
     outputs: tuple[int, ...]
     out_specs: tuple[Spec, ...]
+    apart: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

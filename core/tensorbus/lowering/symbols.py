@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..graph.graph import Graph, Node
 from .families import SCANS, SORTS
 
-_SAME = frozenset({"flip", "scatter", "cast", *SCANS, *SORTS})
+_SAME = frozenset({"flip", "scatter", *SCANS, *SORTS})
 
 
 class Symbols:

@@ -16,6 +16,11 @@ class Target:
     ``tile``: how many rows of a product an item makes at once, in vectors of at most ``register`` bytes.
     ``wide_ops``: the ops that the language applies to whole vectors of float32 and float64, ``load_`` and
     ``store_`` of a narrow dtype among them.
+    ``map_ops``: where compilers make the vectors (``wide_ops`` is empty), the ops of float32 that are written
+    in vectors of ``map_lanes`` all the same: in what goes past the caches or calls functions of elements.
+    ``packet``: the bytes of the widest access of a light item; 0: it makes one element at a time.
+    ``swap``: how many light items side by side, a power of two, can read each other's registers by the ops
+    ``swap_1``, ``swap_2`` ..., which give the value of the item whose number differs in that bit; 0: none.
     ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
     them a scan needs no more than ``scan_ops`` then.
     """
@@ -27,6 +32,10 @@ class Target:
     tile: int = 8
     register: int = 64
     wide_ops: frozenset[str] = frozenset()
+    map_ops: frozenset[str] = frozenset()
+    map_lanes: int = 0
+    packet: int = 0
+    swap: int = 0
     scan_lanes: int = 0
     scan_ops: frozenset[str] = frozenset()
     chunk: int = 64

@@ -1,7 +1,8 @@
 """The schedule of rows for light items: a group of them takes a row, and joins what each has found.
 
-The group has an array in the memory that it shares for each reduction; everything else is as where one item
-takes a row.
+Items that can read each other's registers join in these; the rest has an array in the memory that the group
+shares. Items take packets of neighbours where the device moves them at once. Everything else is as where one
+item takes a row.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ..dtypes import DType
+from ..dtypes import DType, bool_
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Launch
 from .canonical import Fused
 from .groups import SHORT
 from .index import ONE, ZERO, const
-from .ir import INDEX, Array, Barrier, Const, Expr, For, Load, Var
+from .ir import INDEX, Apply, Array, Barrier, Const, Expr, For, Load, Var
 from .job import Loops, Steps
+from .packets import packet_of, packets
 from .pull import Index
 from .reducer import Reducer, Several, State
 from .rows import Part, Rows
@@ -29,6 +31,10 @@ TEAM: Final = 256
 """The most items that share a row."""
 UNROLLED: Final = 32
 """The most elements of an item that are written out: all are asked for at once, and kept in registers."""
+PACKED: Final = 64
+"""The same where they come in packets."""
+EACH: Final = 4
+"""The packets of an item where a few items are enough for a row."""
 
 
 def lower_teams(fused: Fused, steps: Steps) -> None:
@@ -41,13 +47,21 @@ class _Teams(Rows):
 
     def outer(self, first: int) -> tuple[Index, Loops]:
         b, domain = self.b, self.fused.domain
-        length = prod(domain[first:])
-        self.team = max(SHORT, min(TEAM, 1 << (length // 4).bit_length()))
+        length, swap = prod(domain[first:]), self.steps.target.swap
+        self.lanes = self._packet()
+        if self.lanes > 1:
+            few = 1 << max(length // self.lanes // EACH - 1, 0).bit_length()
+            self.team = max(SHORT, min(TEAM, few))
+        else:
+            self.team = max(SHORT, min(TEAM, 1 << (length // 4).bit_length()))
+        self.swap = min(swap, self.team)
+        count = length // self.lanes
         self.item = Var("i0", INDEX)
         row, rows = Var("i1", INDEX), prod(domain[:first])
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
-        self.each, self.even = -(-length // self.team), length % self.team == 0
-        self.written_out = self.each <= UNROLLED
+        self.count = self.total if self.lanes == 1 else b.size("packets", count)
+        self.each, self.even = -(-count // self.team), count % self.team == 0
+        self.written_out = self.each * self.lanes <= (UNROLLED if self.lanes == 1 else PACKED)
         self.arrays: dict[int, tuple[str, DType]] = {}
         self.kept: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
@@ -58,10 +72,18 @@ class _Teams(Rows):
     def finished(self, loops: Loops) -> Launch:
         """Return the launch, whose shared arrays stand before all loops, as some languages want it."""
         made = self.b.finish(loops)
-        arrays = tuple(Array(name, dtype, self.team, "shared") for name, dtype in self.shared)
-        private = tuple(Array(name, dtype, self.each) for name, dtype in self.arrays.values())
+        size = self.team // self.swap if self.swap else self.team
+        arrays = tuple(Array(name, dtype, size, "shared") for name, dtype in self.shared)
+        private = tuple(Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values())
         kernel = replace(made.kernel, body=(*arrays, *private, *made.kernel.body))
         return replace(made, kernel=kernel, group=self.team)
+
+    def _packet(self) -> int:
+        """Return how many elements of a row an item takes at once."""
+        fused = self.fused
+        stored = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
+        read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
+        return packet_of(self.steps.target, fused.domain[-1], [*stored, *read])
 
     def end(self, row: Index) -> None:
         if not all(self.fused.full(o.node) for o in self.fused.outputs):
@@ -102,20 +124,32 @@ class _Teams(Rows):
                     self.pull.define(node, index, Load(name, self.at, dtype))
                 emit(index)
 
+        def all_of(place: Expr, u: Expr) -> None:
+            if self.lanes == 1:
+                self.at = u
+                one(place)
+                return
+            start, before = ix.multiply(place, const(self.lanes)), ix.multiply(u, const(self.lanes))
+
+            def element(v: Expr) -> None:
+                self.at = ix.add(before, v)
+                one(b.let(ix.add(start, v), "k"))
+
+            packets(b, self.lanes, element)
+
         if self.written_out:
             with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as u:
-                self.at = u
                 place = b.let(ix.add(self.item, ix.multiply(u, const(self.team))), "k")
                 if self.even:
-                    one(place)
+                    all_of(place, u)
                 else:
-                    with b.when(ix.less(place, self.total)):
-                        one(place)
+                    with b.when(ix.less(place, self.count)):
+                        all_of(place, u)
             return
         var = Var(b.fresh("k"), INDEX)
         with b.inner() as body:
-            one(var)
-        b.emit(For(var, self.item, self.total, tuple(body), step=self.team))
+            all_of(var, ZERO)
+        b.emit(For(var, self.item, self.count, tuple(body), step=self.team))
 
     def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
         b = self.b
@@ -126,6 +160,38 @@ class _Teams(Rows):
                 b.assign(var, e)
 
         self._elements(row, over, take)
+        return self._swapped(reducer, state) if self.swap else self._joined(reducer, state)
+
+    def _swapped(self, reducer: Reducer | Several, state: State) -> State:
+        """Return what all items have found: neighbours read each other's registers, then memory."""
+        b, apart = self.b, self.swap // 2
+        while apart:
+            other = tuple(Apply(f"swap_{apart}", (e,), e.dtype) for e in state)
+            state = tuple(b.let(e, "all") for e in reducer.combine(b, state, other))
+            apart //= 2
+        if self.team == self.swap:
+            return state
+        names = [b.fresh("team") for _ in state]
+        self.shared += list(zip(names, reducer.dtypes, strict=True))
+        width = const(self.swap)
+        with b.when(Apply("equal", (ix.modulo(self.item, width), ZERO), bool_)):
+            for name, own in zip(names, state, strict=True):
+                b.store(name, ix.quotient(self.item, width), own)
+        b.emit(Barrier())
+
+        def read(at: int) -> State:
+            return tuple(Load(name, const(at), d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        found = read(0)
+        for k in range(1, self.team // self.swap):
+            found = tuple(b.let(e, "all") for e in reducer.combine(b, found, read(k)))
+        found = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in found)
+        b.emit(Barrier())  # before the next row's values come
+        return found
+
+    def _joined(self, reducer: Reducer | Several, state: State) -> State:
+        """Return what all items have found, halving how many of them have something to join."""
+        b = self.b
         names = [b.fresh("team") for _ in state]
         self.shared += list(zip(names, reducer.dtypes, strict=True))
 

@@ -19,6 +19,7 @@ from .ir import (
     Kernel,
     Let,
     Load,
+    Packet,
     Report,
     Select,
     Stmt,
@@ -75,6 +76,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(s.body, depth + 1)
             case Fetch():
                 yield f"{pad}fetch {s.buffer}[{expr_text(s.index)}]<{s.count}>"
+            case Packet():
+                ends = [f"{s.buffer}[{expr_text(s.index)}]<{s.lanes}>", s.array]
+                yield f"{pad}packet {' = '.join(ends if s.writes else reversed(ends))}"
             case Barrier():
                 yield f"{pad}barrier"
             case Report():

@@ -21,6 +21,7 @@ from .ir import (
     Kernel,
     Let,
     Load,
+    Packet,
     Report,
     Select,
     Stmt,
@@ -103,6 +104,13 @@ class _Checker:
                         self.same(e, scope, INDEX, 1, "report")
                 case Fetch():
                     self.need(s.buffer in self.memory, f"no buffer {s.buffer!r}")
+                    self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
+                case Packet():
+                    for name in (s.array, s.buffer):
+                        self.need(name in self.memory, f"no buffer {name!r}")
+                    same = self.memory[s.array][0] is self.memory[s.buffer][0]
+                    self.need(same, f"{s.array!r} and {s.buffer!r} have different elements")
+                    self.need(not s.writes or self.memory[s.buffer][1], f"buffer {s.buffer!r} is read-only")
                     self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
                 case Barrier():
                     pass

@@ -5,18 +5,29 @@ A compiler makes vectors of plain loops by itself, but seldom of loops that add 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..dtypes import DType, bool_, float32, float64
 from .builder import Builder
 from .index import add, const, multiply, quotient, subtract
 from .ir import INDEX, Apply, Assign, Cast, Const, Expr, For, Let, Load, Select, Stmt, Store, Var
+from .target import Target
 from .verify import COMPARES
 
 State = tuple[Expr, ...]
 WIDE = frozenset({float32, float64})
 """The dtypes whose vectors are loaded, computed and stored as they are."""
+
+
+def map_vectors(target: Target, dtypes: Collection[DType]) -> tuple[frozenset[str], int]:
+    """Return in which ops, and in how many lanes, what makes elements of these dtypes is written in vectors.
+
+    No ops: the compiler makes the vectors.
+    """
+    if target.wide_ops:
+        return target.wide_ops, max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
+    return (target.map_ops if set(dtypes) == {float32} else frozenset()), target.map_lanes
 
 
 class _ScalarError(Exception):

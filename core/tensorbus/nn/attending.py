@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError, ShapeError
 from ..ops import attention as ops
+from ..ops.attention_scores import attention_weights, grouped
 from ..ops.creation import zeros
 from ..ops.linear import linear
 from ..ops.matmul import product
@@ -47,10 +48,10 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: is_causal makes its own mask; pass it or attn_mask, not both."
         )
     if enable_gqa:
-        key, value = (ops.grouped(x, query.shape[-3]) for x in (key, value))
+        key, value = (grouped(x, query.shape[-3]) for x in (key, value))
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     masks = () if attn_mask is None else (attn_mask,)
-    shares = ops.attention_weights(widened(query), widened(key), masks, is_causal, factor)
+    shares = attention_weights(widened(query), widened(key), masks, is_causal, factor)
     thinned: Tensor = narrowed(product(dropout(shares, dropout_p), widened(value)), query.dtype)
     return thinned
 
@@ -110,7 +111,7 @@ def multi_head_attention_forward(
     else:
         factor = 1 / math.sqrt(width // num_heads)
         masks = () if mask is None else (mask,)
-        shares = ops.attention_weights(q, k, masks, False, factor)
+        shares = attention_weights(q, k, masks, False, factor)
         shares = dropout(shares, drop) if drop else shares
         out = product(shares, v)
     joined = reshape(permute_dims(out, (2, 0, 1, 3)), (length, batch, width))

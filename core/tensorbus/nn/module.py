@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from .. import dtypes as dt
 from ..ops.creation import zeros_like
 from ..pending import restructured
-from ..tensor import Tensor
+from ..tensor import Leaf, Tensor
 from .hooks import Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
 from .moving import move
@@ -340,9 +340,11 @@ class Module:
 def zero_grad(parameters: Iterable[Tensor], set_to_none: bool) -> None:
     """Forget gradients, or make them zeros."""
     for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is not None:
-            parameter.grad = None if set_to_none else zeros_like(gradient)
+        if set_to_none:  # whatever it was, so that a captured program need not know
+            if isinstance(parameter._node, Leaf):
+                parameter.grad = None
+        elif parameter.grad is not None:
+            parameter.grad = zeros_like(parameter.grad)
 
 
 def _indented(text: str) -> str:

@@ -6,25 +6,20 @@ One op, so that a device can have one kernel for it. Names, arguments and values
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes as dt
-from ..dtypes import FLOATING, DType
+from ..dtypes import FLOATING
 from ..errors import DtypeError, ShapeError
-from .comparison import greater_equal
-from .creation import iota
-from .elementwise import broadcast_shapes, common_dtype, fit
-from .matmul import matrix_transpose, product
-from .movement import broadcast_to, reshape
-from .op import Op, Spec, table
-from .reduction import max
-from .selection import narrowed, where, widened
-from .softmax import softmax
+from .attention_gradients import attention_gradients, gradients_and_masks
+from .attention_scores import NAME, attention_compute, attention_infer, attention_weights, grouped
+from .matmul import product
+from .op import Op, table
+from .selection import narrowed, widened
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
-
-_NAME = "scaled_dot_product_attention"
 
 
 def _arguments(
@@ -33,80 +28,12 @@ def _arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     masks = () if attn_mask is None else (attn_mask,)
     if masks and is_causal:
-        raise ShapeError(f"{_NAME}: is_causal makes its own mask; pass it or attn_mask, and not both.")
+        raise ShapeError(f"{NAME}: is_causal makes its own mask; pass it or attn_mask, and not both.")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None and query.shape and query.shape[-1] else scale
     return (query, key, value, *masks), {
         "is_causal": bool(is_causal), "scale": 1.0 if factor is None else float(factor),
         "enable_gqa": bool(enable_gqa),
     }  # fmt: skip
-
-
-def _infer(specs: tuple[Spec, ...], *, is_causal: bool, scale: float, enable_gqa: bool) -> Spec:
-    q, k, v, *masks = specs
-    if min(len(s.shape) for s in (q, k, v)) < 2:
-        raise ShapeError(f"{_NAME}: (*, length, width) is needed, got {q.shape}, {k.shape} and {v.shape}.")
-    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(
-            f"{_NAME}: query and key need one width, key and value one length; got {q.shape}, {k.shape} and"
-            f" {v.shape}."
-        )
-    heads = [s.shape[:-2] for s in (q, k, v)]
-    if enable_gqa:
-        if min(map(len, heads)) < 1 or any(not h[-1] or heads[0][-1] % h[-1] for h in heads[1:]):
-            raise ShapeError(
-                f"{_NAME}: with enable_gqa the heads of key and value must divide those of the query; got"
-                f" {q.shape}, {k.shape} and {v.shape}."
-            )
-        heads = [heads[0], *((*h[:-1], heads[0][-1]) for h in heads[1:])]
-    lead = broadcast_shapes(*heads)
-    scores = (*lead, q.shape[-2], k.shape[-2])
-    for mask in masks:
-        missing = len(scores) - len(mask.shape)
-        if missing < 0 or any(m not in (1, n) for m, n in zip(mask.shape, scores[missing:], strict=True)):
-            raise ShapeError(f"{_NAME}: a mask of shape {mask.shape} does not broadcast to scores {scores}.")
-    return Spec((*lead, q.shape[-2], v.shape[-1]), q.dtype)
-
-
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    dtype = fit(_NAME, common_dtype(given[:3]), FLOATING)
-    for mask in given[3:]:
-        if mask is not dt.bool_ and not mask.is_floating:
-            raise DtypeError(f"{_NAME}: a mask is bool, or floating-point and added; got {mask}.")
-    return (dtype,) * 3 + tuple(m if m is dt.bool_ else dtype for m in given[3:])
-
-
-def grouped(x: Any, heads: int) -> Any:
-    """Return ``(*, heads / n, length, width)`` with each head ``n`` times in a row."""
-    *lead, own, length, width = x.shape
-    if own == heads:
-        return x
-    apart = broadcast_to(
-        reshape(x, (*lead, own, 1, length, width)), (*lead, own, heads // own, length, width)
-    )
-    return reshape(apart, (*lead, heads, length, width))
-
-
-def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: bool, scale: float) -> Any:
-    """Return the share of each key in each query's answer; all 0 where a bool mask leaves none.
-
-    A float mask is added to the scores; a row of it that is all ``-inf`` gives zeros as well.
-    """
-    root = math.sqrt(abs(scale))
-    scores = product(query * (math.copysign(root, scale)), matrix_transpose(key) * root)
-    if is_causal:
-        scores = where(_earlier(scores), scores, float("-inf"))
-    for mask in masks:
-        scores = where(mask, scores, float("-inf")) if mask.dtype is dt.bool_ else scores + mask
-    if not masks or not scores.shape[-1]:
-        return softmax(scores, axis=-1)
-    dead = max(scores.detach(), axis=-1, keepdims=True) == float("-inf")
-    return where(dead, 0.0, softmax(where(dead, 0.0, scores), axis=-1))
-
-
-def _earlier(scores: Any) -> Any:
-    """Return which keys each query sees of its own place and before: the first one at least."""
-    rows, columns = (iota(n, dtype=dt.int32, device=scores.device) for n in scores.shape[-2:])
-    return greater_equal(reshape(rows, (scores.shape[-2], 1)), columns)
 
 
 def _decompose(
@@ -119,10 +46,22 @@ def _decompose(
     return narrowed(product(shares, widened(value)), dtype)
 
 
+def _vjp(
+    g: Any, out: Any, query: Any, key: Any, value: Any, attn_mask: Sequence[Any], is_causal: bool,
+    scale: float, enable_gqa: bool, wanted: tuple[bool, ...],
+) -> tuple[Any, ...]:  # fmt: skip
+    attrs: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+    if any(wanted[3:]):
+        return gradients_and_masks(g, out, query, key, value, *attn_mask, **attrs)
+    found = table.run(attention_gradients.name, (g, out, query, key, value, *attn_mask), attrs)
+    return (*found, *(None for _ in attn_mask))
+
+
 attention = table.add(
     Op(
-        name=_NAME, family="attention", operands=("query", "key", "value", "*attn_mask"),
-        arguments=_arguments, infer=_infer, compute=_compute, decompose=_decompose, dtypes=FLOATING,
+        name=NAME, family="attention", operands=("query", "key", "value", "*attn_mask"),
+        arguments=_arguments, infer=attention_infer, compute=attention_compute, decompose=_decompose,
+        vjp=_vjp, dtypes=FLOATING,
         doc="``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.",
     )
 )  # fmt: skip

@@ -79,12 +79,13 @@ def _iota_arguments(
     if kind not in dt.REAL:
         raise DtypeError(f"iota: not defined for {kind}; it takes {', '.join(d.name for d in dt.REAL)}.")
     step = as_scalar("iota", step)
+    first: Any = start
     if kind.is_integer and isinstance(step, (int, float)) and step == step // 1:
         low, high = dt.integer_range(kind)
         step = (int(step) - low) % (high - low + 1) + low
     return (), {
         "length": check_shape("iota", as_shape("iota", length))[0],
-        "start": check_scalar("iota", start, kind),
+        "start": first if type(first) is Length else check_scalar("iota", first, kind),
         "step": check_scalar("iota", step, kind),
         "dtype": kind,
         "device": resolve(device),

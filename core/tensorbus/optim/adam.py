@@ -50,15 +50,18 @@ class Adam(Optimizer):
         if len(betas) != 2 or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in betas):
             raise ArgumentError(f"{name}: betas are two numbers in [0, 1), got {betas!r}.")
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return averages of nothing yet."""
+        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 3 if group["amsgrad"] else 2]
+        step = zeros((), device=parameter.device) if group["capturable"] else 0
+        return {"step": step, **{name: zeros_like(parameter) for name in names}}
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the averaged gradient, over the root of its averaged square."""
         beta1, beta2 = group["betas"]
-        decay, lr = group["weight_decay"], group["lr"]
+        decay = group["weight_decay"]
         if not state:
-            state["step"] = zeros((), device=parameter.device) if group["capturable"] else 0
-            state["exp_avg"] = state["exp_avg_sq"] = zeros_like(parameter)
-            if group["amsgrad"]:
-                state["max_exp_avg_sq"] = state["exp_avg_sq"]
+            state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
         if decay and not self.decoupled:
             gradient = gradient + parameter * decay
@@ -67,16 +70,30 @@ class Adam(Optimizer):
         state["exp_avg"], state["exp_avg_sq"] = average, square
         if group["amsgrad"]:
             square = state["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
-        # The correction of the second moment, a number, goes into eps and the step: one op less on every
-        # element.
-        correction = _gathered(beta2, step) ** 0.5
-        floor, rate = correction * group["eps"], correction * lr / _gathered(beta1, step)
+        floor, rate = _corrected(step, group)
         if isinstance(step, Tensor):
             floor, rate = floor.to(parameter.dtype), rate.to(parameter.dtype)
         change = average / (sqrt(square) + floor) * rate
-        kept: Tensor = parameter * (1 - lr * decay) if decay and self.decoupled else parameter
+        kept: Tensor = parameter * (1 - group["lr"] * decay) if decay and self.decoupled else parameter
         moved: Tensor = kept - change
         return moved
+
+
+def _corrected(step: Any, group: Group) -> tuple[Any, Any]:
+    """Return ``eps`` and the rate with the corrections of both moments, numbers: no op on every element.
+
+    Most parameters are at the same step, and have the same ones then.
+    """
+    shared: dict[str, Any] = group.get("shared", {})
+    known = shared.get("corrected")
+    if known is not None and not isinstance(step, Tensor) and known[0] == step:
+        return known[1], known[2]
+    beta1, beta2 = group["betas"]
+    correction = _gathered(beta2, step) ** 0.5
+    floor, rate = correction * group["eps"], correction * group["lr"] / _gathered(beta1, step)
+    if not isinstance(step, Tensor):
+        shared["corrected"] = step, floor, rate
+    return floor, rate
 
 
 def _gathered(beta: float, step: Any) -> Any:

@@ -32,12 +32,15 @@ class Adamax(Optimizer):
         """Raise ``ArgumentError`` for settings that are out of range."""
         check_betas("Adamax", group)
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return averages of nothing yet."""
+        return {"step": 0, **{name: zeros_like(parameter) for name in ("exp_avg", "exp_inf")}}
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the averaged gradient over the largest one, which fades."""
         beta1, beta2 = group["betas"]
         if not state:
-            state["step"] = 0
-            state["exp_avg"] = state["exp_inf"] = zeros_like(parameter)
+            state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
         if group["weight_decay"]:
             gradient = gradient + parameter * group["weight_decay"]
@@ -68,12 +71,16 @@ class NAdam(Optimizer):
         """Raise ``ArgumentError`` for settings that are out of range."""
         check_betas("NAdam", group, "momentum_decay")
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return averages of nothing yet."""
+        averages = {name: zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        return {"step": 0, "mu_product": 1.0, **averages}
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less a mean of gradient and average, over the root of the squares."""
         (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
         if not state:
-            state["step"], state["mu_product"] = 0, 1.0
-            state["exp_avg"] = state["exp_avg_sq"] = zeros_like(parameter)
+            state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
         if decay and group["decoupled_weight_decay"]:
             parameter = parameter * (1 - lr * decay)
@@ -109,12 +116,15 @@ class RAdam(Optimizer):
         """Raise ``ArgumentError`` for settings that are out of range."""
         check_betas("RAdam", group)
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return averages of nothing yet."""
+        return {"step": 0, **{name: zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}}
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the averaged gradient, rectified once enough steps are known."""
         (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
         if not state:
-            state["step"] = 0
-            state["exp_avg"] = state["exp_avg_sq"] = zeros_like(parameter)
+            state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
         if decay and group["decoupled_weight_decay"]:
             parameter = parameter * (1 - lr * decay)

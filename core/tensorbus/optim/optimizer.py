@@ -9,7 +9,7 @@ from .. import symbolic
 from ..autograd import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
 from ..ops.creation import zeros_like
-from ..tensor import Tensor
+from ..tensor import Leaf, Tensor
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 Group = dict[str, Any]
@@ -82,15 +82,29 @@ class Optimizer:
         """Raise ``ArgumentError`` for settings that are out of range. Subclasses supply it."""
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """Return the parameter's next value. Subclasses supply it."""
+        """Return the parameter's next value. Subclasses supply it.
+
+        ``group`` is a copy for one step, whose ``"shared"`` is a dict for what its parameters have in common.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no update(); write how a parameter changes.")
+
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return the state of a parameter before its first step, for ``update`` to begin with.
+
+        Subclasses that can tell it without a gradient supply it: ``compile`` makes it before it captures the
+        first step, so that one program serves all steps. No two entries may be the same tensor.
+        """
+        return {}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or make them zeros."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad = None if set_to_none else zeros_like(parameter.grad)
+                if set_to_none:  # whatever it was, so that a captured program need not know
+                    if isinstance(parameter._node, Leaf):
+                        parameter.grad = None
+                elif parameter.grad is not None:
+                    parameter.grad = zeros_like(parameter.grad)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient; return what ``closure`` (run first) returned.
@@ -105,7 +119,7 @@ class Optimizer:
         with no_grad():
             changes = []
             for group in self.param_groups:
-                settings = symbolic.numbers(group, SCHEDULED)
+                settings = symbolic.numbers(group, SCHEDULED) | {"shared": {}}
                 for parameter in group["params"]:
                     gradient = parameter.grad
                     if gradient is not None:

@@ -40,15 +40,20 @@ class RMSprop(Optimizer):
         names = ("lr", "alpha", "eps", "weight_decay", "momentum")
         at_least("RMSprop", 0, **{k: group[k] for k in names})
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return averages of nothing yet."""
+        state = {"step": 0, "square_avg": zeros_like(parameter)}
+        if group["momentum"] > 0:
+            state["momentum_buffer"] = zeros_like(parameter)
+        if group["centered"]:
+            state["grad_avg"] = zeros_like(parameter)
+        return state
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the gradient over the root of its averaged square."""
         alpha: float = group["alpha"]
         if not state:
-            state["step"], state["square_avg"] = 0, zeros_like(parameter)
-            if group["momentum"] > 0:
-                state["momentum_buffer"] = zeros_like(parameter)
-            if group["centered"]:
-                state["grad_avg"] = zeros_like(parameter)
+            state.update(self.first_state(parameter, group))
         state["step"] = state["step"] + 1
         if group["weight_decay"]:
             gradient = gradient + parameter * group["weight_decay"]
@@ -84,11 +89,14 @@ class Adagrad(Optimizer):
         names = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
         at_least("Adagrad", 0, **{k: group[k] for k in names})
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return a sum of nothing yet."""
+        return {"step": 0, "sum": full_like(parameter, group["initial_accumulator_value"])}
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the gradient over the root of the sum of squares."""
         if not state:
-            state["step"] = 0
-            state["sum"] = full_like(parameter, group["initial_accumulator_value"])
+            state.update(self.first_state(parameter, group))
         state["step"] = step = state["step"] + 1
         if group["weight_decay"]:
             gradient = gradient + parameter * group["weight_decay"]
@@ -113,12 +121,15 @@ class Adadelta(Optimizer):
         at_least("Adadelta", 0, **{k: group[k] for k in ("lr", "rho", "eps", "weight_decay")})
         at_least("Adadelta", 0, one_minus_rho=1 - group["rho"])
 
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return averages of nothing yet."""
+        return {"step": 0, **{name: zeros_like(parameter) for name in ("square_avg", "acc_delta")}}
+
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the gradient, scaled by the ratio of the two averages."""
         rho, eps = group["rho"], group["eps"]
         if not state:
-            state["step"] = 0
-            state["square_avg"] = state["acc_delta"] = zeros_like(parameter)
+            state.update(self.first_state(parameter, group))
         state["step"] = state["step"] + 1
         if group["weight_decay"]:
             gradient = gradient + parameter * group["weight_decay"]

@@ -56,7 +56,7 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rate of each group."""
-        symbolic.reading("the learning rate")
+        symbolic.telling("the learning rate")
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:

@@ -36,11 +36,12 @@ class Registry:
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._held: dict[int, list[Backend]] = {}
-        os.register_at_fork(
-            before=self._hold_for_fork,
-            after_in_parent=self._release_after_fork,
-            after_in_child=self._renew_after_fork,
-        )
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._hold_for_fork,
+                after_in_parent=self._release_after_fork,
+                after_in_child=self._renew_after_fork,
+            )
 
     def backend(self, device_type: str) -> Backend:
         """Return the backend of ``device_type``, imported, probed and ready.

@@ -19,6 +19,7 @@ from ..dtypes import DType
 from ..errors import ArgumentError, UnsupportedOpError
 from ..ops.batching import looped
 from ..ops.op import USER, Op, Spec, table
+from ..pending import GIVEN
 from ..runtime import Call, Kernel
 from .definition import Definition, Rule, checked_default, checked_vjp, defined, named
 
@@ -118,7 +119,9 @@ def kernel(
     with _lock:
         op = _op(made, vjp, default, doc)
         offer(op.name, kernels)
-        return table.add_unlisted(op).function
+        function = table.add_unlisted(op).function
+        vars(function)[GIVEN] = tuple(f for f in (vjp, default) if f is not None)
+        return function
 
 
 _lock = threading.Lock()

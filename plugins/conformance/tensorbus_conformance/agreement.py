@@ -11,12 +11,15 @@ from .native import Array
 
 
 @np.errstate(all="ignore")
-def difference(actual: Array, expected: Any, ulps: float, scale: Any = 0.0) -> str | None:
+def difference(
+    actual: Array, expected: Any, ulps: float, scale: Any = 0.0, zeros: bool = False
+) -> str | None:
     """Return where and how ``actual`` differs from ``expected`` (given in float64 or complex128), or None.
 
     The error allowed is ``ulps`` times the machine epsilon of the result's dtype times the larger of the
     result and ``scale``; beside it, results too small to be normal may be flushed to zero. Integers and bools
-    must be equal. Of a complex number that is not finite it is asked no more than that.
+    must be equal. Of a complex number that is not finite it is asked no more than that. With ``zeros``, zeros
+    of real floats must have the sign that is expected.
     """
     expected = np.asarray(expected)
     if actual.shape != expected.shape:
@@ -27,6 +30,8 @@ def difference(actual: Array, expected: Any, ulps: float, scale: Any = 0.0) -> s
         good = _near(actual, expected, ulps, scale)
     else:
         good = _near_real(actual, expected, ulps, scale)
+        if zeros:
+            good = good & ~_other_zero(actual, expected)
     if np.all(good):
         return None
     at = tuple(int(k[0]) for k in np.nonzero(~np.asarray(good))) if actual.ndim else ()
@@ -49,6 +54,12 @@ def same_bits(a: Array, b: Array) -> bool:
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     signs = np.signbit(wide_a) == np.signbit(wide_b)
     return bool(np.all(((wide_a == wide_b) & signs) | (np.isnan(wide_a) & np.isnan(wide_b))))
+
+
+def _other_zero(actual: Array, expected: Any) -> Any:
+    """Return where one is 0.0 and the other is -0.0."""
+    got, wanted = actual.astype(np.float64), expected.astype(actual.dtype).astype(np.float64)
+    return (got == 0) & (wanted == 0) & (np.signbit(got) != np.signbit(wanted))
 
 
 def _near(actual: Array, expected: Array, ulps: float, scale: Any) -> Any:

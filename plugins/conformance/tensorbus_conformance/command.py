@@ -38,5 +38,5 @@ def conformance(
     outcomes = with_progress(run(todo, options, jobs), len(todo), note)
     report.show(outcomes, console)
     if path is not None:
-        report.write(outcomes, path)
+        report.write(outcomes, path, report.limits(ops, dtypes, checks, quick=quick))
     return 1 if any(o.findings for o in outcomes) else 0

@@ -19,10 +19,11 @@ from tensorbus.ops import lazy
 from tensorbus.ops.op import Op, table
 from tensorbus.ops.sample import samples_of
 
-from .checks.claims import claims
+from .checks.claims import claims, denials
 from .checks.compiled import compiled, compiled_gradient
+from .checks.copies import copies
 from .checks.derivative import derivative
-from .checks.kernel import bounds, large, value
+from .checks.kernel import aliased, bounds, large, many, stretched, value
 from .checks.rules import batching, decomposition, refusal
 from .outcome import MANIFEST, Case, Finding, Outcome
 from .trial import HOST, Trial, array
@@ -189,7 +190,11 @@ class _Examination:
         plain = _few(list(self.op.dtypes))
         if self.options.quick and (self.dtype is not plain[0] or trial.place % QUICK_STEP != 1):
             return
+        yield "value", lambda: aliased(trial)
         yield "bounds", lambda: bounds(trial)
+        yield "bounds", lambda: stretched(trial)
+        if self.routes == {"native"}:
+            yield "route", lambda: copies(trial)
         yield "decomposition", lambda: decomposition(trial)
         if trial.arrays and trial.arrays[0].size in MIDDLING:
             yield "large", lambda: large(trial)
@@ -213,12 +218,15 @@ class _Examination:
         chosen = [t for t in self.ran if not t.sample.large]
         if self.options.quick:
             chosen = [t for t in chosen if t.place % QUICK_STEP == 1] or chosen[:1]
+        smooth = [t for t in chosen if t.sample.smooth and any(a.size for a in t.arrays)]
+        if not self.options.quick:
+            middling = [t for t in chosen if t.arrays and t.arrays[0].size in MIDDLING]
+            chosen = [*self.ran, *filter(None, map(many, middling))]
         try:
             for trial, problem in compiled(chosen):
                 self._found("compiled", trial.title, problem)
         except Exception as error:
             self._found("compiled", self.op.name, _raised(error))
-        smooth = [t for t in chosen if t.sample.smooth and any(a.size for a in t.arrays)]
         if plain and self.dtype in DERIVED and smooth:
             self._check("compiled", smooth[0], lambda: compiled_gradient(smooth[0]))
 
@@ -244,6 +252,7 @@ class _Examination:
             yield "it ran on the host, and the manifest does not list it in [ops] host"
         if route == "missing" and name not in manifest.gaps:
             yield f"{self.lacks}, and the manifest does not declare it in [gaps]"
+        yield from denials(self.case.device, self.op)
 
 
 def _raised(error: Exception) -> str:

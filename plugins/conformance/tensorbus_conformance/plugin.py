@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .outcome import Outcome
 
 _KEY = "tensorbus_conformance"
+_QUICK = "tensorbus_conformance_quick"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,6 +86,7 @@ class _Collector:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.outcomes: list[Outcome] = []
+        self.quick = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the outcome from the report of a case."""
@@ -93,6 +95,7 @@ class _Collector:
         for name, value in report.user_properties if report.when == "call" else ():
             if name == _KEY and isinstance(value, dict):
                 self.outcomes.append(Outcome.from_dict(value))
+            self.quick = self.quick or name == _QUICK
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Write the report, and say how many of each there are."""
@@ -104,7 +107,8 @@ class _Collector:
 
         path = self.config.getoption("--report")
         if path:
-            report.write(self.outcomes, path)
+            given = names(self.config, "--ops"), names(self.config, "--dtypes")
+            report.write(self.outcomes, path, report.limits(*given, quick=self.quick))
         for device in dict.fromkeys(o.case.device for o in self.outcomes):
             counts = Counter(o.status for o in self.outcomes if o.case.device == device)
             text = ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
@@ -126,6 +130,8 @@ def conformance(request: pytest.FixtureRequest) -> Any:
         asked = replace(asked, quick=asked.quick or bool(marker and marker.kwargs.get("quick")))
         outcome = examine(case, asked)
         request.node.user_properties.append((_KEY, outcome.as_dict()))
+        if asked.quick:
+            request.node.user_properties.append((_QUICK, True))
         if outcome.findings:
             pytest.fail("\n".join(map(str, outcome.findings)), pytrace=False)
 

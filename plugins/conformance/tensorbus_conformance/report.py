@@ -1,17 +1,20 @@
-"""The report: op x dtype in a table and as JSON, and everything that was found."""
+"""The report: op x dtype in a table and as JSON, what was found, and what was examined when and where."""
 
 from __future__ import annotations
 
 import json
+import platform
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from tensorbus import __version__
+from tensorbus import Device, __version__
+from tensorbus.errors import TensorbusError
 
 from .outcome import MANIFEST, STATUSES, Outcome
 
@@ -24,8 +27,11 @@ _STYLES = {
 }
 
 
-def as_document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return the report in a form for JSON, ops by device, then dtype."""
+def as_document(outcomes: Sequence[Outcome], limits: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the report in a form for JSON, ops by device, then dtype.
+
+    ``limits`` are the options that left some of the kit out, as they were given.
+    """
     devices: dict[str, dict[str, dict[str, Any]]] = {}
     for o in outcomes:
         row = devices.setdefault(o.case.device, {}).setdefault(o.case.op, {})
@@ -35,12 +41,35 @@ def as_document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "findings": [{"check": f.check, "call": f.call, "problem": f.problem} for f in o.findings],
         }  # fmt: skip
     counts = {d: dict(Counter(o.status for o in outcomes if o.case.device == d)) for d in devices}
-    return {"tensorbus": __version__, "counts": counts, "devices": devices}
+    return {
+        "tensorbus": __version__, "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}",
+        "limits": list(limits),
+        "about": {d: about for d in devices if (about := _about(d))}, "counts": counts, "devices": devices,
+    }  # fmt: skip
 
 
-def write(outcomes: Sequence[Outcome], path: str | Path) -> None:
+def limits(
+    ops: Sequence[str], dtypes: Sequence[str], checks: Sequence[str] = (), *, quick: bool = False
+) -> list[str]:
+    """Return the options that leave some of the kit out, as they are given on the command line."""
+    lists = {"--ops": ops, "--dtypes": dtypes, "--checks": checks}
+    return [*(["--quick"] if quick else []), *(f"{k} {','.join(v)}" for k, v in lists.items() if v)]
+
+
+def _about(device: str) -> dict[str, str]:
+    """Return what was examined: the first unit's name and driver."""
+    try:
+        found = Device(device).properties
+    except TensorbusError:
+        return {}
+    return {"name": found.name, "driver": found.driver}
+
+
+def write(outcomes: Sequence[Outcome], path: str | Path, limits: Sequence[str] = ()) -> None:
     """Write the report as JSON."""
-    Path(path).write_text(json.dumps(as_document(outcomes), indent=1) + "\n", encoding="utf-8")
+    document = as_document(outcomes, limits)
+    Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -75,6 +75,16 @@ class Trial:
         note = f" ({self.sample.note})" if self.sample.note else ""
         return f"{self.op.name}({', '.join([*map(shown, self.sample.args), *kwargs])}){note}"
 
+    def over(self, arrays: list[Array]) -> Trial:
+        """Return the same call of other arrays, of the same dtypes."""
+        other = replace(self)
+        other.__dict__["arrays"] = arrays
+        return other
+
+    def other(self) -> Trial:
+        """Return the call of other arrays of the same kind: elements in another order, unless it matters."""
+        return self.over([_other(a, f) for a, f in zip(self.arrays, self.fills, strict=True)])
+
     def tensors(self, device: str | None = None) -> list[Tensor]:
         """Return the arrays as tensors."""
         return [asarray(a, device=device or self.device) for a in self.arrays]
@@ -119,6 +129,12 @@ def _fills(tree: Any) -> Iterator[Fill]:
     elif isinstance(tree, (list, tuple)):
         for part in tree:
             yield from _fills(part)
+
+
+def _other(a: Array, fill: Fill) -> Array:
+    if fill.values:
+        return a
+    return 2 * a if fill.matrix else np.array(np.flip(a), order="C")
 
 
 def _filled(tree: Any, given: Iterator[Any]) -> Any:

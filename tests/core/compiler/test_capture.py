@@ -200,10 +200,10 @@ def test_explain_tells_graphs_guards_and_recompiles() -> None:
 
 
 def test_the_limit_of_captures_warns_once_and_names_the_guard() -> None:
-    compiled = tb.compile(lambda x, n: x + n)
+    compiled = tb.compile(lambda x, n: x + int(n))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        results = [compiled(tb.ones(1), n).item() for n in range(12)]
+        results = [compiled(tb.ones(1), str(n)).item() for n in range(12)]
     assert results == [1.0 + n for n in range(12)]
     (warning,) = caught
     assert issubclass(warning.category, tb.RecompileWarning)

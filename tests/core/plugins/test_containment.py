@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+
+import pytest
 
 from throwaway import EXTENSION, RUNTIME, Site
 
@@ -34,6 +37,7 @@ def test_a_device_that_cannot_describe_itself(site: Site) -> None:
     )
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_fork_waits_for_a_device_that_is_being_opened(site: Site) -> None:
     """A child made in the middle of an import would inherit locks that nobody there releases."""
     slow = "import builtins, time\nbuiltins.started.set()\ntime.sleep(0.5)\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -248,6 +249,7 @@ def test_a_broken_kernel_plugin_leaves_the_device_whole(site: Site) -> None:
     )
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a process cannot interrupt itself there")
 def test_an_interrupt_marks_nothing_as_broken(site: Site) -> None:
     once = """
 import builtins

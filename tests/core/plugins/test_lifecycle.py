@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from throwaway import EXTENSION, RUNTIME, Site
 
 # A device written in the program that uses it.
@@ -177,6 +181,7 @@ def test_threads_that_open_two_devices_do_not_wait_for_each_other(site: Site) ->
     )
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_forked_child(site: Site) -> None:
     site.install("safe")
     site.install("unsafe", device="fork_safe = false")

@@ -225,11 +225,18 @@ static uint32_t references(const object *x) {  // the count's low half, which is
   return found;
 }
 
-enum { HELD_BY_CALLER = 2, FREE = OWNED | WRITABLE | PACKED | ALIGNED };
+enum { HELD_BY_CALLER = 2, FREE = WRITABLE | PACKED | ALIGNED };
+
+static int is_free(const array *a) {  // whether its memory is its own, or that of an array which nobody else sees
+  const array *base = (const array *)a->base;
+  if ((a->flags & FREE) != FREE) return 0;
+  if (!base) return a->flags & OWNED;
+  return base->head.type == array_type && references(&base->head) == 1 && !base->base && base->flags & OWNED && base->flags & WRITABLE;
+}
 
 static object *taken(const made *m, object *values) {
   array *old = (array *)item(values, m->replaces);
-  if (references(&old->head) != HELD_BY_CALLER || old->base || (old->flags & FREE) != FREE) return NULL;
+  if (references(&old->head) != HELD_BY_CALLER || !is_free(old)) return NULL;
   Py_IncRef(&old->head);
   return &old->head;
 }
@@ -269,11 +276,18 @@ static object *result(program *p, int64_t k, object *values) {
   return &seen->head;
 }
 
-static object *run(program *p, object *values) {
-  if (p->running) {
-    PyErr_SetString(PyExc_RuntimeError, "a compiled program runs in one thread at a time");
-    return NULL;
+static int wait_for(program *p) {  // a program has one arena: other threads' runs come one after another
+  while (p->running) {
+    if (PyErr_CheckSignals()) return 0;
+    void *thread = PyEval_SaveThread();
+    nanosleep(&(struct timespec){0, 50000}, NULL);
+    PyEval_RestoreThread(thread);
   }
+  return 1;
+}
+
+static object *run(program *p, object *values) {
+  if (p->running && !wait_for(p)) return NULL;
   p->running = 1;
   object *results = NULL;
   void *arena = p->arena;
@@ -282,7 +296,7 @@ static object *run(program *p, object *values) {
   if (good && p->arena_size && !arena && !(arena = allocate(NULL, (size_t)p->arena_size))) good = failed(p, 0);
   if (good) {
     for (int64_t k = p->inputs; k < p->slots; ++k)
-      if (p->offsets[k] >= 0) p->memory[k] = (char *)arena + p->offsets[k];
+      if (p->offsets[k] >= 0) p->memory[k] = (char *)(p->hosts[k] < 0 ? arena : p->memory[p->hosts[k]]) + p->offsets[k];
     good = run_steps(p);
   }
   if (good && (results = PyTuple_New(p->outputs)))
@@ -323,6 +337,13 @@ static int add(executable *e, object *capsule) {
   return 1;
 }
 
+static object *run_held(object *capsule, object *values) {  // another thread may drop it from the list meanwhile
+  Py_IncRef(capsule);
+  object *results = run(PyCapsule_GetPointer(capsule, PROGRAM), values);
+  Py_DecRef(capsule);
+  return results;
+}
+
 static object *call(object *self, object *values) {
   executable *e = PyCapsule_GetPointer(self, EXECUTABLE);
   const intptr_t count = values->type == &PyList_Type ? PyList_Size(values)
@@ -332,15 +353,14 @@ static object *call(object *self, object *values) {
     return NULL;
   }
   for (int64_t k = 0; k < e->count; ++k)
-    if (fits(e->programs[k], values)) return run(e->programs[k], values);
+    if (fits(e->programs[k], values)) return run_held(e->capsules[k], values);
   object *given = PyTuple_New(1);
   Py_IncRef(values), PyTuple_SetItem(given, 0, values);
   object *found = PyObject_CallObject(e->other, given);  // a program, and the values to call it with
   Py_DecRef(given);
   if (!found) return NULL;
   object *capsule = PyTuple_GetItem(found, 0), *results = NULL;
-  program *p = PyCapsule_GetPointer(capsule, PROGRAM);
-  if (p && add(e, capsule)) results = run(p, PyTuple_GetItem(found, 1));
+  if (add(e, capsule)) results = run_held(capsule, PyTuple_GetItem(found, 1));
   Py_DecRef(found);
   return results;
 }

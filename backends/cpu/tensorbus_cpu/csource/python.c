@@ -28,6 +28,7 @@ extern intptr_t PyTuple_Size(object *), PyList_Size(object *);
 extern int PyTuple_SetItem(object *, intptr_t, object *), PyObject_IsTrue(object *);
 extern object *PyObject_CallObject(object *, object *), *PyErr_Occurred(void), *PyLong_FromLongLong(long long);
 extern void PyErr_SetString(object *, const char *), PyErr_Clear(void);
+extern int PyErr_CheckSignals(void);
 extern double PyFloat_AsDouble(object *);
 extern unsigned long long PyLong_AsUnsignedLongLongMask(object *);
 extern object *PyCapsule_New(void *, const char *, void (*)(object *));

@@ -1,5 +1,6 @@
 // The runtime of the cpu device: threads that sleep between jobs, and an allocator that keeps freed memory.
 #define _GNU_SOURCE
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,19 +12,22 @@
 
 // ---- Threads. A job is a number of boxes, which threads take one after another.
 //
-// Nobody waits for a thread that has not begun: whoever is there takes the next box, and a job is done when all
-// boxes are. A ticket, the job's generation and its next box in one word, makes a claim hold for one job only.
+// Each begins with a part of its own, the same in every job of as many boxes: what it left in the caches near it is
+// found there again. Then it helps with the others' parts, so nobody waits for a thread that has not begun: a job is
+// done when all boxes are. A ticket, the job's generation and a part's next box in one word, makes a claim hold for
+// one job only.
 
 typedef void (*tb_task)(void *context, int64_t box);
 
-enum { BRIEF = 4000, PATIENT = 40000 };  // nanoseconds that idle threads watch: after a job, and within a program
+enum { PARTS = 256, LINE = 128 };
+enum { BRIEF = 4000, PATIENT = 100000 };  // nanoseconds that idle threads watch: usually, and where jobs come soon
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER, lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(tb_task) task;
 static _Atomic(void *) context;
-static atomic_uint_least64_t ticket;
-static atomic_int_least64_t boxes;
-static atomic_int bell, done, sleepers, waiting, programs, wanted = 1;
+static struct { _Alignas(LINE) atomic_uint_least64_t ticket; atomic_int_least64_t end; } part[PARTS];
+static atomic_int_least64_t boxes, rung;  // rung: when the last job came
+static atomic_int bell, done, parts, sleepers, waiting, programs, wanted = 1;
 static int started;
 
 #ifdef __linux__
@@ -70,25 +74,39 @@ static int watch(atomic_int *word, int value, int64_t patience) {
   return 0;
 }
 
-static void take(uint32_t generation, tb_task run, void *with, int64_t count) {
-  uint64_t t = atomic_load(&ticket);
-  while ((uint32_t)(t >> 32) == generation && (int64_t)(uint32_t)t < count) {
-    if (!atomic_compare_exchange_weak(&ticket, &t, t + 1)) continue;
-    run(with, (int64_t)(uint32_t)t);
-    if (atomic_fetch_add(&done, 1) + 1 == count && atomic_load(&waiting)) rouse(&done, 1);
-    t = atomic_load(&ticket);
+// Take boxes of all parts, of one's own first.
+static void take(uint32_t generation, int own) {
+  const tb_task run = atomic_load(&task);
+  void *const with = atomic_load(&context);
+  const int64_t count = atomic_load(&boxes);
+  const int all = atomic_load(&parts);
+  for (int k = 0; k < all; ++k) {
+    const int at = (own + k) % all;
+    uint64_t t = atomic_load(&part[at].ticket);
+    while ((uint32_t)(t >> 32) == generation && (int64_t)(uint32_t)t < atomic_load(&part[at].end)) {
+      if (!atomic_compare_exchange_weak(&part[at].ticket, &t, t + 1)) continue;
+      run(with, (int64_t)(uint32_t)t);
+      if (atomic_fetch_add(&done, 1) + 1 == count && atomic_load(&waiting)) rouse(&done, 1);
+      t = atomic_load(&part[at].ticket);
+    }
   }
 }
 
 static void *worker(void *place) {
-  for (;;) {
-    const int generation = atomic_load(&bell);
-    if ((intptr_t)place < atomic_load(&wanted) - 1)
-      take((uint32_t)generation, atomic_load(&task), atomic_load(&context), atomic_load(&boxes));
-    if (!watch(&bell, generation, atomic_load(&programs) ? PATIENT : BRIEF)) continue;
-    atomic_fetch_add(&sleepers, 1);
-    rest(&bell, generation);
-    atomic_fetch_sub(&sleepers, 1);
+  for (int soon = 0;;) {
+    const int generation = atomic_load(&bell), threads = atomic_load(&wanted);
+    if ((intptr_t)place >= threads - 1) {
+      rest(&wanted, threads);
+      continue;
+    }
+    take((uint32_t)generation, (int)(intptr_t)place + 1);
+    const int64_t since = now();
+    if (watch(&bell, generation, soon || atomic_load(&programs) ? PATIENT : BRIEF)) {
+      atomic_fetch_add(&sleepers, 1);
+      rest(&bell, generation);
+      atomic_fetch_sub(&sleepers, 1);
+    }
+    soon = atomic_load(&rung) - since < PATIENT;
   }
   return NULL;
 }
@@ -106,7 +124,10 @@ static void start_workers(int count) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void tb_set_threads(int count) { atomic_store(&wanted, count); }
+void tb_set_threads(int count) {  // who is not wanted rests elsewhere, where no job wakes it instead of another
+  atomic_store(&wanted, count);
+  rouse(&wanted, INT_MAX), rouse(&bell, INT_MAX);
+}
 
 // Run a task on every box. A second job that comes meanwhile runs on its caller's thread alone.
 void tb_share(tb_task run, void *with, int64_t count) {
@@ -117,14 +138,20 @@ void tb_share(tb_task run, void *with, int64_t count) {
   }
   if (started < threads - 1) start_workers(threads - 1);
   const uint32_t generation = (uint32_t)atomic_load(&bell) + 1;
-  atomic_store(&ticket, (uint64_t)generation << 32 | UINT32_MAX);  // closed while the job is written
+  const int64_t most = count < threads ? count : threads, all = most < PARTS ? most : PARTS;
+  const uint64_t ticket = (uint64_t)generation << 32;
+  for (int k = 0; k < all; ++k) atomic_store(&part[k].ticket, ticket | UINT32_MAX);  // closed while the job is written
   atomic_store(&task, run), atomic_store(&context, with), atomic_store(&boxes, count), atomic_store(&done, 0);
-  atomic_store(&ticket, (uint64_t)generation << 32);
+  for (int k = 0; k < all; ++k) {
+    atomic_store(&part[k].end, count * (k + 1) / all);
+    atomic_store(&part[k].ticket, ticket | (uint64_t)(count * k / all));
+  }
+  atomic_store(&parts, (int)all), atomic_store(&rung, now());
   atomic_store(&bell, (int)generation);
-  const int asleep = atomic_load(&sleepers), awake = started - asleep;
+  const int awake = (started < threads - 1 ? started : threads - 1) - atomic_load(&sleepers);
   const int need = (int)(count - 1 < threads - 1 ? count - 1 : threads - 1);
-  if (asleep && need > awake) rouse(&bell, need - awake);
-  take(generation, run, with, count);
+  if (need > awake) rouse(&bell, need - awake);
+  take(generation, 0);
   for (int seen; (seen = atomic_load(&done)) < count;)
     if (watch(&done, seen, PATIENT)) {
       atomic_store(&waiting, 1);
@@ -134,7 +161,7 @@ void tb_share(tb_task run, void *with, int64_t count) {
   pthread_mutex_unlock(&busy);
 }
 
-// Between these, jobs follow each other closely: idle threads watch a little longer before they sleep.
+// Between these, jobs follow each other closely: idle threads watch for longer before they sleep.
 void tb_enter(void) { atomic_fetch_add(&programs, 1); }
 void tb_leave(void) { atomic_fetch_sub(&programs, 1); }
 
@@ -169,8 +196,10 @@ void tb_run(tb_kernel kernel, void *const *buffers, const void *params, const in
 }
 
 // ---- Memory, as NumPy's allocator. Blocks of LEAST bytes and more are kept in lists by size when freed.
+// They begin where pages do: a processor that has written a little beyond where it reads, but for whole pages, takes
+// what it reads next for what it has written, and waits. NumPy's own blocks begin 16 bytes after a page does.
 
-enum { LEAST = 1 << 18, CLASSES = 8 * 64, PREFIX = 64, HUGE_PAGE = 1 << 21 };
+enum { LEAST = 1 << 18, CLASSES = 8 * 64, PREFIX = 1 << 12, HUGE_PAGE = 1 << 21 };
 
 typedef struct block { struct block *next; int64_t since; } block;  // kept since then
 typedef struct { size_t size, capacity; } header;  // before each block; capacity 0: from malloc
@@ -317,7 +346,7 @@ static void in_child(void) {
   pthread_cond_init(&changed, NULL);
 #endif
   atomic_store(&sleepers, 0), atomic_store(&waiting, 0), atomic_store(&programs, 0);
-  atomic_store(&ticket, UINT64_MAX);
+  atomic_store(&parts, 0);
   started = 0;
 }
 

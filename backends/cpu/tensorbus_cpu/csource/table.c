@@ -40,7 +40,7 @@ static void drop_program(object *capsule) {
     }
   }
   Py_DecRef(p->fail);
-  free(p->offsets), free(p->input), free(p->made), free(p->output), free(p->output_of), free(p->step);
+  free(p->offsets), free(p->hosts), free(p->input), free(p->made), free(p->output), free(p->output_of), free(p->step);
   free(p->memory), free(p->holder), free(p->scalar), free(p->arena), free(p->times), free(p);
 }
 
@@ -95,7 +95,7 @@ object *tb_program(const int64_t *words) {
     i->kind = next(t), i->bits = next(t), i->rank = next(t);
     if (i->rank >= 0) i->strides = (intptr_t *)numbers(t, i->rank);
   }
-  p->offsets = numbers(t, p->slots);
+  p->offsets = numbers(t, p->slots), p->hosts = numbers(t, p->slots);
   p->made = room(p->mades, sizeof(made));
   for (int64_t k = 0; k < p->mades; ++k) p->made[k].replaces = next(t), p->made[k].shape = view_of(t);
   p->output = room(p->outputs, sizeof(view)), p->output_of = room(p->outputs, 8);

@@ -27,6 +27,8 @@ def _conv() -> Iterator[Sample]:
     yield _conv_call((0, 2, 5), (3, 2, 2))
     yield _conv_call((1, 2, 4, 3, 5), (2, 2, 2, 2, 3), padding=(1, 0, 1))
     yield _conv_call((2, 6, 5, 5), (6, 1, 3, 3), padding=(1, 1), groups=6)
+    many = _conv_call((1, 4, 92, 94), (8, 4, 3, 3), padding=(1, 1))
+    yield Sample(args=many.args, kwargs=many.kwargs, large=True, note="large")
     bad = _conv_call((1, 2, 3), (1, 2, 4))
     yield Sample(args=bad.args, kwargs=bad.kwargs, raises=ShapeError, note="a kernel larger than the input")
     bad = _conv_call((1, 2, 5), (1, 3, 2))

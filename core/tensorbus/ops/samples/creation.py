@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ... import dtypes as dt
 from ...errors import DtypeError, ShapeError
-from ..sample import INF, NAN, Fill, Sample
+from ..sample import INF, LARGE, NAN, Fill, Sample
 
 
 def _full() -> Iterator[Sample]:
-    for shape in ((), (5,), (2, 3, 4), (0,), (2, 0, 3), (70, 3)):
+    for shape in ((), (5,), (2, 3, 4), (0,), (2, 0, 3), (70, 3), LARGE):
         yield Sample(args=(shape, 1), kwargs={"dtype": ...})
     for value in (0, 0.0, -0.0, 100, -1, -2.5, INF, -INF, NAN, 2**63 - 1):
         exact = isinstance(value, int)
@@ -30,6 +30,8 @@ def _full() -> Iterator[Sample]:
 def _iota() -> Iterator[Sample]:
     for length, start, step in ((0, 0, 1), (1, 3, 2), (5, 0, 1), (7, 2, 3), (6, 10, -2), (40, 1, 1)):
         yield Sample(args=(length, start, step), kwargs={"dtype": ...})
+    wide = (dt.float32, dt.float64, *(d for d in dt.INTEGER if dt.integer_range(d)[1] > 1 << 18))
+    yield Sample(args=(1 << 17, 3, 1), kwargs={"dtype": ...}, dtypes=wide, note="many")
     yield Sample(args=(300,), kwargs={"dtype": ...}, dtypes=dt.INTEGER, note="integers wrap")
     yield Sample(args=(9, -1.5, 0.25), kwargs={"dtype": ...}, dtypes=dt.FLOATING)
     yield Sample(args=(3,), kwargs={"dtype": dt.bool_}, raises=DtypeError)

@@ -43,6 +43,10 @@ def _scatter() -> Iterator[Sample]:
             indices = [places(common, n) for n in shape[:depth]]
             fill = Fill(shape=shape, low=-2, high=2)
             yield Sample(args=(fill, value, *indices), kwargs={"mode": mode}, dtypes=takes)
+    for mode, takes in (("set", dt.ALL), ("add", dt.NUMERIC)):
+        fills = (Fill(shape=LARGE, low=-2, high=2), Fill(shape=(400, LARGE[1]), low=-2, high=2))
+        at = places((400,), LARGE[0])
+        yield Sample(args=(*fills, at), kwargs={"mode": mode}, dtypes=takes, large=True, note="large")
     x, at = Fill(shape=(2, 3)), places((2,), 2)
     yield Sample(args=(x, Fill(shape=(2,)), at), raises=ShapeError)
     yield Sample(args=(x, Fill(shape=(2, 3)), at), kwargs={"mode": "sum"}, raises=ArgumentError)
@@ -61,6 +65,8 @@ _ALONG: tuple[tuple[Shape, Shape, int], ...] = (
 def _take_along() -> Iterator[Sample]:
     for shape, index, axis in _ALONG:
         yield Sample(args=(Fill(shape=shape), places(index, shape[axis])), kwargs={"axis": axis})
+    many = (Fill(shape=LARGE), places((200, LARGE[1]), LARGE[0]))
+    yield Sample(args=many, kwargs={"axis": 0}, large=True, note="large")
     last = Fill(shape=(2, 2), dtype=dt.int64, values=(-1, 0, -3, 2))
     yield Sample(args=(Fill(shape=(2, 3)), last), note="counted from the end")
     yield Sample(args=(Fill(shape=(2, 3)), places((1, 2), 3)), note="indices that broadcast")

@@ -96,7 +96,7 @@ def _slogdet() -> Iterator[Sample]:
 
 
 def _pinv() -> Iterator[Sample]:
-    tolerance = Fill(shape=(1, 1), dtype=dt.float32, values=(1e-4,))
+    tolerance = Fill(shape=(1, 1), dtype=dt.float32, values=(2.0**-13,))
     for shape in (*_ANY, (0, 3)):
         yield Sample(args=(_filled(shape, "regular" if shape[-1] == shape[-2] else ""), tolerance))
     yield Sample(args=(Fill(shape=(3,)), tolerance), raises=ShapeError, note="a vector")

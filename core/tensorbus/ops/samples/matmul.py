@@ -14,10 +14,13 @@ def _matmul() -> Iterator[Sample]:
     for x, y in (
         ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((5, 2, 3), (3, 4)), ((2, 1, 3, 2), (4, 2, 3)), ((2, 0), (0, 3)),
         ((0, 2), (2, 3)), ((3, 2), (2, 0)), ((0, 2, 3), (0, 3, 1)), ((33, 70), (70, 17)),
+        ((3, 3), (3, 3)), ((2, 1, 2, 3, 2), (2, 1, 2, 3)),
     ):  # fmt: skip
         yield Sample(args=(Fill(shape=x, low=-2, high=2), Fill(shape=y, low=-2, high=2)))
     large = (Fill(shape=(150, 200), low=-2, high=2), Fill(shape=(200, 120), low=-2, high=2))
     yield Sample(args=large, large=True, note="large")
+    outer = (Fill(shape=(300, 7), low=-2, high=2), Fill(shape=(7, 290), low=-2, high=2))
+    yield Sample(args=outer, large=True, note="large")
     edges = Fill(shape=(3, 2), values=(NAN, 1, INF, 2, -1, 1))
     yield Sample(args=(edges, Fill(shape=(2, 2), values=(1, 2, 3, 1))), smooth=False, note="edges")
     yield Sample(args=(Fill(shape=(2, 3)), Fill(shape=(2, 3))), raises=ShapeError)
@@ -54,7 +57,25 @@ def _attention() -> Iterator[Sample]:
     yield Sample(args=(q, k, v, Fill(shape=(3, 5), dtype=dt.int64)), raises=DtypeError)
 
 
+def _attention_gradients() -> Iterator[Sample]:
+    def fills(*shapes: Shape) -> tuple[Fill, ...]:
+        return tuple(Fill(shape=shape, low=-1, high=1) for shape in shapes)
+
+    for out, shapes, kwargs in (
+        ((3, 2), ((3, 4), (5, 4), (5, 2)), {"scale": 0.5}),
+        ((2, 3, 4), ((2, 3, 4), (2, 3, 4), (2, 3, 4)), {"is_causal": True}),
+        ((2, 2, 3, 2), ((2, 1, 3, 4), (1, 5, 4), (2, 2, 5, 2)), {"scale": 0.25}),
+        ((1, 4, 3, 3), ((1, 4, 3, 2), (1, 2, 5, 2), (1, 2, 5, 3)), {"enable_gqa": True}),
+        ((2, 2, 9, 8), ((2, 2, 9, 8), (2, 2, 9, 8), (2, 2, 9, 8)), {"is_causal": True, "scale": 0.35}),
+        ((0, 3, 4), ((0, 3, 4), (0, 5, 4), (0, 5, 4)), {}),
+    ):  # fmt: skip
+        yield Sample(args=fills(out, out, *shapes), kwargs=kwargs)
+    given = fills((2, 3, 2), (2, 3, 2), (2, 3, 4), (2, 5, 4), (2, 5, 2))
+    yield Sample(args=(*given, Fill(shape=(3, 5), dtype=dt.bool_, values=(True, True, False))))
+    yield Sample(args=fills((3, 4), (3, 2), (3, 4), (5, 4), (5, 2)), raises=ShapeError)
+
+
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
     "matmul": _matmul, "standardize": _standardize, "to_unit_rms": _standardize,
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": _attention, "attention_gradients": _attention_gradients,
 }  # fmt: skip

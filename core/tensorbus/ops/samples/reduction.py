@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ...dtypes import BOOL, COMPLEX, REAL, DType
 from ...errors import ShapeError
 from ..op import Shape
 from ..sample import EDGES, INF, LARGE, NAN, Fill, Sample
@@ -14,6 +15,8 @@ _OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
     "keepdims": True}),
     ((2, 3, 4), {"axis": (0, -1)}), ((3, 2), {"axis": 0}), ((2, 3), {"axis": (0, 1), "keepdims": True}),
     ((130, 2), {"axis": 0}), ((2, 130), {"axis": 1}), ((3, 0), {"axis": 0}),
+    ((2, 1, 3, 1, 2, 2), {"axis": -2}),
+    ((2, 1, 3, 1, 2, 2), {"axis": (0, 2, 5)}),
 )  # fmt: skip
 _MANY = ({"axis": ()}, {"axis": (1, 0)})
 
@@ -38,9 +41,9 @@ def reduction(
     yield Sample(
         args=(Fill(shape=(len(EDGES), 1), values=EDGES),), kwargs={"axis": 1}, smooth=False, note="one each"
     )
-    for axis in (0, 1) if limit is None else ():
-        fill = Fill(shape=LARGE, distinct=distinct)
-        yield Sample(args=(fill,), kwargs={"axis": axis}, large=True, note="large")
+    yield from _large(distinct, limit)
+    for value in (0, 1):
+        yield Sample(args=(Fill(shape=(7,), values=(value,)),), smooth=False, note="all the same")
     empty = Sample(args=(Fill(shape=(2, 0)),), kwargs={"axis": 1}, note="of nothing")
     yield (
         empty
@@ -59,17 +62,26 @@ def along(*, distinct: bool = False, limit: float | None = None) -> Iterator[Sam
     low = None if limit is None else -limit
     cases: tuple[tuple[Shape, int], ...] = (
         ((5,), 0), ((2, 3, 4), 1), ((2, 3, 4), -1), ((3, 2), 0), ((2, 70), 1), ((70, 2), 0), ((2, 0), 1),
-        ((0, 3), 1), ((3, 1), 1),
+        ((0, 3), 1), ((3, 1), 1), ((2, 1, 3, 1, 2, 2), 2),
     )  # fmt: skip
     for shape, axis in cases:
         fill = Fill(shape=shape, low=low, high=limit, distinct=distinct)
         yield Sample(args=(fill,), kwargs={"axis": axis})
-    for axis in (0, 1) if limit is None else ():
-        fill = Fill(shape=LARGE, distinct=distinct)
-        yield Sample(args=(fill,), kwargs={"axis": axis}, large=True, note="large")
+    yield from _large(distinct, limit)
     rows = (1, NAN, 2, 0.0, -0.0, 0, INF, 1, 3, 2, -INF, 1)
     yield Sample(args=(Fill(shape=(4, 3), values=rows),), kwargs={"axis": 1}, smooth=False, note="edges")
     yield from _bad_axes((Fill(shape=(2, 3)),))
+
+
+def _large(distinct: bool, limit: float | None) -> Iterator[Sample]:
+    """Yield many elements along either axis; next to 1 where they are multiplied, for nothing to overflow."""
+    spans: tuple[tuple[float | None, float | None, tuple[DType, ...] | None], ...] = ((None, None, None),)
+    if limit is not None:
+        spans = ((0.99, 1.01, REAL + BOOL), (0.7, 0.714, COMPLEX))
+    for low, high, dtypes in spans:
+        fill = Fill(shape=LARGE, low=low, high=high, distinct=distinct)
+        for axis in (0, 1):
+            yield Sample(args=(fill,), kwargs={"axis": axis}, dtypes=dtypes, large=True, note="large")
 
 
 def _bad_axes(args: tuple[Fill, ...]) -> Iterator[Sample]:

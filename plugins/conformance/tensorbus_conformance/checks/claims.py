@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tensorbus import asarray, plugins, zeros
 from tensorbus import dtypes as dt
+from tensorbus.coverage import is_good, routes_of
 from tensorbus.device import Device
-from tensorbus.errors import UnsupportedDtypeError, suggest
-from tensorbus.ops.op import table
+from tensorbus.errors import UnsupportedDtypeError, UnsupportedOpError, suggest
+from tensorbus.ops.op import Op, table
+from tensorbus.ops.sample import samples_of
 
-from ..trial import caught
+from ..trial import Trial, caught
 
 
 def claims(device: str) -> Iterator[str]:
@@ -72,3 +75,31 @@ def _ops(device: str, declared: set[str]) -> Iterator[str]:
                 yield f"{section} names {name!r}, which is no op"
             elif name in manifest.ops:
                 yield f"{section} names {name}, which [ops] claims"
+
+
+def denials(device: str, op: Op[...]) -> Iterator[str]:
+    """Yield what the manifest denies though it is there: an op in ``[gaps]`` or ``host`` that the device has.
+
+    All dtypes count, as a gap is of the op, and only the device's own kernels, not those that others add.
+    """
+    manifest = plugins.backend(device).manifest
+    if op.name not in manifest.gaps and op.name not in manifest.host_ops:
+        return
+    routes = routes_of(op, Device(device), own=True)
+    ways = " and ".join(sorted(set(routes.values())))
+    if op.name in manifest.host_ops and "host" not in routes.values():
+        yield f"the manifest lists it in [ops] host, but it is {ways} in every dtype"
+    if op.name in manifest.gaps and not any(_is_missing(op, device, d, r) for d, r in routes.items()):
+        yield f"the manifest declares it in [gaps], but it is {ways} in every dtype"
+
+
+def _is_missing(op: Op[...], device: str, dtype: dt.DType, route: str) -> bool:
+    """Return whether some sample call has nothing to run it, or decomposes into what the device lacks."""
+    if route != "decomposed":
+        return route == "missing"
+    for place, sample in enumerate(samples_of(op)):
+        if is_good(sample, dtype):
+            trial = Trial(op=op, device=device, dtype=dtype, sample=sample, place=place)
+            if isinstance(caught(partial(trial.run, trial.tensors())), UnsupportedOpError):
+                return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -15,6 +16,7 @@ from ..agreement import difference, same_bits
 from ..native import Array, wide
 from ..trial import Trial, array
 from .expected import expected
+from .kernel import in_box
 
 RUNS = 5
 """How often a compiled function is run: ``compile`` may only look on at first, and then compile at last."""
@@ -22,6 +24,16 @@ GRADIENT = 256.0
 """Units in the last place of its largest element that a compiled gradient may be off the eager one: sums may
 run in another order, and a fused chain is rounded in other places."""
 Call = tuple[Callable[..., Any], list[Any], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a compiled function of several calls gave, for each call: at each run, and what it did beside."""
+
+    runs: list[list[list[Array]]]
+    spread: list[list[Array]]
+    changed: list[bool]
+    overwritten: list[bool]
 
 
 def compiled(trials: Sequence[Trial]) -> Iterator[tuple[Trial, str]]:
@@ -32,32 +44,55 @@ def compiled(trials: Sequence[Trial]) -> Iterator[tuple[Trial, str]]:
     if not trials:
         return
     try:
-        results = _run(trials)
+        ran = _run(trials)
     except Exception as error:
         alone = [found for trial in trials for found in _alone(trial)]
         yield from alone or [(trials[0], f"{len(trials)} calls in one function raised {_shown(error)}")]
     else:
-        yield from _problems(trials, results)
+        yield from _problems(trials, ran)
 
 
 def _alone(trial: Trial) -> Iterator[tuple[Trial, str]]:
     try:
-        results = _run([trial])
+        ran = _run([trial])
     except Exception as error:
         yield trial, f"compiled, it raised {_shown(error)}"
     else:
-        yield from _problems([trial], results)
+        yield from _problems([trial], ran)
 
 
 def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _run(trials: Sequence[Trial]) -> list[list[list[Array]]]:
-    """Return what each run of the compiled calls gives, for each call."""
+def _run(trials: Sequence[Trial]) -> Ran:
+    """Run the compiled calls several times, then with operands that lie apart, then with other ones."""
     program = tb.compile(_together)
-    calls = [_call(trial, trial.tensors()) for trial in trials]
-    return [[[array(x) for x in _several(out)] for out in program(calls)] for _ in range(RUNS)]
+    given = [trial.tensors() for trial in trials]
+    calls = [_call(trial, tensors) for trial, tensors in zip(trials, given, strict=True)]
+    outs = [program(calls) for _ in range(RUNS)]
+    runs = [_arrays(out) for out in outs]
+    apart = [[in_box(a, t.device) for a in t.arrays] for t in trials]
+    spread = _arrays(program([_call(t, tensors) for t, tensors in zip(trials, apart, strict=True)]))
+    others = [trial.other() for trial in trials]
+    _arrays(program([_call(t, t.tensors()) for t in others]))
+    last = _arrays(outs[-1])
+    return Ran(
+        runs=runs,
+        spread=spread,
+        changed=[
+            not all(same_bits(a, array(t)) for a, t in zip(trial.arrays, tensors, strict=True))
+            for trial, tensors in zip(trials, given, strict=True)
+        ],
+        overwritten=[
+            not all(same_bits(a, b) for a, b in zip(x, y, strict=True))
+            for x, y in zip(runs[-1], last, strict=True)
+        ],
+    )
+
+
+def _arrays(outs: Sequence[Any]) -> list[list[Array]]:
+    return [[array(x) for x in _several(out)] for out in outs]
 
 
 def _call(trial: Trial, tensors: Sequence[Tensor]) -> Call:
@@ -74,14 +109,23 @@ def _several(out: Any) -> tuple[Tensor, ...]:
     return (out,) if isinstance(out, Tensor) else tuple(out)
 
 
-def _problems(trials: Sequence[Trial], results: list[list[list[Array]]]) -> Iterator[tuple[Trial, str]]:
+def _problems(trials: Sequence[Trial], ran: Ran) -> Iterator[tuple[Trial, str]]:
     for k, trial in enumerate(trials):
         eager = [array(x) for x in trial.run(trial.tensors())]
-        for run, found in enumerate(results, 1):
-            problem = _difference(trial, eager, found[k])
+        ways = [(f"run {n} of the compiled call", run[k]) for n, run in enumerate(ran.runs, 1)]
+        ways.append(("the compiled call of operands in a box of larger tensors", ran.spread[k]))
+        for name, found in ways:
+            problem = _difference(trial, eager, found)
             if problem is not None:
-                yield trial, f"run {run} of the compiled call: {problem}"
+                yield trial, f"{name}: {problem}"
                 break
+        *_, first, second, third = (run[k] for run in ran.runs)
+        if not all(same_bits(a, c) and same_bits(b, c) for a, b, c in zip(first, second, third, strict=True)):
+            yield trial, "the compiled call gave other bits when it was made again"
+        if ran.changed[k]:
+            yield trial, "the compiled call changed an operand"
+        if ran.overwritten[k]:
+            yield trial, "a later run of the compiled call changed the result of an earlier one"
 
 
 def _difference(trial: Trial, eager: Sequence[Array], got: Sequence[Array]) -> str | None:

@@ -28,6 +28,7 @@ class Expected:
     scale: Any
     exact: bool
     dtypes: tuple[DType, ...]
+    zeros: bool = False
     judged: Reference | None = None
     operands: tuple[Any, ...] = ()
     attrs: dict[str, Any] | None = None
@@ -45,7 +46,7 @@ class Expected:
                     want = np.asarray(wanted).astype(found.dtype)
                     text = None if same_bits(found, want) else (difference(found, wanted, 0) or "other zeros")
                 else:
-                    text = difference(found, wanted, self.ulps * slack, self.scale)
+                    text = difference(found, wanted, self.ulps * slack, self.scale, self.zeros)
             if text is not None:
                 return text if len(got) == 1 else f"result {place}: {text}"
         return None
@@ -84,8 +85,9 @@ def expected(trial: Trial) -> Expected:
         scale = 0.0 if reference.scale is None else reference.scale(*operands, **attrs)
     results = tuple(found) if trial.op.results else (found,)
     return Expected(
-        results=results, ulps=reference.ulps, scale=scale, exact=reference.exact, dtypes=bound.outs
-    )
+        results=results, ulps=reference.ulps, scale=scale, exact=reference.exact, dtypes=bound.outs,
+        zeros=reference.zeros,
+    )  # fmt: skip
 
 
 def _elements(x: Any, dtype: DType) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
+import ml_dtypes
 import numpy as np
 from tensorbus import Tensor, asarray
 from tensorbus.ops.op import table
@@ -15,8 +16,12 @@ from ..native import Array
 from ..trial import Trial, array, raw
 from .expected import Expected, expected
 
+EQUAL = 16.0
+"""How many times its tolerance a sum of equal elements may be off: they are all rounded the same way."""
 MANY = (1 << 17) + 3
 """How many elements are many."""
+AGAIN = 2
+"""How often a call is repeated: once would leave out what goes wrong at every third time."""
 
 
 def value(trial: Trial) -> Iterator[str]:
@@ -30,12 +35,43 @@ def value(trial: Trial) -> Iterator[str]:
     problem = wanted.problem(got)
     if problem is not None:
         yield problem
+    yield from _unchanged(tensors, before)
+    yield from _repeated(trial, tensors, got)
+    other = trial.other()
+    other.run(other.tensors())
+    if not all(same_bits(a, array(x)) for a, x in zip(got, outs, strict=True)):
+        yield "another call changed the result of this one"
+
+
+def _unchanged(tensors: Sequence[Tensor], before: Sequence[bytes]) -> Iterator[str]:
     for place, (t, data) in enumerate(zip(tensors, before, strict=True)):
         if raw(t) != data:
             yield f"the kernel changed its operand {place}"
-    again = [array(x) for x in trial.run(tensors)]
-    if not all(same_bits(a, b) for a, b in zip(got, again, strict=True)):
-        yield "the same call gave other bits the second time"
+
+
+def _repeated(trial: Trial, tensors: Sequence[Tensor], got: Sequence[Array]) -> Iterator[str]:
+    for _ in range(AGAIN):
+        again = [array(x) for x in trial.run(tensors)]
+        if not all(same_bits(a, b) for a, b in zip(got, again, strict=True)):
+            yield "the same call gave other bits when it was made again"
+            return
+
+
+def aliased(trial: Trial) -> Iterator[str]:
+    """One tensor in the place of all operands of the same kind gives what equal tensors give."""
+    first = [trial.fills.index(f) for f in trial.fills]
+    if first == list(range(len(first))):
+        return
+    one = trial.over([trial.arrays[k] for k in first])
+    made = {k: asarray(trial.arrays[k], device=trial.device) for k in set(first)}
+    tensors = [made[k] for k in first]
+    before = [raw(t) for t in tensors]
+    outs = one.run(tensors)
+    problem = expected(one).problem([array(x) for x in outs])
+    if problem is not None:
+        yield f"with one tensor for operands of the same kind: {problem}"
+    for problem in _unchanged(tensors, before):
+        yield f"with one tensor for operands of the same kind: {problem}"
 
 
 def _raw_values(outs: tuple[Tensor, ...], wanted: Expected) -> Iterator[str]:
@@ -58,26 +94,72 @@ def bounds(trial: Trial) -> Iterator[str]:
     wanted = expected(trial)
     for name, placed in (
         ("in the middle of a buffer", _in_buffer),
-        ("in a box of a larger tensor", _in_box),
+        ("in the middle of another buffer", _between_least),
+        ("in a box of a larger tensor", in_box),
         ("backwards", _backwards),
     ):
         tensors = [placed(a, trial.device) for a in trial.arrays]
         problem = wanted.problem([array(x) for x in trial.run(tensors)])
         if problem is not None:
             yield f"with operands {name}, between elements that must not be read: {problem}"
+    if any(a.ndim > 1 for a in trial.arrays):
+        tensors = [(asarray, _turned)[k % 2 == 0](a, device=trial.device) for k, a in enumerate(trial.arrays)]
+        problem = wanted.problem([array(x) for x in trial.run(tensors)])
+        if problem is not None:
+            yield f"with every second operand in Fortran's order: {problem}"
+
+
+def many(trial: Trial) -> Trial | None:
+    """Return the call of an elementwise op over many elements: those of few, repeated."""
+    if trial.op.family != "elementwise" or trial.sample.note or len({a.shape for a in trial.arrays}) != 1:
+        return None
+    return trial.over([np.resize(a.reshape(-1), MANY) for a in trial.arrays])
+
+
+def stretched(trial: Trial) -> Iterator[str]:
+    """Operands whose first axis has a stride of 0, as after ``broadcast_to``, give what copies give."""
+    if any(f.matrix for f in trial.fills) or not any(a.ndim and a.shape[0] > 1 for a in trial.arrays):
+        return
+    if trial.op.name.startswith("scatter"):  # places that are the same leave open which value is stored
+        return
+    rows = [a[:1] if a.ndim else a for a in trial.arrays]
+    same = trial.over(
+        [np.array(np.broadcast_to(r, a.shape), order="C") for r, a in zip(rows, trial.arrays, strict=True)]
+    )
+    tensors = [
+        table["broadcast_to"](asarray(r, device=trial.device), a.shape)
+        for r, a in zip(rows, trial.arrays, strict=True)
+    ]
+    problem = expected(same).problem([array(x) for x in same.run(tensors)], EQUAL)
+    if problem is not None:
+        yield f"with operands that repeat one row by a stride of 0: {problem}"
 
 
 def large(trial: Trial) -> Iterator[str]:
     """Many elements give what few give: devices have other kernels for large tensors."""
-    if trial.op.family != "elementwise" or trial.sample.note or len({a.shape for a in trial.arrays}) != 1:
+    whole = many(trial)
+    if whole is None:
         return
     wanted = expected(trial)
-    few = tuple(np.resize(np.reshape(r, -1), MANY) for r in wanted.results)
-    scale = np.resize(np.reshape(wanted.scale, -1), MANY) if np.ndim(wanted.scale) else wanted.scale
-    tensors = [asarray(np.resize(a.reshape(-1), MANY), device=trial.device) for a in trial.arrays]
-    problem = replace(wanted, results=few, scale=scale).problem([array(x) for x in trial.run(tensors)])
-    if problem is not None:
-        yield f"{MANY} elements: {problem}"
+    few = trial.arrays[0].size
+    rows = -(-MANY // few)
+    flat = [a.reshape(-1) for a in trial.arrays]
+    tall = [np.tile(a, (rows, 1)) for a in flat]
+    for name, given in (
+        (f"{MANY} elements", whole.arrays),
+        ("a row beside many", [tall[0], *flat[1:]]),
+        ("many beside a row", [*flat[:-1], tall[-1]]),
+    )[: 1 if len(flat) == 1 else 3]:
+        shape = given[0].shape if given[0].size > few else given[-1].shape
+        results = tuple(np.resize(np.reshape(r, -1), shape) for r in wanted.results)
+        scale = np.resize(np.reshape(wanted.scale, -1), shape) if np.ndim(wanted.scale) else wanted.scale
+        tensors = [asarray(a, device=trial.device) for a in given]
+        got = [array(x) for x in trial.run(tensors)]
+        problem = replace(wanted, results=results, scale=scale).problem(got)
+        if problem is not None:
+            yield f"{name}: {problem}"
+        for problem in _repeated(trial, tensors, got):
+            yield f"{name}: {problem}"
 
 
 def poison(a: Array) -> object:
@@ -89,16 +171,34 @@ def poison(a: Array) -> object:
     return np.nan
 
 
-def _in_buffer(a: Array, device: str) -> Tensor:
+def _least(a: Array) -> object:
+    """Return one that shows where the other does not: in a minimum, in ``all``, in the order of a sort."""
+    if a.dtype.kind == "b":
+        return False
+    if a.dtype.kind in "iu":
+        return np.iinfo(a.dtype).min
+    return ml_dtypes.finfo(a.dtype).min if a.dtype.kind != "c" else complex(np.finfo(a.dtype).min, 0)  # type: ignore[no-untyped-call]
+
+
+def _between_least(a: Array, device: str) -> Tensor:
+    return _in_buffer(a, device, _least(a))
+
+
+def _turned(a: Array, device: str) -> Tensor:
+    """The first axis changes quickest."""
+    return table["permute_dims"](asarray(np.array(a.T, order="C"), device=device), tuple(range(a.ndim))[::-1])
+
+
+def _in_buffer(a: Array, device: str, around: object = None) -> Tensor:
     """The elements lie packed, with others before and behind them."""
     edge, size = 67, a.size
-    flat = np.full(size + 2 * edge, poison(a), a.dtype)
+    flat = np.full(size + 2 * edge, poison(a) if around is None else around, a.dtype)
     flat[edge : edge + size] = a.reshape(-1)
     middle = table["slice"](asarray(flat, device=device), (edge,), (size,), (1,))
     return table["reshape"](middle, a.shape)
 
 
-def _in_box(a: Array, device: str) -> Tensor:
+def in_box(a: Array, device: str) -> Tensor:
     """Elements lie apart, with others between, before and behind them along every axis."""
     if not a.ndim:
         return _in_buffer(a, device)

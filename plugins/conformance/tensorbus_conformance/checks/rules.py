@@ -9,14 +9,11 @@ import numpy as np
 from tensorbus import Tensor, asarray, func
 from tensorbus.errors import UnsupportedDtypeError
 from tensorbus.ops.op import table
-from tensorbus.ops.sample import Fill
 
 from ..agreement import same_bits
 from ..native import Array, native
 from ..trial import Trial, array
 from .expected import expected
-
-EXAMPLES = 2
 
 
 def decomposition(trial: Trial) -> Iterator[str]:
@@ -43,9 +40,7 @@ def batching(trial: Trial) -> Iterator[str]:
     """``vmap`` over operands gives what a loop over the examples gives."""
     if not trial.arrays or trial.op.family == "creation":
         return
-    examples = [
-        [_example(a, f, k) for a, f in zip(trial.arrays, trial.fills, strict=True)] for k in range(EXAMPLES)
-    ]
+    examples = [trial.arrays, trial.other().arrays]
     for dims in _ways(len(trial.arrays)):
         yield from _one_way(trial, examples, dims)
 
@@ -61,13 +56,6 @@ def _ways(count: int) -> Iterator[tuple[int | None, ...]]:
             yield dims
 
 
-def _example(a: Array, fill: Fill, k: int) -> Array:
-    """Return another array of the same kind: the elements in another order, unless their order matters."""
-    if not k or fill.values:
-        return a
-    return 2 * a if fill.matrix else np.array(np.flip(a), order="C")
-
-
 def _one_way(trial: Trial, examples: list[list[Array]], dims: tuple[int | None, ...]) -> Iterator[str]:
     whole = [
         asarray(
@@ -79,11 +67,7 @@ def _one_way(trial: Trial, examples: list[list[Array]], dims: tuple[int | None, 
     given = [[e[j] if d is not None else examples[0][j] for j, d in enumerate(dims)] for e in examples]
     got = [array(x) for x in func.vmap(lambda *xs: trial.run(xs), dims)(*whole)]
     for k, arrays in enumerate(given):
-        one = Trial(
-            op=trial.op, device=trial.device, dtype=trial.dtype, sample=trial.sample, place=trial.place
-        )
-        one.__dict__["arrays"] = arrays
-        problem = expected(one).problem([np.array(g[k], order="C") for g in got])
+        problem = expected(trial.over(arrays)).problem([np.array(g[k], order="C") for g in got])
         if problem is not None:
             yield f"vmap over {dims}: example {k}: {problem}"
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,13 @@ REFERENCES: dict[str, Reference] = {
     "logaddexp": of(_logaddexp, 4, lambda x, y: np.maximum(_magnitude(x, y), 1.0)),
 }  # fmt: skip
 
+_SIGNED = """
+    abs acos acosh add asin asinh atan atan2 atanh cast ceil copysign cos cosh divide exp expm1 floor
+    floor_divide hypot log log10 log1p log2 multiply negative nextafter power reciprocal remainder round sin
+    sinh sqrt subtract tan tanh trunc
+""".split()
+"""Of which the array API standard, or the arithmetic that it refers to, states the sign of a zero."""
+
 
 def cast(x: Array, dtype: dt.DType) -> Any:
     """Return ``x`` as ``dtype`` holds it: floats become integers by truncation, saturating; NaN gives 0."""
@@ -212,3 +220,4 @@ def _integer(value: float, low: int, high: int) -> int:
 
 
 REFERENCES["cast"] = Reference(function=cast, ulps=1)
+REFERENCES.update({name: replace(REFERENCES[name], zeros=True) for name in _SIGNED})

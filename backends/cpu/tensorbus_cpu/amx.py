@@ -1,0 +1,93 @@
+"""Products of bfloat16 and of bytes by tiles of sums, where the processor has them (AMX): ``amx.c``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from struct import pack
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import Call, DeviceError, dtypes
+
+from .compiler import NATIVE, CCompiler, c_source
+from .large import packed
+from .memory import DTYPES, empty
+from .mkl import instructions
+
+_WORTH: Final = {dtypes.bfloat16: "amx_bf16", dtypes.int8: "amx_int8", dtypes.uint8: "amx_int8"}
+_LEAST: Final = 1 << 18
+"""Multiplications from which on packing operands pays."""
+_LINES, _TALL, _BROAD, _BYTES = 32, 8, 8, 2048
+"""As in the source: lines of a panel, panels of a block of sums, down and across, bytes of a panel's step."""
+_BOX: Final = 1 << 17
+"""Bytes that a thread packs at a time."""
+
+
+def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
+    """Return what gives a product, its sums rounded or wrapped once; None where there are no tiles for it."""
+    if _WORTH.get(call.dtypes[0]) not in instructions() or call.shapes is None or call.out_shape is None:
+        return None
+    (m, depth), n, count = call.shapes[0][-2:], call.shapes[1][-1], prod(call.out_shape[:-2])
+    if count * m * n * depth < _LEAST or not all(lead in (1, count) for lead in _leads(call)):
+        return None
+    compiler, library = NATIVE.compiler(), _library(call.dtypes[0].is_integer)
+    return None if compiler is None or library is None else product(call, compiler, library)
+
+
+def source(integers: bool) -> str:
+    """Return the source of products of bfloat16, or of integers of 8 bits."""
+    return ("#define INTEGERS\n" if integers else "") + c_source("amx")
+
+
+@cache
+def _library(integers: bool) -> ctypes.CDLL | None:
+    """Return the functions; None for compilers that do not know tiles, and systems that give none."""
+    compiler = NATIVE.compiler()
+    try:
+        found = compiler.library(source(integers)) if compiler is not None else None
+    except DeviceError:
+        return None
+    return found if found is not None and found.tb_ready() else None
+
+
+def _leads(call: Call) -> tuple[int, ...]:
+    assert call.shapes is not None
+    return tuple(prod(shape[:-2]) for shape in call.shapes)
+
+
+def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[Any, Any], Any]:
+    """Return the kernel of a product of two stacks of matrices, one of which may be of one matrix."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (m, depth), n, out_shape = call.shapes[0][-2:], call.shapes[1][-1], call.out_shape
+    leads, step = _leads(call), 64 // call.dtypes[0].itemsize
+    params = pack("5q", m, n, depth, *leads)
+    grid = (-(-n // (_LINES * _BROAD)), -(-m // (_LINES * _TALL)), prod(out_shape[:-2]))
+
+    def lined(x: Any, lead: int, turned: bool) -> Any:
+        x = packed(x) if not x.flags.aligned or any(s % x.itemsize for s in x.strides) else x
+        try:
+            stack = x.reshape((lead, *x.shape[-2:]), copy=False)
+        except ValueError:
+            stack = packed(x).reshape((lead, *x.shape[-2:]))
+        each, down, along = (s // x.itemsize for s in stack.strides)
+        lines, down, along = (n, along, down) if turned else (m, down, along)
+        out = empty((lead, -(-lines // _LINES), -(-depth // step), _BYTES), np.uint8)
+        given = pack("6q", lines, depth, down, along, each, turned)
+        piece = (max(_BOX // max(out.shape[2] * _BYTES, 1), 1), 1)
+        compiler.call(
+            library.tb_pack, [stack.ctypes.data, out.ctypes.data], given, (out.shape[1], lead), piece
+        )
+        return out
+
+    def multiply(x: Any, y: Any) -> Any:
+        out = empty(out_shape, DTYPES[call.dtypes[0]])
+        left, right = lined(x, leads[0], False), lined(y, leads[1], True)
+        arrays = [array.ctypes.data for array in (left, right, out)]
+        compiler.call(library.tb_multiply, arrays, params, grid, (1, 1, 1))
+        return out
+
+    return multiply

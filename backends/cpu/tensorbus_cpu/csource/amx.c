@@ -1,0 +1,160 @@
+// Products of matrices of bfloat16, or with INTEGERS of bytes, by tiles of 16 x 16 sums (AMX). With EMULATED, tiles are
+// arrays: the same code, for processors that have none.
+//
+// Both operands are packed first, so that tiles lie side by side in the order in which they are read. A panel is two
+// tiles of lines, of rows of the left operand or of columns of the right one; a step is what a tile has of the depth.
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <string.h>
+
+#ifdef INTEGERS
+typedef uint8_t T;
+typedef int32_t SUM;
+
+static inline T narrow(SUM sum) { return (T)(uint32_t)sum; }
+#else
+typedef uint16_t T;
+typedef float SUM;
+
+static inline T narrow(SUM sum) {
+  uint32_t bits;
+  memcpy(&bits, &sum, 4);
+  const uint32_t nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+  return (T)((bits & 0x7fffffff) > 0x7f800000 ? quiet : nearest);
+}
+#endif
+
+enum { SIDE = 16, PANEL = 2 * SIDE, GROUP = 4 / sizeof(T), STEP = SIDE * GROUP, TILE = 1024 };
+enum { AHEAD = 4 * TILE };  // bytes by which the left operand is asked for before it is read
+enum { TALL = 8, BROAD = 8, DEEP = 64 };  // panels of a block of sums, down and across; steps for which tiles keep sums
+
+#ifdef EMULATED
+static _Thread_local union { T in[TILE / sizeof(T)]; SUM sums[SIDE * SIDE]; } tile[8];
+#define TILE_ZERO(t) memset(&tile[t], 0, TILE)
+#define TILE_LOAD(t, from) memcpy(&tile[t], from, TILE)
+#define TILE_STORE(t, to) memcpy(to, &tile[t], TILE)
+#define TILE_DOT(t, a, b) tb_dot(tile[t].sums, tile[a].in, tile[b].in)
+static SUM tb_value(T x) {
+#ifdef INTEGERS
+  return (int8_t)x;
+#else
+  const uint32_t bits = (uint32_t)x << 16;
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+#endif
+}
+static void tb_dot(SUM *sums, const T *a, const T *b) {
+  for (int i = 0; i < SIDE; ++i)
+    for (int k = 0; k < STEP; ++k)
+      for (int j = 0; j < SIDE; ++j)
+        sums[i * SIDE + j] += tb_value(a[i * STEP + k]) * tb_value(b[(k / GROUP * SIDE + j) * GROUP + k % GROUP]);
+}
+static void tb_begin(void) {}
+static void tb_end(void) {}
+int tb_ready(void) { return 1; }
+#else
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define TILE_ZERO(t) _tile_zero(t)
+#define TILE_LOAD(t, from) _tile_loadd(t, from, 64)
+#define TILE_STORE(t, to) _tile_stored(t, to, 64)
+#ifdef INTEGERS
+#define TILE_DOT(t, a, b) _tile_dpbssd(t, a, b)
+#else
+#define TILE_DOT(t, a, b) _tile_dpbf16ps(t, a, b)
+#endif
+static void tb_begin(void) {
+  static const struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {
+      .palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+  _tile_loadconfig(&shapes);
+}
+static void tb_end(void) { _tile_release(); }
+
+// Ask the system for tiles, once for all threads; return whether they are to be had.
+int tb_ready(void) {
+  enum { ASK = 0x1023, TILES = 18 };
+  return syscall(SYS_arch_prctl, ASK, TILES) == 0;
+}
+#endif
+
+// Pack an operand. Grid (panels, matrices); b: the operand, where to; p: lines, depth, strides of lines, of depth and of
+// matrices, whether tiles are turned, as those of the right operand are: groups of the depth one below the other.
+void tb_pack(void *const *b, const int64_t *p, const int64_t *range) {
+  const int64_t lines = p[0], depth = p[1], down = p[2], along = p[3], steps = (depth + STEP - 1) / STEP;
+  const int64_t panels = (lines + PANEL - 1) / PANEL;
+  for (int64_t matrix = range[2]; matrix < range[3]; ++matrix)
+    for (int64_t panel = range[0]; panel < range[1]; ++panel)
+      for (int64_t s = 0; s < steps; ++s)
+        for (int64_t half = 0; half < 2; ++half) {
+          const int64_t line = panel * PANEL + half * SIDE, k = s * STEP;
+          T *to = (T *)((char *)b[1] + (((matrix * panels + panel) * steps + s) * 2 + half) * TILE);
+          const T *x = (const T *)b[0] + matrix * p[4] + line * down + k * along;
+          const int whole = line + SIDE <= lines && k + STEP <= depth;
+          if (whole && !p[5] && along == 1) {
+            for (int r = 0; r < SIDE; ++r) memcpy(to + r * STEP, x + r * down, 64);
+          } else if (whole && p[5] && along == 1) {
+            for (int r = 0; r < SIDE; ++r)
+              for (int g = 0; g < SIDE; ++g) memcpy(to + (g * SIDE + r) * GROUP, x + r * down + g * GROUP, 4);
+          } else if (whole && p[5] && down == 1) {
+            for (int g = 0; g < SIDE; ++g)
+              for (int r = 0; r < SIDE; ++r)
+                for (int e = 0; e < GROUP; ++e) to[(g * SIDE + r) * GROUP + e] = x[(g * GROUP + e) * along + r];
+          } else {
+            for (int e = 0; e < STEP; ++e)
+              for (int r = 0; r < SIDE; ++r)
+                to[p[5] ? (e / GROUP * SIDE + r) * GROUP + e % GROUP : r * STEP + e] =
+                    line + r < lines && k + e < depth ? x[r * down + e * along] : 0;
+          }
+        }
+}
+
+// Round or wrap the sums of a panel by a panel, four tiles, into the result.
+static void tb_narrow(const SUM *sums, T *out, int64_t line, int64_t rows, int64_t columns) {
+  for (int t = 0; t < 4; ++t)
+    for (int r = 0; r < SIDE; ++r) {
+      const int64_t i = t / 2 * SIDE + r, left = columns - t % 2 * SIDE, wide = left < SIDE ? left : SIDE;
+      if (i >= rows) break;
+      for (int64_t j = 0; j < wide; ++j) out[i * line + t % 2 * SIDE + j] = narrow(sums[t * SIDE * SIDE + r * SIDE + j]);
+    }
+}
+
+// Multiply packed operands. Grid (blocks of columns, blocks of rows, matrices); b: left, right, out; p: rows, columns,
+// depth, and how many left and right matrices take turns.
+void tb_multiply(void *const *b, const int64_t *p, const int64_t *range) {
+  static _Thread_local _Alignas(64) SUM sums[TALL * BROAD][4 * SIDE * SIDE];
+  const int64_t m = p[0], n = p[1], steps = (p[2] + STEP - 1) / STEP, line = 2 * TILE * steps;
+  const int64_t high = (m + PANEL - 1) / PANEL, wide = (n + PANEL - 1) / PANEL;
+  tb_begin();
+  for (int64_t matrix = range[4]; matrix < range[5]; ++matrix)
+    for (int64_t bi = range[2]; bi < range[3]; ++bi)
+      for (int64_t bj = range[0]; bj < range[1]; ++bj) {
+        const int64_t i_end = (bi + 1) * TALL < high ? (bi + 1) * TALL : high;
+        const int64_t j_end = (bj + 1) * BROAD < wide ? (bj + 1) * BROAD : wide;
+        for (int64_t s = 0; s < steps; s += DEEP)
+          for (int64_t j = bj * BROAD; j < j_end; ++j)
+            for (int64_t i = bi * TALL; i < i_end; ++i) {
+              const char *x = (const char *)b[0] + (matrix % p[3] * high + i) * line + s * 2 * TILE;
+              const char *y = (const char *)b[1] + (matrix % p[4] * wide + j) * line + s * 2 * TILE;
+              SUM *to = sums[(j - bj * BROAD) * TALL + i - bi * TALL];
+              const int64_t end = steps - s < DEEP ? steps - s : DEEP;
+              if (s) {
+                TILE_LOAD(0, to); TILE_LOAD(1, to + 256); TILE_LOAD(2, to + 512); TILE_LOAD(3, to + 768);
+              } else {
+                TILE_ZERO(0); TILE_ZERO(1); TILE_ZERO(2); TILE_ZERO(3);
+              }
+              for (int64_t k = 0; k < end; ++k, x += 2 * TILE, y += 2 * TILE) {
+                for (int at = 0; at < 2 * TILE; at += 64) __builtin_prefetch(x + AHEAD + at);
+                TILE_LOAD(4, x); TILE_LOAD(5, x + TILE); TILE_LOAD(6, y); TILE_LOAD(7, y + TILE);
+                TILE_DOT(0, 4, 6); TILE_DOT(1, 4, 7); TILE_DOT(2, 5, 6); TILE_DOT(3, 5, 7);
+              }
+              TILE_STORE(0, to); TILE_STORE(1, to + 256); TILE_STORE(2, to + 512); TILE_STORE(3, to + 768);
+              if (s + DEEP >= steps) {
+                T *out = (T *)b[2] + (matrix * m + i * PANEL) * n + j * PANEL;
+                tb_narrow(to, out, n, m - i * PANEL, n - j * PANEL);
+              }
+            }
+      }
+  tb_end();
+}

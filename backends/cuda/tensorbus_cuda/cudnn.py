@@ -1,0 +1,122 @@
+"""cuDNN through its frontend for Python: a handle for each GPU, graphs, and the memory that they work in."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tensorbus.backend_api import DeviceError, StridedArray
+from tensorbus.backend_api import dtypes as dt
+
+from .device import runtime
+
+if TYPE_CHECKING:
+    from .device import Unit
+
+KINDS: Final = {dt.float16: "HALF", dt.bfloat16: "BFLOAT16", dt.float32: "FLOAT"}
+ALIGNED: Final = 16
+"""Bytes at whose multiples operands and their rows begin."""
+
+
+@cache
+def is_installed() -> bool:
+    """Return whether cuDNN's frontend for Python is there. Nothing is imported."""
+    return importlib.util.find_spec("cudnn") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph that is built: it works in ``room`` bytes beside its operands."""
+
+    graph: Any
+    room: int
+
+
+class Library:
+    """cuDNN for one GPU."""
+
+    def __init__(self, unit: Unit) -> None:
+        import cudnn
+
+        self.unit = unit
+        self.cudnn = cudnn
+        self.lock = threading.Lock()
+        self.handle = cudnn.create_handle()
+        self._spaces: dict[int, list[Any]] = {}
+
+    def graph(self, dtype: dt.DType) -> Any:
+        """Return a new graph on values of ``dtype``, which computes in float32."""
+        wide = self.cudnn.data_type.FLOAT
+        return self.cudnn.pygraph(
+            io_data_type=self.kind(dtype), intermediate_data_type=wide, compute_data_type=wide,
+            handle=self.handle,
+        )  # fmt: skip
+
+    def kind(self, dtype: dt.DType) -> Any:
+        """Return the library's name of a dtype."""
+        return getattr(self.cudnn.data_type, KINDS[dtype])
+
+    def operand(self, graph: Any, number: int, like: StridedArray) -> Any:
+        """Return a tensor of a graph that lies as ``like``; its address is given as ``number``."""
+        return graph.tensor(
+            dim=list(like.shape), stride=list(like.strides), data_type=self.kind(like.dtype), uid=number
+        )
+
+    def result(self, made: Any, number: int, shape: Sequence[int], dtype: dt.DType) -> None:
+        """Have what a graph makes stored in C order at the address given as ``number``."""
+        strides = StridedArray.contiguous(None, tuple(shape), dtype).strides
+        made.set_output(True).set_dim(list(shape)).set_stride(list(strides))
+        made.set_data_type(self.kind(dtype)).set_uid(number)
+
+    def built(self, graph: Any) -> Plan:
+        """Return the plan of a graph. Raises the library's error where it has no kernel for it."""
+        self.check(graph)
+        graph.build_plans()
+        return Plan(graph, graph.get_workspace_size())
+
+    def check(self, graph: Any) -> None:
+        """Raise the library's error where it has no kernel for a graph."""
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([self.cudnn.heur_mode.A, self.cudnn.heur_mode.FALLBACK])
+        graph.check_support()
+
+    def run(self, plan: Plan, places: Mapping[int, int], space: int, stream: Any) -> None:
+        """Queue a plan. ``places`` are addresses by number; the lock is held by the caller."""
+        self.cudnn.set_stream(handle=self.handle, stream=stream.ptr)
+        plan.graph.execute(dict(places), space, handle=self.handle)
+
+    def space(self, room: int, stream: Any) -> int:
+        """Return the address of memory that plans of one stream work in, one after the other.
+
+        Recorded programs name it, so that what became too small stays.
+        """
+        known = self._spaces.setdefault(self.unit.behind(stream).ptr, [])
+        if not known or known[-1].nbytes < room:
+            known.append(self.unit.pool.allocate(max(room, 1)))
+        return int(known[-1].ptr)
+
+
+@cache
+def library(index: int) -> Library:
+    """Return cuDNN for a GPU."""
+    return Library(runtime().units[index])
+
+
+def failed(unit: Unit, what: str, error: Exception) -> DeviceError:
+    """Return the error of a graph that could not be built or queued."""
+    return DeviceError(f"{unit.name}: {what} by cuDNN: {type(error).__name__}: {error}")
+
+
+def is_plain(x: StridedArray) -> bool:
+    """Return whether the library takes a value where it lies: the last axis packed, all else aligned."""
+    step = max(ALIGNED // x.dtype.itemsize, 1)
+    *outer, last = x.strides
+    return (
+        last == 1 and x.offset % step == 0 and all(s > 0 and s % step == 0 for s in outer)
+        and x.buffer.ptr % ALIGNED == 0
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Reports of the conformance kit, kept short in a folder, and the section of ``docs/coverage.md`` they make.
+
+The kit writes down a row with times for each op and dtype. What is kept of it says which run it was, how
+every op ran in every dtype, and what was found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..ops import lazy
+from ..ops.op import table
+
+STATUSES: Final = ("native", "decomposed", "host", "missing", "failed")
+_SHOWN: Final = {"native": "kernel"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run of the kit on one device. ``ops`` has the dtypes of each op by how it ran, between spaces."""
+
+    device: str
+    name: str
+    driver: str
+    date: str
+    system: str
+    python: str
+    tensorbus: str
+    limits: Sequence[str]
+    calls: int
+    ops: Mapping[str, Mapping[str, str]]
+    findings: Sequence[str]
+
+    @property
+    def file(self) -> str:
+        """The name of its file: a later run on the same machine takes its place."""
+        text = f"{self.device} {self.name}".lower()
+        return re.sub(r"[^a-z0-9]+", "-", text).strip("-") + ".json"
+
+    def counts(self, ops: Sequence[str]) -> Counter[str]:
+        """Return how many cases of ``ops`` there are of each status."""
+        return Counter(
+            {s: n for s in STATUSES if (n := sum(len(self.ops[op].get(s, "").split()) for op in ops))}
+        )
+
+
+def taken(file: Path) -> list[Report]:
+    """Return what is kept of a report that the kit wrote, for each of its devices.
+
+    Raises ``ValueError`` for another file, and for a report of a part of the ops, dtypes or checks.
+    """
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+        part = [limit for limit in given.get("limits", ()) if limit != "--quick"]
+        found = [_taken(given, device, rows) for device, rows in given["devices"].items()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{file}: this is no report of `tensorbus conformance --report` ({error!r})."
+        ) from None
+    if part:
+        raise ValueError(f"{file}: made with {' '.join(part)}; what is kept are reports on all ops.")
+    return found
+
+
+def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Report:
+    about = given.get("about", {}).get(device, {})
+    ops: dict[str, dict[str, str]] = {}
+    calls, findings = 0, []
+    for op, row in sorted(rows.items()):
+        by_status: dict[str, list[str]] = {}
+        for dtype, case in row.items():
+            by_status.setdefault(case["status"], []).append(dtype)
+            calls += case["calls"]
+            findings += [f"{op} {dtype}: {f['check']}: {f['call']}: {f['problem']}" for f in case["findings"]]
+        ops[op] = {status: " ".join(by_status[status]) for status in STATUSES if status in by_status}
+    return Report(
+        device=device, name=about.get("name", ""), driver=about.get("driver", ""), calls=calls, ops=ops,
+        findings=findings, limits=given.get("limits", []),
+        **{key: given.get(key, "") for key in ("date", "system", "python", "tensorbus")},
+    )  # fmt: skip
+
+
+def keep(report: Report, folder: Path) -> Path:
+    """Write a report into the folder; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / report.file
+    path.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def kept(folder: Path) -> list[Report]:
+    """Return the reports of a folder, by the names of their files."""
+    return [Report(**json.loads(f.read_text(encoding="utf-8"))) for f in sorted(folder.glob("*.json"))]
+
+
+def section(reports: Sequence[Report]) -> list[str]:
+    """Return the lines of the document: the runs, how the ops of each family ran, and what was found."""
+    lazy.load_all()
+    lines = [
+        "## Conformance", "",
+        "Runs of the [conformance kit](../plugins/conformance/README.md). A case is an op in a dtype, or what"
+        " the manifest says of the device; the files in [reports](reports) name each.", "",
+        "| device | on | date | cases | sample calls | failed |", "| --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for report in reports:
+        counts = report.counts(list(report.ops))
+        lines.append(
+            f"| {report.device} | {_where(report)} | {report.date} | {counts.total():,} | {report.calls:,} |"
+            f" {counts['failed'] or 'none'} |"
+        )
+    families: dict[str, list[str]] = {}
+    for op in sorted({op for report in reports for op in report.ops}):
+        families.setdefault(table[op].family if op in table else "manifest", []).append(op)
+    heads = [f"{r.device} on {r.name}" if r.name else r.device for r in reports]
+    lines += ["", "| family | " + " | ".join(heads) + " |", "|" + " --- |" * (len(reports) + 1)]
+    for family, ops in sorted(families.items()):
+        lines.append(f"| {family} | " + " | ".join(_cell(report, ops) for report in reports) + " |")
+    for report in reports:
+        if report.findings:
+            lines += ["", f"Found on {report.device}, {report.name}:", ""]
+            lines += [f"- {finding}" for finding in report.findings]
+    return [*lines, ""]
+
+
+def _where(report: Report) -> str:
+    machine = ", ".join(filter(None, (report.name, report.driver, report.system)))
+    versions = ", ".join(filter(None, (f"Python {report.python}" if report.python else "", *report.limits)))
+    return "; ".join(filter(None, (machine, versions)))
+
+
+def _cell(report: Report, ops: Sequence[str]) -> str:
+    counts = report.counts([op for op in ops if op in report.ops])
+    return ", ".join(f"{n} {_SHOWN.get(status, status)}" for status, n in counts.items())

@@ -1,0 +1,157 @@
+"""The schedule of sums down columns for light items: each takes a packet of columns and a stretch of rows.
+
+What it finds of each column is kept in registers. Where there is more than one stretch, a second kernel joins
+theirs, with neighbouring items for the stretches of one result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from . import index as ix
+from .builder import Builder
+from .canonical import Fused
+from .families import REDUCTIONS
+from .index import ONE, ZERO, const
+from .ir import INDEX, Apply, Expr, For, Load, Var
+from .job import Steps, spread
+from .outputs import domain_lengths, same_slots
+from .packets import LEAST, packet_of, packets
+from .plan import COSTLY
+from .reducer import State
+from .several import Parts
+from .target import Target
+
+FINDS = ("argmax", "argmin")
+ROWS = 4
+"""How many rows are asked for before the first is added; twice as many where little is computed of them."""
+FEWEST, MOST = 16, 1024
+"""Rows of a stretch."""
+
+
+def is_stack_of_rows(fused: Fused, target: Target) -> bool:
+    """Return whether reductions go over one axis of a group that is not the last, in packets of the last."""
+    domain, over = fused.domain, fused.reduced
+    if len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
+        return False
+    found = [n for n in fused.graph if n.op in REDUCTIONS]
+    kinds = [n.inputs[0].spec.dtype for n in found]
+    return not any(n.op in FINDS for n in found) and packet_of(target, domain[-1], kinds) > 1
+
+
+def lower_stack_of_rows(fused: Fused, steps: Steps) -> None:
+    """Append the launches of a group whose reductions do not wait for each other, all over one axis."""
+    _Stack(fused, steps).lower()
+
+
+class _Stack(Parts):
+    def lower(self) -> None:
+        fused, target = self.fused, self.steps.target
+        domain, (axis,) = fused.domain, fused.reduced
+        kinds = [n.inputs[0].spec.dtype for n in self.reductions]
+        read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
+        lanes = packet_of(target, domain[-1], [*kinds, *read])
+        places = prod(domain[k] for k in self.kept) // lanes
+        rows = domain[axis]
+        count = max(min(target.items // 2 // places, rows // FEWEST), -(-rows // MOST), 1)
+        ahead = ROWS if self.full or any(n.op in COSTLY for n in fused.graph) else 2 * ROWS
+        size = -(-rows // count)
+        count = -(-rows // size)
+        b = Builder(self.name)
+        pull, slots = fused.puller(b)
+        lengths = domain_lengths(b, pull, fused)
+        packs = domain[-1] // lanes
+        outer, loops = spread(
+            b, [b.size("chunks", count), *(lengths[k] for k in self.kept[:-1]), b.size("packets", packs)],
+            [count, *(domain[k] for k in self.kept[:-1]), packs],
+        )  # fmt: skip
+        first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
+        index: list[Expr] = [ZERO] * len(domain)
+        for k, i in zip(self.kept[:-1], outer[1:-1], strict=True):
+            index[k] = i
+        arrays = [b.array(d, lanes) for d in self.reducer.dtypes]
+
+        def state(u: Expr) -> State:
+            return tuple(Load(a, u, d) for a, d in zip(arrays, self.reducer.dtypes, strict=True))
+
+        def keep(u: Expr, found: State) -> None:
+            for a, e in zip(arrays, found, strict=True):
+                b.store(a, u, e)
+
+        def add(row: Expr) -> None:
+            index[axis] = row
+
+            def one(u: Expr) -> None:
+                index[-1] = ix.add(first, u)
+                element = self.element(b, pull, tuple(index), lengths)
+                keep(u, b.all(self.reducer.combine(b, state(u), element)))
+
+            packets(b, lanes, one)
+
+        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
+            keep(u, self.reducer.start())
+        start: Expr = ZERO
+        stop = lengths[axis]
+        if count > 1:
+            step = b.size("chunk", size)
+            start = b.let(ix.multiply(outer[0], step), "start")
+            stop = b.let(ix.minimum(ix.add(start, step), stop), "stop")
+        whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(ahead)), const(ahead))
+        even = b.let(ix.add(start, whole), "even")
+        with b.loop(start, even, step=ahead) as row:
+            for k in range(ahead):
+                with pull.scope():
+                    add(ix.add(row, const(k)))
+        with b.loop(even, stop) as row, pull.scope():
+            add(row)
+        outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        if count == 1:
+
+            def finish(u: Expr) -> None:
+                with pull.scope():
+                    found = b.all(state(u))
+                    self.end(b, pull, (*outer[1:-1], ix.add(first, u)), lengths, found)
+
+            packets(b, lanes, finish)
+            self.steps.add(b.finish(loops), {**slots, **self.outs()}, same_slots(fused))
+            return
+        parts = self.temporaries(count)
+        names = [b.buffer(name, d, writes=True) for name, d in zip(parts, self.reducer.dtypes, strict=True)]
+        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
+            at = (*outer[1:-1], ix.add(first, u), outer[0])
+            place = b.let(ix.flatten(at, [*(lengths[k] for k in self.kept), b.size("chunks", count)]), "at")
+            for name, e in zip(names, state(u), strict=True):
+                b.store(name, place, e)
+        self.steps.add(b.finish(loops), {**slots, **parts, **outs}, same_slots(fused))
+        self._rest(parts, count)
+
+    def _rest(self, parts: dict[str, int], count: int) -> None:
+        """Append what joins the stretches of each result, and makes the outputs of it."""
+        b, swap = Builder(f"{self.name}_rest"), self.steps.target.swap
+        pull, slots = self.fused.puller(b)
+        lengths = domain_lengths(b, pull, self.fused)
+        total = prod(self.fused.domain[k] for k in self.kept)
+        item, place = Var("i0", INDEX), Var("i1", INDEX)
+        outer = tuple(ix.unflatten(place, [lengths[k] for k in self.kept]))
+        stretches = b.size("chunks", count)
+        found: State = tuple(b.let(e, "acc", mutable=True) for e in self.reducer.start())
+        k = Var(b.fresh("k"), INDEX)
+        with b.inner() as body:
+            at = b.let(ix.add(ix.multiply(place, stretches), k), "at")
+            new = tuple(Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
+            for var, e in zip(found, self.reducer.combine(b, found, new), strict=True):
+                b.assign(var, e)  # type: ignore[arg-type]
+        b.emit(For(k, item, stretches, tuple(body), step=swap))
+        apart = swap // 2
+        while apart:
+            other = tuple(Apply(f"swap_{apart}", (e,), e.dtype) for e in found)
+            found = tuple(b.let(e, "all") for e in self.reducer.combine(b, found, other))
+            apart //= 2
+        with b.when(ix.less(item, ONE)):
+            self.end(b, pull, outer, lengths, found)
+        made = b.finish([(item, const(swap), swap), (place, b.size("places", total), total)])
+        rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
+        self.steps.add(
+            replace(made, group=swap), {**slots, **parts, **rows}, same_slots(self.fused, full=False)
+        )

@@ -1,0 +1,93 @@
+"""The derivative of attention as an op: a device may have one kernel for it that keeps no scores.
+
+With the shares ``p`` of the keys, the gradient of the scores is ``p * (g @ value.mT - d)``, where ``d`` is
+the sum over a row of ``g * out`` (Dao et al. 2022), so that no row of scores is needed as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import FLOATING, DType, bool_
+from ..errors import ShapeError
+from .attention_scores import attention_compute, attention_infer, attention_weights, grouped
+from .matmul import matrix_transpose, product
+from .movement import reshape, sum_to
+from .op import Op, Spec, table
+from .reduction import sum
+from .selection import narrowed, widened
+
+_NAME = "attention_gradients"
+
+
+def _arguments(
+    grad: Any, out: Any, query: Any, key: Any, value: Any, /, attn_mask: Any = None, *,
+    is_causal: bool = False, scale: float = 1.0, enable_gqa: bool = False,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    masks = () if attn_mask is None else (attn_mask,)
+    return (grad, out, query, key, value, *masks), {
+        "is_causal": bool(is_causal), "scale": float(scale), "enable_gqa": bool(enable_gqa),
+    }  # fmt: skip
+
+
+def _infer(
+    specs: tuple[Spec, ...], *, is_causal: bool, scale: float, enable_gqa: bool
+) -> tuple[Spec, Spec, Spec]:
+    grad, out, query, key, value, *masks = specs
+    found = attention_infer(
+        (query, key, value, *masks), is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    if not grad.shape == out.shape == found.shape:
+        raise ShapeError(
+            f"{_NAME}: these operands of attention give {found.shape}; a gradient and a result of that shape"
+            f" are needed, got {grad.shape} and {out.shape}."
+        )
+    return query, key, value
+
+
+def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    dtype, *rest = attention_compute(given[2:])
+    return (dtype,) * 3 + tuple(rest)
+
+
+def _ungrouped(g: Any, shape: tuple[int, ...]) -> Any:
+    """Return the gradient of an operand whose heads were repeated as ``grouped`` does, and broadcast."""
+    if len(shape) < 3 or shape[-3] in (1, g.shape[-3]):
+        return sum_to(g, shape)
+    heads, length, width = g.shape[-3:]
+    apart = reshape(g, (*g.shape[:-3], shape[-3], heads // shape[-3], length, width))
+    return sum_to(sum(apart, axis=-3), shape)
+
+
+def gradients_and_masks(
+    grad: Any, out: Any, query: Any, key: Any, value: Any, *masks: Any, is_causal: bool, scale: float,
+    enable_gqa: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return the gradients of query, key and value, and of masks that are added; None for bool masks."""
+    heads = query.shape[-3] if enable_gqa else 0
+    q, g = widened(query), widened(grad)
+    k, v = (widened(grouped(x, heads) if enable_gqa else x) for x in (key, value))
+    shares = attention_weights(q, k, masks, is_causal, scale)
+    behind = product(g, matrix_transpose(v)) - sum(g * widened(out), axis=-1, keepdims=True)
+    scores = shares * behind
+    found = (
+        sum_to(product(scores, k) * scale, query.shape),
+        _ungrouped(product(matrix_transpose(scores), q) * scale, key.shape),
+        _ungrouped(product(matrix_transpose(shares), g), value.shape),
+    )
+    added = (None if m.dtype is bool_ else narrowed(sum_to(scores, m.shape), m.dtype) for m in masks)
+    return (*(narrowed(x, query.dtype) for x in found), *added)
+
+
+def _decompose(*operands: Any, **attrs: Any) -> tuple[Any, ...]:
+    return gradients_and_masks(*operands, **attrs)[:3]
+
+
+attention_gradients = table.add(
+    Op(
+        name=_NAME, family="attention", operands=("grad", "out", "query", "key", "value", "*attn_mask"),
+        results=("query", "key", "value"), arguments=_arguments, infer=_infer, compute=_compute,
+        decompose=_decompose, dtypes=FLOATING,
+        doc="The gradients of attention's operands, from its result ``out`` and the result's gradient.",
+    )
+)  # fmt: skip

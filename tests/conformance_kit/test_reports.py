@@ -1,0 +1,102 @@
+"""Reports of the kit that are kept, and the part of docs/coverage.md that is made of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tensorbus.cli.reports import Report, keep, kept, section, taken
+from tensorbus_conformance import report
+from tensorbus_conformance.outcome import Case, Finding, Outcome
+
+
+def outcome(op: str, dtype: str, route: str, problem: str = "", device: str = "npu") -> Outcome:
+    found = (Finding(check="value", call=f"{op}(3)", problem=problem),) if problem else ()
+    return Outcome(
+        case=Case(device=device, op=op, dtype=dtype), route=route, calls=7, seconds=1.0, findings=found
+    )
+
+
+WHOLE = (
+    outcome("(manifest)", "-", "native"),
+    outcome("add", "float32", "native"),
+    outcome("add", "int8", "native"),
+    outcome("add", "bfloat16", "native", "off by 3"),
+    outcome("svd", "float32", "host"),
+    outcome("silu", "float32", "decomposed"),
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A report on a device that is installed nowhere, as the kit writes it there."""
+    path = tmp_path / "kit.json"
+    report.write(WHOLE, path, ["--quick"])
+    text = json.loads(path.read_text())
+    text["about"] = {"npu": {"name": "NPU 3000 (rev. 2)", "driver": "NPU 3.1"}}
+    path.write_text(json.dumps(text))
+    return path
+
+
+def test_what_is_kept_says_which_run_it_was_and_how_each_op_ran(file: Path, tmp_path: Path) -> None:
+    (found,) = taken(file)
+    assert (found.device, found.name, found.driver) == ("npu", "NPU 3000 (rev. 2)", "NPU 3.1")
+    assert (found.limits, found.calls) == (["--quick"], 42)
+    assert found.ops["add"] == {"native": "float32 int8", "failed": "bfloat16"}
+    assert found.findings == ["add bfloat16: value: add(3): off by 3"]
+    path = keep(found, tmp_path / "reports")
+    assert path.name == "npu-npu-3000-rev-2.json"
+    assert kept(tmp_path / "reports") == [found]
+
+
+def test_the_document_counts_by_family_and_lists_what_was_found(file: Path) -> None:
+    (found,) = taken(file)
+    lines = section([found])
+    where = f"NPU 3000 (rev. 2), NPU 3.1, {found.system}; Python {found.python}, --quick"
+    assert f"| npu | {where} | {found.date} | 6 | 42 | 1 |" in lines
+    assert "| elementwise | 2 kernel, 1 decomposed, 1 failed |" in lines
+    assert "| linalg | 1 host |" in lines
+    assert lines[-2] == "- add bfloat16: value: add(3): off by 3"
+
+
+def test_a_device_that_the_other_report_lacks_has_an_empty_cell(file: Path) -> None:
+    (found,) = taken(file)
+    other = Report(**{**{k: getattr(found, k) for k in found.__slots__}, "name": "", "ops": {}})
+    assert "| linalg | 1 host |  |" in section([found, other])
+
+
+@pytest.mark.parametrize("limit", [{"ops": ["add"]}, {"dtypes": ["int8"]}, {"checks": ["value"]}])
+def test_a_report_on_a_part_is_refused(limit: dict[str, list[str]], tmp_path: Path) -> None:
+    path = tmp_path / "kit.json"
+    report.write(WHOLE, path, report.limits(**{"ops": (), "dtypes": (), **limit}))
+    with pytest.raises(ValueError, match=f"made with --{next(iter(limit))}"):
+        taken(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"devices": 3}', '{"devices": {"npu": {"add": {"int8": {}}}}}'])
+def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="no report of `tensorbus conformance"):
+        taken(path)
+
+
+def test_one_command_takes_a_report_in_and_writes_the_document(file: Path, tmp_path: Path) -> None:
+    def coverage(*more: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tensorbus.cli", "coverage", "--all", "--markdown", *more],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    folder = tmp_path / "reports"
+    first = coverage("--reports", str(folder), "--add", str(file))
+    assert "| npu | NPU 3000" in first
+    assert first == coverage("--reports", str(folder))
+    assert "NPU 3000" not in coverage()
+    assert "no report" in coverage("--reports", str(folder), "--add", str(folder / "none.json"), code=2)
+    assert "--reports" in coverage("--add", str(file), code=2)

@@ -1,0 +1,137 @@
+"""A device that fails in a compiled program is heard: only errors by values are left to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import plugins
+from tensorbus.compiler import executables
+from tensorbus.errors import DeviceError, OutOfMemoryError, ValuesError
+from tensorbus.execution.interpret import Interpreting
+from tensorbus.runtime import Executable, Order
+
+
+class Failing:
+    """The lowering of the default device, whose executables fail as long as ``error`` is one."""
+
+    modes: dict[str, str] = {}
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.runs = 0
+
+    def compile(self, order: Order) -> Executable:
+        made = Interpreting(tb.get_default_device().type).compile(order)
+
+        def run(values: Sequence[Any]) -> Sequence[Any]:
+            self.runs += 1
+            if self.error is not None:
+                raise self.error
+            return made(values)
+
+        return run
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    failing = Failing()
+    backend = plugins.backend(tb.get_default_device().type)
+    executables.forget()
+    monkeypatch.setattr(backend, "_lowering", (failing,))
+    yield failing
+    executables.forget()
+
+
+def step(x: tb.Tensor, weight: tb.Tensor, index: tb.Tensor) -> tb.Tensor:
+    weight[...] = weight + x[index].sum()
+    return weight * 2
+
+
+def captured() -> tuple[Callable[..., Any], tuple[tb.Tensor, ...]]:
+    args = (tb.arange(4.0), tb.zeros(2), tb.asarray([1, 2]))
+    compiled = tb.compile(step)
+    compiled(*args)
+    assert compiled.replays, compiled.reasons
+    assert args[1].tolist() == [3.0, 3.0]
+    return compiled, args
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeviceError("add(float32[2]) on a card: it fell off the bus."),
+        OutOfMemoryError("add(float32[2]): no memory left."),
+        MemoryError("no memory left"),
+        RuntimeError("a driver's own"),
+        TypeError("a bug"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_failure_of_the_device_is_raised_and_changes_nothing(device: Failing, error: BaseException) -> None:
+    compiled, args = captured()
+    device.error, runs = error, device.runs
+    with pytest.raises(type(error)) as raised:
+        compiled(*args)
+    assert raised.value is error
+    assert device.runs == runs + 1
+    assert args[1].tolist() == [3.0, 3.0]
+    device.error = None
+    assert compiled(*args).tolist() == [12.0, 12.0]
+    assert args[1].tolist() == [6.0, 6.0]
+    assert len(compiled.replays) == 1
+
+
+def test_an_error_by_values_is_left_to_python(device: Failing) -> None:
+    compiled, args = captured()
+    device.error = ValuesError("gather: out of range")
+    assert compiled(*args).tolist() == [12.0, 12.0]
+    assert args[1].tolist() == [6.0, 6.0]
+
+
+def test_a_training_step_that_fails_leaves_its_state(
+    device: Failing,
+) -> None:
+    model = tb.nn.Linear(2, 1)
+    optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
+
+    def train(x: tb.Tensor) -> tb.Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled, x = tb.compile(train), tb.ones((3, 2))
+    while not compiled.replays:
+        compiled(x)
+    before = model.weight.tolist(), optimizer.state[model.weight]["step"]
+    device.error = DeviceError("matmul(float32[3,2], float32[2,1]) on a card: it fell off the bus.")
+    with pytest.raises(DeviceError, match="matmul"):
+        compiled(x)
+    assert (model.weight.tolist(), optimizer.state[model.weight]["step"]) == before
+    device.error = None
+    compiled(x)
+    assert optimizer.state[model.weight]["step"] == before[1] + 1
+
+
+def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = plugins.backend(tb.get_default_device().type)
+    executables.forget()
+    monkeypatch.setattr(backend, "_lowering", (Interpreting(backend.type),))
+    compiled = tb.compile(lambda x: x.exp() + 1)
+    x = tb.ones(3)
+    compiled(x)
+    made = compiled.replays[0].ready.program.executable
+    name = next(n for n in made._names if n.startswith("k_"))
+
+    def broken(*values: Any) -> Any:
+        raise OSError("the bus is gone")
+
+    monkeypatch.setitem(made._run.__globals__, name, broken)
+    with pytest.raises(DeviceError, match=r"(exp|add)\(float32.* failed with OSError: the bus is gone"):
+        compiled(x)
+    executables.forget()

@@ -1,0 +1,286 @@
+"""Functions that change a little Python state at each call are programs too."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from functools import lru_cache
+
+import pytest
+import tensorbus as tb
+
+
+def calls(fn, compiled, xs):
+    """Call both; return how many captures the compiled one has."""
+    for x in xs:
+        want, got = fn(x), compiled(x)
+        assert [t.tolist() for t in want] == [t.tolist() for t in got]
+    return len(compiled.replays)
+
+
+class Counting:
+    def __init__(self, every: int = 3) -> None:
+        self.steps, self.mean, self.log, self.every = 0, 0.0, [], every
+
+    def __call__(self, x):
+        self.steps += 1
+        self.mean += (self.steps - self.mean) / 2
+        y = x * self.mean
+        if self.steps % self.every == 0:
+            y = -y
+        self.log.append(y)
+        return y, x + math.sqrt(self.steps)
+
+
+def test_counters_averages_and_logs_need_no_python() -> None:
+    one, two = Counting(), Counting()
+    compiled = tb.compile(two)
+    assert (
+        calls(one, compiled, [tb.arange(3.0) + k for k in range(10)]) == 2
+    )  # with and without the third step
+    assert (one.steps, one.mean) == (two.steps, two.mean)
+    assert [t.tolist() for t in one.log] == [t.tolist() for t in two.log]
+    assert not compiled.reasons
+
+
+def test_state_that_others_change_is_read_anew() -> None:
+    state = {"n": 0}
+
+    def fn(x):
+        state["n"] += 1
+        return (x * state["n"],)
+
+    compiled = tb.compile(fn)
+    for _ in range(3):
+        compiled(tb.ones(1))
+    state["n"] = 41
+    assert compiled(tb.ones(1))[0].tolist() == [42.0]
+    state["n"] = 0.5
+    assert compiled(tb.ones(1))[0].tolist() == [1.5]
+    assert state == {"n": 1.5}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n, x: x * (2 if type(n) is int else 3),
+        lambda n, x: x * len(f"{n}" * n),
+        lambda n, x: x + [5, 6, 7, 8, 9, 10, 11][n],
+        lambda n, x: sum([x] * n, x),
+        lambda n, x: x * {1: 2.0}.get(n, 3.0),
+        lambda n, x: x * float(n),
+        lambda n, x: x * (n if isinstance(n, int) else 100),
+    ],
+)
+def test_who_wants_the_value_of_a_counter_gets_it(use) -> None:
+    state = [0]
+
+    def fn(x):
+        state[0] += 1
+        return (use(state[0], x),)
+
+    compiled = tb.compile(fn)
+    got = [compiled(tb.ones(2))[0].tolist() for _ in range(6)]
+    state[0] = 0
+    assert got == [fn(tb.ones(2))[0].tolist() for _ in range(6)]
+
+
+def test_a_division_by_a_counter_that_reaches_zero_is_pythons() -> None:
+    state = {"n": 4}
+
+    def fn(x):
+        state["n"] -= 1
+        return x / (6 / state["n"])
+
+    compiled = tb.compile(fn)
+    assert [compiled(tb.ones(1)).item() for _ in range(3)] == [
+        0.5,
+        pytest.approx(1 / 3),
+        pytest.approx(1 / 6),
+    ]
+    with pytest.raises(ZeroDivisionError):
+        compiled(tb.ones(1))
+    assert state == {"n": 0}
+
+
+def test_a_list_that_is_read_is_left_to_python() -> None:
+    log = []
+
+    def fn(x):
+        log.append(x)
+        return x * len(log)
+
+    compiled = tb.compile(fn)
+    assert [compiled(tb.ones(1)).item() for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_bound_method_of_a_list_is_no_secret() -> None:
+    log, last = [], {}
+    add, put = log.append, last.__setitem__
+
+    def fn(x):
+        add(x * 2)
+        put("x", x)
+        return x
+
+    compiled = tb.compile(fn)
+    for k in range(5):
+        compiled(tb.ones(1) * k)
+    assert [t.item() for t in log] == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert last["x"].item() == 4.0
+
+
+def test_a_full_queue_forgets_its_oldest() -> None:
+    recent = deque(maxlen=2)
+
+    def fn(x):
+        recent.append(x + 1)
+        return x
+
+    compiled = tb.compile(fn)
+    for k in range(6):
+        compiled(tb.ones(1) * k)
+    assert [t.item() for t in recent] == [5.0, 6.0]
+    assert compiled.replays
+
+
+def test_a_dry_run_fills_no_cache_of_the_user() -> None:
+    asked = []
+
+    @lru_cache
+    def mask(n):
+        asked.append(n)
+        return tb.ones(n)
+
+    compiled = tb.compile(lambda x: x * mask(x.shape[0]), dynamic=True)
+    for n in (3, 4, 5, 4, 3):
+        assert compiled(tb.arange(float(n))).tolist() == [*map(float, range(n))]
+    assert asked == [3, 4, 5]
+    assert all(type(n) is int for n in asked)
+
+
+def test_a_global_that_the_first_call_makes_is_made_by_all() -> None:
+    def fn(x):
+        global made_by_the_call
+        made_by_the_call = x * 2
+        return x
+
+    compiled = tb.compile(fn)
+    for k in range(4):
+        compiled(tb.ones(1) * k)
+        assert globals()["made_by_the_call"].item() == 2.0 * k
+
+
+def test_a_function_of_tensorbus_that_was_replaced_is_called(monkeypatch) -> None:
+    compiled = tb.compile(lambda x: tb.relu(x))
+    for _ in range(2):
+        assert compiled(tb.ones(1)).item() == 1.0
+    monkeypatch.setattr(tb, "relu", lambda x: x * 5)
+    assert compiled(tb.ones(1)).item() == 5.0
+    monkeypatch.undo()
+    assert compiled(tb.ones(1)).item() == 1.0
+
+
+def test_tuples_of_tensors_are_carried_from_call_to_call() -> None:
+    class Recurrent:
+        def __init__(self):
+            self.hidden = (tb.zeros(2), [tb.ones(2)])
+
+        def __call__(self, x):
+            a, (b,) = self.hidden
+            self.hidden = (a + x, [b * 2])
+            return a, b
+
+    one, two = Recurrent(), Recurrent()
+    compiled = tb.compile(two)
+    assert calls(one, compiled, [tb.ones(2) * k for k in range(4)]) == 1
+    kept = two.hidden
+    before = kept[0].tolist()
+    compiled(tb.ones(2))
+    assert kept[0].tolist() == before
+    one.hidden = two.hidden = (tb.ones(2), [tb.zeros(2)])
+    assert calls(one, compiled, [tb.ones(2)] * 2) == 1
+
+
+def test_the_rate_of_a_schedule_may_be_read_and_set() -> None:
+    def build():
+        tb.manual_seed(0)
+        model = tb.nn.Linear(2, 1)
+        optimizer = tb.optim.SGD(model.parameters(), lr=0.1)
+        schedule = tb.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        rates = []
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            rates.append(schedule.get_last_lr()[0])
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * 0.9
+            return (loss.detach(), tb.asarray(0.0) + optimizer.param_groups[0]["lr"])
+
+        return step, rates
+
+    (one, rates), (two, others) = build(), build()
+    compiled = tb.compile(two)
+    assert calls(one, compiled, [tb.ones((3, 2))] * 7) == 1
+    assert rates == others
+
+
+def test_what_a_random_draw_precedes_may_still_decide() -> None:
+    state = {"n": 0}
+
+    def fn(x):
+        noise = tb.rand(2)
+        state["n"] += 1
+        return x + noise * 0 if state["n"] < 3 else -x
+
+    compiled = tb.compile(fn)
+    assert [compiled(tb.ones(1)).tolist()[0] for _ in range(5)] == [1.0, 1.0, -1.0, -1.0, -1.0]
+    assert len(compiled.replays) == 2
+
+
+def test_threads_do_not_see_a_dry_run() -> None:
+    state = {"n": 0}
+
+    def fn(x):
+        state["n"] += 1
+        return x * 2
+
+    compiled = tb.compile(fn)
+    seen = []
+    workers = [threading.Thread(target=lambda: seen.append(compiled(tb.ones(1)).item())) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+        worker.join()
+    assert seen == [2.0] * 4
+    assert state == {"n": 4}
+
+
+def test_numbers_among_the_arguments_that_differ_are_one_capture() -> None:
+    def fn(x, k, rate=0.5):
+        return x * k + rate, x - 1 if k > 5 else x, tb.asarray(0) + k
+
+    compiled = tb.compile(fn)
+    for k in range(12):
+        want, got = fn(tb.ones(2), k, rate=k / 3), compiled(tb.ones(2), k, rate=k / 3)
+        assert [t.tolist() for t in want] == [t.tolist() for t in got]
+    assert len(compiled.replays) == 2
+    assert len(compiled.recompiles) == 2
+    assert compiled(tb.ones(2), 2.5)[0].tolist() == [3.0, 3.0]
+    fixed = tb.compile(lambda x, k: x * k, dynamic=False)
+    assert [fixed(tb.ones(1), k).item() for k in range(4)] == [0.0, 1.0, 2.0, 3.0]
+    assert len(fixed.replays) == 4
+
+
+def test_a_number_that_an_op_does_not_take_is_an_error_as_without_a_capture() -> None:
+    compiled = tb.compile(lambda x, k: x + k)
+    x = tb.ones(1, dtype=tb.uint8)
+    assert [compiled(x, k).item() for k in (1, 2, 3, 254)] == [2, 3, 4, 255]
+    with pytest.raises(tb.DtypeError):
+        compiled(x, 300)
+    assert compiled(x, 7).item() == 8
+    assert compiled(x, 2.5).item() == 3.5

@@ -1,0 +1,65 @@
+"""How threads part a job: each begins with boxes of its own, and helps with those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus_cpu.compiler import NATIVE
+
+SOURCE = """
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+// Buffers: how often each box was run, and by which thread; parameter: the first box that takes long.
+void tb_note(void *const *b, const int64_t *p, const int64_t *r) {
+  for (int64_t k = r[0]; k < r[1]; ++k) {
+    if (k >= p[0]) nanosleep(&(struct timespec){0, 2000000}, 0);
+    ((int32_t *)b[0])[k] += 1, ((int64_t *)b[1])[k] = (int64_t)(intptr_t)pthread_self();
+  }
+}
+"""
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = tb.get_num_threads()
+    yield
+    tb.set_num_threads(before)
+
+
+def noted(count: int, slow: int) -> tuple[np.ndarray, np.ndarray]:
+    """Run a job of so many boxes; return how often each was run, and by whom."""
+    compiler = NATIVE.compiler()
+    assert compiler is not None
+    times, who = np.zeros(count, np.int32), np.zeros(count, np.int64)
+    function = compiler.library(SOURCE).tb_note
+    params = np.int64(slow).tobytes()
+    compiler.call(function, [times.ctypes.data, who.ctypes.data], params, (count,), (1,))
+    return times, who
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 64, 1001])
+def test_every_box_is_run_once_by_any_number_of_threads(count: int) -> None:
+    for number in (1, 2, 3, 8, 300, 4) * 5:
+        tb.set_num_threads(number)
+        times, _ = noted(count, count)
+        assert (times == 1).all(), number
+
+
+@pytest.mark.usefixtures("threads")
+def test_boxes_of_a_part_that_takes_long_are_helped_with() -> None:
+    tb.set_num_threads(2)
+    times, who = noted(40, 20)
+    assert (times == 1).all()
+    assert len(set(who[20:])) == 2
+
+
+@pytest.mark.usefixtures("threads")
+def test_the_caller_begins_with_the_first_part() -> None:
+    tb.set_num_threads(4)
+    callers = {noted(400, 0)[1][0] for _ in range(3)}
+    assert len(callers) == 1

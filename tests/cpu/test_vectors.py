@@ -1,0 +1,131 @@
+"""Kernels whose vectors are written out: each op beside NumPy, the ends of rows, and special values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus import plugins
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.lowering import outputs, pointwise
+from tensorbus.ops.op import Spec, table
+from tensorbus.runtime import Order
+from tensorbus_cpu.compiler import NATIVE
+
+TOOLS = NATIVE.compiler()
+HAS_VECTORS = TOOLS is not None and TOOLS.has_wide
+ODD = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 3.4e38, -3.4e38, 0.5, 1.5, 2.5, -0.5, -1.5)
+EPS = float(np.finfo(np.float32).eps)
+UNARY: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "negative": (np.negative, 0), "abs": (np.abs, 0), "square": (np.square, 1), "sqrt": (np.sqrt, 1),
+    "reciprocal": (np.reciprocal, 1), "rsqrt": (lambda x: 1 / np.sqrt(x), 2), "exp": (np.exp, 1),
+    "tanh": (np.tanh, 3), "erf": (np.vectorize(math.erf), 3), "floor": (np.floor, 0), "ceil": (np.ceil, 0),
+    "trunc": (np.trunc, 0), "round": (np.rint, 0),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: Any, tmp_path: Any) -> None:
+    """Write vectors whatever the size."""
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(outputs, "PAST", 1)
+    monkeypatch.setattr(pointwise, "LARGE", 1)
+
+
+def given(k: int, *shape: int) -> Node:
+    return Node(op="input", attrs={"index": k}, spec=Spec(shape, dt.float32))
+
+
+def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
+    return Node(
+        op=name, inputs=inputs, attrs=attrs, spec=table[name].specs(tuple(x.spec for x in inputs), attrs)[0]
+    )
+
+
+def compiled(inputs: tuple[Node, ...], *results: Node) -> Any:
+    lowering = plugins.backend("cpu").lowering()
+    assert lowering is not None
+    made = lowering.compile(Order(graph=Graph(inputs=inputs, outputs=results), index=0, replaces={}))
+    own = next(text for name, text in made.stages().items() if name == "code").partition("tb_slot;")[2]
+    assert ("const tb_float_8 " in own) == HAS_VECTORS
+    return made
+
+
+def numbers(size: int) -> Any:
+    rng = np.random.default_rng(5)
+    found = rng.standard_normal(size).astype(np.float32) * np.float32(10.0) ** rng.integers(-3, 3, size)
+    found = found.astype(np.float32)
+    found[: len(ODD)] = ODD
+    found[-len(ODD) :] = ODD
+    return found
+
+
+def check(got: Any, want: Any, epsilons: float) -> None:
+    with np.errstate(all="ignore"):
+        rounded = want.astype(np.float32)
+    odd = ~np.isfinite(rounded)
+    np.testing.assert_array_equal(got[odd], rounded[odd])
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+    error = np.abs(got[~odd].astype(np.float64) - want[~odd])
+    assert (error <= epsilons * EPS * np.abs(want[~odd]) + (1.5e-45 if epsilons else 0)).all()
+
+
+@pytest.mark.parametrize("op", sorted(UNARY))
+def test_functions_of_one(op: str) -> None:
+    x, a = given(0, 2053), numbers(2053)
+    function, epsilons = UNARY[op]
+    (got,) = compiled((x,), apply(op, x))([a])
+    with np.errstate(all="ignore"):
+        check(got, function(a.astype(np.float64)), epsilons)
+
+
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "maximum", "minimum"])
+def test_functions_of_two(op: str) -> None:
+    x, y = given(0, 2053), given(1, 2053)
+    a = numbers(2053)
+    b = np.roll(a, 7)
+    (got,) = compiled((x, y), apply(op, x, y))([a, b])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, getattr(np, op)(a, b))
+
+
+@pytest.mark.parametrize("op", ["less", "greater_equal", "equal", "not_equal", "isnan", "isinf", "isfinite"])
+def test_choices(op: str) -> None:
+    x, y = given(0, 2053), given(1, 2053)
+    a = numbers(2053)
+    b = np.where(np.arange(2053) % 3 == 0, a, np.roll(a, 5)).astype(np.float32)
+    two = not op.startswith("is")
+    condition = apply(op, x, y) if two else apply(op, x)
+    (got,) = compiled((x, y), apply("where", condition, apply("negative", x), y))([a, b])
+    chosen = getattr(np, op)(a, b) if two else getattr(np, op)(a)
+    np.testing.assert_array_equal(got, np.where(chosen, -a, b))
+
+
+@pytest.mark.parametrize("shape", [(5, 512), (3, 2053), (2, 4096), (1, 5001)])
+def test_softmax_of_rows(shape: tuple[int, int]) -> None:
+    x = given(0, *shape)
+    top = apply("max", x, axis=(1,), keepdims=True)
+    e = apply("exp", apply("subtract", x, top))
+    (got,) = compiled((x,), apply("divide", e, apply("sum", e, axis=(1,), keepdims=True, dtype=dt.float32)))(
+        [a := np.random.default_rng(3).standard_normal(shape).astype(np.float32) * 20]
+    )
+    want = np.exp(a.astype(np.float64) - a.max(axis=1, keepdims=True))
+    want /= want.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(got, want, rtol=40 * EPS, atol=1e-44)
+
+
+def test_a_row_with_nan_is_nan_alone() -> None:
+    x = given(0, 3, 520)
+    top = apply("max", x, axis=(1,), keepdims=True)
+    e = apply("exp", apply("subtract", x, top))
+    run = compiled((x,), apply("divide", e, apply("sum", e, axis=(1,), keepdims=True, dtype=dt.float32)))
+    a = np.zeros((3, 520), np.float32)
+    a[1, 517] = np.nan
+    (got,) = run([a])
+    assert np.isnan(got[1]).all()
+    np.testing.assert_allclose(got[[0, 2]], 1 / 520, rtol=4 * EPS)

@@ -1,0 +1,91 @@
+"""Attention's derivative by cuDNN, and products whose rows are a few elements too long, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import nn
+from tensorbus_cuda import device as cuda
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}"),
+]
+CUDA = "cuda"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """The same numbers in every run."""
+    return np.random.default_rng(0)
+
+
+def share(found: Any, expected: np.ndarray) -> float:
+    """Return the norm of the error as a part of that of what is expected."""
+    given = found.to(tb.float32).numpy()
+    assert np.isfinite(given).all()
+    return float(np.linalg.norm(given - expected) / np.linalg.norm(expected))
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
+    """Return a value on the GPU, and the same numbers in float64 on the processor."""
+    x = tb.asarray(rng.standard_normal(shape).astype(np.float32), device=CUDA).to(dtype)
+    return x, tb.asarray(x.to(tb.float32).numpy().astype(np.float64), device="cpu")
+
+
+def gradients(xs: list[Any], g: Any, **attrs: Any) -> list[Any]:
+    leaves = [x.detach().requires_grad_() for x in xs]
+    out = nn.functional.scaled_dot_product_attention(*leaves, **attrs)
+    return list(tb.grad(out, leaves, g))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("q", "kv", "attrs"),
+    [
+        ((2, 4, 128, 64), (2, 4, 128, 64), {"is_causal": True}),
+        ((2, 4, 96, 64), (2, 4, 160, 64), {}),
+        ((1, 8, 200, 128), (1, 2, 200, 128), {"is_causal": True, "enable_gqa": True}),
+        ((2, 3, 70, 40), (2, 3, 33, 40), {"scale": 0.3}),
+    ],
+    ids=["causal", "all", "shared", "odd"],
+)  # fmt: skip
+def test_the_derivative_agrees_with_its_definition(
+    q: tuple[int, ...], kv: tuple[int, ...], attrs: dict[str, Any], dtype: str, compiled: bool,
+    rng: np.random.Generator,
+) -> None:  # fmt: skip
+    made = [drawn(rng, shape, dtype) for shape in (q, kv, kv, q)]
+    run: Callable[..., list[Any]] = tb.compile(gradients) if compiled else gradients
+    for _ in range(3):
+        found = run([x for x, _ in made[:3]], made[3][0], **attrs)
+        expected = gradients([x for _, x in made[:3]], made[3][1], **attrs)
+        for one, other in zip(found, expected, strict=True):
+            assert share(one, other.numpy()) < 1e-2
+
+
+def test_the_derivative_is_one_kernel_of_the_library() -> None:
+    x = tb.ones((1, 2, 64, 64), dtype=tb.bfloat16, device=CUDA)
+    assert "'cudnn'" in str(tb.explain("attention_gradients", x, x, x, x, x))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_products_of_odd_lengths(compiled: bool, rng: np.random.Generator) -> None:
+    """A product whose rows are apart is read by others: as it is, turned, and element by element."""
+    a, a64 = drawn(rng, (1024, 64), "bfloat16")
+    w, w64 = drawn(rng, (5003, 64), "bfloat16")
+
+    def run(a: Any, w: Any) -> tuple[Any, ...]:
+        y = a @ w.mT
+        g = (y * 0.5).to(y.dtype)
+        return y, g @ w, g.mT @ a, (y + 1).sum(axis=0), y.reshape(8, 128, 5003)[3], g
+
+    one: Callable[..., tuple[Any, ...]] = tb.compile(run) if compiled else run
+    for _ in range(3):
+        for found, expected in zip(one(a, w), run(a64, w64), strict=True):
+            assert found.shape == expected.shape
+            assert share(found, expected.numpy()) < 1e-2

@@ -1,0 +1,143 @@
+"""Schedules of light items that move packets and read each other's registers: what they write."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.lowering.families import Library
+from tensorbus.lowering.layout import Layout, packed
+from tensorbus.lowering.program import lower
+from tensorbus.lowering.render import render
+from tensorbus.lowering.steps import Call, Program
+from tensorbus.lowering.verify import verify
+from tensorbus.ops.op import Spec
+from tensorbus_cuda.lowering import OPTIONS, dialect
+
+CUDA = dialect(132)
+NVCC = shutil.which("nvcc")
+
+
+def made(op: str, *inputs: Node, shape: tuple[int, ...], dtype: Any = dt.bfloat16, **attrs: Any) -> Node:
+    return Node(op=op, inputs=inputs, attrs=attrs, spec=Spec(shape, dtype))
+
+
+def given(shape: tuple[int, ...], dtype: Any = dt.bfloat16) -> Node:
+    return Node(op="input", spec=Spec(shape, dtype))
+
+
+def lowered(
+    out: Node, *inputs: Node, layouts: Mapping[int, Layout] | None = None, library: Library | None = None
+) -> Program:
+    where = [(layouts or {}).get(k, packed(k, x.spec.shape)) for k, x in enumerate(inputs)]
+    own = library or Library(frozenset(), CUDA.types)
+    program = lower(Graph(inputs=inputs, outputs=(out,)), where, CUDA.target, library=own)
+    for kernel in program.kernels():
+        verify(kernel)
+    return program
+
+
+def sources(program: Program) -> list[str]:
+    return [render(k, CUDA).removeprefix(CUDA.prologue) for k in program.kernels()]
+
+
+def biased(rows: int, length: int) -> tuple[Node, Node, Node]:
+    x, bias = given((rows, length)), given((length,))
+    return made("tanh", made("add", x, bias, shape=(rows, length)), shape=(rows, length)), x, bias
+
+
+def reduced(op: str, shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any = dt.float32) -> Program:
+    x = given(shape, dtype)
+    left = tuple(n for k, n in enumerate(shape) if k not in axis)
+    return lowered(made(op, x, shape=left, dtype=dtype, axis=axis, keepdims=False), x)
+
+
+def test_maps_move_sixteen_bytes_at_once() -> None:
+    (text,) = sources(lowered(*biased(512, 768)))
+    assert text.count("tb_move<16>") == 3
+    assert not re.search(r"x0\[|x1\[|out\[", text)
+
+
+def test_rows_that_do_not_divide_are_made_one_by_one() -> None:
+    (text,) = sources(lowered(*biased(512, 769)))
+    assert "tb_move" not in text
+
+
+def test_an_operand_from_somewhere_inside_a_block_is_read_one_by_one() -> None:
+    """Nobody knows where it begins until the launch."""
+    out, x, bias = biased(512, 768)
+    (text,) = sources(lowered(out, x, bias, layouts={0: Layout(0, (512, 768), (768, 1), 0, 0)}))
+    assert text.count("tb_move<16>") == 2
+    assert "x0[" in text
+
+
+def test_heads_are_joined_in_packets() -> None:
+    """Positions are taken apart once for all of a packet."""
+    x = given((12, 512, 64))
+    turned = made("permute_dims", x, shape=(512, 12, 64), axes=(1, 0, 2))
+    spec = Spec((512, 768), dt.bfloat16)
+    joined = Node(op="reshape", inputs=(turned,), attrs={"shape": spec.shape}, spec=spec)
+    (text,) = sources(lowered(made("add", joined, joined, shape=spec.shape), x))
+    before, loop = text.split("#pragma unroll")
+    assert text.count("tb_move<16>") == 2
+    assert "tb_modulo" in before
+    assert "tb_modulo" not in loop
+
+
+@pytest.mark.parametrize(("length", "barriers"), [(512, 0), (4096, 2)])
+def test_rows_are_joined_in_registers(length: int, barriers: int) -> None:
+    (text,) = sources(reduced("sum", (2048, length), (1,)))
+    assert "tb_swap" in text
+    assert text.count("__syncthreads") == barriers
+
+
+def test_columns_are_summed_in_packets_of_them() -> None:
+    first, rest = sources(reduced("sum", (8192, 768), (0,)))
+    assert "tb_move<16>" in first
+    assert "tb_swap" in rest
+
+
+def test_everything_is_reduced_by_rows_first() -> None:
+    program = reduced("sum", (8192, 5003), (0, 1))
+    grids = [step.launch.grid for step in program.steps]  # type: ignore[union-attr]
+    assert grids == [(256, 8192), (256,)]
+
+
+def test_rows_of_odd_products_lie_apart() -> None:
+    """The call makes them so, and others read them there."""
+    x, w = given((4096, 64)), given((64, 2003))
+    y = made("matmul", x, w, shape=(4096, 2003))
+    out = made("add", y, y, shape=(4096, 2003))
+    library = Library(frozenset({"matmul"}), CUDA.types, apart=lambda node, given: 2008)
+    program = lowered(out, x, w, library=library)
+    call, step = program.steps
+    assert isinstance(call, Call)
+    assert call.apart == 2008
+    assert program.sizes[call.outputs[0]][0] == 4096 * 2008
+    assert 2008 in step.launch.values  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compile CUDA C++ with")
+def test_they_compile(tmp_path: Path) -> None:
+    texts = sources(lowered(*biased(512, 768)))
+    for dtype in (dt.bool_, dt.int64, dt.float16, dt.float64, dt.complex64):
+        for op in ("any", "all") if dtype is dt.bool_ else ("sum",):
+            texts += sources(reduced(op, (2048, 1024), (1,), dtype))
+            texts += sources(reduced(op, (2048, 1024), (0,), dtype))
+    texts += sources(reduced("argmax", (2048, 1024), (1,)))
+    parts = []
+    for number, text in enumerate(texts):
+        head, _, body = text.partition('extern "C" __global__ void ')
+        parts.append(f"namespace n{number} {{\n{head}\n__global__ void k_{body}}}\n")
+    source = tmp_path / "kernels.cu"
+    source.write_text(CUDA.prologue + "".join(parts))
+    command = [str(NVCC), *OPTIONS, "--cubin", "-arch=sm_90", "-o", str(tmp_path / "made"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
