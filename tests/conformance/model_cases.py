@@ -89,6 +89,13 @@ def _attention_samples(draw: Draw, dtype: DType) -> Sample:
     return Sample((query, key, value), {**attrs, "enable_gqa": False})
 
 
+def _attention_gradients_samples(draw: Draw, dtype: DType) -> Sample:
+    call = _attention_samples(draw, dtype)
+    query, _, value = call.operands
+    grad, out = (draw(arrays((*query.shape[:-1], value.shape[-1]), dtype, "unit")) for _ in range(2))
+    return Sample((grad, out, *call.operands), call.attrs)
+
+
 def _logsumexp_samples(draw: Draw, dtype: DType) -> Sample:
     x = draw(arrays(shapes(), dtype, "moderate"))
     axes = draw(st.lists(st.integers(0, x.ndim - 1), unique=True).map(tuple) if x.ndim else st.just(()))
@@ -103,5 +110,6 @@ MODELS: dict[str, Case] = {
     "to_unit_rms": Case(samples=_standardize_samples),
     "conv_transpose": Case(samples=_transpose_samples),
     "scaled_dot_product_attention": Case(samples=_attention_samples),
+    "attention_gradients": Case(samples=_attention_gradients_samples),
     "logsumexp": Case(samples=_logsumexp_samples),
 }  # fmt: skip

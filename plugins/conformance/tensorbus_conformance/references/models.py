@@ -80,13 +80,8 @@ def _conv_weight(
     return summed.reshape(grad.shape[1], channels // groups, *kernel)
 
 
-def _attention(
-    query: Array, key: Array, value: Array, *mask: Array, is_causal: bool, scale: float,
-    enable_gqa: bool = False,
-) -> Array:  # fmt: skip
-    if enable_gqa:
-        times = query.shape[-3] // key.shape[-3]
-        key, value = np.repeat(key, times, -3), np.repeat(value, times, -3)
+def _shares(query: Array, key: Array, mask: tuple[Array, ...], is_causal: bool, scale: float) -> Array:
+    """Return the softmax of the scores; zeros for a query without keys."""
     scores = query @ np.swapaxes(key, -1, -2) * scale
     if is_causal:
         scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
@@ -95,7 +90,45 @@ def _attention(
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     powers = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = powers.sum(-1, keepdims=True)
-    return powers / np.where(total == 0, 1, total) @ value  # a query without keys gets zeros
+    return np.asarray(powers / np.where(total == 0, 1, total))
+
+
+def _attention(
+    query: Array, key: Array, value: Array, *mask: Array, is_causal: bool, scale: float,
+    enable_gqa: bool = False,
+) -> Array:  # fmt: skip
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = np.repeat(key, times, -3), np.repeat(value, times, -3)
+    return np.asarray(_shares(query, key, mask, is_causal, scale) @ value)
+
+
+def _folded(x: Array, shape: tuple[int, ...]) -> Array:
+    """Sum over what was broadcast from ``shape``, or over heads that were repeated."""
+    if len(shape) > 2 and shape[-3] not in (1, x.shape[-3]):
+        x = x.reshape(*x.shape[:-3], shape[-3], -1, *x.shape[-2:]).sum(-3)
+    x = x.sum(tuple(range(x.ndim - len(shape))))
+    return x.sum(tuple(k for k, n in enumerate(shape) if n != x.shape[k]), keepdims=True)
+
+
+def _attention_gradients(
+    grad: Array, out: Array, query: Array, key: Array, value: Array, *mask: Array, is_causal: bool,
+    scale: float, enable_gqa: bool,
+) -> tuple[Array, ...]:  # fmt: skip
+    times = query.shape[-3] // key.shape[-3] if enable_gqa else 1
+    k, v = (np.repeat(x, times, -3) if enable_gqa else x for x in (key, value))
+    shares = _shares(query, k, mask, is_causal, scale)
+    slopes = shares * (grad @ np.swapaxes(v, -1, -2) - (grad * out).sum(-1, keepdims=True)) * scale
+    return (
+        _folded(slopes @ k, query.shape),
+        _folded(np.swapaxes(slopes, -1, -2) @ query, key.shape),
+        _folded(np.swapaxes(shares, -1, -2) @ grad, value.shape),
+    )
+
+
+def _steepest(grad: Array, out: Array, query: Array, key: Array, value: Array, *_: Array, **__: Any) -> Any:
+    g, *rest = (np.abs(x).max(initial=1.0) for x in (grad, out, query, key, value))
+    return g * max(rest[0], rest[3]) * max(rest[1], rest[2])
 
 
 REFERENCES: dict[str, Reference] = {
@@ -116,6 +149,7 @@ REFERENCES: dict[str, Reference] = {
     "scaled_dot_product_attention": Reference(
         function=_attention, ulps=32, scale=lambda q, k, v, *_, **__: np.abs(v).max(initial=1.0)
     ),
+    "attention_gradients": Reference(function=_attention_gradients, ulps=32, scale=_steepest),
     "max_pool": Reference(function=_pool),
     "to_unit_rms": Reference(function=_to_unit_rms, ulps=16),
     "standardize": Reference(function=_standardize, ulps=32, scale=lambda x, **_: 1.0),
