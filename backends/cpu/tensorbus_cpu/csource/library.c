@@ -98,21 +98,23 @@ static inline int64_t tb_fold_two(A (*lane)[FEW], const T *const *x, int64_t n) 
 }
 #endif
 
-// Two parts at a time: memory delivers two streams faster than one.
+// Two parts at a time, one of each half of the box: memory delivers two streams faster than one, each without gaps.
 KERNEL(tb_fold_row) {
-  const int64_t n = p[0].i, chunks = p[2].i;
-  const T *x[2];
-  int64_t long_[2], to[2];
-  int count = 0;
-  EACH(o, range[2], range[3]) EACH(c, range[0], range[1]) {
-    CHUNK(c);
-    x[count] = (const T *)b[0] + o * n + start, long_[count] = stop - start, to[count] = o * chunks + c;
-    if (++count < 2 && (o + 1 < range[3] || c + 1 < range[1])) continue;
+  const int64_t n = p[0].i, chunks = p[2].i, wide = range[1] - range[0];
+  const int64_t parts = wide * (range[3] - range[2]), half = (parts + 1) / 2;
+  EACH(k, 0, half) {
+    const int count = k + half < parts ? 2 : 1;
+    const T *x[2];
+    int64_t size[2], to[2];
+    EACH(q, 0, count) {
+      const int64_t part = k + q * half, o = range[2] + part / wide, c = range[0] + part % wide;
+      CHUNK(c);
+      x[q] = (const T *)b[0] + o * n + start, size[q] = stop - start, to[q] = o * chunks + c;
+    }
     A lane[2][FEW];
     EACH(q, 0, count) EACH(u, 0, FEW) lane[q][u] = LOAD(x[q], u);
-    const int64_t i = count == 2 ? tb_fold_two(lane, x, long_[0] < long_[1] ? long_[0] : long_[1]) : FEW;
-    EACH(q, 0, count) STORE((OUT *)b[1], to[q], tb_folded(lane[q], x[q], i, long_[q]));
-    count = 0;
+    const int64_t i = count == 2 ? tb_fold_two(lane, x, size[0] < size[1] ? size[0] : size[1]) : FEW;
+    EACH(q, 0, count) STORE((OUT *)b[1], to[q], tb_folded(lane[q], x[q], i, size[q]));
   }
 }
 #endif
