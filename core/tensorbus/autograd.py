@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Container, Sequence
-from contextvars import ContextVar, Token
-from functools import wraps
-from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from .device import ValueType
 from .dispatch import Plan
 from .errors import AutogradError, DeviceError, DtypeError, ShapeError
+from .grad_mode import GradMode, recording
+from .grad_mode import enable_grad as enable_grad
+from .grad_mode import is_grad_enabled as is_grad_enabled
+from .grad_mode import no_grad as no_grad
 from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
@@ -24,10 +25,6 @@ from .ops.selection import cast
 from .pending import recorders, restructured
 from .tensor import Leaf, Tensor, held, note_gradients
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_recording: ContextVar[bool] = ContextVar("tensorbus_recording", default=True)
 _order = itertools.count(1)
 _FREED: Final = ("freed",)
 
@@ -67,7 +64,7 @@ class Part:
 
 def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     """Give ``out`` its history, unless recording is off or the result cannot carry a gradient."""
-    if not plan.differentiable or not _recording.get():
+    if not plan.differentiable or not recording.get():
         return
     node = Node()
     node.plan = plan
@@ -101,7 +98,7 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
 
 def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) -> None:
     """Give each of ``outs`` that can carry a gradient its history."""
-    if not plan.differentiable or not _recording.get():
+    if not plan.differentiable or not recording.get():
         return
     node = Node()
     node.plan = plan
@@ -139,59 +136,6 @@ def _keep(node: Node, operands: Sequence[Any]) -> None:
     node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
 
 
-class _GradMode:
-    """A context manager and decorator that sets whether history is recorded, in this thread or task."""
-
-    def __init__(self, recording: bool) -> None:
-        self._on = recording
-        self._tokens: list[Token[bool]] = []
-
-    def __enter__(self) -> None:
-        self._tokens.append(_recording.set(self._on))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _recording.reset(self._tokens.pop())
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        on = self._on
-
-        @wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with _GradMode(on):
-                return function(*args, **kwargs)
-
-        return wrapped
-
-
-class no_grad(_GradMode):  # noqa: N801 - PyTorch's name
-    """Record no history inside: ``with tb.no_grad():`` or as a decorator.
-
-    >>> import tensorbus as tb
-    >>> x = tb.ones((2,)).requires_grad_()
-    >>> with tb.no_grad():
-    ...     y = x * 2
-    >>> y.requires_grad
-    False
-    """
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-
-class enable_grad(_GradMode):  # noqa: N801 - PyTorch's name
-    """Record history inside, within a ``no_grad`` block."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
-
-
-def is_grad_enabled() -> bool:
-    """Return whether ops on tensors that require gradients record their history here."""
-    return _recording.get()
-
-
 def backward(
     tensors: Tensor | Sequence[Tensor],
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
@@ -213,7 +157,7 @@ def backward(
         if isinstance(node, Leaf):
             if recorders:
                 note_gradients(node)
-            with _GradMode(create_graph):
+            with GradMode(create_graph):
                 node.grad = g._again() if node.grad is None else node.grad + g
 
 
@@ -297,7 +241,7 @@ def _walk(
     ends = keep if within and keep is not None else set()
     grads: dict[Any, Tensor] = {}
     result: dict[Any, Tensor] = {}
-    with _GradMode(create):
+    with GradMode(create):
         for place, (out, g) in enumerate(zip(outputs, seeds, strict=True)):
             if out._node is None:
                 raise AutogradError(
@@ -463,7 +407,7 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
     plan, op = node.plan, node.plan.op
     if op.decompose is None:
         return ()
-    with _GradMode(True):
+    with GradMode(True):
         operands: list[Any] = list(node.values)
         asked: dict[int, Tensor] = {}
         for place, (value, kind, parent) in enumerate(

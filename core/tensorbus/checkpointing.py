@@ -10,10 +10,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from . import autograd
-from .autograd import is_grad_enabled
 from .dispatch import Plan
 from .errors import AutogradError
 from .func.tree import leaves, tree_map
+from .grad_mode import GradMode, is_grad_enabled
 from .ops.op import Op
 from .pending import recorder
 from .random import Tape
@@ -34,7 +34,7 @@ class _Block(autograd.Node):
                 " one."
             )
         active = recorder()
-        with autograd._GradMode(True), active.again() if active is not None else nullcontext():
+        with GradMode(True), active.again() if active is not None else nullcontext():
             results = _tracked(self.run())
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]

@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import _lru_cache_wrapper
 from typing import Any
 
-from ..errors import TensorbusError
 from ..lengths import at
 from ..symbolic import Number
 from ..tensor import Tensor
 from .dynamic import Limits
-from .looking import NotReplayable
 from .observing import Observer
 from .reach import Reach
 from .recorder import Recorder
 from .recording import Entry
 from .replay import Replay, Writer
-from .restoring import Snapshot
+from .restoring import ENDS_DRY_RUNS, Snapshot
 
 Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
 
@@ -48,15 +46,7 @@ def generalize(
             if not _same(first, active):
                 return None
             return active.aside(lambda: Writer(reach, observer, active).write(out))  # type: ignore[no-any-return]
-    except (
-        NotReplayable,
-        TensorbusError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        AttributeError,
-    ):
+    except ENDS_DRY_RUNS:
         return None
     finally:
         active.discard()

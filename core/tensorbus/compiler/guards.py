@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final
 
-from .. import autograd, preference
 from .. import dtypes as dt
+from .. import preference
 from ..autocasting import autocast_dtype
 from ..device import _chosen, _entered, default_state
+from ..grad_mode import is_grad_enabled, recording
 from ..lengths import Lengths
 from ..nn.parameter import Parameter
 from ..pending import narrow
@@ -21,7 +22,7 @@ from .looking import Keyed, Part, TensorState, is_plain
 from .reach import Global, Reach, Seen
 
 AMBIENT: Final = {
-    "recording": autograd._recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
+    "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
@@ -126,7 +127,7 @@ class GuardWriter:
 
     def _ambient(self) -> None:
         name = self.reach.name
-        self.add(f"recording() is {autograd.is_grad_enabled()}", "whether gradients are recorded")
+        self.add(f"recording() is {is_grad_enabled()}", "whether gradients are recorded")
         self.add(f"(entered(), chosen[0]) == {name(default_state())}", "the default device")
         self.add(f"dtypes.default_float is {name(dt.default_float)}", "the default dtype")
         self.add(f"narrow() is {name(autocast_dtype())}", "autocast")

@@ -16,6 +16,7 @@ from ..device import ValueType
 from ..dispatch import Plan
 from ..dtypes import DType
 from ..errors import AutogradError
+from ..grad_mode import GradMode
 from ..graph.graph import Graph
 from ..lengths import at
 from ..ops.creation import full
@@ -86,7 +87,7 @@ class CompiledNode(autograd.Node):
         d = self.derivative
         device, graph = d.kinds[0].device, d.graph(self.sizes)
         parents = dict(zip(d.tracked, self.parents, strict=True))
-        with autograd._GradMode(True):
+        with GradMode(True):
             inputs: list[Any] = []
             asked: dict[int, Tensor] = {}
             for k, (value, node) in enumerate(zip(self.values, graph.inputs, strict=True)):

@@ -10,10 +10,15 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ..errors import TensorbusError
 from ..tensor import Leaf
-from .looking import Keyed, Look, TensorState, look
+from .looking import Keyed, Look, NotReplayable, TensorState, look
 from .reach import Reach
 
+ENDS_DRY_RUNS: Final = (
+    NotReplayable, TensorbusError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
+)  # fmt: skip
+"""What a dry run may raise where its stand-ins do not do: then nothing is known of other calls."""
 _ABSENT: Final = object()
 
 

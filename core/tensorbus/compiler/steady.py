@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import _lru_cache_wrapper, partial
 from typing import Any, Final
 
-from ..errors import TensorbusError
 from ..symbolic import ARGUMENT, Held, Number, Script
 from ..tensor import Tensor
 from .changes import Changes
@@ -27,7 +26,7 @@ from .reach import Global, Reach, Seen
 from .recorder import Recorder
 from .recording import Recording
 from .replay import Replay, Writer
-from .restoring import Snapshot
+from .restoring import ENDS_DRY_RUNS, Snapshot
 
 _PLAIN: Final = (int, float)
 
@@ -123,15 +122,7 @@ def steady(
                 return None
             made: Replay = active.aside(lambda: Writer(reach, observer, active).write(out))
             return made, places.add(active.script, run.rates)
-    except (
-        NotReplayable,
-        TensorbusError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        AttributeError,
-    ):
+    except ENDS_DRY_RUNS:
         return None
     finally:
         run.finish()
