@@ -62,6 +62,8 @@ ROWS = (
     Row(name="softmax, 8192x4096", call="softmax", bound=True, opencl=True, busy=True),
     Row(name="layer norm, 8192x1024", call="layer_norm", bound=True, opencl=True),
     Row(name="cumsum, 8192x4096", call="cumsum", bound=True, opencl=True),
+    Row(name="gelu(x*a+b)*tanh(c)-x, 16 M, bfloat16", call="halves", options={"what": "chain"}),
+    Row(name="softmax, 8192x4096, bfloat16", call="halves", options={"what": "softmax"}),
     Row(name="MLP 784-1024-1024-10, batch 256, Adam", call="mlp", busy=True),
     *_blocks(),
     Row(name="ResNet block 8x64x56x56, forward", call="residual", options={"train": False}),

@@ -205,6 +205,7 @@ from .ops.creation import empty_like as empty_like
 from .ops.creation import eye as eye
 from .ops.creation import full_like as full_like
 from .ops.creation import linspace as linspace
+from .ops.creation import logspace as logspace
 from .ops.creation import meshgrid as meshgrid
 from .ops.creation import ones as ones
 from .ops.creation import ones_like as ones_like

@@ -21,8 +21,9 @@ from .grad_mode import no_grad as no_grad
 from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
+from .ops.op import table
 from .ops.selection import cast
-from .pending import recorders, restructured
+from .pending import recorders, restructured, unwatched
 from .tensor import Leaf, Tensor, held, note_gradients
 
 _order = itertools.count(1)
@@ -44,7 +45,8 @@ class Node:
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each operand, given that of the result."""
-        return _pull(self, g, create)
+        own = table.owner(self.plan.op.name) == "tensorbus"
+        return unwatched(_pull, self, g, create) if own else _pull(self, g, create)
 
     def release(self) -> None:
         """Let go what the derivative needs."""

@@ -21,7 +21,10 @@ from .capabilities import SourceCall as SourceCall
 from .capabilities import SupportsCache as SupportsCache
 from .capabilities import SupportsDLPack as SupportsDLPack
 from .capabilities import SupportsHostArrays as SupportsHostArrays
+from .capabilities import SupportsHostMemory as SupportsHostMemory
+from .capabilities import SupportsHostViews as SupportsHostViews
 from .capabilities import SupportsPeerCopy as SupportsPeerCopy
+from .capabilities import SupportsPinnedMemory as SupportsPinnedMemory
 from .capabilities import SupportsStreams as SupportsStreams
 from .capabilities import SupportsThreads as SupportsThreads
 from .capabilities import SupportsUserKernels as SupportsUserKernels

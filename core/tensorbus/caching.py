@@ -16,6 +16,8 @@ from .settings import cache_dir
 def private_folder(owner: str, name: str) -> Path | None:
     """Return a folder that only this user can read and write, or None where there can be none."""
     folder = cache_dir() / owner / name
+    if _is_private(folder):
+        return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -41,14 +43,14 @@ def write_whole(path: Path, data: bytes) -> bool:
 
 def keep(path: Path, data: bytes) -> bool:
     """Write ``data``, then its digest beside it, for ``kept``; say whether both were written."""
-    return write_whole(path, data) and write_whole(_digest(path), sha256(data).digest())
+    return write_whole(path, data) and write_whole(_beside(path), _digest(path, data))
 
 
 def kept(path: Path) -> bytes | None:
     """Return what ``keep`` wrote, or None where there is nothing or it is damaged."""
     try:
         data = path.read_bytes()
-        return data if _digest(path).read_bytes() == sha256(data).digest() else None
+        return data if _beside(path).read_bytes() == _digest(path, data) else None
     except OSError:
         return None
 
@@ -63,19 +65,19 @@ def code_stamp(folder: Path) -> str:
 
     Files are not read: their sizes and the times of their last changes tell.
     """
-    found = []
-    own = Path(__file__).parent
-    stack = [str(folder), *[str(own / name) for name in _MAKING]]
-    found += [f"{e.path} {e.stat().st_size} {e.stat().st_mtime_ns}" for e in os.scandir(own) if e.is_file()]
+    own = str(Path(__file__).parent)
+    stack = [str(folder), *[f"{own}{os.sep}{name}" for name in _MAKING]]
+    with os.scandir(own) as entries:
+        files = [e for e in entries if e.name.endswith(".py")]
     while stack:
         with os.scandir(stack.pop()) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".c")):
-                    about = entry.stat()
-                    found.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}")
+                    files.append(entry)
                 elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
                     stack.append(entry.path)
-    return sha256("\n".join(sorted(found)).encode()).hexdigest()
+    found = sorted([(e.path, s.st_size, s.st_mtime_ns) for e in files for s in (e.stat(),)])
+    return sha256(repr(found).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,5 +158,10 @@ def numbered(source: str) -> str:
     return "\n".join(f"{k:4} {line}" for k, line in enumerate(source.splitlines(), 1))
 
 
-def _digest(path: Path) -> Path:
+def _digest(path: Path, data: bytes) -> bytes:
+    """Return what tells an entry from others: its name as well, as one may lie where another belongs."""
+    return sha256(path.name.encode() + b"\0" + data).digest()
+
+
+def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")

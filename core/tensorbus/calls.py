@@ -36,7 +36,7 @@ def function(op: Op[...]) -> Callable[..., Any]:
         made = _unary(op)
     elif op.family == "elementwise" and len(op.operands) == 2:
         made = _binary(op)
-    elif op.family == "matmul":
+    elif op.family == "matmul" and op.operands == ("x", "y"):
         made = _pair(op)
     elif op.family in _MEMOIZED and op.operands == ("x",):
         made = _with_attributes(op)
@@ -86,6 +86,17 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
 def _binary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
     run = _runner(op, plans)
+    made = _of_two(op, plans, run)
+    if op.name in operators.SHORT:
+        asking = operators.yielding(run, operators.SHORT[op.name])
+        made.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
+    return made
+
+
+def _of_two(
+    op: Op[...], plans: dict[Any, Plan], run: Callable[[Sequence[Any], dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """Return the short path of two operands; ``run`` is the one for any."""
 
     def call(x: Any, y: Any, /) -> Any:
         if type(x) is not Tensor or recorders:

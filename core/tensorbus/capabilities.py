@@ -65,6 +65,56 @@ class SupportsHostArrays(Protocol):
 
 
 @runtime_checkable
+class SupportsHostViews(Protocol):
+    """Optional: a device whose memory the host can read in its place; its values are no host arrays."""
+
+    def host_view(self, value: Any, index: int) -> Any:
+        """Return a ``numpy.ndarray`` over the value's memory, once the elements are there.
+
+        Whoever holds it keeps the value as well, and nobody may write to it. Raises ``BufferError`` where
+        this unit's memory is out of the host's reach.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsHostMemory(Protocol):
+    """Optional: a device whose values can lie in memory of the host that somebody else allocated."""
+
+    def from_memory(self, data: memoryview, shape: Shape, dtype: DType, index: int) -> Any:
+        """Return a value over the C-ordered bytes ``data`` (format ``"B"``), which it keeps."""
+        ...
+
+
+@runtime_checkable
+class SupportsPinnedMemory(Protocol):
+    """Optional: a device that copies from and to page-locked memory of the host by itself, later.
+
+    The copies are work of the current stream. Memory that one reads or writes is kept until it is done.
+    """
+
+    def pin(self, nbytes: int, index: int) -> memoryview:
+        """Return new page-locked memory (format ``"B"``), which goes back when nobody has the view."""
+        ...
+
+    def is_pinned(self, data: memoryview, index: int) -> bool:
+        """Return whether all of ``data`` is page-locked, so that ``upload`` may read it."""
+        ...
+
+    def upload(self, data: memoryview, shape: Shape, dtype: DType, index: int, *, keep: Any) -> Any:
+        """Queue ``from_host`` of page-locked ``data``; ``keep`` is held until the copy is done."""
+        ...
+
+    def download(self, value: Any, dtype: DType, index: int) -> tuple[memoryview, Callable[[], None]]:
+        """Queue ``to_host`` into page-locked memory; return it, and what waits for it.
+
+        The copy comes behind the work that makes ``value``, in whatever stream. The function raises the error
+        of work that failed, as ``synchronize`` does.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsDLPack(Protocol):
     """Optional: exchange without a copy, by the DLPack protocol of the array API standard 2025.12."""
 

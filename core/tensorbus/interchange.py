@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, Final
 
 from . import autograd
@@ -157,6 +157,8 @@ def _from_sequence(obj: Any, want: DType | None, where: Device) -> Tensor:
 def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
     check_dtype("asarray", dtype, where)
     stored = dtype if dtype in CODES else dt.float32
+    if stored.is_integer:  # as arrays are cast: toward zero
+        flat = [int(x) if isinstance(x, float) and isfinite(x) else x for x in flat]
     values: list[Any] = [check_scalar("asarray", x, stored) for x in flat]
     if dtype.is_complex:
         values = [part for x in values for part in (x.real, x.imag)]
@@ -397,9 +399,10 @@ def _back_to(g: Tensor, source: Device) -> Tensor:
 
 
 def to(
-    x: Tensor, target: Any = None, dtype: DType | str | None = None, *, device: Any = None, copy: bool = False
-) -> Tensor:
-    """Return ``x`` with another dtype, on another device, or both."""
+    x: Tensor, target: Any = None, dtype: DType | str | None = None, *, device: Any = None,
+    copy: bool = False, non_blocking: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``x`` with another dtype, on another device, or both; ``non_blocking``: see ``pinning``."""
     where: Any = device
     if isinstance(target, Tensor):
         where, dtype = target.device, target.dtype
@@ -415,7 +418,7 @@ def to(
         narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize
         if dtype is not None and (narrow or not _has(there, x.dtype)):
             out, dtype = cast(out, dtype), None
-        out = _moved(out, there)
+        out = _moved(out, there, non_blocking)
     if dtype is not None and dt.dtype(dtype) is not out.dtype:
         out = cast(out, dtype)
     return out._again() if out is x else out
@@ -444,12 +447,17 @@ def carried(x: Tensor, there: Device) -> Tensor:
         ) from error
 
 
-def _moved(x: Tensor, there: Device) -> Tensor:
+def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     check_dtype("to", x.dtype, there)
     active = recorder() if recorders else None
     out: Any = NotImplemented if active is None else active.transfer(x, there)
     if out is NotImplemented:
-        out = carried(x, there)
+        out = None
+        if non_blocking and active is None:
+            from .pinning import sent
+
+            out = sent(x, there)
+        out = carried(x, there) if out is None else out
     made: Tensor = out
     if x._node is not None:
         moved = Plan(

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, Final
 
 from .dtypes import DType, bool_, integer_range
+from .errors import DtypeError, ShapeError
 from .lengths import Length
 from .ops import (
     activation,
@@ -37,6 +38,7 @@ BINARY: Final = {
 COMPARISON: Final = {
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"
 }  # fmt: skip
+SHORT: Final = {name: short for short, name in BINARY.items()}
 PYTHON: Final = {name: short for short, name in COMPARISON.items()}
 UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
@@ -72,6 +74,28 @@ class _Later:
         return function.__get__(instance, owner)
 
 
+def yielding(run: Callable[..., Any], short: str) -> Callable[..., Any]:
+    """Return ``run`` of two operands, which asks the second one's own operator where it knows no tensors.
+
+    Python would ask it, had the tensor's operator no answer; this way the tensor's error is not lost.
+    """
+    reflected = f"__r{short}__"
+
+    def run_or_ask(operands: Any, attrs: Any) -> Any:
+        try:
+            return run(operands, attrs)
+        except (DtypeError, ShapeError):
+            x, y = operands
+            known = isinstance(y, (*_NUMBERS, str, list, tuple)) or hasattr(y, "__array_interface__")
+            ask = None if known else getattr(type(y), reflected, None)
+            answer = NotImplemented if ask is None else ask(y, x)
+            if answer is NotImplemented:
+                raise
+            return answer
+
+    return run_or_ask
+
+
 def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     return lambda self, other: function(other, self)
 
@@ -79,6 +103,8 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], T
 def _in_place(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     def change(self: Tensor, other: Any) -> Tensor:
         made = function(self, other)
+        if not isinstance(made, Tensor):  # the other operand's answer
+            return made
         if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
             made = cast(made, self.dtype)  # as an assignment to x[...] does
         self.rebind(made)
@@ -110,6 +136,13 @@ def _fits(number: int, dtype: DType) -> bool:
 
 
 _NUMBERS: Final = (Tensor, bool, int, float, complex, Number, Length)
+
+
+_ask = yielding(lambda operands, _: matmul.matmul(*operands), "matmul")
+
+
+def _product(self: Tensor, other: Any) -> Any:
+    return matmul.matmul(self, other) if type(other) is Tensor else _ask((self, other), {})
 
 
 def _compared(name: str) -> Callable[[Any, Any], Any]:
@@ -152,10 +185,10 @@ def detach_op(op: Op[...]) -> None:
 def attach() -> None:
     """Attach every operator and method. Called once, when tensorbus is imported."""
     for short, name in BINARY.items():
-        function = table.function(name)
-        setattr(Tensor, f"__{short}__", function)
+        function: Any = table.function(name)
+        setattr(Tensor, f"__{short}__", function.operator)
         setattr(Tensor, f"__r{short}__", _reflected(function))
-        setattr(Tensor, f"__i{short}__", _in_place(function))
+        setattr(Tensor, f"__i{short}__", _in_place(function.operator))
     for short, name in COMPARISON.items():
         setattr(Tensor, f"__{short}__", _compared(name))
     for short, name in UNARY.items():
@@ -163,9 +196,9 @@ def attach() -> None:
     dynamic: Any = Tensor
     dynamic.__hash__ = object.__hash__
     dynamic.__pos__ = Tensor._again
-    dynamic.__matmul__ = matmul.matmul
+    dynamic.__matmul__ = _product
     dynamic.__rmatmul__ = _reflected(matmul.matmul)
-    dynamic.__imatmul__ = _in_place(matmul.matmul)
+    dynamic.__imatmul__ = _in_place(_product)
     dynamic.reshape = _one_by_one(table.function("reshape"))
     dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
     dynamic.view = _one_by_one(view)

@@ -7,6 +7,7 @@ Python asks for numbers. This module knows no tensors, so that the ground floors
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -54,21 +55,33 @@ class Recorder(Protocol):
         """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
         ...
 
+    def moves(self, key: Any) -> bool:
+        """Return whether a key of ``x[key]`` is another at each run."""
+        ...
+
+    def indexed(self, function: Callable[..., Any], x: Any, key: Any, *value: Any) -> Any:
+        """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
+        ...
+
 
 class Pending:
     """A value of shape ``shape`` that is number ``place`` in what ``recorder`` recorded.
 
-    ``value`` is the device's own value once the program has run.
+    ``value`` is the device's own value once the program has run. Of a value that nobody records but that is
+    being copied, ``arrival`` waits for it and returns it.
     """
 
-    __slots__ = ("cells", "place", "recorder", "shape", "value")
+    __slots__ = ("__weakref__", "arrival", "cells", "place", "recorder", "shape", "value")
 
-    def __init__(self, recorder: Recorder, place: int, shape: Shape) -> None:
-        self.recorder: Recorder | None = recorder
+    def __init__(
+        self, recorder: Recorder | None, place: int, shape: Shape, arrival: Callable[[], Any] | None = None
+    ) -> None:
+        self.recorder = recorder
         self.place = place
         self.shape = shape
         self.value: Any = None
         self.cells: list[weakref.ref[Any]] = []
+        self.arrival = arrival
 
     def fill(self, value: Any) -> None:
         """Put the device's value in its place, in all tensors that hold this one."""
@@ -79,7 +92,11 @@ class Pending:
                 x._value, x._vtype = value, x._vtype.settled
 
     def settle(self) -> Any:
-        """Return the device's value, running the program so far if need be."""
+        """Return the device's value, running the program so far or waiting for a copy if need be."""
+        arrival = self.arrival
+        if arrival is not None:
+            self.fill(arrival())
+            self.arrival = None
         if self.recorder is not None and self.recorder is recorder():
             self.recorder.settle("Python asks for a value")
         if self.value is None:
@@ -87,6 +104,23 @@ class Pending:
                 "this tensor was made inside a compiled function whose program failed before it was computed."
             )
         return self.value
+
+
+_arriving: Final[weakref.WeakSet[Pending]] = weakref.WeakSet()
+
+
+def arriving(shape: Shape, arrival: Callable[[], Any]) -> Pending:
+    """Return a value that is being copied: whoever needs it calls ``arrival``, which waits and returns it."""
+    made = Pending(None, 0, shape, arrival)
+    _arriving.add(made)
+    return made
+
+
+def land() -> None:
+    """Wait for all values that are being copied."""
+    for value in list(_arriving):
+        _arriving.discard(value)
+        value.settle()
 
 
 narrow: Final[ContextVar[Any]] = ContextVar("tensorbus_autocast", default=None)
@@ -115,6 +149,18 @@ def aside(function: Callable[[], Any]) -> Any:
     """Call ``function`` as if nothing were being captured in this thread."""
     active = recorder()
     return function() if active is None else active.aside(function)
+
+
+def unwatched(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function that runs nothing of the user's; a capture need not watch it, which takes long."""
+    watching = sys.getprofile() if recorders else None
+    if not callable(watching):
+        return function(*given)
+    sys.setprofile(None)
+    try:
+        return function(*given)
+    finally:
+        sys.setprofile(watching)
 
 
 def recorder() -> Recorder | None:

@@ -94,7 +94,10 @@ class Call:
     broadcasting is the kernel's own. ``dtypes`` are those of the operands after promotion; for a reduction of
     one operand it has one entry, for creation none. ``index`` is the unit of the device type. ``weak`` tells
     of each operand whether it is a Python number; it is empty where that is not known. ``apart`` says how far
-    apart the rows of the result are in the block that ``Kernel.into`` is given; 0: packed.
+    apart the rows of the result are in the block that ``Kernel.into`` is given; 0: packed. ``places`` has the
+    strides of each result there and where it begins, in elements; nothing: all are in C order. Where
+    ``leaves`` is not 0, one more block follows theirs, for so many float32 that a later call takes: where it
+    ``takes`` them, its values end with them.
     """
 
     op: str
@@ -106,6 +109,9 @@ class Call:
     index: int
     weak: tuple[bool, ...] = ()
     apart: int = 0
+    places: tuple[tuple[Shape, int], ...] = ()
+    leaves: int = 0
+    takes: bool = False
 
 
 Prepared = Callable[..., Any]

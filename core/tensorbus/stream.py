@@ -72,8 +72,23 @@ class Stream:
 
 
 @contextmanager
-def stream(chosen: Stream) -> Iterator[Stream]:
-    """Within the ``with`` block, work on the stream's device goes into ``chosen``, in this thread."""
+def stream(chosen: Stream | None = None) -> Iterator[Stream]:
+    """Within the ``with`` block, work on the stream's device goes into ``chosen``, in this thread.
+
+    None: into a new stream of the default device, which begins behind the work now in the current one.
+
+    >>> import tensorbus as tb
+    >>> x = tb.ones((2,))
+    >>> with tb.stream() as side:
+    ...     y = x * 2
+    >>> side.record_event().wait()
+    >>> (y + 1).tolist()
+    [3.0, 3.0]
+    """
+    if chosen is None:
+        chosen, begun = Stream(), Event()
+        begun.record()
+        chosen.wait_event(begun)
     runtime, index = chosen.device.runtime, chosen.device.index
     if not isinstance(runtime, SupportsStreams):
         yield chosen

@@ -16,6 +16,8 @@ from .pending import recorder
 
 T = TypeVar("T")
 
+FEW: Final = 4
+"""How many values a number may take that Python needs itself: each is captured by itself."""
 ARGUMENT: Final = 0
 """Stands for the id of an owner in the places of arguments."""
 
@@ -157,6 +159,7 @@ class Script:
     ``told`` what Python was told of that state. ``held`` are places whose numbers are the script's as well: a
     run may read and change them as it likes. Numbers that come from there are ``drifting``. ``grown`` are
     lists, by id, to which a run adds, without looking into them. ``free``: all that the script reads is held.
+    ``stepped`` are the states, by id, of optimizers that took a step.
     """
 
     def __init__(self, dry: bool = False) -> None:
@@ -172,6 +175,7 @@ class Script:
         self.held: dict[tuple[int, Any], Held] = {}
         self.grown: dict[int, Any] = {}
         self.drifting: set[str] = set()
+        self.stepped: set[int] = set()
         self._known: dict[tuple[Any, ...], Number] = {}
         self._names: dict[int, str] = {}
         self._written: dict[tuple[int, Any], Number] = {}
@@ -180,6 +184,7 @@ class Script:
         self._first = 0
         self._touched: set[tuple[int, Any]] = set()
         self._late: set[str] = set()
+        self._few: set[str] = set()
 
     def name(self, thing: Any) -> str:
         """Return the name under which the lines find ``thing``."""
@@ -244,7 +249,15 @@ class Script:
         found = self._number((op, *parts), plain, text.format(*parts), late)
         if not self.drifting.isdisjoint(parts):
             self.drifting.add(found.name)
+            self._count_values(op, found, operands)
         return found
+
+    def _count_values(self, op: str, found: Number, operands: Iterable[Any]) -> None:
+        """Note a number that takes few values, as a remainder does, however its operands move."""
+        *_, last = operands
+        small = op == "mod" and type(last) is int and 1 <= last <= FEW and type(found.plain) is int
+        if small or all(x.name in self._few for x in operands if type(x) is Number):
+            self._few.add(found.name)
 
     def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Return the number that a function of ``math`` makes of numbers; without one of ours, its result."""
@@ -298,7 +311,7 @@ class Script:
         late = found.name in self._late
         if late:
             self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"
-        if found.name in self.drifting and type(found.plain) is not bool:
+        if found.name in self.drifting and type(found.plain) is not bool and found.name not in self._few:
             self.obstacle = self.obstacle or "needs the value of a number that is another at each call"
         self._line(f"if {found.name} != {self._text(found.plain)}: return None", late)
         return found.plain
@@ -413,6 +426,13 @@ def value(owner: Any, function: Callable[..., Any], *sizes: int) -> Any:
     """Return the tensor ``function(*sizes)``, made from Python state of ``owner``: at each run another."""
     active = recorder()
     return function(*sizes) if active is None else active.made(owner, function, sizes)
+
+
+def stepping(state: dict[Any, Any]) -> None:
+    """Say that an optimizer takes a step, and so looks at its ``state``."""
+    active = script()
+    if active is not None:
+        active.stepped.add(id(state))
 
 
 def reading(what: str) -> None:

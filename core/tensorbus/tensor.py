@@ -285,11 +285,28 @@ class Tensor:
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the tensor with another dtype, on another device, or both; gradients flow through.
 
-        ``x.to("opencl")``, ``x.to(tb.float16)``, ``x.to(device, dtype)``, ``x.to(other)``.
+        ``x.to("opencl")``, ``x.to(tb.float16)``, ``x.to(device, dtype)``, ``x.to(other)``. With
+        ``non_blocking=True`` a copy from pinned memory, or to the host, is queued where the device can do
+        that, and comes as before where it cannot; whoever reads the result waits for it.
         """
         from .interchange import to
 
         return to(self, *args, **kwargs)
+
+    def pin_memory(self, device: Device | str | None = None) -> Tensor:
+        """Return the tensor in page-locked memory, from which copies to a device need not be waited for.
+
+        Raises ``DeviceError`` for a tensor that is not in the host's memory, or where no device has such.
+        """
+        from .pinning import pin_memory
+
+        return pin_memory(self, device)
+
+    def is_pinned(self, device: Device | str | None = None) -> bool:
+        """Return whether the elements lie packed in page-locked memory of a device that is in use."""
+        from .pinning import is_pinned
+
+        return is_pinned(self, device)
 
     def numpy(self) -> Any:
         """Return the elements as a ``numpy.ndarray``; on a host device it is read-only and shares memory."""
@@ -376,7 +393,9 @@ class Tensor:
         """
         if stream is None:
             return self.to(device)
-        with stream:
+        from .stream import stream as within
+
+        with within(stream):
             return self.to(device)
 
     def __dlpack__(

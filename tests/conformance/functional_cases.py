@@ -6,6 +6,7 @@ stored. The names are the same in both libraries, and so are the arguments.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,6 +106,8 @@ def _losses() -> Iterator[Call]:
     yield f("soft_margin_loss", x(2, 3), fixed(2, 3))
     yield f("multi_margin_loss", x(3, 4), places(4, 3), p=2, margin=0.5)
     yield f("multilabel_soft_margin_loss", x(2, 3), fixed(2, 3))
+    yield f("multilabel_margin_loss", x(3, 4), Drawn((3, 4), -1, 4, whole=True))
+    yield f("multilabel_margin_loss", x(3), Drawn((3,), 0, 3, whole=True), reduction="sum")
     yield f("cosine_embedding_loss", x(3, 4), x(3, 4), Drawn((3,), -1, 2, whole=True), margin=0.2)
     yield f("hinge_embedding_loss", x(2, 3), Drawn((2, 3), -1, 2, whole=True))
     yield f("margin_ranking_loss", x(4), x(4), fixed(4), margin=0.3)
@@ -112,6 +115,9 @@ def _losses() -> Iterator[Call]:
     yield f("cosine_similarity", x(3, 4), x(3, 4))
     yield f("pairwise_distance", x(3, 4), x(3, 4), p=3.0)
     yield f("normalize", x(3, 4), p=1.0)
+    for p in (1.0, 2.0, 3.0, math.inf):
+        yield f("pdist", x(4, 3), p=p)
+    yield f("rrelu", x(2, 3), lower=0.1, upper=0.5)
 
 
 def _layers() -> Iterator[Call]:
@@ -141,6 +147,8 @@ def _layers() -> Iterator[Call]:
         yield f("instance_norm", image, eps=0.01)
     yield f("interpolate", x(1, 2, 5, 4), size=(7, 3), mode="bicubic")
     yield f("interpolate", x(1, 2, 7, 6), size=(3, 4), mode="bicubic", antialias=True)
+    yield f("interpolate", x(1, 2, 7, 6), size=(7, 4), mode="bicubic", antialias=True)
+    yield f("interpolate", x(1, 2, 7, 6), size=(7, 6), mode="bilinear", antialias=True)
     yield f("interpolate", x(1, 2, 7, 6), size=(3, 4), mode="area")
     yield f("layer_norm", x(2, 3, 4), rest=((3, 4),), eps=0.1)
     yield f("rms_norm", x(2, 3, 4), rest=((4,),), eps=0.1)

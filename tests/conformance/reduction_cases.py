@@ -53,6 +53,15 @@ def _matmul_samples(draw: Draw, dtype: DType) -> Sample:
     return Sample((x, draw(arrays((*y_lead, k, n), dtype, "moderate"))))
 
 
+def _affine_samples(draw: Draw, dtype: DType) -> Sample:
+    product = _matmul_samples(draw, dtype)
+    x, y = product.operands
+    *lead, rows, columns = (*x.shape[:-1], y.shape[-1])
+    shapes = ((columns,), (rows, columns), (rows, 1), (*lead, rows, columns))
+    chosen = draw(st.lists(st.sampled_from(shapes), max_size=2))
+    return Sample((x, y, *(draw(arrays(shape, dtype, "moderate")) for shape in chosen)))
+
+
 REDUCTIONS: dict[str, Case] = {
     "sum": Case(samples=_over("moderate")),
     "prod": Case(samples=_over("small")),
@@ -65,6 +74,7 @@ REDUCTIONS: dict[str, Case] = {
     "argmin": Case(samples=_arg_samples),
     "cumulative_sum": Case(samples=_along("moderate")),
     "matmul": Case(samples=_matmul_samples),
+    "affine": Case(samples=_affine_samples),
     "softmax": Case(samples=_along("moderate")),
     "log_softmax": Case(samples=_along("moderate")),
 }  # fmt: skip

@@ -104,8 +104,8 @@ MODULES: dict[str, tuple[Callable[[], Any], Callable[[Tensor], Tensor], str]] = 
                  "Hardtanh(min_val=-2.0, max_val=2.0)"),
     "Hardsigmoid": (tb.nn.Hardsigmoid, F.hardsigmoid, "Hardsigmoid()"),
     "Hardswish": (tb.nn.Hardswish, F.hardswish, "Hardswish()"),
-    "Hardshrink": (lambda: tb.nn.Hardshrink(1.0), lambda x: F.hardshrink(x, 1.0), "Hardshrink(lambd=1.0)"),
-    "Softshrink": (lambda: tb.nn.Softshrink(1.0), lambda x: F.softshrink(x, 1.0), "Softshrink(lambd=1.0)"),
+    "Hardshrink": (lambda: tb.nn.Hardshrink(1.0), lambda x: F.hardshrink(x, 1.0), "Hardshrink(1.0)"),
+    "Softshrink": (lambda: tb.nn.Softshrink(1.0), lambda x: F.softshrink(x, 1.0), "Softshrink(1.0)"),
     "Threshold": (lambda: tb.nn.Threshold(0.5, 3.0), lambda x: F.threshold(x, 0.5, 3.0),
                   "Threshold(threshold=0.5, value=3.0)"),
     "ELU": (lambda: tb.nn.ELU(2.0), lambda x: F.elu(x, 2.0), "ELU(alpha=2.0)"),
@@ -117,6 +117,9 @@ MODULES: dict[str, tuple[Callable[[], Any], Callable[[Tensor], Tensor], str]] = 
     "Softsign": (tb.nn.Softsign, F.softsign, "Softsign()"),
     "Tanhshrink": (tb.nn.Tanhshrink, F.tanhshrink, "Tanhshrink()"),
     "GLU": (lambda: tb.nn.GLU(0), lambda x: F.glu(x, 0), "GLU(dim=0)"),
+    "RReLU": (lambda: tb.nn.RReLU(0.1, 0.3).eval(), lambda x: F.leaky_relu(x, 0.2),
+              "RReLU(lower=0.1, upper=0.3)"),
+    "Softmin": (lambda: tb.nn.Softmin(0), lambda x: F.softmax(-x, 0), "Softmin(dim=0)"),
     "LogSoftmax": (lambda: tb.nn.LogSoftmax(0), lambda x: F.log_softmax(x, 0), "LogSoftmax(dim=0)"),
 }  # fmt: skip
 
@@ -134,6 +137,41 @@ def test_in_place(device: str, kind: str) -> None:
     x = tb.asarray([-3.0, 0.7], device=device)
     out = getattr(tb.nn, kind)(inplace=True)(x)
     assert out.tolist() == x.tolist() != [-3.0, 0.7]
+
+
+@pytest.mark.parametrize(
+    "name", "relu relu6 elu celu selu silu mish hardsigmoid hardswish hardtanh leaky_relu rrelu".split()
+)
+def test_functions_in_place(device: str, name: str) -> None:
+    x = tb.asarray([-3.0, 7.5], device=device)
+    expected = getattr(F, name)(input=x).tolist()
+    assert x.tolist() == [-3.0, 7.5]
+    out = getattr(F, name)(x, inplace=True)
+    assert out.tolist() == x.tolist() == expected
+
+
+def test_a_slope_that_is_drawn(device: str) -> None:
+    x = tb.full((1000,), -2.0, device=device)
+    module = tb.nn.RReLU(0.1, 0.3)
+    tb.manual_seed(0)
+    slopes = module(x).numpy() / -2
+    assert 0.1 <= slopes.min() < 0.11
+    assert 0.29 < slopes.max() < 0.3001
+    assert abs(slopes.mean() - 0.2) < 0.01
+    tb.manual_seed(0)
+    assert (module(x.to("cpu")).numpy() / -2).tolist() == slopes.tolist()
+    above = tb.asarray([2.0], device=device)
+    assert module(above).tolist() == [2.0]
+    with pytest.raises(tb.ArgumentError, match="lower must not be above upper"):
+        F.rrelu(x, 0.5, 0.1)
+
+
+def test_channels_of_images(device: str) -> None:
+    x = tb.asarray(np.arange(24, dtype=np.float32).reshape(1, 3, 2, 4), device=device)
+    assert np.allclose(tb.nn.Softmax2d()(x).numpy().sum(1), 1, rtol=1e-6)
+    assert np.allclose(tb.nn.Softmax2d()(x[0]).numpy().sum(0), 1, rtol=1e-6)
+    with pytest.raises(tb.ShapeError, match="3 or 4 dimensions"):
+        tb.nn.Softmax2d()(x[0, 0])
 
 
 def test_a_learned_slope(device: str) -> None:

@@ -144,8 +144,8 @@ DTYPES: dict[str, Refusal] = {
     "a fractional step": (
         lambda t: tb.arange(0, 1, 0.5, dtype="int32", device=t.device), Dtype, "0.5 is not a whole number",
     ),
-    "linspace of integers": (
-        lambda t: tb.linspace(0, 1, 3, dtype="int32", device=t.device), Dtype, "linspace: a floating",
+    "linspace of bools": (
+        lambda t: tb.linspace(0, 1, 3, dtype="bool", device=t.device), Dtype, "linspace: a real dtype",
     ),
     "NaN as an integer": (
         lambda t: tb.asarray([NAN], dtype="int32", device=t.device), Dtype, "nan is not a whole number",

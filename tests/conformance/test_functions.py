@@ -35,6 +35,14 @@ CASES: dict[str, tuple[Callable[[str], tb.Tensor], Any]] = {
     "linspace without the end": (
         lambda d: tb.linspace(5, -5, 4, endpoint=False, device=d), np.linspace(5, -5, 4, endpoint=False),
     ),
+    "linspace of integers": (
+        lambda d: tb.linspace(-1, 3, 7, dtype="int32", device=d), np.linspace(-1, 3, 7, dtype=np.int32),
+    ),
+    "logspace": (lambda d: tb.logspace(-1, 2, 4, device=d), np.logspace(-1, 2, 4)),
+    "logspace of another base": (
+        lambda d: tb.logspace(0, 5, 5, base=2.0, endpoint=False, device=d),
+        np.logspace(0, 5, 5, base=2.0, endpoint=False),
+    ),
     "linspace of one": (lambda d: tb.linspace(3, 9, 1, device=d), np.linspace(3, 9, 1)),
     "linspace of none": (lambda d: tb.linspace(3, 9, 0, device=d), np.linspace(3, 9, 0)),
     "eye": (lambda d: tb.eye(3, 4, k=1, device=d), np.eye(3, 4, k=1)),

@@ -241,3 +241,11 @@ def test_nonzero(device: str) -> None:
         assert [f.tolist() for f in found] == [n.tolist() for n in np.nonzero(x)]
     with pytest.raises(tb.ShapeError, match="0-dimensional"):
         tb.nonzero(tb.asarray(1, device=device))
+
+
+def test_the_error_names_the_index_that_was_given(device: str) -> None:
+    x = tb.zeros((6,), device=device)
+    with pytest.raises(tb.IndexingError, match=r"index .*-7\b.* of length 6|of length 6.*-7\b"):
+        x[tb.asarray([1, -7], device=device)].numpy()
+    with pytest.raises(tb.IndexingError, match=r"index 6 is out of range for .* of length 6"):
+        x[tb.asarray([1, 6], device=device)].numpy()

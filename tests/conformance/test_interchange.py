@@ -142,6 +142,7 @@ def test_arrays_are_copied(device: str) -> None:
 def test_asarray_with_a_dtype(device: str) -> None:
     assert tb.asarray(np.array([1.7, -1.7]), dtype="int32", device=device).tolist() == [1, -1]
     assert tb.asarray(np.array([1, 0]), dtype="bool", device=device).tolist() == [True, False]
+    assert tb.asarray([1.7, -1.7, 2], dtype="int8", device=device).tolist() == [1, -1, 2]
     assert tb.asarray([1, 2], dtype="float32", device=device).tolist() == [1.0, 2.0]
     t = tb.asarray([1, 2], device=device)
     assert tb.asarray(t, dtype="float32").tolist() == [1.0, 2.0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +47,59 @@ def test_the_command_prints_and_writes_a_report(tmp_path: Path, jobs: str) -> No
     assert row["int8"]["calls"] > 5
     assert row["int8"]["microseconds"] > 0
     assert row["int8"]["findings"] == []
+
+
+SLOW = """
+import time
+from tensorbus.backend_api import Kernel, hookimpl
+
+def cosh(x):
+    print("here", flush=True)
+    time.sleep(600)
+
+@hookimpl
+def tensorbus_kernels(device_type):
+    return {"cosh": Kernel(name="slow", function=cosh, before=("*",))}
+"""
+
+
+def _installed(folder: Path, name: str, code: str) -> dict[str, str]:
+    """Write a package with kernels for cpu; return the environment in which it is installed."""
+    package, info = folder / name, folder / f"{name}-1.0.dist-info"
+    package.mkdir()
+    info.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "manifest.toml").write_text(
+        f'[plugin]\nname = "{name}"\napi = ">=0.1"\n[kernels]\nfor = ["cpu"]\n'
+    )
+    (package / "extension.py").write_text(code)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[tensorbus.plugins]\n{name} = {name}.extension\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(("jobs", "done"), [("1", "1"), ("2", "[01]")])
+def test_a_run_that_is_stopped_reports_what_it_did(
+    tmp_path: Path, jobs: str, done: str, how: signal.Signals
+) -> None:
+    file = tmp_path / "report.json"
+    arguments = ("--device", "cpu", "--ops", "acosh,cosh", "--dtypes", "float32", "-n", jobs)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tensorbus.cli", "conformance", *arguments, "--report", str(file)],
+        stdout=subprocess.PIPE, text=True, env=_installed(tmp_path, "slow", SLOW),
+    )  # fmt: skip
+    assert run.stdout is not None
+    assert "here" in run.stdout.readline()
+    run.send_signal(how)
+    shown, _ = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert re.search(f"stopped after {done} of 2 cases: this report is partial", shown)
+    found = json.loads(file.read_text())
+    assert re.fullmatch(f"stopped after {done} of 2 cases", found["limits"][-1])
+    assert "cosh" not in found["devices"].get("cpu", {})
+    if done == "1":
+        assert found["devices"]["cpu"]["acosh"]["float32"]["calls"] > 0
 
 
 @pytest.mark.parametrize(
@@ -116,17 +171,6 @@ def test_a_report_holds_what_was_found(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path) -> None:
-    package = tmp_path / "crashing"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "manifest.toml").write_text(
-        '[plugin]\nname = "crashing"\napi = ">=0.1"\n[kernels]\nfor = ["cpu"]\n'
-    )
-    (package / "extension.py").write_text(CRASHING)
-    info = tmp_path / "crashing-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: crashing\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[tensorbus.plugins]\ncrashing = crashing.extension\n")
     command = (
         "tensorbus.cli",
         "conformance",
@@ -139,7 +183,7 @@ def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-m", *command, "-n", "2"], capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env=_installed(tmp_path, "crashing", CRASHING),
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("the process crashed") == 2

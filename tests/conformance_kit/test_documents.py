@@ -48,7 +48,7 @@ def install(folder: Path, name: str, entry_point: str, modules: dict[str, str]) 
 @pytest.fixture
 def npu(tmp_path: Path) -> Path:
     """The device of devices.md, and the packages that add a kernel and an op to it."""
-    _, manifest = blocks(DEVICES, "toml")
+    _, manifest, _, short = blocks(DEVICES, "toml")
     extension, device, kernels, kernel_only, op_only = blocks(DEVICES)
     modules = {
         "extension.py": extension,
@@ -57,7 +57,6 @@ def npu(tmp_path: Path) -> Path:
         "manifest.toml": manifest,
     }
     plugin = '[plugin]\nname = "{}"\napi = ">=0.1,<1"\n'
-    short = plugin.format("npu-short") + '[kernels]\nfor = ["npu"]\n'
     install(tmp_path, "tensorbus_npu", "tensorbus.devices:npu", modules)
     install(
         tmp_path, "npu_short", "tensorbus.plugins:npu-short",
@@ -91,7 +90,12 @@ for device in ("cpu", "npu", "refdev"):
 
 @pytest.mark.parametrize(
     ("document", "wanted"),
-    [("README.md", "softmax"), ("docs/compile.md", ""), ("docs/kernels.md", "")],
+    [
+        ("README.md", "softmax"),
+        ("docs/compile.md", ""),
+        ("docs/kernels.md", ""),
+        ("docs/streams.md", "8192.0"),
+    ],
 )
 def test_programs_run(document: str, wanted: str, tmp_path: Path) -> None:
     named = ("opencl:0", "triton", "leaky_blocks", "TEXT", "step = tb.compile(step)")

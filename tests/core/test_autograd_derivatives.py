@@ -142,6 +142,10 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
         op("conv_transpose", stride=1, padding=1, output_padding=1, dilation=2),
         [array(*R, 1, 1, 4), array(*R, 1, 2, 2)],
     ),
+    "affine": (
+        table.function("affine"),
+        [array(*R, 2, 3, 4), array(*R, 4, 5, seed=1), array(*R, 5, seed=2), array(*R, 3, 1, seed=3)],
+    ),
     "attention_gradients": (
         lambda *xs: tb.concat(
             [g.reshape(-1) for g in table.function("attention_gradients")(*xs, is_causal=True, scale=0.4)]

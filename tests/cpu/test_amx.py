@@ -1,4 +1,4 @@
-"""Products by tiles: the code that runs on AMX, with tiles that are arrays, so on any processor."""
+"""Products by tiles: the code that runs on AMX, with tiles that are arrays, and real ones where there are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tensorbus.backend_api import Call, dtypes
 from tensorbus_cpu import amx
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.memory import NAMES
+from tensorbus_cpu.mkl import instructions
 
 SHAPES = {
     "one tile": ((16, 32), (32, 16)), "less than a tile": ((3, 5), (5, 7)), "one row": ((1, 70), (70, 40)),
@@ -20,10 +21,23 @@ SHAPES = {
 }  # fmt: skip
 
 
-def multiplied(x: Any, y: Any) -> Any:
+_HAS_TILES = {"amx_bf16", "amx_int8"} <= instructions()
+_REAL = pytest.param(
+    "", id="real", marks=pytest.mark.skipif(not _HAS_TILES, reason="this processor has no AMX")
+)
+
+
+@pytest.fixture(params=[pytest.param("#define EMULATED\n", id="arrays"), _REAL])
+def tiles(request: pytest.FixtureRequest) -> str:
+    """Return what stands before the source, so that tiles are arrays or real ones."""
+    return str(request.param)
+
+
+def multiplied(x: Any, y: Any, tiles: str) -> Any:
     compiler, d = NATIVE.compiler(), NAMES[x.dtype]
     assert compiler is not None
-    library = compiler.library("#define EMULATED\n" + amx.source(d.is_integer))
+    library = compiler.library(tiles + amx.source(d.is_integer))
+    assert library.tb_ready()
     lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     call = Call(
         op="matmul", dtypes=(d, d), shapes=(x.shape, y.shape), attrs={}, out_dtype=d,
@@ -45,11 +59,11 @@ def laid(a: Any, how: str) -> Any:
 
 @pytest.mark.parametrize("how", ["packed", "turned", "spread"])
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_bfloat16(shapes: str, how: str) -> None:
+def test_bfloat16(shapes: str, how: str, tiles: str) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in SHAPES[shapes])
     wanted = np.matmul(x.astype("f8"), y.astype("f8"))
-    got = multiplied(laid(x, how), laid(y, how))
+    got = multiplied(laid(x, how), laid(y, how), tiles)
     assert got.dtype == x.dtype
     sizes = np.matmul(abs(x.astype("f8")), abs(y.astype("f8")))
     assert (abs(got.astype("f8") - wanted) <= abs(wanted) * 2**-8 + sizes * 1e-6).all()
@@ -58,17 +72,17 @@ def test_bfloat16(shapes: str, how: str) -> None:
 @pytest.mark.parametrize("how", ["packed", "turned", "spread"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_bytes_wrap(shapes: str, dtype: str, how: str) -> None:
+def test_bytes_wrap(shapes: str, dtype: str, how: str, tiles: str) -> None:
     rng, bounds = np.random.default_rng(0), np.iinfo(dtype)
     x, y = (rng.integers(bounds.min, bounds.max, s, dtype, endpoint=True) for s in SHAPES[shapes])
     wanted = np.matmul(x.astype("i8"), y.astype("i8")).astype(dtype)
-    np.testing.assert_array_equal(multiplied(laid(x, how), laid(y, how)), wanted)
+    np.testing.assert_array_equal(multiplied(laid(x, how), laid(y, how), tiles), wanted)
 
 
-def test_what_is_not_a_number_stays_where_it_is() -> None:
+def test_what_is_not_a_number_stays_where_it_is(tiles: str) -> None:
     x = np.ones((40, 64), ml_dtypes.bfloat16)
     x[3, 9], x[7, 60], x[9, 0] = np.nan, np.inf, -np.inf
-    got = multiplied(x, np.ones((64, 40), ml_dtypes.bfloat16)).astype("f4")
+    got = multiplied(x, np.ones((64, 40), ml_dtypes.bfloat16), tiles).astype("f4")
     wanted = np.full((40, 40), 64, "f4")
     wanted[3], wanted[7], wanted[9] = np.nan, np.inf, -np.inf
     np.testing.assert_array_equal(got, wanted)

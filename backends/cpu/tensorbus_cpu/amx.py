@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from struct import pack
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from tensorbus.backend_api import Call, DeviceError, dtypes
 
 from .compiler import NATIVE, CCompiler, c_source
 from .large import packed
+from .launches import Launch, Launches, slots
 from .memory import DTYPES, empty
 from .mkl import instructions
 
@@ -22,8 +22,8 @@ _LEAST: Final = 1 << 18
 """Multiplications from which on packing operands pays."""
 _LINES, _TALL, _BROAD, _BYTES = 32, 8, 8, 2048
 """As in the source: lines of a panel, panels of a block of sums, down and across, bytes of a panel's step."""
-_BOX: Final = 1 << 17
-"""Bytes that a thread packs at a time."""
+_BOX, _BOXES = 1 << 19, 16
+"""Bytes that a thread packs at a time, where there are boxes enough for all."""
 
 
 def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
@@ -64,8 +64,15 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     assert call.out_shape is not None
     (m, depth), n, out_shape = call.shapes[0][-2:], call.shapes[1][-1], call.out_shape
     leads, step = _leads(call), 64 // call.dtypes[0].itemsize
-    params = pack("5q", m, n, depth, *leads)
+    params, line = (m, n, depth, *leads), -(-depth // step) * _BYTES
     grid = (-(-n // (_LINES * _BROAD)), -(-m // (_LINES * _TALL)), prod(out_shape[:-2]))
+
+    def packing(lead: int, lines: int, strides: Sequence[int], turned: bool) -> tuple[Any, Any, Any]:
+        """Return the parameters, grid and pieces that pack an operand."""
+        panels, steps = -(-lines // _LINES), -(-depth // step)
+        boxes = max(min(_BOX // (steps * _BYTES), panels // _BOXES), 1)
+        each, down, along = strides
+        return (lines, depth, down, along, each, int(turned)), (panels, lead), (boxes, 1)
 
     def lined(x: Any, lead: int, turned: bool) -> Any:
         x = packed(x) if not x.flags.aligned or any(s % x.itemsize for s in x.strides) else x
@@ -76,18 +83,28 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
         each, down, along = (s // x.itemsize for s in stack.strides)
         lines, down, along = (n, along, down) if turned else (m, down, along)
         out = empty((lead, -(-lines // _LINES), -(-depth // step), _BYTES), np.uint8)
-        given = pack("6q", lines, depth, down, along, each, turned)
-        piece = (max(_BOX // max(out.shape[2] * _BYTES, 1), 1), 1)
-        compiler.call(
-            library.tb_pack, [stack.ctypes.data, out.ctypes.data], given, (out.shape[1], lead), piece
-        )
+        given, lying, piece = packing(lead, lines, (each, down, along), turned)
+        compiler.call(library.tb_pack, [stack.ctypes.data, out.ctypes.data], slots(given), lying, piece)
         return out
 
     def multiply(x: Any, y: Any) -> Any:
         out = empty(out_shape, DTYPES[call.dtypes[0]])
         left, right = lined(x, leads[0], False), lined(y, leads[1], True)
         arrays = [array.ctypes.data for array in (left, right, out)]
-        compiler.call(library.tb_multiply, arrays, params, grid, (1, 1, 1))
+        compiler.call(library.tb_multiply, arrays, slots(params), grid, (1, 1, 1))
         return out
 
-    return multiply
+    launches = Launches(2, (DTYPES[call.dtypes[0]], out_shape))
+    sides = (m, (m * depth, depth, 1)), (n, (depth * n, 1, n))
+    operands = []
+    for k, (lines, strides) in enumerate(sides):
+        given, lying, piece = packing(leads[k], lines, strides, k == 1)
+        operands.append(launches.scratch(lying[0] * line * leads[k]))
+        launches.add(
+            Launch(function=library.tb_pack, buffers=(k, operands[k]), params=given, grid=lying, piece=piece)
+        )
+    buffers = (*operands, 2)
+    launches.add(
+        Launch(function=library.tb_multiply, buffers=buffers, params=params, grid=grid, piece=(1, 1, 1))
+    )
+    return launches.function(multiply)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the code generator is imported when something is to be gene
     from tensorbus.backend_api import Layout, LibraryCall
 
 SMALL_PRODUCT: Final = 1 << 14
-"""Up to how many multiplications ``csource/driver.c`` does them itself."""
+"""Up to how many multiplications ``csource/gemm.c`` does them itself."""
 _TILE: Final = 1 << 20
 """Multiplications that a thread does at a time, at least."""
 _LEAST: Final = 64
@@ -32,9 +32,12 @@ _FUNCTIONS: Final = (
 
 @cache
 def blas_functions() -> tuple[ctypes.c_void_p, ...]:
-    """Return what ``csource/driver.c`` calls of the BLAS in NumPy's wheel; nothing of another one."""
-    for path in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas64_*"):
-        library = ctypes.CDLL(str(path))
+    """Return what ``csource/gemm.c`` calls of the BLAS in NumPy's wheel; nothing of another one."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs")
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if "openblas64_" not in name:
+            continue
+        library = ctypes.CDLL(os.path.join(folder, name))
         if all(hasattr(library, name) for name in _FUNCTIONS):
             return tuple(ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS)
     return ()
@@ -44,7 +47,7 @@ _APART, _AS_ROWS, _AS_STACK, _AS_ONE = range(4)
 
 
 def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> list[int] | None:
-    """Return the numbers of a product for ``csource/driver.c``; None for one that BLAS does not take.
+    """Return the numbers of a product for ``csource/gemm.c``; None for one that BLAS does not take.
 
     ``grid`` is that of the launch after it, where that one goes on with the product element by element.
     """
@@ -77,7 +80,7 @@ def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> lis
 
 
 def _after(grid: tuple[int, ...] | None, m: int, n: int, count: int, broad: int) -> int:
-    """Return how a launch's grid lies over a product: see ``go_on`` in ``csource/driver.c``."""
+    """Return how a launch's grid lies over a product: see ``go_on`` in ``csource/gemm.c``."""
     if grid is None or 0 in (m, n, count):
         return _APART
     width, rows, stack = (*grid, 1, 1, 1)[:3]

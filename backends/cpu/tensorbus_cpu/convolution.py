@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache
 from math import gcd, prod
 from typing import Any, Final
 
@@ -12,10 +12,23 @@ from tensorbus.backend_api import Call, DType, dtypes
 
 from .compiler import NATIVE, pieces
 from .large import packed
-from .memory import DTYPES, empty, run
+from .launches import Launches
+from .memory import DTYPES
 from .products import cast
 from .tiles import DEEP, tiles
-from .windows import MOVED, WANTED, WORTH, Axes, Axis, Weights, covering_of, params_of, tile_of, windows
+from .windows import (
+    MOVED,
+    WANTED,
+    WORTH,
+    Axes,
+    Axis,
+    Weights,
+    Windows,
+    covering_of,
+    params_of,
+    tile_of,
+    windows,
+)
 from .winograd import is_quicker, winograd
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
@@ -77,73 +90,77 @@ def convolve(call: Call) -> Callable[..., Any]:
     """Return the kernel of ``conv``."""
     assert call.shapes is not None
     assert call.out_shape is not None
-    (x_shape, w_shape), out_shape, groups = call.shapes, call.out_shape, call.attrs["groups"]
-    rows, channels, taps = w_shape[0] // groups, w_shape[1], prod(w_shape[2:])
-    dtype = _computed(call.dtypes[0])
-    axes = _conv_axes(call, w_shape[2:])
+    (x_shape, w_shape), groups = call.shapes, call.attrs["groups"]
+    channels, taps = w_shape[1], prod(w_shape[2:])
+    rows = w_shape[0] // groups
     _, high, wide = _three(w_shape[2:], 1)
-    weights = Weights(rows * channels * taps, channels * taps, (taps, high * wide, wide, 1))
-    go = _products(dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]), 0)
-    native = DTYPES[dtype]
+    whole = Windows(
+        dtype=_computed(call.dtypes[0]), batch=x_shape[0], groups=groups, rows=rows, channels=channels,
+        axes=_conv_axes(call, w_shape[2:]), out_channel=prod(call.out_shape[2:]), out_first=0,
+        weights=Weights(rows * channels * taps, channels * taps, (taps, high * wide, wide, 1)),
+    )  # fmt: skip
+    return _windowed(call, [whole], set_first=False)
+
+
+def _windowed(call: Call, parts: Sequence[Windows], set_first: bool) -> Callable[..., Any]:
+    """Return the kernel of parts of a result, each in the way that takes least time.
+
+    ``set_first``: what no part computes is 0.
+    """
+    quick = [is_quicker(part) for part in parts]
+    exact = cache(lambda: _made(call, parts, [False] * len(parts), set_first))
+    if not any(quick):
+        return _widened(call, exact())
+    computed = _made(call, parts, quick, set_first)
 
     def run_it(x: Any, weight: Any) -> Any:
-        out = empty(out_shape, native)
-        go(packed(x), packed(weight), out)
-        return out
+        out, spread = computed(x, weight)
+        return exact()(x, weight) if spread else out
 
     return _widened(call, run_it)
 
 
-def _products(
-    dtype: DType, batch: int, groups: int, rows: int, channels: int, axes: Axes, weights: Weights,
-    out_channel: int, out_first: int,
-) -> Callable[[Any, Any, Any], None]:  # fmt: skip
-    """Return what computes products summed over windows: in the way that takes least time."""
-    exact = partial(
-        windows, dtype, batch, groups, rows, channels, axes, weights, out_channel, out_first
-    )  # fmt: skip
-    if not is_quicker(dtype, batch * groups, rows, channels, axes):
-        return exact()
-    return winograd(batch, groups, rows, channels, axes, weights, out_channel, out_first, exact)
+def _made(call: Call, parts: Sequence[Windows], quick: Sequence[bool], set_first: bool) -> Callable[..., Any]:
+    """Return what gives the result, and with quick parts whether a number that is not finite spread in it."""
+    assert call.out_shape is not None
+    native = DTYPES[_computed(call.dtypes[0])]
+    spread = [(np.dtype(np.int64), ())] if any(quick) else []
+    launches = Launches(2, (native, call.out_shape), *spread)
+    if spread:
+        launches.clear(3, 8, 0)
+    if set_first:
+        launches.clear(2, prod(call.out_shape) * native.itemsize, 0)
+    for part, is_quick in zip(parts, quick, strict=True):
+        (winograd if is_quick else windows)(launches, part)
+    return launches.repacking(packed)
 
 
 def transpose(call: Call) -> Callable[..., Any]:
     """Return the kernel of ``conv_transpose``: a convolution for each phase of the outputs."""
     assert call.shapes is not None
     assert call.out_shape is not None
-    (x_shape, w_shape), out_shape, groups = call.shapes, call.out_shape, call.attrs["groups"]
-    dtype = _computed(call.dtypes[0])
+    (x_shape, w_shape), groups = call.shapes, call.attrs["groups"]
     channels, rows, taps = w_shape[0] // groups, w_shape[1], prod(w_shape[2:])
     _, high, wide = _three(w_shape[2:], 1)
-    steps = (high * wide, wide, 1)
-    launches: list[Callable[..., None]] = []
-    whole = True
-    for phases in _all_phases(call):
+    steps, parts = (high * wide, wide, 1), []
+    all_phases = _all_phases(call)
+    for phases in all_phases:
         axes = (phases[0][0], phases[1][0], phases[2][0])
         if any(a.taps == 0 for a in axes):
-            whole = False
             continue
         own = [rows * taps, *(s * p[3] for s, p in zip(steps, phases, strict=True))]
         weights = Weights(
             channels * rows * taps, taps, (own[0], own[1], own[2], own[3]),
             sum(s * p[2] for s, p in zip(steps, phases, strict=True)),
         )  # fmt: skip
-        launches.append(
-            _products(
-                dtype, x_shape[0], groups, rows, channels, axes, weights, prod(out_shape[2:]),
-                sum(p[1] for p in phases),
+        parts.append(
+            Windows(
+                dtype=_computed(call.dtypes[0]), batch=x_shape[0], groups=groups, rows=rows,
+                channels=channels, axes=axes, weights=weights, out_channel=prod(call.out_shape[2:]),
+                out_first=sum(p[1] for p in phases),
             )
         )  # fmt: skip
-    native = DTYPES[dtype]
-
-    def run_it(x: Any, weight: Any) -> Any:
-        out = empty(out_shape, native) if whole else run(np.zeros, out_shape, native)
-        x, weight = packed(x), packed(weight)
-        for go in launches:
-            go(x, weight, out)
-        return out
-
-    return _widened(call, run_it)
+    return _windowed(call, parts, set_first=len(parts) < len(all_phases))
 
 
 def _all_phases(call: Call) -> list[tuple[Any, Any, Any]]:
@@ -187,30 +204,22 @@ def weight_gradient(call: Call) -> Callable[..., Any]:
     chunks = -(-units // chunk)
     strips, down = -(-rows // wide), -(-tile.block * y.taps * x.taps // made.tall) * made.tall
     image = channels * prod(x_shape[2:])
-    params = params_of(rows, channels * z.taps, tile, axes, batch, groups, image, 0, 0, 0, chunk)
-    turning = (strips, batch * groups)
-    turn = made.launch("turn", (rows, places), turning, pieces(turning, MOVED // (places * wide) + 1))
+    params = params_of(rows, channels * z.taps, tile, axes, batch, groups, image, 0, 0, 0, 0, chunk)
+    launches = Launches(2, (DTYPES[dtype], w_shape))
+    g, parts = 1, launches.scratch(chunks * groups * blocks * strips * down * wide * dtype.itemsize)
+    if rows > 1:
+        g = launches.scratch(batch * groups * strips * places * wide * dtype.itemsize)
+        grid: tuple[int, ...] = (strips, batch * groups)
+        piece = pieces(grid, MOVED // (places * wide) + 1)
+        launches.add(made.launch("turn", (1, g), (rows, places), grid, piece))
     grid = (blocks, chunks, groups)
-    go = made.launch("correlate", params, grid, pieces(grid, WORTH // (work * chunk) + 1))
+    piece = pieces(grid, WORTH // (work * chunk) + 1)
+    launches.add(made.launch("correlate", (g, 0, parts), params, grid, piece))
     moved = chunks * channels * prod(w_shape[2:]) * wide
-    collect = made.launch(
-        "collect", [*params, chunks], (strips, groups), pieces((strips, groups), MOVED // moved + 1)
-    )
-    kept = (batch * groups, strips, places, wide)
-    native = DTYPES[dtype]
-
-    def run_it(x: Any, g: Any) -> Any:
-        parts, g = empty((chunks, groups, blocks, strips, down, wide), native), packed(g)
-        if rows > 1:
-            turned = empty(kept, native)
-            turn(g, turned)
-            g = turned
-        go(g, packed(x), parts)
-        out = empty(w_shape, native)
-        collect(parts, out)
-        return out
-
-    return _widened(call, run_it)
+    grid = (strips, groups)
+    piece = pieces(grid, MOVED // moved + 1)
+    launches.add(made.launch("collect", (parts, 2), [*params, chunks], grid, piece))
+    return _widened(call, launches.repacking(packed))
 
 
 def takes_windows(call: Call) -> bool | str:

@@ -96,6 +96,10 @@ class CpuRuntime:
         """Return the array in native byte order; over its own memory where ``copy`` is false."""
         return share(array, dtype, copy)
 
+    def from_memory(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> Any:
+        """Return an array over memory that somebody else allocated, and that it keeps."""
+        return np.frombuffer(data, np.uint8).view(DTYPES[dtype]).reshape(shape)
+
     def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
         """Export the array, read-only; a copy for consumers of the protocol before 1.0, which has no such.
 

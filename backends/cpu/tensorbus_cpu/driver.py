@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 from tensorbus.backend_api import DeviceError, IndexingError, OutOfMemoryError
 
+from .arrays import PYTHON, connected
 from .blas import blas_functions
 from .compiler import NATIVE, CCompiler, c_source
-from .memory import numpy_table, pool_context
 
-_PYTHON: Final = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
-"""How linkers are told that Python itself has the functions that are missing."""
 _TABLE: Final = ("python", "types", "table")
-_DRIVER: Final = ("python", "types", "gemm", "past", "driver")
-"""The files of a library's source, in order: of what reads programs, of what runs them."""
-_RUNTIME: Final = ("tb_share", "tb_enter", "tb_leave", "tb_malloc", "tb_free")
+_DRIVER: Final = ("types", "gemm", "past", "driver")
+"""The files of a library's source, in order: of what reads programs, of what runs them, after "python"."""
+_QUICKLY: Final = ("-Og",)
+"""A quarter less to wait for than -O1 when the first program is compiled, and 0.05 us more a run."""
 
 
 if TYPE_CHECKING:  # making a protocol takes time, too
@@ -43,60 +40,33 @@ if TYPE_CHECKING:  # making a protocol takes time, too
 class Driver:
     """Makes programs of tapes, and functions of programs."""
 
-    def __init__(self, compiler: CCompiler, table: ctypes.CDLL, library: ctypes.CDLL) -> None:
-        python = ctypes.PyDLL(None, handle=library._handle)
+    def __init__(self, compiler: CCompiler, table: ctypes.CDLL, python: ctypes.PyDLL) -> None:
         self._program = ctypes.PyDLL(None, handle=table._handle).tb_program
         self._program.argtypes, self._program.restype = (ctypes.c_void_p,), ctypes.py_object
         self._executable = python.tb_executable
         self._executable.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.c_int64)
         self._executable.restype = ctypes.py_object
-        self._look = python.tb_look
-        self._look.argtypes, self._look.restype = (ctypes.py_object, ctypes.c_void_p), None
         self._times = python.tb_times
         self._times.argtypes, self._times.restype = (ctypes.py_object,), ctypes.POINTER(ctypes.c_int64)
-        self._connect, self._use_blas = python.tb_connect, python.tb_use_blas
+        self._use_blas = python.tb_use_blas
         self._use_small: Any = python.tb_use_small
         self._compiler = compiler
 
     @classmethod
     def start(cls, compiler: CCompiler) -> Driver | None:
         """Return the driver; None where this Python or NumPy is not laid out as it expects."""
-        if sysconfig.get_config_var("Py_GIL_DISABLED"):
-            return None
         try:
-            source = "\n".join(map(c_source, _DRIVER))
-            library = compiler.library(source, "-O1", "-ffp-contract=fast", *_PYTHON)
+            library = connected(compiler, _DRIVER, *_QUICKLY, "-ffp-contract=fast")
+            if library is None:
+                return None
             made = cls(compiler, _table(compiler), library)
-            made._begin(compiler)
         except (DeviceError, OSError, AttributeError):
             return None
-        return made if made._is_right() else None
-
-    def _begin(self, compiler: CCompiler) -> None:
-        runtime = compiler.runtime
-        NATIVE.compiler()  # which gives the context its pool: another thread may only be about to
-        parts = [ctypes.cast(getattr(runtime, name), ctypes.c_void_p).value for name in _RUNTIME]
-        self._connect.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
-        self._connect.restype = None
-        self._connect(numpy_table(), (ctypes.c_void_p * len(parts))(*parts), pool_context())
         functions = blas_functions()
         if functions:
-            self._use_blas.argtypes, self._use_blas.restype = (ctypes.c_void_p,) * len(functions), None
-            self._use_blas(*functions)
-
-    def _is_right(self) -> bool:
-        """Return whether an array looks from C as NumPy says that it is."""
-        x = np.arange(6, dtype=np.float32).reshape(2, 3)
-        for a in (x, x.T, x[:, 1], x.copy(), np.zeros((), np.int8)):
-            seen = (ctypes.c_int64 * 8)()
-            self._look(a, seen)
-            flags = (a.flags.c_contiguous, a.flags.owndata, a.flags.aligned, a.flags.writeable)
-            found = tuple(bool(seen[5] & bit) for bit in (1, 4, 256, 1024))
-            said = [a.ctypes.data, a.ndim, *((a.shape[0], a.strides[0]) if a.ndim else (0, 0))]
-            said.append(0 if a.base is None else id(a.base))
-            if list(seen[:5]) != said or found != flags or seen[6] != id(a.dtype) or seen[7] != 1:
-                return False
-        return True
+            made._use_blas.argtypes, made._use_blas.restype = (ctypes.c_void_p,) * len(functions), None
+            made._use_blas(*functions)
+        return made
 
     def _multiply(self) -> None:
         """Let programs multiply small matrices."""
@@ -135,11 +105,17 @@ def driver_of(compiler: CCompiler) -> Driver | None:
         return _started[compiler]
 
 
-def begin(compiler: CCompiler) -> None:
-    """Compile what runs programs, where need be, while the caller does something else."""
-    if compiler not in _started:  # what takes longest first; a core is left for the caller
-        for part in (driver_of, _rest, _table):
-            threading.Thread(target=_quietly, args=(part, compiler), daemon=True).start()
+def begin(compiler: CCompiler, products: bool = False) -> None:
+    """Compile what runs programs, where need be, while the caller does something else.
+
+    ``products``: also what multiplies small matrices.
+    """
+    if compiler not in _started:  # what takes longest first; of four cores one is left for the caller
+        last = (_table, small_products) if products else (_table,)
+        for parts in ((driver_of,), (_rest,), last):
+            threading.Thread(target=_quietly, args=(compiler, *parts), daemon=True).start()
+    elif products:
+        begin_products(compiler)
 
 
 def _rest(compiler: CCompiler) -> None:
@@ -150,12 +126,12 @@ def _rest(compiler: CCompiler) -> None:
 
 def _table(compiler: CCompiler) -> ctypes.CDLL:
     """Return what reads programs. It does so once for each: optimizing it takes longer than it saves."""
-    return compiler.library("\n".join(map(c_source, _TABLE)), "-O0", *_PYTHON)
+    return compiler.library("\n".join(map(c_source, _TABLE)), "-O0", *PYTHON)
 
 
 def begin_products(compiler: CCompiler) -> None:
     """Compile what multiplies small matrices, as ``begin`` does."""
-    threading.Thread(target=_quietly, args=(small_products, compiler), daemon=True).start()
+    threading.Thread(target=_quietly, args=(compiler, small_products), daemon=True).start()
 
 
 def small_products(compiler: CCompiler) -> ctypes.CDLL:
@@ -163,9 +139,10 @@ def small_products(compiler: CCompiler) -> ctypes.CDLL:
     return compiler.library(c_source("small"), "-ffp-contract=fast")
 
 
-def _quietly(function: Callable[[CCompiler], object], compiler: CCompiler) -> None:
-    with suppress(DeviceError):  # who needs it asks again, and is told
-        function(compiler)
+def _quietly(compiler: CCompiler, *functions: Callable[[CCompiler], object]) -> None:
+    for function in functions:
+        with suppress(DeviceError):  # who needs it asks again, and is told
+            function(compiler)
 
 
 def _after_fork() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from math import prod
-from struct import pack
 from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
 from .compiler import NATIVE, CCompiler, c_source, pieces
+from .launches import Launch, slots
 from .memory import DTYPES, NAMES, address, empty, run
 
 LIGHT: Final = 1 << 17
@@ -140,9 +140,20 @@ class Routine:
         self, name: str, count: int, params: Sequence[int | float], grid: Sequence[int], piece: Sequence[int]
     ) -> Callable[..., None]:
         """Return what calls a function with the memory of ``count`` arrays."""
-        given = b"".join([pack("d" if type(v) is float else "q", v) for v in params])
-        launch = self._prepared(getattr(self._library, f"tb_{name}"), count, given, grid, piece)
+        launch = self._prepared(getattr(self._library, f"tb_{name}"), count, slots(params), grid, piece)
         return lambda *arrays: launch(*[0 if x is None else address(x) for x in arrays])
+
+    def launch(
+        self,
+        name: str,
+        buffers: Sequence[int],
+        params: Sequence[int | float],
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> Launch:
+        """Return a function's launch, one of a call's."""
+        function = getattr(self._library, f"tb_{name}")
+        return Launch(function=function, buffers=buffers, params=params, grid=grid, piece=piece)
 
 
 def _macro(template: str) -> str:

@@ -5,7 +5,7 @@ Plain classes: making a dataclass, or a named tuple, takes about as long as load
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ class PythonCall:
         self.op, self.attrs, self.specs, self.late, self.outputs = op, attrs, specs, late, outputs
 
     def text(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it in plain values."""
         return {
             "op": self.op, "attrs": {k: _written(v) for k, v in self.attrs.items()}, "late": self.late,
             "specs": [[s.shape, s.dtype.name] for s in self.specs],
@@ -127,7 +127,7 @@ class Listing:
 
 
 def encoded(listing: Listing) -> bytes:
-    """Return a listing as bytes: a line of JSON, then the numbers."""
+    """Return a listing as bytes: the length of what tells the rest, that, then the numbers."""
     things: dict[Address, int] = {}
     places: list[list[int]] = []
     numbers: list[int] = []
@@ -137,18 +137,19 @@ def encoded(listing: Listing) -> bytes:
             word = 0
         numbers.append(word)
     head = {
-        "things": [*things], "places": places,
+        "things": [tuple(x) for x in things], "places": places,
         "calls": [call.text() for call in listing.calls], "names": listing.names, "labels": listing.labels,
         "products": listing.products,
     }  # fmt: skip
-    return json.dumps(head).encode() + b"\n" + np.array(numbers, np.int64).tobytes()
+    about = marshal.dumps(head)  # for this version of Python, whose own modules lie on disk like that
+    return len(about).to_bytes(8, "little") + about + np.array(numbers, np.int64).tobytes()
 
 
 def decoded(data: bytes) -> Listing:
     """Return the listing that ``encoded`` wrote."""
-    line, _, rest = data.partition(b"\n")
-    head = json.loads(line)
-    words: list[Word] = np.frombuffer(rest, np.int64).tolist()
+    end = 8 + int.from_bytes(data[:8], "little")
+    head = marshal.loads(data[8:end])
+    words: list[Word] = np.frombuffer(data[end:], np.int64).tolist()
     things = [Address(*x) for x in head["things"]]
     for place, thing in head["places"]:
         words[place] = things[thing]
@@ -160,11 +161,14 @@ def decoded(data: bytes) -> Listing:
 
 
 def _written(value: Any) -> Any:
-    """Return an attribute as JSON has it."""
+    """Return an attribute in plain values."""
     if isinstance(value, DType):
         return {"dtype": value.name}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
+    for kind in (int, float, str):
+        if isinstance(value, kind) and type(value) is not bool:
+            return kind(value)
     return list(map(_written, value)) if isinstance(value, (tuple, list)) else value
 
 

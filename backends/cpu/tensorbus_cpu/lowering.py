@@ -24,6 +24,69 @@ def _integer(dtype: dt.DType, suffix: str = "") -> TypeRule:
     return TypeRule(storage=name, register=name, unsigned=f"uint{8 * dtype.itemsize}_t", suffix=suffix)
 
 
+def _wide(name: str, call: str, source: str, *needs: Helper) -> Helper:
+    return Helper(name, call, f"static inline {source}", needs)
+
+
+_LOAD_BFLOAT: Final = _wide("load_bfloat", "tb_load_bfloat_8({p} + ({i}))", """\
+tb_float_8 tb_load_bfloat_8(const uint16_t *p) {{
+  return (tb_float_8)((tb_places_8)__builtin_ia32_pmovzxwd256(*(const tb_halves_8 *)p) << 16);
+}}""")  # fmt: skip
+_ROUND_BFLOAT: Final = _wide("round_bfloat", "", """\
+tb_float_8 tb_round_bfloat_8(tb_float_8 x) {{
+  const tb_places_8 bits = (tb_places_8)x, near = bits + (bits >> 16 & 1) + 0x7fff;
+  return TB_CHOOSE_8((tb_float_8)(bits | 0x400000), (tb_float_8)near, x != x);
+}}""")  # fmt: skip
+_CAST_BFLOAT: Final = _wide("cast_bfloat", "tb_cast_bfloat_8({0})", """\
+tb_float_8 tb_cast_bfloat_8(tb_float_8 x) {{
+  return (tb_float_8)((tb_places_8)tb_round_bfloat_8(x) & -0x10000);
+}}""", _ROUND_BFLOAT)  # fmt: skip
+# A NaN that comes of numbers of 16 bits has nothing below them, so that nothing is carried into it.
+_NEAR_BFLOAT: Final = _wide("near_bfloat", "tb_near_bfloat_8({0})", """\
+tb_float_8 tb_near_bfloat_8(tb_float_8 x) {{
+  const tb_places_8 bits = (tb_places_8)x;
+  return (tb_float_8)(bits + (bits >> 16 & 1) + 0x7fff & -0x10000);
+}}""")  # fmt: skip
+_TO_BFLOAT: Final = _wide("to_bfloat", "", """\
+tb_bits_4 tb_to_bfloat_8(tb_float_8 x) {{
+  const tb_places_8 bits = (tb_places_8)__builtin_ia32_psrldi256((tb_places_8)tb_round_bfloat_8(x), 16);
+  return (tb_bits_4)__builtin_ia32_packusdw128(
+      __builtin_ia32_vextractf128_si256(bits, 0), __builtin_ia32_vextractf128_si256(bits, 1));
+}}""", _ROUND_BFLOAT)  # fmt: skip
+_STORE_BFLOAT: Final = _wide("store_bfloat", "tb_store_bfloat_8({v}, {p} + ({i}))", """\
+void tb_store_bfloat_8(tb_float_8 v, uint16_t *p) {{ *(tb_loose_4 *)p = tb_to_bfloat_8(v); }}""",
+_TO_BFLOAT)  # fmt: skip
+_PAST_BFLOAT: Final = _wide("past_bfloat", "tb_past_bfloat_8({v}, {p} + ({i}))", """\
+void tb_past_bfloat_8(tb_float_8 v, uint16_t *p) {{
+  if ((uintptr_t)p % 16) *(tb_loose_4 *)p = tb_to_bfloat_8(v);
+  else __builtin_ia32_movntps((float *)p, tb_to_bfloat_8(v));
+}}""", _TO_BFLOAT)  # fmt: skip
+_LOAD_HALF: Final = _wide("load_half", "tb_load_half_8({p} + ({i}))", """\
+tb_float_8 tb_load_half_8(const uint16_t *p) {{
+  return (tb_float_8)__builtin_ia32_vcvtph2ps256(*(const tb_halves_8 *)p);
+}}""")  # fmt: skip
+_TO_HALF: Final = _wide(
+    "to_half",
+    "",
+    """\
+tb_bits_4 tb_to_half_8(tb_float_8 x) {{ return (tb_bits_4)__builtin_ia32_vcvtps2ph256(x, 0); }}""",
+)
+_NEAR_HALF: Final = _wide("near_half", "tb_near_half_8({0})", """\
+tb_float_8 tb_near_half_8(tb_float_8 x) {{
+  return (tb_float_8)__builtin_ia32_vcvtph2ps256(__builtin_ia32_vcvtps2ph256(x, 0));
+}}""")  # fmt: skip
+_STORE_HALF: Final = _wide(
+    "store_half",
+    "tb_store_half_8({v}, {p} + ({i}))",
+    """\
+void tb_store_half_8(tb_float_8 v, uint16_t *p) {{ *(tb_loose_4 *)p = tb_to_half_8(v); }}""",
+    _TO_HALF,
+)
+_PAST_HALF: Final = _wide("past_half", "tb_past_half_8({v}, {p} + ({i}))", """\
+void tb_past_half_8(tb_float_8 v, uint16_t *p) {{
+  if ((uintptr_t)p % 16) *(tb_loose_4 *)p = tb_to_half_8(v);
+  else __builtin_ia32_movntps((float *)p, tb_to_half_8(v));
+}}""", _TO_HALF)  # fmt: skip
 BOOL: Final = TypeRule(
     storage="uint8_t", register="bool", unsigned="uint8_t", load="({p}[{i}] != 0)", store="{p}[{i}] = ({v})"
 )
@@ -36,15 +99,19 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
     dt.bfloat16: TypeRule(
         storage="uint16_t", register="float", unsigned="uint32_t", math="f", suffix="f",
         load="tb_from_bits((uint32_t){p}[{i}] << 16)", store="{p}[{i}] = tb_bfloat({v})",
-        rounded="tb_from_bits((uint32_t)tb_bfloat({0}) << 16)",
+        rounded="tb_from_bits((uint32_t)tb_bfloat({0}) << 16)", wide_load=_LOAD_BFLOAT,
+        wide_store=_STORE_BFLOAT, wide_rounded=_NEAR_BFLOAT, wide_cast=_CAST_BFLOAT, wide_past=_PAST_BFLOAT,
     ),
     dt.float32: TypeRule(storage="float", register="float", unsigned="uint32_t", math="f", suffix="f"),
     dt.float64: TypeRule(storage="double", register="double", unsigned="uint64_t"),
 }  # fmt: skip
 # Halves are stored as 16 bits, computed in float and rounded after each op: the same result everywhere.
+# The compiler converts its own halves one by one.
 HALF: Final = TypeRule(
-    storage="_Float16", register="float", unsigned="uint32_t", math="f", suffix="f",
-    load="(float){p}[{i}]", store="{p}[{i}] = (_Float16)({v})", rounded="(float)(_Float16)({0})",
+    storage="uint16_t", register="float", unsigned="uint32_t", math="f", suffix="f",
+    load="tb_from_half({p}[{i}])", store="{p}[{i}] = tb_half({v})", rounded="tb_from_half(tb_half({0}))",
+    wide_load=_LOAD_HALF, wide_store=_STORE_HALF, wide_rounded=_NEAR_HALF, wide_cast=_NEAR_HALF,
+    wide_past=_PAST_HALF,
 )  # fmt: skip
 _MATH: Final = {
     (2, 22): ("sin cos exp log", "pow"),
@@ -73,7 +140,7 @@ def prologue() -> str:
             lines += [f"{simd} {kind} {name}{suffix}({kind});" for name in unary.split()]
             lines += [f"{simd} {kind} {name}{suffix}({kind}, {kind});" for name in binary.split()]
         lines.append("#endif")
-    return "\n".join([*lines, "#endif", _INDEPENDENT, _BFLOAT, _VECTORS])
+    return "\n".join([*lines, "#endif", _INDEPENDENT, _BFLOAT, _HALF, _VECTORS])
 
 
 _INDEPENDENT: Final = """\
@@ -89,10 +156,26 @@ static inline uint16_t tb_bfloat(float x) {
   const uint32_t bits = tb_bits(x);
   return x != x ? (uint16_t)((bits >> 16) | 64u) : (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }"""
+# What is below the least normal half gets its digits beside those of 1/2, whose last one is that of halves.
+_HALF: Final = """\
+static inline float tb_from_half(uint16_t bits) {
+  const float x = tb_from_bits((uint32_t)(bits & 0x7fff) << 13) * 0x1p112f;
+  return tb_from_bits(tb_bits(x) | (x >= 65536.0f ? 0x7f800000u : 0u) | (uint32_t)(bits & 0x8000) << 16);
+}
+static inline uint16_t tb_half(float x) {
+  const uint32_t bits = tb_bits(x), size = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
+  const uint32_t small = tb_bits(tb_from_bits(size) + 0.5f) - 0x3f000000u;
+  const uint32_t near = ((size + 0xfffu + (size >> 13 & 1u)) >> 13) - 0x1c000u;
+  const uint32_t found = size < 0x38800000u ? small : size >= 0x477ff000u ? 0x7c00u : near;
+  return (uint16_t)(sign | (size > 0x7f800000u ? 0x7e00u | (size >> 13 & 0x3ffu) : found));
+}"""
 # Vectors are written where compilers find none: in running sums.
 _VECTORS: Final = """\
 typedef float tb_float_8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t tb_places_8 __attribute__((vector_size(32)));
+typedef int16_t tb_halves_8 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef float tb_bits_4 __attribute__((vector_size(16)));
+typedef float tb_loose_4 __attribute__((vector_size(16), aligned(2), may_alias));
 #ifdef __clang__
 #define TB_AFTER(x, ...) __builtin_shufflevector(x, (tb_float_8){}, __VA_ARGS__)
 #else
@@ -114,6 +197,7 @@ static inline tb_float_8 tb_running_8(tb_float_8 x) {{
 _WIDE: Final[dict[str, str | Helper]] = {
     "select": "TB_CHOOSE_8({1}, {2}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
     "logical_not": "(~{0})", "abs": "TB_SIZE_8({0})", "sqrt": "((tb_float_8)__builtin_ia32_sqrtps256({0}))",
+    "ramp": "((tb_float_8){{0, 1, 2, 3, 4, 5, 6, 7}})",
     "rsqrt": "(1.0f / (tb_float_8)__builtin_ia32_sqrtps256({0}))", "reciprocal": "(1.0f / {0})",
     "isinf": "(TB_SIZE_8({0}) == INFINITY)", "isfinite": "(TB_SIZE_8({0}) < INFINITY)",
 } | {
@@ -132,7 +216,8 @@ static inline tb_{kind}_8 tb_{name}_8({', '.join(f'tb_float_8 {x}' for x in 'ab'
 }  # fmt: skip
 _MAPS: Final = frozenset(
     """add subtract multiply divide negative abs maximum minimum square reciprocal sqrt rsqrt exp tanh erf
-    floor ceil trunc round select""".split()
+    floor ceil trunc round select ramp load_float16 store_float16 round_float16 load_bfloat16 store_bfloat16
+    round_bfloat16""".split()
 )
 _PAST: Final = Helper("past", "tb_past_{S}_{lanes}({v}, {p} + ({i}))", """\
 static inline void tb_past_{S}_{lanes}({V} v, {B} *p) {{
@@ -154,6 +239,12 @@ static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64
   if (!__atomic_compare_exchange_n(errors, &none, code, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
   errors[1] = value;
   errors[2] = limit;
+}}""")  # fmt: skip
+_LAST: Final = Helper("last", "tb_last({p}, {count}, {n})", """\
+static inline bool tb_last(int64_t *counter, int64_t count, int64_t total) {{
+  if (__atomic_add_fetch(counter + 3, count, __ATOMIC_ACQ_REL) != total) return 0;
+  __atomic_store_n(counter + 3, 0, __ATOMIC_RELAXED);
+  return 1;
 }}""")  # fmt: skip
 
 
@@ -189,11 +280,13 @@ def dialect(half: bool, wide: bool) -> Dialect:
         prologue="\n".join([prologue(), *([_INSTRUCTIONS] if wide else [])]),
         narrow=_NARROW,
         report=_REPORT,
+        last=_LAST,
         target=Target(
             groups=64,
             items=64,
             lanes=64,
             solo_rows=True,
+            ends=True,
             map_ops=_MAPS if wide else frozenset(),
             map_lanes=8,
             scan_lanes=8,

@@ -105,9 +105,9 @@ def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         down, along = (s // size for s in a.strides[1:])
         lined = empty((lead, -(-m // made.tall), depth, made.tall), x.dtype)
         taken = (m, depth, 1, 1, 1, a.strides[0] // size, down, along, 0, 0, 0, 0)
-        made.launch("strips", taken, (lined.shape[1], lead), (8, 1))(a, lined)
+        made.run("strips", (a, lined), taken, (lined.shape[1], lead), (8, 1))
         each, high, wide = (s // size for s in b.strides)
-        made.launch("product", (m, n, depth, high, wide, each, lead), grid, (1, 1))(lined, b, out)
+        made.run("product", (lined, b, out), (m, n, depth, high, wide, each, lead), grid, (1, 1))
         return out
 
     return multiply

@@ -9,20 +9,20 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, DType, dtypes
+from tensorbus.backend_api import Call, DeviceError, DType, dtypes
 
-from .compiler import NATIVE
+from .compiler import NATIVE, pieces
 from .large import COSTLY, NARROW, Compiled, combining, packed, routine, serves
-from .memory import DTYPES, empty, run
+from .launches import Launches
+from .memory import DTYPES, empty
 
 _LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
 """Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
-_LANES, _LONG, _SHARE = 256, 1 << 13, 1 << 18
-"""Elements of the shortest row, and of the longest that is not cut; those worth waking a thread for.
+_LANES, _LONG, _SHARE, _PARTS = 256, 1 << 13, 1 << 18, 1 << 14
+"""Elements of the shortest row and of the longest that is not cut; those and parts worth waking a thread for.
 
 Where there are many times as many, a thread takes a quarter at a time: then all end at the same moment."""
 _BEATS: Final = "(!((best) {} (x)) && (best) == (best))"
-_UFUNCS: Final = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _block(
@@ -49,11 +49,12 @@ def _block(
 class Shares:
     """How threads share a reduction: rows or columns, each in ``chunks`` that are put together later.
 
-    ``shape`` is that of the parts; ``kept`` that of the result in the order of memory, and ``order`` the one
-    that the op wants.
+    ``axes`` are those of the array in the order of memory. ``shape`` is that of the parts; ``kept`` that of
+    the result in the order of memory, and ``order`` the one that the op wants.
     """
 
     name: str
+    axes: tuple[int, ...]
     params: tuple[int, ...]
     grid: tuple[int, ...]
     piece: tuple[int, ...]
@@ -97,8 +98,9 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
         return None
     left = [k for k in order if k not in axes]
     return Shares(
-        name=name, params=(n, inner, chunks), grid=grid, piece=piece, shape=(outer, chunks, inner),
-        kept=tuple(shape[k] for k in left), order=tuple(left.index(k) for k in sorted(left)),
+        name=name, axes=tuple(order), params=(n, inner, chunks), grid=grid, piece=piece,
+        shape=(outer, chunks, inner), kept=tuple(shape[k] for k in left),
+        order=tuple(left.index(k) for k in sorted(left)),
     )  # fmt: skip
 
 
@@ -120,10 +122,8 @@ def _quick(op: str, acc: DType) -> tuple[str, ...]:
 
 def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a sum, product, maximum or minimum."""
-    given, out_dtype, axes = call.dtypes[0], call.out_dtype, call.attrs["axis"]
-    acc = dtypes.float32 if out_dtype in NARROW else out_dtype
-    generated, reduce = Compiled(call, otherwise), _UFUNCS[call.op].reduce
-    macros = (combining(call.op), *_quick(call.op, acc))
+    given, axes, generated = call.dtypes[0], call.attrs["axis"], Compiled(call, otherwise)
+    assert call.shapes is not None
     if not serves(call):
         return otherwise
 
@@ -132,21 +132,45 @@ def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         how = shares(shape, strides, DTYPES[given].itemsize, axes)
         if how is None:
             return None
-        kept = acc if how.shape[1] > 1 else out_dtype
-        return how, DTYPES[kept], how.filling("fold", 2, given, kept, *macros)
+        return how, _folding(call, how, how.kept).function(_refuse)
 
-    def large(x: Any) -> Any:
+    def turned(x: Any) -> Any:
         found = ready(x.shape, x.strides) if x.flags.aligned else None
         if found is None:
             return generated(x)
-        how, dtype, fill = found
-        out = empty(how.shape, dtype)
-        fill(x, out)
-        if how.shape[1] > 1:
-            out = run(reduce, out, 1, out.dtype).astype(DTYPES[out_dtype], copy=False)
-        return how.finish(out, call)
+        how, function = found
+        return how.finish(function(x.transpose(how.axes)), call)
 
-    return large
+    (shape,) = call.shapes
+    strides = [DTYPES[given].itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
+    how = shares(shape, strides, DTYPES[given].itemsize, axes)
+    assert call.out_shape is not None
+    return turned if how is None else _folding(call, how, call.out_shape).function(turned)
+
+
+def _refuse(*values: Any) -> Any:
+    raise DeviceError("cpu: an array that was found to be packed is not")
+
+
+def _folding(call: Call, how: Shares, shape: tuple[int, ...]) -> Launches:
+    """Return the launches that fold an array in the order of memory into a result of this ``shape``."""
+    given, out = call.dtypes[0], call.out_dtype
+    acc = dtypes.float32 if out in NARROW else out
+    macros = (combining(call.op), *_quick(call.op, acc))
+    outer, chunks, inner = how.shape
+    name = f"fold{how.name}"
+    launches = Launches(1, (DTYPES[out], shape))
+    parts = 1 if chunks == 1 else launches.scratch(outer * chunks * inner * acc.itemsize)
+    made = routine(name, given, out if chunks == 1 else acc, *macros)
+    launches.add(made.launch(name, (0, parts), how.params, how.grid, how.piece))
+    if chunks == 1:
+        return launches
+    name = "fold_row" if inner == 1 and chunks >= _LANES // acc.itemsize else "fold_column"
+    grid = (1, outer) if name == "fold_row" else (inner, 1, outer)
+    piece = pieces(grid, max(_PARTS // chunks, 1))
+    made = routine(name, acc, out, *macros)
+    launches.add(made.launch(name, (parts, 1), (chunks, inner, 1), grid, piece))
+    return launches
 
 
 def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,22 +202,19 @@ def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a running sum."""
-    axis = call.attrs["axis"]
-    generated = Compiled(call, otherwise)
+    axis, generated = call.attrs["axis"], Compiled(call, otherwise)
+    assert call.shapes is not None
+    (shape,) = call.shapes
+    outer, n, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     if not serves(call):
         return otherwise
-
-    def large(x: Any) -> Any:
-        outer, n, inner = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
-        if not (x.flags.c_contiguous and x.flags.aligned) or outer * inner < 256 or inner < 16:
-            return generated(x)
-        out = empty(x.shape, DTYPES[call.out_dtype])
-        piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
-        made = routine("scan_column", call.dtypes[0], call.out_dtype)
-        made.run("scan_column", (x, out), (n, inner), (inner, outer), (piece, 1))
-        return out
-
-    return large
+    if outer * inner < 256 or inner < 16:
+        return generated
+    piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
+    made = routine("scan_column", call.dtypes[0], call.out_dtype)
+    launches = Launches(1, (DTYPES[call.out_dtype], shape))
+    launches.add(made.launch("scan_column", (0, 1), (n, inner), (inner, outer), (piece, 1)))
+    return launches.function(generated)
 
 
 def rows(call: Call) -> Callable[..., Any]:
@@ -208,14 +229,10 @@ def rows(call: Call) -> Callable[..., Any]:
     macros = [f"{name.upper()} {name}{suffix}" for name in ("exp", "log", "sqrt")]
     macros += ["LOGARITHM"] if call.op == "log_softmax" else []
     name = call.op.removeprefix("log_")
-    piece = (max(count // 64, 1),)
-
-    def large(x: Any) -> Any:
-        out = empty(x.shape, x.dtype)
-        routine(name, given, given, *macros).run(name, (packed(x), out), params, (count,), piece)
-        return out
-
-    return large
+    launches = Launches(1, (DTYPES[given], shape[0]))
+    step = routine(name, given, given, *macros).launch(name, (0, 1), params, (count,), (max(count // 64, 1),))
+    launches.add(step)
+    return launches.repacking(packed)
 
 
 def takes_rows(call: Call) -> bool | str:

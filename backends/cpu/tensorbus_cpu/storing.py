@@ -47,11 +47,9 @@ class Compiling:
             if found is not None:
                 return found
         if tools is not None:
-            from .driver import begin, begin_products
+            from .driver import begin
 
-            begin(tools)
-            if any(node.op == "matmul" for node in order.graph):  # known long before it is lowered
-                begin_products(tools)
+            begin(tools, any(node.op == "matmul" for node in order.graph))  # long before that is lowered
         from .programs import CpuExecutable, CpuLowering
 
         made = CpuLowering().compile(order)

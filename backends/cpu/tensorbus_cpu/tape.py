@@ -1,4 +1,4 @@
-"""A program as the tape of numbers that ``csource/driver.c`` reads: both are to be changed together."""
+"""A program as the tape of numbers that ``csource/table.c`` reads: both are to be changed together."""
 
 from __future__ import annotations
 

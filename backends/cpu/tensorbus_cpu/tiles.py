@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from struct import pack
 from typing import Any, Final
 
 from tensorbus.backend_api import DType, dtypes
 
 from .compiler import NATIVE, c_source
+from .launches import Launch, slots
+from .memory import address
 
 DEEP: Final = 384
 COLUMNS: Final = 512
@@ -32,20 +33,32 @@ class Functions:
             *(f"#define {k} {v}" for k, v in given.items()),
         ]
         self._library = compiler.library("\n".join([*lines, c_source(name)]), _FUSED)
-        self._call = compiler.call
+        self._prepared = compiler.prepared
         self.lanes = ctypes.c_int64.in_dll(self._library, "tb_lanes").value
 
     def launch(
-        self, name: str, params: Sequence[int], grid: Sequence[int], piece: Sequence[int]
-    ) -> Callable[..., None]:
-        """Return what runs a function with the memory of arrays."""
-        function, call = getattr(self._library, f"tb_{name}"), self._call
-        given = pack(f"{len(params)}q", *params)
+        self,
+        name: str,
+        buffers: Sequence[int],
+        params: Sequence[int],
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> Launch:
+        """Return a function's launch, one of a call's."""
+        function = getattr(self._library, f"tb_{name}")
+        return Launch(function=function, buffers=buffers, params=params, grid=grid, piece=piece)
 
-        def go(*arrays: Any) -> None:
-            call(function, [x.ctypes.data for x in arrays], given, grid, piece)
-
-        return go
+    def run(
+        self,
+        name: str,
+        arrays: Sequence[Any],
+        params: Sequence[int],
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> None:
+        """Call a function with the memory of arrays."""
+        function = getattr(self._library, f"tb_{name}")
+        self._prepared(function, len(arrays), slots(params), grid, piece)(*map(address, arrays))
 
 
 class Tiles:
@@ -59,7 +72,7 @@ class Tiles:
         }  # fmt: skip
         functions = Functions("products", given)
         self.tall, self.vectors, self.lanes = tall, vectors, functions.lanes
-        self.launch = functions.launch
+        self.launch, self.run = functions.launch, functions.run
 
 
 tiles: Final = cache(Tiles)

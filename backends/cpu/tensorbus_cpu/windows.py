@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from tensorbus.backend_api import DType
 
 from .compiler import pieces
-from .memory import empty
+from .launches import Launches
 from .tiles import COLUMNS, DEEP, ROOM, Tiles, tiles
 
 _SHAPES: Final = {(6, 2): 1.0, (4, 3): 1.0, (4, 2): 1.04, (12, 1): 1.2, (2, 4): 1.12, (1, 8): 2.2}
@@ -17,7 +16,12 @@ _SHAPES: Final = {(6, 2): 1.0, (4, 3): 1.0, (4, 2): 1.04, (12, 1): 1.2, (2, 4): 
 WORTH: Final = 1 << 17
 """Multiplications that are worth a thread's while."""
 MOVED: Final = 1 << 15
-"""Elements whose move is worth a thread's while."""
+LINED: Final = 1 << 13
+"""Elements whose move is worth a thread's while: those that lie side by side, and others."""
+_MOVE: Final = 16
+"""Multiplications that take as long as to read or write an element, where it does not lie beside others."""
+_LINES: Final = 6
+"""Rows of weights that may be read as they lie."""
 WANTED: Final = 16
 """Pieces that keep all threads busy."""
 
@@ -125,35 +129,56 @@ class Weights:
     first: int = 0
 
 
-def windows(
-    dtype: DType, batch: int, groups: int, rows: int, channels: int, axes: Axes, weights: Weights,
-    out_channel: int, out_first: int,
-) -> Callable[[Any, Any, Any], None]:  # fmt: skip
-    """Return what computes ``out`` of ``x`` and weights, all packed: products summed over windows."""
-    z, y, x = axes
-    made, tile = _best(dtype, rows, axes, channels * z.taps)
-    strips, depth = -(-rows // made.tall), channels * z.taps * y.taps * x.taps
-    covering = covering_of(tile, axes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Products summed over windows: what is computed of images and weights, and where it stands.
+
+    Each of ``batch`` images has ``groups``, of which ``rows`` results are made of ``channels``.
+    """
+
+    dtype: DType
+    batch: int
+    groups: int
+    rows: int
+    channels: int
+    axes: Axes
+    weights: Weights
+    out_channel: int
+    out_first: int
+
+    @property
+    def lead(self) -> int:
+        """Return how far rows of the weights are apart that lie as they are multiplied; 0 for others."""
+        z, y, x = (a.taps for a in self.axes)
+        depth = self.channels * z * y * x
+        lying = Weights(self.rows * depth, depth, (z * y * x, y * x, x, 1))
+        return depth if self.weights == lying else 0
+
+
+def windows(launches: Launches, given: Windows) -> None:
+    """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0."""
+    z, y, x = given.axes
+    batch, groups, rows = given.batch, given.groups, given.rows
+    made, tile = _best(given.dtype, rows, given.axes, given.channels * z.taps)
+    strips, depth = -(-rows // made.tall), given.channels * z.taps * y.taps * x.taps
+    covering = covering_of(tile, given.axes)
     count = covering * z.count * batch * groups
     parts = max(min(strips, WANTED // count), 1)
-    image = channels * z.length * y.length * x.length
+    image = given.channels * z.length * y.length * x.length
+    lead = given.lead if made.tall <= _LINES else 0
     params = params_of(
-        rows, channels * z.taps, tile, axes,
-        parts, groups, image, rows * out_channel, out_channel, out_first, 0,
+        rows, given.channels * z.taps, tile, given.axes,
+        parts, groups, image, rows * given.out_channel, given.out_channel, given.out_first, lead, 0,
     )  # fmt: skip
-    work = rows * depth * z.count * y.count * x.count * batch * groups // (count * parts) + 1
-    grid = (covering, z.count * parts, batch * groups)
-    go = made.launch("convolve", params, grid, pieces(grid, WORTH // work + 1))
-    shape = (channels, z.taps, y.taps, x.taps)
-    taken = (rows, *shape, weights.group, weights.row, *weights.steps, weights.first)
-    line_up = made.launch(
-        "strips", taken, (strips, groups), pieces((strips, groups), MOVED // (depth * made.tall) + 1)
-    )
-    kept = (groups, strips, depth, made.tall)
-
-    def go_on(x: Any, weight: Any, out: Any) -> None:
-        lined = empty(kept, x.dtype)
-        line_up(weight, lined)
-        go(lined, x, out)
-
-    return go_on
+    if not lead:
+        lined = launches.scratch(groups * strips * depth * made.tall * given.dtype.itemsize)
+        w, grid = given.weights, (strips, groups)
+        taken = (rows, given.channels, z.taps, y.taps, x.taps, w.group, w.row, *w.steps, w.first)
+        piece = pieces(grid, LINED // (depth * made.tall) + 1)
+        launches.add(made.launch("strips", (1, lined), taken, grid, piece), 0)
+    places = z.count * y.count * x.count * batch * groups // count
+    moved = rows // parts + given.channels * z.taps * y.phases * x.phases
+    work = places * (rows * depth // parts + _MOVE * moved) + 1
+    tiling = (covering, z.count * parts, batch * groups)
+    piece = pieces(tiling, WORTH // work + 1)
+    launches.add(made.launch("convolve", (1 if lead else lined, 0, 2), params, tiling, piece), 1)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
-import numpy as np
-from tensorbus.backend_api import DType, dtypes
+from tensorbus.backend_api import dtypes
 
 from .compiler import pieces
-from .memory import empty
+from .launches import Launches
 from .tiles import Functions
-from .windows import MOVED, WANTED, WORTH, Axes, Axis, Weights
+from .windows import LINED, WANTED, WORTH, Axes, Axis, Windows
 
 _ROOM, _COLUMNS = (1 << 13) + 128, 128
 """Inputs of a block of tiles at each place, and tiles of a block."""
@@ -22,8 +19,6 @@ _TURN, _FILTER = 160, 500
 """What a tile costs for each row and channel, and weights for each row and channel, in multiplications."""
 _LEAST = 32
 
-Go = Callable[[Any, Any, Any], None]
-
 
 @cache
 def _functions() -> Functions:
@@ -31,58 +26,48 @@ def _functions() -> Functions:
     return Functions("winograd", given)
 
 
-def is_quicker(dtype: DType, images: int, rows: int, channels: int, axes: Axes) -> bool:
-    """Return whether ``winograd`` serves a convolution of ``images``, of all groups, and saves time."""
-    z, y, x = axes
+def is_quicker(given: Windows) -> bool:
+    """Return whether ``winograd`` serves a convolution and saves time."""
+    (z, y, x), rows, channels = given.axes, given.rows, given.channels
+    images = given.batch * given.groups
     flat = z.length == z.count == z.taps == 1 and z.first == 0
     windows = all(a.taps == 3 and a.step == abs(a.apart) == 1 for a in (y, x))
-    if dtype is not dtypes.float32 or not flat or not windows or x.out != 1 or _most(channels) < _LEAST:
+    wrong = given.dtype is not dtypes.float32 or not flat or not windows or x.out != 1
+    if wrong or _most(channels) < _LEAST:
         return False
     tiles, own = images * _half(y.count) * _half(x.count), rows * channels
     direct = images * y.count * x.count * 9 * own
     return tiles * (_PLACES * own + _TURN * (rows + channels)) + _FILTER * own < direct
 
 
-def winograd(
-    batch: int, groups: int, rows: int, channels: int, axes: Axes, weights: Weights,
-    out_channel: int, out_first: int, exact: Callable[[], Go],
-) -> Go:  # fmt: skip
-    """Return what computes ``out`` of ``x`` and weights, all packed float32.
+def winograd(launches: Launches, given: Windows) -> None:
+    """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0.
 
-    What is not finite would spread over a tile: where a result is such, ``exact()`` computes all of them.
+    What is not finite spreads over a tile: where a result is such, buffer 3, one integer, becomes 1.
     """
-    _, y, x = axes
-    functions = _functions()
-    strips, matrices = -(-rows // _TALL), batch * groups
-    high, wide = _block(axes, channels, matrices, functions.lanes)
+    _, y, x = given.axes
+    functions, rows, channels, groups = _functions(), given.rows, given.channels, given.groups
+    strips, matrices = -(-rows // _TALL), given.batch * groups
+    high, wide = _block(given.axes, channels, matrices, functions.lanes)
     blocks = -(-_half(y.count) // high) * -(-_half(x.count) // wide)
     parts = max(min(strips // _SIDE, WANTED // (blocks * matrices)), 1)
-    grid = (blocks, parts, matrices)
-    params = [
-        rows, channels, high, wide, parts, groups, channels * y.length * x.length,
-        rows * out_channel, out_channel, y.out, out_first, *_span(y), *_span(x),
-    ]  # fmt: skip
-    work = high * wide * (_PLACES * channels * rows // parts + _TURN * channels)
-    go = functions.launch("winograd", params, grid, pieces(grid, WORTH // work + 1))
+    weights = given.weights
     by_channel, _, by_y, by_x = weights.steps
     first = weights.first + sum(2 * s for s, a in ((by_y, y), (by_x, x)) if a.apart < 0)
     by_y, by_x = (s if a.apart > 0 else -s for s, a in ((by_y, y), (by_x, x)))
     taken = [rows, channels, weights.group, weights.row, by_channel, by_y, by_x, first]
     each = (strips, groups)
-    turn = functions.launch("filters", taken, each, pieces(each, MOVED // (channels * _TALL * _PLACES) + 1))
-    kept = (groups, strips, _PLACES, channels, _TALL)
-    found: list[Go] = []
-
-    def go_on(x: Any, weight: Any, out: Any) -> None:
-        turned, spread = empty(kept, x.dtype), np.zeros(1, np.int64)
-        turn(weight, turned)
-        go(turned, x, out, spread)
-        if spread[0]:
-            if not found:
-                found.append(exact())
-            found[0](x, weight, out)
-
-    return go_on
+    turned = launches.scratch(groups * strips * _PLACES * channels * _TALL * given.dtype.itemsize)
+    piece = pieces(each, LINED // (channels * _TALL * _PLACES) + 1)
+    launches.add(functions.launch("filters", (1, turned), taken, each, piece), 0)
+    grid = (blocks, parts, matrices)
+    params = [
+        rows, channels, high, wide, parts, groups, channels * y.length * x.length,
+        rows * given.out_channel, given.out_channel, y.out, given.out_first, *_span(y), *_span(x),
+    ]  # fmt: skip
+    work = high * wide * (_PLACES * channels * rows // parts + _TURN * channels)
+    piece = pieces(grid, WORTH // work + 1)
+    launches.add(functions.launch("winograd", (turned, 0, 2, 3), params, grid, piece), 1)
 
 
 def _half(n: int) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, StridedArray, pack
+from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
 from tensorbus.backend_api import dtypes as dt
 
 from . import cudnn
@@ -63,13 +64,44 @@ def _served(
     return True
 
 
+def orders(op: str, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
+    """Return in which order the axes of each result lie: as those of the operand that it has the shape of.
+
+    Heads that were cut out of one product's rows are so joined again without a copy.
+    """
+    if op not in (NAME, GRADIENTS):
+        return None
+    found = [() if x is None else _order(x.strides) for x in (given[:1] if op == NAME else given[2:5])]
+    return found if any(found) else ()
+
+
+def _order(strides: Sequence[int]) -> tuple[int, ...]:
+    order = tuple(sorted(range(len(strides)), key=lambda k: -strides[k]))
+    return order if order != tuple(range(len(strides))) and order[-1] == len(strides) - 1 else ()
+
+
+def leaves(node: Node, reader: Node) -> int:
+    """Return of how many rows attention can leave the sums for its derivative; 0 where that is of another."""
+    if node.op != NAME or reader.op != GRADIENTS or reader.inputs[1] is not node:
+        return 0
+    same = all(a is b for a, b in zip(node.inputs, reader.inputs[2:], strict=False))
+    if not same or len(reader.inputs) != len(node.inputs) + 2 or dict(node.attrs) != dict(reader.attrs):
+        return 0
+    return prod(node.inputs[0].spec.shape[:3])
+
+
 def _graphs(
-    library: cudnn.Library, op: str, given: Sequence[StridedArray], scale: float, causal: bool
-) -> list[Any]:
-    """Return the graphs that run in turn: of the derivative, the sums of its rows are computed first."""
+    library: cudnn.Library, op: str, given: Sequence[StridedArray], scale: float, causal: bool,
+    strides: Sequence[tuple[int, ...]] = (), *, sums: bool = False,
+) -> list[Any]:  # fmt: skip
+    """Return the graphs that run in turn: of the derivative, the sums of its rows are computed first.
+
+    ``sums``: attention stores them, or its derivative is given them.
+    """
     if op == NAME:
-        return [_forward(library, given, scale, causal, sums=False)]
-    return [_forward(library, given[2:], scale, causal, sums=True), _backward(library, given, scale, causal)]
+        return [_forward(library, given, scale, causal, sums=sums, strides=[*strides, ()][0])]
+    last = _backward(library, given, scale, causal, strides)
+    return [last] if sums else [_forward(library, given[2:], scale, causal, sums=True), last]
 
 
 def _seen(library: cudnn.Library, causal: bool) -> dict[str, Any]:
@@ -80,21 +112,25 @@ def _seen(library: cudnn.Library, causal: bool) -> dict[str, Any]:
 
 
 def _forward(
-    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool, *, sums: bool
-) -> Any:
+    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool, *, sums: bool,
+    strides: tuple[int, ...] = (),
+) -> Any:  # fmt: skip
     graph, dtype = library.graph(given[0].dtype), given[0].dtype
     q, k, v = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
     out, rows = graph.sdpa(
         q=q, k=k, v=v, attn_scale=scale, generate_stats=sums, name="sdpa", **_seen(library, causal)
     )
-    shape = given[0].shape
-    library.result(out, _FIRST, (*shape[:3], given[2].shape[3]), dtype)
+    shape = (*given[0].shape[:3], given[2].shape[3])
+    library.result(out, _FIRST, shape, dtype, strides)
     if sums:
         library.result(rows, _SUMS, (*shape[:3], 1), dt.float32)
     return graph
 
 
-def _backward(library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool) -> Any:
+def _backward(
+    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool,
+    strides: Sequence[tuple[int, ...]],
+) -> Any:  # fmt: skip
     graph = library.graph(given[0].dtype)
     g, out, q, k, v = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
     rows = library.operand(graph, _SUMS, StridedArray.contiguous(None, (*given[2].shape[:3], 1), dt.float32))
@@ -109,8 +145,8 @@ def _backward(library: cudnn.Library, given: Sequence[StridedArray], scale: floa
         name="sdpa_backward",
         **_seen(library, causal),
     )
-    for number, (made, x) in enumerate(zip(found, given[2:], strict=True)):
-        library.result(made, _FIRST + number, x.shape, x.dtype)
+    for number, (made, x, lies) in enumerate(zip(found, given[2:], strides or ((),) * 3, strict=True)):
+        library.result(made, _FIRST + number, x.shape, x.dtype, lies)
     return graph
 
 
@@ -140,9 +176,12 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     """Return what queues a call into blocks; without ``packs`` it refuses operands of other layouts."""
     unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
     scale, causal, op = call.attrs["scale"], call.attrs["is_causal"], call.op
+    strides = [lies for lies, _ in call.places]
+    begins = [begin * call.out_dtype.itemsize for _, begin in call.places]
     known: dict[Any, list[cudnn.Plan]] = {}
     rows = extra = 0
-    if op == GRADIENTS:
+    sums = bool(call.leaves) or call.takes
+    if op == GRADIENTS and not sums:
         assert call.shapes is not None
         rows = StridedArray.contiguous(None, call.shapes[2][:3], dt.float32).nbytes
         rows = -(-rows // _APART) * _APART
@@ -151,23 +190,38 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
         library, stream = cudnn.library(index), unit.stream()
+        unit.failures.note(op)
+        kept = None
+        if call.takes:
+            *values, last = values
+            kept = last.buffer
+        elif call.leaves:
+            *blocks, kept = blocks
         lies = [cudnn.is_plain(x) for x in values]
         if not packs and not all(lies):
             return False
-        given = [x if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)]
+        given = [
+            cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)
+        ]
         key = tuple(x.strides for x in given)
         places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
-        results = {_FIRST + n: block.ptr for n, block in enumerate(blocks)}
+        results = {
+            _FIRST + n: block.ptr + begin
+            for n, (block, begin) in enumerate(zip(blocks, begins or [0] * len(blocks), strict=True))
+        }
+        if kept is not None:
+            results[_SUMS] = kept.ptr
         with unit.current(), library.lock:
             try:
                 plans = known.get(key)
                 if plans is None:
                     plans = known[key] = [
-                        library.built(g) for g in _graphs(library, op, given, scale, causal)
+                        library.built(g)
+                        for g in _graphs(library, op, given, scale, causal, strides, sums=sums)
                     ]
                 room = max(plan.room for plan in plans)
                 space = library.space(extra + room, stream) + extra
-                if op == GRADIENTS:
+                if extra:
                     results[_SUMS] = space - extra
                     first = {n: places[n + 2] for n in (1, 2, 3)}
                     again = {_SUMS: space - extra, _FIRST: space - extra + rows}
@@ -175,7 +229,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
                 library.run(plans[-1], {**places, **results}, space, stream)
             except Exception as error:  # the frontend's own classes, and RuntimeError
                 raise cudnn.failed(unit, op, error) from error
-        for block in (*(x.buffer for x in given), *blocks):
+        for block in (*(x.buffer for x in given), *blocks, *([kept] if kept is not None else [])):
             if block.stream is not stream:
                 block.used_by(stream)
         return True

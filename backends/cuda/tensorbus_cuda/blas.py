@@ -33,10 +33,15 @@ _ONE: Final[dict[int, Any]] = {
 }  # fmt: skip
 _ZERO: Final = (ctypes.c_double * 2)()
 _TRANSA, _TRANSB = 3, 4
+_EPILOGUE, _ROW = 7, 8
+_ADDS_ROW: Final = 4
+"""What the library does to a product before it stores it: it adds a row to each row."""
 _BATCHES, _STRIDE = 5, 6
 _MOST_SPACE, _ALIGNMENT = 1, 5
 _SPACE: Final = 32 << 20
 """Bytes that the library may use beside the matrices: what its makers advise for recent GPUs."""
+_LARGE: Final = 1 << 19
+"""Elements of a result from which on ways without such memory are as fast: others have it cleared first."""
 ALIGNED: Final = 16
 
 
@@ -94,23 +99,27 @@ class Library:
 
     def product(
         self, x: Matrix, y: Matrix, batches: int, dtype: dt.DType, aligned: tuple[bool, bool], compute: int,
-        lead: int = 0, *, adds: bool = False,
+        lead: int = 0, *, adds: bool = False, row: bool = False,
     ) -> Product | None:  # fmt: skip
         """Return what multiplies matrices that lie like this; None where the library cannot.
 
         Rows of the result are ``lead`` elements apart (0: packed). Where it ``adds``, the product is added
-        to what is there.
+        to what is there, or elsewhere; with ``row`` a row is added to each row.
         """
         kind, _, scale = KINDS[dtype]
         description = ctypes.c_void_p()
         self._check("cublasLtMatmulDescCreate", ctypes.byref(description), compute, scale)
         for attribute, matrix in ((_TRANSA, y), (_TRANSB, x)):
             self._set("MatmulDesc", description, attribute, ctypes.c_int32(int(matrix.turned)))
+        if row:
+            self._set("MatmulDesc", description, _EPILOGUE, ctypes.c_int32(_ADDS_ROW))
+            self._set("MatmulDesc", description, _ROW, ctypes.c_void_p(1 << 10))
         out = Matrix(x.rows, y.columns, lead or y.columns, False, x.rows * y.columns)
         layouts = [self._layout(kind, m, batches) for m in (y, x, out)]
         wish = ctypes.c_void_p()
         self._check("cublasLtMatmulPreferenceCreate", ctypes.byref(wish))
-        self._set("MatmulPreference", wish, _MOST_SPACE, ctypes.c_uint64(_SPACE))
+        room = 0 if dtype.itemsize == 2 and batches * x.rows * y.columns >= _LARGE else _SPACE
+        self._set("MatmulPreference", wish, _MOST_SPACE, ctypes.c_uint64(room))
         for k, whole in enumerate((aligned[1], aligned[0], True, True)):
             least = ctypes.c_uint32(ALIGNED if whole else dtype.itemsize)
             self._set("MatmulPreference", wish, _ALIGNMENT + k, least)
@@ -122,7 +131,7 @@ class Library:
         self._check("cublasLtMatmulPreferenceDestroy", wish)
         if code or not count.value or found.state:
             return None
-        return Product(self, description, layouts, found, _ONE[scale], _ONE[scale] if adds else _ZERO)
+        return Product(self, description, layouts, found, _ONE[scale], _ONE[scale] if adds else _ZERO, row)
 
     def _layout(self, kind: int, m: Matrix, batches: int) -> Any:
         """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
@@ -145,29 +154,44 @@ class Library:
 class Product:
     """A product that is prepared: it takes addresses. What it refers to lives as long as the process."""
 
-    __slots__ = ("_fixed", "_found", "_library", "_run", "_tail")
+    __slots__ = ("_fixed", "_found", "_library", "_lock", "_note", "_row", "_run", "_tail")
 
     def __init__(
-        self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any, kept: Any
-    ) -> None:
+        self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any, kept: Any,
+        row: bool = False,
+    ) -> None:  # fmt: skip
         self._library = library
         self._found = found
         self._run = library._matmul
+        self._note = library._unit.failures.note
         y, x, out = (layout.value for layout in layouts)
         one, kept = ctypes.addressof(one), ctypes.addressof(kept)
         self._fixed = library.handle.value, description.value, one, y, x, kept, out
         self._tail = ctypes.addressof(found)
+        self._row = ctypes.c_void_p() if row else None
+        self._lock = threading.Lock()
 
-    def queue(self, x: int, y: int, out: int, stream: Any) -> None:
-        """Queue the product. Raises ``DeviceError``."""
+    def queue(self, x: int, y: int, out: int, stream: Any, *, row: int = 0, added: int = 0) -> None:
+        """Queue the product. ``added``: what it is added to; 0: to the result. Raises ``DeviceError``."""
+        if self._row is None:
+            self._queue(x, y, out, stream, added)
+            return
+        with self._lock:  # the description says where the row is
+            if self._row.value != row:
+                self._row.value = row
+                self._library._set("MatmulDesc", self._fixed[1], _ROW, self._row)
+            self._queue(x, y, out, stream, added)
+
+    def _queue(self, x: int, y: int, out: int, stream: Any, added: int) -> None:
         handle, description, one, y_lies, x_lies, kept, out_lies = self._fixed
         space = self._library.space(stream)
+        self._note("matmul")
         code = self._run(
-            handle, description, one, y, y_lies, x, x_lies, kept, out, out_lies, out, out_lies, self._tail,
-            space, _SPACE, stream.ptr,
+            handle, description, one, y, y_lies, x, x_lies, kept, added or out, out_lies, out, out_lies,
+            self._tail, space, _SPACE, stream.ptr,
         )  # fmt: skip
         if code:
-            raise DeviceError(f"{self._library._unit.name}: cublasLtMatmul returned error {code}.")
+            raise self._library._unit.refused("cublasLtMatmul", code)
 
 
 def compute_of(dtype: dt.DType) -> int:

@@ -53,6 +53,18 @@ class CudaCompiler:
 
         return products.apart(node, given)
 
+    def orders(self, node: Node, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
+        """Return in which order the axes of a call's results are best; None where they must be in C order."""
+        from . import attention
+
+        return attention.orders(node.op, given)
+
+    def leaves(self, node: Node, reader: Node) -> int:
+        """Return how many float32 a call can leave for another that reads its result."""
+        from . import attention
+
+        return attention.leaves(node, reader)
+
     def player(self, script: Script) -> Player:
         """Return what runs a compiled program as a CUDA graph."""
         return Player(self.runtime.units[script.index], script, lambda: self.errors(script.index))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .device import Unit
 
 KINDS: Final = {dt.float16: "HALF", dt.bfloat16: "BFLOAT16", dt.float32: "FLOAT"}
+MOST_ROOM: Final = 1 << 30
+"""Bytes that a graph may work in beside its operands, where there is a choice."""
 ALIGNED: Final = 16
 """Bytes at whose multiples operands and their rows begin."""
 
@@ -66,23 +68,31 @@ class Library:
             dim=list(like.shape), stride=list(like.strides), data_type=self.kind(like.dtype), uid=number
         )
 
-    def result(self, made: Any, number: int, shape: Sequence[int], dtype: dt.DType) -> None:
-        """Have what a graph makes stored in C order at the address given as ``number``."""
-        strides = StridedArray.contiguous(None, tuple(shape), dtype).strides
+    def result(
+        self, made: Any, number: int, shape: Sequence[int], dtype: dt.DType, strides: Sequence[int] = ()
+    ) -> None:
+        """Have what a graph makes stored, in C order or by strides, at the address given as ``number``."""
+        strides = strides or StridedArray.contiguous(None, tuple(shape), dtype).strides
         made.set_output(True).set_dim(list(shape)).set_stride(list(strides))
         made.set_data_type(self.kind(dtype)).set_uid(number)
 
-    def built(self, graph: Any) -> Plan:
+    def built(self, graph: Any, avoided: Sequence[Any] = ()) -> Plan:
         """Return the plan of a graph. Raises the library's error where it has no kernel for it."""
-        self.check(graph)
+        self.check(graph, avoided)
         graph.build_plans()
         return Plan(graph, graph.get_workspace_size())
 
-    def check(self, graph: Any) -> None:
-        """Raise the library's error where it has no kernel for a graph."""
+    def check(self, graph: Any, avoided: Sequence[Any] = ()) -> None:
+        """Raise the library's error where it has no kernel for a graph, or none without what is ``avoided``.
+
+        These are numerical notes of the library.
+        """
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([self.cudnn.heur_mode.A, self.cudnn.heur_mode.FALLBACK])
+        if avoided:
+            graph.deselect_numeric_notes([*avoided])
+            graph.deselect_workspace_greater_than(MOST_ROOM)
         graph.check_support()
 
     def run(self, plan: Plan, places: Mapping[int, int], space: int, stream: Any) -> None:
@@ -108,15 +118,30 @@ def library(index: int) -> Library:
 
 
 def failed(unit: Unit, what: str, error: Exception) -> DeviceError:
-    """Return the error of a graph that could not be built or queued."""
+    """Return the error of a graph that could not be built or queued: of earlier work, if that has failed."""
+    if isinstance(error, DeviceError):
+        return error
+    try:
+        unit.wait()
+    except DeviceError as earlier:
+        return earlier
     return DeviceError(f"{unit.name}: {what} by cuDNN: {type(error).__name__}: {error}")
 
 
 def is_plain(x: StridedArray) -> bool:
     """Return whether the library takes a value where it lies: the last axis packed, all else aligned."""
     step = max(ALIGNED // x.dtype.itemsize, 1)
-    *outer, last = x.strides
+    outer = zip(x.shape[:-1], x.strides[:-1], strict=True)
     return (
-        last == 1 and x.offset % step == 0 and all(s > 0 and s % step == 0 for s in outer)
-        and x.buffer.ptr % ALIGNED == 0
+        x.strides[-1] == 1 and x.offset % step == 0
+        and all(n == 1 or (s > 0 and s % step == 0) for n, s in outer) and x.buffer.ptr % ALIGNED == 0
     )  # fmt: skip
+
+
+def tidy(x: StridedArray) -> StridedArray:
+    """Return a plain value with a stride that the library takes along axes of length 1 as well."""
+    if 1 not in x.shape[:-1]:
+        return x
+    width = x.shape[-1]
+    strides = [width if n == 1 else s for n, s in zip(x.shape[:-1], x.strides[:-1], strict=True)]
+    return x.view(x.shape, (*strides, 1))

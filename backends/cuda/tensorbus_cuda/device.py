@@ -24,6 +24,7 @@ from tensorbus.backend_api import (
     pack,
 )
 
+from .failures import Failures, Watch
 from .lowering import dialect
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Unit:
         import cupy
 
         from .memory import Pool
+        from .pinned import Pinned
 
         self.index = index
         self._device = cupy.cuda.Device(index)
@@ -83,11 +85,15 @@ class Unit:
         self.architecture = f"{about['major']}{about['minor']}"
         self.dialect = dialect(self.processors)
         self.alone = alone
-        self._context: AbstractContextManager[Any] = nullcontext() if alone else self._device
+        self.failures = Failures(self.name)
+        self.bare: AbstractContextManager[Any] = nullcontext() if alone else self._device
+        """A context in which CuPy works on this GPU; CUDA's errors leave it as they are."""
+        self._context = Watch(self.failures, self.bare)
         self.default = cupy.cuda.Stream.null
         self.stream: Callable[[], Any] = partial(cupy.cuda.get_current_stream, index)
         """Returns this thread's current stream, which is CuPy's: its arrays and ours are in one order."""
         self.pool = Pool(self)
+        self.pinned = Pinned(self)
         self._library: Library | None = None
         self._driver: Driver | None = None
         self.silent: Any = None
@@ -97,7 +103,7 @@ class Unit:
         self._unread = False
 
     def current(self) -> AbstractContextManager[Any]:
-        """Return a context in which CuPy works on this GPU."""
+        """Return a context in which CuPy works on this GPU; an error that loses it is a ``DeviceError``."""
         return self._context
 
     def enter(self) -> None:
@@ -121,10 +127,32 @@ class Unit:
         try:
             self._device.synchronize()
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise DeviceError(
-                f"{self.name}: work that was queued before failed: {error}. The GPU's memory is lost to this"
-                f" process, which has to be started again."
-            ) from error
+            raise self.failed("waiting for it", error) from error
+        self.failures.done()
+        self.pinned.let_go()
+
+    def failed(self, what: str, problem: Exception | int) -> DeviceError:
+        """Return the error of ``what``, which CUDA refused: that of earlier work, if it was that.
+
+        ``problem`` is the exception, or a number of the driver's.
+        """
+        found = self.failures.error(problem)
+        return found or DeviceError(f"{self.name}: {what} failed: {problem}.")
+
+    def refused(self, what: str, code: int) -> DeviceError:
+        """Return the error of a library that returned ``code``: that of earlier work, if that has failed."""
+        try:
+            self.wait()
+        except DeviceError as error:
+            return error
+        return DeviceError(f"{self.name}: {what} returned error {code}.")
+
+    def join(self, value: StridedArray) -> None:
+        """Make later work in the current stream wait for the stream that makes a value."""
+        stream, own = self.stream(), value.buffer.stream
+        if own is not stream:
+            with self.current():
+                stream.wait_event(own.record())
 
     def library(self) -> Library:
         """Return cuBLASLt for this GPU."""
@@ -269,17 +297,34 @@ class CudaRuntime:
 
     def copy_across(self, value: StridedArray, source: int, target: int) -> StridedArray:
         """Return a copy on another GPU, which does not pass through the host where they are connected."""
-        import cupy
+        from .peers import copied
 
         if value.size == 0:
             return StridedArray.contiguous(None, value.shape, value.dtype)
-        packed = pack(self.compiler, value, source)
-        self.units[source].wait()
-        block = self.units[target].pool.allocate(value.nbytes)
-        self.units[target].stream().synchronize()  # what the block's memory was used for before
-        cupy.cuda.runtime.memcpyPeer(block.ptr, target, packed.buffer.ptr, source, value.nbytes)
-        self.units[source].wait()
-        return StridedArray.contiguous(block, value.shape, value.dtype)
+        self.units[source].join(value)
+        return copied(pack(self.compiler, value, source), self.units[source], self.units[target])
+
+    def pin(self, nbytes: int, index: int) -> memoryview:
+        """Return new page-locked memory."""
+        return self.units[index].pinned.allocate(nbytes)
+
+    def is_pinned(self, data: memoryview, index: int) -> bool:
+        """Return whether bytes lie in such memory: also in what another GPU's was asked for."""
+        return any(unit.pinned.has(data) for unit in self.units)
+
+    def upload(
+        self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int, *, keep: Any
+    ) -> StridedArray:
+        """Queue a copy of pinned bytes into a new value."""
+        return StridedArray.contiguous(self.units[index].pinned.upload(data, keep), shape, dtype)
+
+    def download(
+        self, value: StridedArray, dtype: DType, index: int
+    ) -> tuple[memoryview, Callable[[], None]]:
+        """Queue a copy of a value into pinned memory, behind the work that makes it; return what waits."""
+        unit = self.units[index]
+        unit.join(value)
+        return unit.pinned.download(pack(self.compiler, value, index), self.reports)
 
     def synchronize(self, index: int) -> None:
         """Wait for all streams' work; raise what a kernel reported."""
@@ -339,18 +384,21 @@ class CudaRuntime:
 
     def synchronize_event(self, event: Any, index: int) -> None:
         """Block until ``event`` has been reached."""
-        event.synchronize()
+        with self.units[index].current():
+            event.synchronize()
 
     def event_done(self, event: Any, index: int) -> bool:
         """Return whether ``event`` has been reached."""
-        return bool(event.done)
+        with self.units[index].current():
+            return bool(event.done)
 
     def elapsed_time(self, start: Any, end: Any, index: int) -> float:
         """Return the milliseconds between two events."""
         import cupy
 
-        end.synchronize()
-        return float(cupy.cuda.get_elapsed_time(start, end))
+        with self.units[index].current():
+            end.synchronize()
+            return float(cupy.cuda.get_elapsed_time(start, end))
 
     def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
         """Return a capsule over a copy, over the memory itself with ``copy=False``."""

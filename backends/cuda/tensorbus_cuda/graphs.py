@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import cupy
 from tensorbus.backend_api import ERROR_SLOT, DeviceError, get_matmul_precision, plan_memory
 
+from .failures import listed
 from .launching import Launcher
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ TRIES: Final = 24
 """Recordings of one program, after which its operands are taken to be elsewhere each time."""
 KEPT: Final = 2
 """How many blocks are kept for each result of a library: one may still be held when the next is made."""
+LITTLE: Final = 1 << 26
+"""Up to how many bytes the results of kernels are kept as well, so that graphs need not be told others."""
 _RELAXED: Final = 2
 """Capturing in which other work of this thread and of others may go on."""
 SHARE: Final = 8
@@ -118,6 +121,7 @@ class Graph:
     def __init__(self, driver: Driver, graph: Any, changing: Sequence[_Changing]) -> None:
         self.driver = driver
         self.changing = changing
+        self.where: list[int] = []
         self._graph = graph  # its nodes name the kernels that are changed
         self.whole = ctypes.c_void_p()
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.whole), graph, ctypes.c_uint64(0))
@@ -149,6 +153,7 @@ class Player:
         self._pinned = sorted(
             {s for step in script.steps if step.call is not None for s in step.slots} - stable
         )
+        self._given = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
         moving = sorted({s for step in script.steps for s in step.slots} - stable - {ERROR_SLOT})
         self._moving = {slot: k for k, slot in enumerate(moving)}
         self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
@@ -160,9 +165,15 @@ class Player:
         self._temporaries: dict[int, Any] = {}
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
         kept = [s for s in self._made if s in set(self._pinned)]
-        small = sum(script.nbytes[s] for s in kept) <= unit.total // SHARE
-        self._results: dict[int, list[Any]] = {s: [] for s in kept} if small else {}
+        if sum(script.nbytes[s] for s in kept) > unit.total // SHARE:
+            kept = []
+        others = [s for s in self._made if s not in set(self._pinned)]
+        if sum(script.nbytes[s] for s in others) <= LITTLE:
+            kept += others
+        self._results: dict[int, list[Any]] = {s: [] for s in kept}
         self._runs = self._tries = 0
+        names = [s.what.kernel.name for s in script.steps if s.what is not None]
+        self._title = f"a program ({listed(names) or 'library calls'})"
 
     def play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
         """Run the program as a graph; False where it is to be queued step by step."""
@@ -183,7 +194,7 @@ class Player:
             block = buffers[slot]
             if block is not None and block.stream is not stream:
                 block.used_by(stream)
-        key = (get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned])
+        key = self._key(values, buffers)
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._recorded(key, values, buffers)
@@ -194,9 +205,9 @@ class Player:
         return True
 
     def _room(self, slot: int) -> Any:
-        """Return memory for a result: where a library writes it, that of an earlier run which nobody holds.
+        """Return memory for a result: where it is kept, that of an earlier run which nobody holds.
 
-        The graph that knows its address can then be used again.
+        A graph that knows its address can then be used again, or need not be told another.
         """
         known, stream = self._results.get(slot), self._stream
         for block in known or ():
@@ -211,7 +222,11 @@ class Player:
     def _launch(self, graph: Graph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
         driver = graph.driver
         where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
+        same = where == graph.where
+        graph.where = where
         for one in graph.changing:
+            if same and not one.late:
+                continue
             now = [where[k] for k in one.moving]
             numbers = [read(values) for read in one.late] if one.late else one.numbers
             if now != one.last or numbers != one.numbers:
@@ -220,11 +235,22 @@ class Player:
                 one.launcher.fill(one.pointers, numbers)
                 code = driver.change(graph.whole, one.node, one.at)
                 if code:
-                    raise DeviceError(f"{self._unit.name}: a graph could not be changed: error {code}.")
+                    raise self._unit.failed("changing a graph", code)
                 one.last, one.numbers = now, numbers
+        self._unit.failures.note(self._title)
         code = driver.launch(graph.whole, stream.ptr)
         if code:
-            raise DeviceError(f"{self._unit.name}: a program could not be queued: error {code}.")
+            raise self._unit.failed("queueing a program", code)
+
+    def _key(self, values: Sequence[Any], buffers: list[Any]) -> Any:
+        """Return what a graph is for: where all lies that libraries read and write."""
+        try:
+            return (
+                get_matmul_precision(), *[buffers[s].ptr for s in self._pinned],
+                *[values[s].offset for s in self._given],
+            )  # fmt: skip
+        except AttributeError:  # nothing is there, or a number
+            return (get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned])
 
     @staticmethod
     def _place(slot: int, values: Sequence[Any], buffers: list[Any]) -> tuple[int, int]:

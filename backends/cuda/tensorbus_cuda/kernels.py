@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect, host_kernels
 
-from . import attention, products, sorting
+from . import attention, convolution, integers, products, sorting, sums
 from .device import runtime
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
@@ -25,15 +25,26 @@ def table() -> KernelTable:
         assert kernel.prepare is not None
         return kernel.prepare
 
+    bytewise = integers.eager(products.eager(other("matmul")), other("pad"), other("cast"))
     return {
         **generated,
         **host_kernels("cuda"),
-        "matmul": Kernel(name="matmul", prepare=products.eager(other("matmul")), into=products.into),
+        "matmul": Kernel(name="matmul", prepare=bytewise, into=products.into),
+        sums.NAME: Kernel(name="epilogue", prepare=sums.prepare, into=sums.into, supports=sums.supports),
         **{
             op: Kernel(
                 name="cudnn", prepare=attention.prepare, into=attention.into, supports=attention.supports
             )
             for op in (attention.NAME, attention.GRADIENTS)
+        },
+        **{
+            op: Kernel(
+                name="cudnn",
+                prepare=convolution.prepare,
+                into=convolution.into,
+                supports=convolution.supports,
+            )
+            for op in convolution.OPS
         },
         **{op: Kernel(name="sort", prepare=sorting.prepared(other(op))) for op in ("sort", "argsort")},
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cupy.cuda import driver
-from tensorbus.backend_api import INDEX, Array, DeviceError, Late, Launch
+from tensorbus.backend_api import INDEX, Array, Late, Launch
 from tensorbus.backend_api import dtypes as dt
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Launcher:
     """
 
     __slots__ = (
-        "_cells", "_current", "_launch", "_lock", "_module", "_pointers", "_shape", "_stream", "_unit",
-        "_words", "arguments", "blocks", "function", "name", "threads",
+        "_cells", "_current", "_launch", "_lock", "_module", "_note", "_pointers", "_shape", "_stream",
+        "_unit", "_words", "arguments", "blocks", "function", "name", "threads",
     )  # fmt: skip
 
     def __init__(self, unit: Unit, function: Any, launch: Launch) -> None:
@@ -59,7 +59,8 @@ class Launcher:
         self.function: int = function.ptr
         self._launch = driver.launchKernel
         self._stream = unit.stream
-        self._current = None if unit.alone else unit.current
+        self._current = None if unit.alone else unit.bare
+        self._note = unit.failures.note
         self.blocks, self.threads = sizes(launch)
         self._shape = (*self.blocks, *self.threads, 0)
         count, more = len(kernel.buffers), len(kernel.params)
@@ -91,12 +92,13 @@ class Launcher:
                     words[k] = block.ptr
                     if block.stream is not to:
                         block.used_by(to)
+            self._note(self.name)
             if values:
                 for cell, value in zip(self._cells, values, strict=True):
                     cell.value = value
             try:
                 if self._current is not None:
-                    with self._current():
+                    with self._current:
                         self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
                 else:
                     self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
@@ -124,7 +126,7 @@ class Launcher:
                 return
             except driver.CUDADriverError as second:
                 problem = second
-        raise DeviceError(f"{self._unit.name}: {self.name} could not be queued: {problem}") from problem
+        raise self._unit.failed(f"queueing {self.name}", problem) from problem
 
 
 class _Pair:

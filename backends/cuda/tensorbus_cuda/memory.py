@@ -8,10 +8,11 @@ default stream are kept here by size: most values are small, and asking CuPy tak
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
-from tensorbus.backend_api import MemoryStats, OutOfMemoryError
+from tensorbus.backend_api import DeviceError, MemoryStats, OutOfMemoryError
 
 if TYPE_CHECKING:
     from .device import Unit
@@ -140,8 +141,8 @@ class Pool:
 
     def free(self, block: Block) -> None:
         """Let a block go: its stream waits for those that used it too."""
-        if block.users:
-            with self.unit.current():
+        if block.users and not self.unit.failures.lost:
+            with suppress(DeviceError), self.unit.current():  # told to whoever uses the GPU next
                 for stream in block.users:
                     block.stream.wait_event(stream.record())
         self.allocated -= block.nbytes

@@ -6,15 +6,18 @@ from typing import Final
 
 from tensorbus.backend_api import FFT, LINALG, DialectLowering
 
-from . import attention
+from . import attention, convolution, sums
 from .device import runtime
 
 LIBRARY: Final = frozenset({"matmul", "sort", "argsort", *FFT, *LINALG})
-SERVED: Final = frozenset({attention.NAME, attention.GRADIENTS})
+SERVED: Final = frozenset({attention.NAME, attention.GRADIENTS, sums.NAME, *convolution.OPS})
 
 
 class CudaLowering(DialectLowering):
-    """The lowering of NVIDIA GPUs: attention is cuDNN's in programs in which it serves all of it."""
+    """The lowering of NVIDIA GPUs: what cuDNN serves is cuDNN's where it serves all of a program's.
+
+    Sums behind products are cuBLASLt's wherever it serves them.
+    """
 
     def __init__(self) -> None:
         super().__init__(runtime().compiler, "cuda", LIBRARY, SERVED)

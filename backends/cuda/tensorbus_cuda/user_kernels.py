@@ -114,11 +114,12 @@ def _triton_kernel(compiler: CudaCompiler, call: SourceCall, index: int) -> Run:
         # Memory that another library made may lie anywhere.
         whole = all(address % _ALIGNED == 0 for address in addresses)
         entry, threads, shared, more = build(aligned if whole else even)
+        unit.failures.note(call.name)
         try:
             with unit.current():
                 entry(blocks, (threads, 1, 1), (*addresses, *numbers, *(0,) * more), shared, stream=to)
         except cupy.cuda.driver.CUDADriverError as error:
-            raise DeviceError(f"{unit.name}: {call.name} could not be queued: {error}") from error
+            raise unit.failed(f"queueing {call.name}", error) from error
         return outs
 
     return run

@@ -33,6 +33,7 @@ import pyopencl as cl  # noqa: E402  (the loader looks for drivers when it is im
 from .compiler import OpenclCompiler  # noqa: E402
 from .lowering import dialect  # noqa: E402
 from .memory import Block, Pool  # noqa: E402
+from .pinned import Pinned  # noqa: E402
 
 
 class Queue(cl.CommandQueue):
@@ -58,6 +59,7 @@ class Unit:
         self._queues: weakref.WeakValueDictionary[int, Queue] = weakref.WeakValueDictionary()
         self.pool = Pool(self.context, device, self.name, self._queues)
         self.default = self.new_queue()
+        self.pinned = Pinned(self)
         extensions = device.extensions.split()
         self.is_processor = bool(device.type & cl.device_type.CPU)
         self.dialect = dialect(
@@ -68,8 +70,8 @@ class Unit:
         self.copies_kernels = _version(device) >= (2, 1)
         self.largest_group = min(int(device.max_work_group_size), 1024 if self.is_processor else 256)
         self._local = threading.local()
-        self._errors: Block | None = None
-        self._unread = False
+        self._errors: dict[int, Block] = {}
+        self._unread: set[int] = set()
 
     def _target(self) -> Target:
         units = self.device.max_compute_units
@@ -96,6 +98,13 @@ class Unit:
             if queue is not but:
                 queue.finish()
 
+    def join(self) -> None:
+        """Make later work in the current queue wait for the work now in all others."""
+        queue = self.queue()
+        others = [cl.enqueue_marker(other) for other in list(self._queues.values()) if other is not queue]
+        if others:
+            cl.enqueue_barrier(queue, wait_for=others)
+
     def queue(self) -> Queue:
         """Return this thread's current queue."""
         return getattr(self._local, "queue", self.default)
@@ -107,24 +116,28 @@ class Unit:
         return replaced
 
     def error_block(self) -> Block:
-        """Return the block for errors; from now on it is looked at when waiting."""
-        if self._errors is None:
-            block = self.pool.allocate(24, self.default.bit)
-            cl.enqueue_copy(self.default, block.memory, np.zeros(3, np.int64))
-            self._errors = block
-        self._unread = True
-        return self._errors
+        """Return the current queue's block for errors; from now on it is looked at when waiting.
+
+        Behind the error the items of one kernel count each other, and queues do not wait for each other.
+        """
+        bit = self.queue().bit
+        block = self._errors.get(bit)
+        if block is None:
+            block = self.pool.allocate(32, self.default.bit)
+            cl.enqueue_copy(self.default, block.memory, np.zeros(4, np.int64))
+            self._errors[bit] = block
+        self._unread.add(bit)
+        return block
 
     def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it."""
-        if not self._unread or self._errors is None:
-            return
-        self._unread = False
-        found = np.zeros(3, np.int64)
-        cl.enqueue_copy(self.default, found, self._errors.memory)
-        if found[0]:
-            cl.enqueue_copy(self.default, self._errors.memory, np.zeros(3, np.int64))
-            raise reports.error(self.name, *found)
+        while self._unread:
+            memory = self._errors[self._unread.pop()].memory
+            found = np.zeros(3, np.int64)
+            cl.enqueue_copy(self.default, found, memory)
+            if found[0]:
+                cl.enqueue_copy(self.default, memory, np.zeros(3, np.int64))
+                raise reports.error(self.name, *found)
 
 
 class OpenclRuntime:
@@ -184,6 +197,63 @@ class OpenclRuntime:
         cl.enqueue_copy(unit.queue(), host, packed.buffer.memory, is_blocking=True)
         unit.check(self.reports)
         return memoryview(host)
+
+    def pin(self, nbytes: int, index: int) -> memoryview:
+        """Return new memory of the host that the device reaches by itself."""
+        return self.units[index].pinned.allocate(nbytes)
+
+    def is_pinned(self, data: memoryview, index: int) -> bool:
+        """Return whether bytes lie in such memory."""
+        return self.units[index].pinned.has(data)
+
+    def upload(
+        self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int, *, keep: Any
+    ) -> StridedArray:
+        """Queue a copy of pinned bytes into a new value."""
+        return StridedArray.contiguous(self.units[index].pinned.upload(data, keep), shape, dtype)
+
+    def download(
+        self, value: StridedArray, dtype: DType, index: int
+    ) -> tuple[memoryview, Callable[[], None]]:
+        """Queue a copy of a value into pinned memory, behind the work of all queues; return what waits."""
+        unit = self.units[index]
+        unit.join()
+        return unit.pinned.download(pack(self.compiler, value, index), self.reports)
+
+    def host_view(self, value: StridedArray, index: int) -> Any:
+        """Return an array over the value's memory, where host and device share theirs."""
+        from .exchange import host_view
+
+        found = host_view(self.units[index], value)
+        self.units[index].check(self.reports)
+        return found
+
+    def to_dlpack(
+        self, value: StridedArray, index: int, *, max_version: tuple[int, int] | None = None,
+        copy: bool | None = None, **_: Any,
+    ) -> Any:  # fmt: skip
+        """Return a capsule over the value's buffer, over a new one with ``copy=True``."""
+        from .exchange import to_capsule
+
+        unit = self.units[index]
+        if copy:
+            value = self.from_host(self.to_host(value, value.dtype, index), value.shape, value.dtype, index)
+        found = to_capsule(unit, value, max_version)
+        unit.check(self.reports)
+        return found
+
+    def dlpack_device(self, value: StridedArray, index: int) -> tuple[int, int]:
+        """Return OpenCL's number in DLPack, and the unit's."""
+        return 4, index
+
+    def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[StridedArray, DType]:
+        """Return a value over the buffer of ``producer``, or over a copy, and its dtype."""
+        from .exchange import from_capsule
+
+        value, dtype = from_capsule(self.units[index], producer)
+        if copy:
+            value = self.from_host(self.to_host(value, dtype, index), value.shape, dtype, index)
+        return value, dtype
 
     def synchronize(self, index: int) -> None:
         """Wait for all queues' work; raise what a kernel reported."""

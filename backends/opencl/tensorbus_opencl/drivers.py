@@ -91,6 +91,14 @@ def _folder(found: dict[str, str]) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="tensorbus-opencl-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, library in found.items():
-        if not (folder / name).exists() or (folder / name).read_text() != library + "\n":
-            write_whole(folder / name, f"{library}\n".encode())
+        line = f"{library}\n".encode()
+        if _content(folder / name) != line:  # damaged, or not there yet
+            write_whole(folder / name, line)
     return folder
+
+
+def _content(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None

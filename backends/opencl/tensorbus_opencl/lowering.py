@@ -135,6 +135,16 @@ static inline void tb_report(__global long *errors, long code, long value, long 
   errors[2] = limit;
 }}""")  # fmt: skip
 
+# Fences of OpenCL C 1.2 order what one item does; others see it so where caches are coherent, as a CPU's are.
+_LAST = Helper("last", "tb_last({p}, get_num_groups(0) * get_num_groups(1) * get_num_groups(2))", """\
+static inline bool tb_last(__global long *counter, size_t total) {{
+  mem_fence(CLK_GLOBAL_MEM_FENCE);
+  if ((size_t)atomic_inc((volatile __global int *)(counter + 3)) + 1 != total) return false;
+  atomic_xchg((volatile __global int *)(counter + 3), 0);
+  mem_fence(CLK_GLOBAL_MEM_FENCE);
+  return true;
+}}""")  # fmt: skip
+
 # Comparisons of vectors give -1 or 0 in each lane. A NaN of either operand must stay.
 _WIDE: Final[dict[str, str | Helper]] = {
     "select": "select({2}, {1}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
@@ -145,13 +155,16 @@ static inline {{V}} tb_{name}_{{S}}_{{lanes}}({{V}} a, {{V}} b) {{{{
   return select(b, a, (a {sign} b) | (a != a));
 }}}}""") for name, sign in (("maximum", ">"), ("minimum", "<"))
 } | {
+    "ramp": Helper("ramp", "tb_ramp_{lanes}", """\
+#define tb_ramp_8 (float8)(0, 1, 2, 3, 4, 5, 6, 7)
+#define tb_ramp_16 (float16)(tb_ramp_8, 8 + tb_ramp_8)"""),
     "square": Helper("wide_square", "tb_square_{S}_{lanes}({0})", """\
 static inline {V} tb_square_{S}_{lanes}({V} a) {{ return a * a; }}"""),
 }  # fmt: skip
 _WIDE_OPS: Final = frozenset(
     """add subtract multiply divide negative abs maximum minimum square reciprocal sqrt rsqrt exp expm1 log
     log1p log2 log10 asin acos atan sinh cosh tanh asinh acosh atanh atan2 power erf floor ceil
-    trunc round select load_float16 load_bfloat16 store_float16 store_bfloat16""".split()
+    trunc round select ramp load_float16 load_bfloat16 store_float16 store_bfloat16""".split()
 )
 # Starting an item costs as much as reading some kilobytes, so that there are fewer of them than rows.
 _SHARE: Final = (
@@ -199,9 +212,14 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         vector_past=_PAST if target.solo_rows else "",
         fetch=_FETCH if target.solo_rows else "",
         report=_REPORT,
+        last=_LAST,
         prologue=prologue,
         narrow=_NARROW,
         target=replace(
-            target, wide_ops=_WIDE_OPS, scan_ops=_WIDE_OPS, scan_lanes=16 if target.solo_rows else 0
+            target,
+            wide_ops=_WIDE_OPS,
+            scan_ops=_WIDE_OPS,
+            scan_lanes=16 if target.solo_rows else 0,
+            ends=target.solo_rows,
         ),
     )

@@ -32,6 +32,13 @@ class Peer:
         p = {"w": jnp.ones(1024), "b": jnp.zeros(1024)}
         return _call(_norm, jnp.asarray(data.floats(8192, 1024)), p)
 
+    def halves(self, what: str) -> Call:
+        if what == "softmax":
+            x = jnp.asarray(data.floats(8192, 4096)).astype(jnp.bfloat16)
+            return _call(lambda x: jax.nn.softmax(x, axis=1), x)
+        x, c = (jnp.asarray(data.floats(data.CHAIN, seed=k)).astype(jnp.bfloat16) for k in range(2))
+        return _call(lambda x, c: jax.nn.gelu(x * data.A + data.B, approximate=False) * jnp.tanh(c) - x, x, c)
+
     def cumsum(self) -> Call:
         return _call(lambda x: jnp.cumsum(x, axis=1), jnp.asarray(data.floats(8192, 4096)))
 

@@ -43,6 +43,14 @@ class Peer:
         x, norm = tb.asarray(data.floats(8192, 1024)), nn.LayerNorm(1024)
         return self._quiet(tb.compile(norm), x)
 
+    def halves(self, what: str) -> Call:
+        if what == "softmax":
+            x = tb.asarray(data.floats(8192, 4096)).to(tb.bfloat16)
+            return self._done(tb.compile(lambda x: tb.softmax(x, 1)), x)
+        x, c = (tb.asarray(data.floats(data.CHAIN, seed=k)).to(tb.bfloat16) for k in range(2))
+        run = tb.compile(lambda x, c: nn.functional.gelu(x * data.A + data.B) * tb.tanh(c) - x)
+        return self._done(run, x, c)
+
     def cumsum(self) -> Call:
         x = tb.asarray(data.floats(8192, 4096))
         return self._done(tb.compile(lambda x: tb.cumulative_sum(x, axis=1)), x)

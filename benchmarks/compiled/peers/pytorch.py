@@ -37,6 +37,15 @@ class Peer:
     def layer_norm(self) -> Call:
         return self._quiet(torch.nn.LayerNorm(1024), torch.from_numpy(data.floats(8192, 1024)))
 
+    def halves(self, what: str) -> Call:
+        if what == "softmax":
+            return self._quiet(
+                lambda x: torch.softmax(x, 1), torch.from_numpy(data.floats(8192, 4096)).bfloat16()
+            )
+        x, c = (torch.from_numpy(data.floats(data.CHAIN, seed=k)).bfloat16() for k in range(2))
+        gelu = torch.nn.functional.gelu
+        return self._quiet(lambda x, c: gelu(x * data.A + data.B) * torch.tanh(c) - x, x, c)
+
     def cumsum(self) -> Call:
         return self._quiet(lambda x: torch.cumsum(x, 1), torch.from_numpy(data.floats(8192, 4096)))
 

@@ -6,6 +6,7 @@ may look at the state of an optimizer nothing is made, and what took no step is 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 
 from ..autograd import no_grad
@@ -13,7 +14,7 @@ from ..optim.optimizer import Optimizer, State
 from ..tensor import Leaf, Tensor
 from .reach import Reach
 
-_LOOKS: Final = frozenset({"state", "state_dict", "first_state"})
+_LOOKS: Final = frozenset({"state", "state_dict", "first_state", "deepcopy", "dumps"})
 """The names by which code looks at what optimizers keep."""
 
 
@@ -22,8 +23,7 @@ class Begun:
 
     def __init__(self, reach: Reach) -> None:
         self._made: list[tuple[Optimizer, Tensor, dict[str, Any]]] = []
-        looks = any(not _LOOKS.isdisjoint((*code.co_names, *code.co_consts)) for code in reach.codes)
-        if looks or reach.every:
+        if _is_looked_at(reach):
             return
         for thing in [seen.thing for seen in reach.seen.values()]:
             if isinstance(thing, Optimizer) and not thing.state and id(thing.state) in reach.seen:
@@ -43,16 +43,34 @@ class Begun:
                 optimizer.state[parameter] = state
                 self._made.append((optimizer, parameter, {k: _mark(v) for k, v in state.items()}))
 
-    def take_back(self) -> bool:
-        """Take away the state of parameters that took no step; return whether there are any."""
+    def take_back(self, stepped: Container[int] = ()) -> bool:
+        """Take away the state of parameters that took no step; return whether optimizers that did have any.
+
+        ``stepped`` are the states of those, by id.
+        """
         found = False
         for optimizer, parameter, was in self._made:
             state = optimizer.state.get(parameter, {})
             if state.keys() == was.keys() and all(_mark(v) is was[k] for k, v in state.items()):
                 del optimizer.state[parameter]
-                found = True
+                found = found or id(optimizer.state) in stepped
         self._made = []
         return found
+
+
+def resting(reach: Reach, stepped: Container[int]) -> set[int]:
+    """Return the states, by id, of optimizers that took no step, where nobody else looks at them either."""
+    if _is_looked_at(reach):
+        return set()
+    every = [s.thing for s in reach.seen.values() if isinstance(s.thing, Optimizer)]
+    states = {id(o.state) for o in every if type(o).step is Optimizer.step}
+    return {state for state in states if state not in stepped}
+
+
+def _is_looked_at(reach: Reach) -> bool:
+    """Return whether code of the user's may look at the state of optimizers."""
+    named = (not _LOOKS.isdisjoint((*code.co_names, *code.co_consts)) for code in reach.codes)
+    return reach.every or any(named)
 
 
 def _mark(x: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
-from .looking import Keyed, NotReplayable, Part, TensorState, is_plain, look, mark
+from .looking import Keyed, NotReplayable, Part, Settling, TensorState, is_plain, look, mark
 from .reach import Global, Reach, Seen
 
 FILLED: Final[dict[type, str]] = {
@@ -19,6 +19,15 @@ FILLED: Final[dict[type, str]] = {
     Counter: "{at}.clear(); {at}.update(dict(({pairs})))", set: "{at}.clear(); {at}.update({set})",
 }  # fmt: skip
 """How containers of a type are given other contents."""
+
+
+class CacheInfo(NamedTuple):
+    """What ``cache_info`` of a function with a cache says."""
+
+    hits: int
+    misses: int
+    maxsize: int | None
+    currsize: int
 
 
 @dataclass(slots=True)
@@ -75,6 +84,8 @@ def find(
             raise NotReplayable(f"changes {describe(seen)}")
         elif id(seen.thing) in script.grown:
             continue
+        elif seen.before.kind == "cache":
+            _cache(seen, CacheInfo(*seen.before.state), CacheInfo(*after.state))
         elif after.state != seen.before.state and can_be_filled(seen, script):
             changes.contents.append(seen)
         elif after.state != seen.before.state and _grows(seen):
@@ -109,6 +120,13 @@ def _tensor(seen: Seen, before: TensorState, after: TensorState, changes: Change
         changes.cells.append(seen)
     if after.grad is not before.grad:
         changes.grads.append(seen)
+
+
+def _cache(seen: Seen, before: CacheInfo, after: CacheInfo) -> None:
+    if (before.misses, before.currsize) != (after.misses, after.currsize):
+        raise Settling(f"computes what {describe(seen)} keeps")
+    if after.hits != before.hits and after.currsize == after.maxsize:
+        raise NotReplayable(f"asks {describe(seen)} that is full, and forgets by what was asked for last")
 
 
 def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes, script: Script) -> None:
@@ -186,7 +204,7 @@ def is_of_script(script: Script, seen: Seen, part: Part) -> bool:
 
 def describe(seen: Seen) -> str:
     """Return what an object is called in messages."""
-    kind = type(seen.thing).__name__
+    kind = "cache" if seen.before.kind == "cache" else type(seen.thing).__name__
     return f"a {kind}" if seen.fixed else f"argument {seen.at} ({kind})"
 
 

@@ -19,7 +19,7 @@ from ..dispatch import is_transform
 from ..errors import ArgumentError, suggest
 from ..func.vectorize import is_inside
 from ..nn.module import Module
-from ..pending import Pending, recorder, recorders
+from ..pending import Pending, land, recorder, recorders
 from ..tensor import Tensor
 from .beginning import Begun
 from .breaks import Break
@@ -28,7 +28,7 @@ from .compiled_module import CompiledModule, remade, shared
 from .dynamic import OpenAxes, fixed
 from .executables import uncollected
 from .general import generalize
-from .looking import NotReplayable, TensorState
+from .looking import NotReplayable, Settling, TensorState
 from .observing import Observer
 from .reach import Reach
 from .recorder import Recorder
@@ -68,7 +68,7 @@ class Compiled(Generic[P, R]):
         self._filled: dict[int, Any] = {}
         self._axes = OpenAxes(dynamic)
         self._places = Places()
-        self._failed = 0
+        self._failed = self._settling = 0
         self._lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -109,6 +109,7 @@ class Compiled(Generic[P, R]):
     def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         if _is_transformed(args, kwargs):
             return self._function(*args, **kwargs)
+        land()  # guards know values that are there
         with self._lock:
             if self._by_python:
                 return self._run(args, kwargs)
@@ -176,12 +177,14 @@ class Compiled(Generic[P, R]):
             recordings = [*active.recordings.values()]
             first = [entry for recording in recordings for entry in recording.entries]
             moving: Changes | None = None
+            settling = False
             try:
-                if begun.take_back():
+                if begun.take_back(active.script.stepped):
                     raise NotReplayable("an optimizer has parameters that took no step")
                 replay, reason = active.aside(lambda: self._replay(reach, observer, active, out)), None
             except NotReplayable as error:
                 replay, reason = None, str(error)
+                settling = isinstance(error, Settling)
                 moving = error.changes if isinstance(error, Moving) and len(recordings) < 2 else None
             except BaseException:  # no program: what the function did stands all the same
                 active.run()
@@ -229,8 +232,10 @@ class Compiled(Generic[P, R]):
                 {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
             )
             self._every = self._every or observer.any_name
-            self._failed += 1
-            self._by_python, self.reasons = self._failed >= ATTEMPTS, [str(reason)]
+            self._settling += settling
+            self._failed += not settling
+            self._by_python = self._failed >= ATTEMPTS or self._settling >= LIMIT
+            self.reasons = [str(reason)]
         return out
 
     def _replay(self, reach: Reach, observer: Observer, active: Recorder, out: Any) -> Replay:

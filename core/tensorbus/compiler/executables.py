@@ -68,6 +68,8 @@ class Ready:
 
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
+_forms: OrderedDict[Any, tuple[list[str], frozenset[int]]] = OrderedDict()
+"""Of programs but for their constants: what those were last, and which of them have differed."""
 _lock = threading.Lock()
 
 
@@ -116,11 +118,9 @@ def _program(
     recording: Recording, outputs: Sequence[int], inputs: Sequence[int], replaces: Mapping[int, int],
     mode: str, sizes: Mapping[str, int],
 ) -> Program:  # fmt: skip
-    key = (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode)
+    key = _name(recording, outputs, inputs, replaces, mode, sizes)
     with _lock:
-        found = _programs.get(key)
-        if found is not None:
-            _programs.move_to_end(key)
+        if (found := _found(key)) is not None:
             return found
     with uncollected():
         made = _compiled(recording.device, recording.graph(outputs, inputs, sizes), replaces, mode)
@@ -129,6 +129,46 @@ def _program(
         while len(_programs) > MOST:
             _programs.popitem(last=False)
     return found
+
+
+def recurring(
+    recording: Recording, outputs: Sequence[int], mode: str, sizes: Mapping[str, int]
+) -> tuple[Program, list[Any]]:
+    """Return the program of one run of many that Python makes, and what to give it besides the inputs.
+
+    These are the constants that have differed between runs: a count of steps, say, compiles nothing anew.
+    """
+    given = tuple(recording.inputs)
+    if recording.is_open:
+        return Family(recording, outputs, given, {}, mode).at(sizes), []
+    with _lock:
+        if (found := _found(_name(recording, outputs, given, {}, mode, {}))) is not None:
+            return found, []
+        form, places = recording.form(outputs)
+        texts = [repr(recording.entries[p].attrs["value"]) for p in places]
+        before, differ = _forms.get((form, mode), (texts, frozenset[int]()))
+        differ |= {k for k, (a, b) in enumerate(zip(before, texts, strict=True)) if a != b}
+        _forms[form, mode] = (texts, differ)
+        while len(_forms) > MOST:
+            _forms.popitem(last=False)
+    moving = [places[k] for k in sorted(differ)]
+    made = _program(recording, outputs, (*given, *moving), {}, mode, {})
+    return made, [recording.entries[p].attrs["value"] for p in moving]
+
+
+def _found(key: Any) -> Program | None:
+    """Return a program that there is, as the one used last."""
+    found = _programs.get(key)
+    if found is not None:
+        _programs.move_to_end(key)
+    return found
+
+
+def _name(
+    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], replaces: Mapping[int, int],
+    mode: str, sizes: Mapping[str, int],
+) -> Any:  # fmt: skip
+    return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode)
 
 
 @contextmanager
@@ -216,6 +256,7 @@ def forget() -> None:
     """Forget every program: plugins came or went, or a cache is to be measured from the start."""
     with _lock:
         _programs.clear()
+        _forms.clear()
 
 
 plugins.on_change(forget)

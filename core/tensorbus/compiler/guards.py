@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 from .. import dtypes as dt
@@ -26,7 +26,7 @@ AMBIENT: Final = {
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
-_CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted"})
+_CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
 _TABLES: Final = frozenset(
     f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
 ) | {".before", ".after", ".back"}
@@ -169,6 +169,8 @@ class GuardWriter:
                 self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
         elif before.kind == "set" and not isinstance(seen.thing, frozenset):
             self.add(f"{at} == {self.reach.name(before.state)}", text, counted)
+        if isinstance(seen.thing, FunctionType) and before.rules:
+            self._function(seen, seen.thing, text, counted)
         for rule in before.rules:
             k = self.reach.name(rule.value())
             self.add(rule.code.format(at=at, k=k), f"{rule.text} of {text}", counted)
@@ -190,6 +192,18 @@ class GuardWriter:
                 continue
             access = self.reach.access(seen, part)
             self._part(access, part.value, child, f"{label(part)} of {text}", counted)
+
+    def _function(self, seen: Seen, function: FunctionType, text: str, counted: bool) -> None:
+        """Guard what a function has beside its code; what defaults hold are parts."""
+        at, name = seen.at, self.reach.name
+        if not seen.fixed:
+            self.add(f"{at}.__globals__ is {name(function.__globals__)}", f"the globals of {text}", counted)
+        for kind in ("__defaults__", "__kwdefaults__"):
+            found = getattr(function, kind)
+            if not seen.fixed:
+                self.add(f"len({at}.{kind} or ()) == {len(found or ())}", f"the {kind} of {text}", counted)
+            elif found:
+                self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", counted)
 
     def _items(self, seen: Seen, text: str, counted: bool) -> bool:
         """Guard the items of a list of plain values as one condition; return whether it is such a list."""

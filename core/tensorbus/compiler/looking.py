@@ -10,6 +10,7 @@ import abc
 import collections
 import enum
 import functools
+import gc
 import operator
 import re
 import sys
@@ -58,6 +59,10 @@ _NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools
 
 class NotReplayable(Exception):  # noqa: N818 - it is told, not raised to users
     """Why Python must run the function itself at each call."""
+
+
+class Settling(NotReplayable):
+    """The run set up what the next one finds: that one is worth another capture."""
 
 
 class Part(NamedTuple):  # made by the thousand, like looks: thrice as fast as a frozen dataclass
@@ -138,6 +143,13 @@ def is_fixed(x: Any) -> bool:
     return type(x) is object or isinstance(x, (*_BY_IDENTITY, *_NAMED))
 
 
+def is_made_anew(x: Any) -> bool:
+    """Return whether ``x``, which ``is_fixed``, may be another at each call and do the same there."""
+    if isinstance(x, types.FunctionType):
+        return not is_own(x.__code__.co_filename) and not is_standard(x.__code__.co_filename)
+    return isinstance(x, (types.CellType, functools.partial))
+
+
 def is_nameless(x: Any) -> bool:
     """Return whether ``look`` tells the same of ``x`` whatever names it is given."""
     return type(x) in _CONTAINERS or isinstance(x, Tensor)
@@ -159,8 +171,7 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
     if isinstance(x, types.ModuleType):
         return _module(x, names)
     if type(x) is functools._lru_cache_wrapper:
-        code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
-        return Look("fixed", None, (), (Rule(code, lambda: x.cache_info()[1::2], "what a cache holds"),))
+        return _cache(x)
     if isinstance(x, _BOUND) and not isinstance(x.__self__, (types.ModuleType, type, types.NoneType)):
         return Look("method", None, (Part("s", ".__self__", x.__self__, True),))  # append of a list, say
     if type(x) is object or isinstance(x, _BY_IDENTITY):
@@ -242,8 +253,13 @@ def _with_attributes(
 
 
 def _lacking(x: Any, names: frozenset[str] | None) -> tuple[Rule, ...]:
-    """Return the condition that no attribute comes to an instance that code asks for."""
+    """Return the condition that no attribute comes to an instance, say, that code asks for."""
     own = [*vars(x)]
+    if isinstance(x, types.ModuleType) and names is not None:  # which may have many others
+        code = "{at}.__dict__.keys().isdisjoint({k})"
+        return (Rule(code, lambda: names.difference(own), "that no other names appear"),)
+    if not own:
+        return (Rule("not {at}.__dict__", lambda: None, "that no attributes are set"),)
     if names is None:
         return (Rule("[*{at}.__dict__] == {k}", lambda: own, "the names of the attributes"),)
     code = "{k}.isdisjoint({at}.__dict__)"
@@ -289,13 +305,9 @@ def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
         Part(("named", k), f".__kwdefaults__[{k!r}]", v, True) for k, v in (x.__kwdefaults__ or {}).items()
     )
     extra = _attributes(x, names)
-    rules = [Rule("{at}.__code__ is {k}", lambda: x.__code__, "the code")]
-    if x.__defaults__:
-        rules.append(Rule("{at}.__defaults__ is {k}", lambda: x.__defaults__, "the defaults"))
-    if x.__kwdefaults__:
-        rules.append(Rule("{at}.__kwdefaults__ is {k}", lambda: x.__kwdefaults__, "the defaults by name"))
+    rule = Rule("{at}.__code__ is {k}", lambda: x.__code__, "the code")
     parts = (*closure, *defaults, *named, *extra)
-    return Look("function", (id(x.__code__), _marks(extra)), parts, tuple(rules))
+    return Look("function", (id(x.__code__), _marks(extra)), parts, (rule, *_lacking(x, names)))
 
 
 def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
@@ -310,7 +322,23 @@ def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
         used = set(vars(x)) if names is None else names & set(vars(x))
         return Look("fixed" if used <= _CONSTANTS else "opaque", None)
     parts = _attributes(x, names)
-    return Look("module", _marks(parts), parts)
+    return Look("module", _marks(parts), parts, _lacking(x, names))
+
+
+def _cache(x: Any) -> Look:
+    """Look at a function with a cache: what it keeps may be changed by whoever was given it."""
+    referents = gc.get_referents(x)
+    at = max((k for k, r in enumerate(referents) if r is x.__wrapped__), default=0)
+    held, info = referents[at - 1], x.cache_info()
+    if at == 0 or type(held) is not dict or len(held) != info.currsize:
+        return Look("opaque", None)
+    keys = {*map(id, held)}
+    kept = held.values() if info.maxsize is None else referents[1 : at - 1]
+    links = {*map(type, held.values())} if info.maxsize is not None else ()
+    results = {id(r): r for r in kept if not is_plain(r) and id(r) not in keys and r not in [*links]}
+    parts = tuple([Part(("kept", k), "", r, True, True) for k, r in results.items()])
+    code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
+    return Look("cache", tuple(info), parts, (Rule(code, lambda: x.cache_info()[1::2], "what is held"),))
 
 
 class _Watched(types.ModuleType):

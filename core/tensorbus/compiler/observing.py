@@ -12,6 +12,7 @@ import builtins
 import gc
 import sys
 import sysconfig
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
@@ -137,6 +138,8 @@ class Observer:
             return
         if owner is sys and name in ("setprofile", "getprofile"):
             return
+        if isinstance(owner, _lru_cache_wrapper) and name.startswith("cache_"):
+            self.refuse(f"calls {name}() of a function with a cache")
         if owner is None or isinstance(owner, _METHOD_OWNERS):
             return
         if getattr(function, "__qualname__", "").startswith("object."):

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dis
 import operator
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
 from ..pending import GIVEN
 from ..tensor import Tensor, settle
-from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_nameless, is_plain, look
+from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_made_anew, is_nameless, is_plain, look
 from .observing import is_own, is_standard
 
 Code = types.CodeType
@@ -155,7 +155,7 @@ class Reach:
         return f"{seen.at}{part.access}"
 
     def _see(self, thing: Any, at: str, fixed: bool) -> Seen:
-        fixed = fixed or is_fixed(thing)
+        fixed = fixed or (is_fixed(thing) and not is_made_anew(thing))
         known = self.seen.get(id(thing))
         if known is not None:
             if not (known.fixed and fixed):
@@ -215,8 +215,11 @@ class Reach:
             if isinstance(inner, Code) and inner not in self.codes:
                 self.read(inner, scope)
 
-    def behind(self, ran: set[Code], hidden: set[int]) -> Iterator[Seen]:
-        """Yield what the code that ran can reach, without what is only behind objects whose id is hidden."""
+    def behind(self, ran: set[Code], hidden: set[int], unread: Container[int] = ()) -> Iterator[Seen]:
+        """Yield what the code that ran can reach, without what is only behind objects whose id is hidden.
+
+        Of tensors whose ids are ``unread`` the gradients are left out.
+        """
         stack = [*self.roots, *(seen for _, seen in self.given if seen)]
         stack += [g.seen for g in self.used(ran) if g.seen is not None]
         done: set[int] = set()
@@ -226,7 +229,10 @@ class Reach:
                 continue
             done.add(id(seen))
             yield seen
-            stack.extend(part for _, part in reversed(seen.parts) if part is not None)
+            parts = seen.parts
+            if id(seen.thing) in unread:
+                parts = [(part, child) for part, child in parts if part.key != "grad"]
+            stack.extend(child for _, child in reversed(parts) if child is not None)
 
     def later(self) -> set[Code]:
         """Return the code that runs when a program is differentiated or lowered: what kernels were given."""

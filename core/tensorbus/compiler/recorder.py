@@ -26,8 +26,9 @@ from ..ops.op import Op, Spec
 from ..pending import Pending, recorders
 from ..symbolic import Number, Script
 from ..tensor import Tensor, cell
+from . import moving_index
 from .breaks import Break, where
-from .executables import Program, Ready, once, program
+from .executables import Program, Ready, once, program, recurring
 from .failing import INDEXING, READS, attempt, is_handled, may_fail
 from .observing import paused, resume
 from .recording import Key, Recording, Transfer
@@ -342,6 +343,15 @@ class Recorder:
             found = self._brought[source, there] = recording.input(spec, source, None)
         return self._cell(recording, found, spec, ValueType.of(x.dtype, there))
 
+    def moves(self, key: Any) -> bool:
+        """Return whether a key of ``x[key]`` is another at each run."""
+        return bool(self.script.drifting) and moving_index.moves(self.script, key)
+
+    def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
+        """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
+        known = function(x, moving_index.plain(key), *value)
+        return moving_index.indexed(self.script, self._recording(x.device), known, function, x, key, *value)
+
     def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
         """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
         x = self.aside(partial(self._make, owner, function, sizes))
@@ -409,9 +419,6 @@ class Recorder:
                 stand.fill(stand.value)
             self._opened = []
 
-    def _program(self, recording: Recording, outputs: Sequence[int]) -> Program:
-        return program(recording, outputs, self.mode).at(self.lengths.hints)
-
     def _run(self, recording: Recording, ready: Ready | None) -> None:
         wanted = recording.alive()
         given = [feed.value for feed in recording.feeds]
@@ -430,9 +437,13 @@ class Recorder:
         given_too = () if ready is None else ready.places
         outputs = list(dict.fromkeys(p.place for p in wanted if p.place not in given_too))
         if outputs:  # before the program that is ready, whose results may take the places of given values
-            made = once(recording, outputs, self.mode) if self.trial else self._program(recording, outputs)
+            more: list[Any] = []
+            if self.trial:
+                made = once(recording, outputs, self.mode)
+            else:
+                made, more = recurring(recording, outputs, self.mode, self.lengths.hints)
             self.programs.append(made)
-            values.update(zip(outputs, made(given), strict=True))
+            values.update(zip(outputs, made([*given, *more]), strict=True))
         if ready is not None:
             made = ready.program.at(self.lengths.hints)
             self.programs.insert(len(self.programs) - bool(outputs), made)

@@ -6,7 +6,7 @@ the program, under which its executable is found again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
 from types import MappingProxyType
@@ -54,7 +54,8 @@ class Feed:
 class Recording:
     """Entries in order. Inputs are entries too; ``inputs`` lists them, ``feeds`` says where values come from.
 
-    ``pendings`` are the values that stand for results.
+    ``pendings`` are the values that stand for results. ``twins`` are entries that compute what others do for
+    numbers that move, by places; those ``beside`` them are there for them only.
     """
 
     def __init__(self, device: Device) -> None:
@@ -64,6 +65,8 @@ class Recording:
         self.pendings: list[Pending] = []
         self.feeds: list[Feed] = []
         self.again = 0
+        self.twins: dict[int, int] = {}
+        self.beside: set[int] = set()
         self._known: dict[tuple[Key, tuple[int, ...], int], int] = {}
 
     @property
@@ -94,6 +97,11 @@ class Recording:
         """Return the place of a Python number that is the same at every run."""
         return self.add("constant", (), {"value": value}, spec, ("constant", repr(value), spec.dtype))
 
+    def stands(self, place: int, known: int, first: int) -> None:
+        """Note that the entry at ``place`` does, with all from ``first`` on, what that at ``known`` does."""
+        self.twins[place] = known
+        self.beside.update(range(first, len(self.entries)))
+
     def alive(self) -> list[Pending]:
         """Return the pending values that somebody has: tensors, or histories."""
         found = []
@@ -116,12 +124,25 @@ class Recording:
         self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({})
     ) -> Key:
         """Return the name of a program from inputs to outputs: equal programs have equal names."""
+        return self._key(outputs, inputs, sizes, self.needed(outputs, inputs), frozenset())
+
+    def form(self, outputs: Sequence[int]) -> tuple[Key, list[int]]:
+        """Return what tells a program from others but for its constants, and the places of those."""
+        places = self.needed(outputs, self.inputs)
+        constants = [p for p in places if type(self.entries[p].attrs.get("value")) in (int, float)]
+        constants = [p for p in constants if self.entries[p].op == "constant"]
+        return self._key(outputs, self.inputs, {}, places, frozenset(constants)), constants
+
+    def _key(
+        self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int], places: Sequence[int],
+        left: Container[int],
+    ) -> Key:  # fmt: skip
         entries = self.entries
-        places = self.needed(outputs, inputs)
         numbers = {place: k for k, place in enumerate(places)}
         given = {place: k for k, place in enumerate(inputs)}
         body: list[Any] = [
-            (given[p], _closed(entries[p].spec, sizes), "scalar" in entries[p].attrs) if p in given
+            (given[p], _closed(entries[p].spec, sizes), _is_scalar(entries[p])) if p in given
+            else entries[p].spec if p in left
             else (_named(entries[p], sizes), entries[p].again, *[numbers[x] for x in entries[p].operands])
             for p in places
         ]  # fmt: skip
@@ -137,13 +158,18 @@ class Recording:
             e = self.entries[place]
             spec = _closed(e.spec, sizes)
             if place in given:
-                attrs = {"index": given[place], **({"scalar": True} if "scalar" in e.attrs else {})}
+                attrs = {"index": given[place], **({"scalar": True} if _is_scalar(e) else {})}
                 made[place] = Node(op="input", attrs=attrs, spec=spec)
             else:
                 operands = tuple(made[x] for x in e.operands)
                 named = at(dict(e.attrs), sizes) if sizes else e.attrs
                 made[place] = Node(op=e.op, inputs=operands, attrs=named, spec=spec, again=e.again)
         return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
+
+
+def _is_scalar(e: Entry) -> bool:
+    """Return whether an input is a Python number: one of the script's, or a constant that is given."""
+    return "scalar" in e.attrs or e.op == "constant"
 
 
 def _closed(spec: Spec, sizes: Mapping[str, int]) -> Spec:

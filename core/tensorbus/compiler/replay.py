@@ -20,6 +20,7 @@ from ..pending import Pending, structure
 from ..symbolic import Number
 from ..tensor import Tensor
 from .answer import AnswerWriter, remake, store
+from .beginning import resting
 from .changes import FILLED, Changes, Moving, describe, find
 from .executables import Family, Program, Ready, program
 from .failing import may_fail_named
@@ -77,7 +78,12 @@ class Writer:
         self._several = len(recorder.recordings) > 1
         """Whether values of several devices are computed: an output is then a ``Spot``, not a place."""
         ran, hidden = {*observer.codes, *reach.later()}, {*map(id, self.script.owners), *self.script.grown}
-        self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden)}
+        hidden |= resting(reach, self.script.stepped)
+        self.unread = {
+            id(seen.thing) for seen in reach.tensors() if seen.before.state.node not in recorder.gradients
+        }
+        """The tensors whose gradients the run neither looked at nor changed."""
+        self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden, self.unread)}
         self.used = reach.used(ran)
         self._check()
         self.forgotten = {
@@ -87,7 +93,7 @@ class Writer:
         }  # fmt: skip
         """The tensors that had no gradient; had they had one, it would have been written over unread."""
         self.guards = GuardWriter(
-            reach, self.kept, ran, self.script, recorder.grads, recorder.lengths, self.forgotten
+            reach, self.kept, ran, self.script, recorder.grads, recorder.lengths, self.forgotten | self.unread
         )
         self.guards.strict = self.strict
         self._passed: set[int] = set()

@@ -347,18 +347,27 @@ def _same(seen: Given, second: Recording | None) -> bool:
     """Return whether two runs recorded the same ops, be their numbers constants or inputs."""
     names: dict[Any, int] = {}
     before = {id(s.before.state.value) for s in seen.reach.tensors()}
-    return _ops(seen.recording, names, before) == _ops(second, names, before)
+    first, _ = _ops(seen.recording, names, before)
+    again, beside = _ops(second, names, before)
+    return again <= first <= again | beside
 
 
-def _ops(recording: Recording | None, names: dict[Any, int], before: Container[int]) -> set[int]:
+def _ops(
+    recording: Recording | None, names: dict[Any, int], before: Container[int]
+) -> tuple[set[int], set[int]]:
     """Return the ops of a recording, each known by a number for all that it is computed from.
 
-    ``before`` are the ids of the values that were there before both runs.
+    Those that are there only for numbers that move come apart. ``before`` are the ids of the values that were
+    there before both runs.
     """
     found: set[int] = set()
+    beside: set[int] = set()
     at: list[int] = []
     made = 0
-    for e in recording.entries if recording is not None else ():
+    for place, e in enumerate(recording.entries if recording is not None else ()):
+        if recording is not None and place in recording.twins:
+            at.append(at[recording.twins[place]])
+            continue
         key: Any = (e.key, tuple([at[x] for x in e.operands]), e.again)
         if e.op == "constant":
             key = ("number", repr(e.attrs["value"]), e.spec)
@@ -373,8 +382,8 @@ def _ops(recording: Recording | None, names: dict[Any, int], before: Container[i
         number = names.setdefault(key, len(names))
         at.append(number)
         if e.op not in ("constant", "input"):
-            found.add(number)
-    return found
+            (beside if recording is not None and place in recording.beside else found).add(number)
+    return found, beside
 
 
 def _alike(a: Any, b: Any, depth: int = 0) -> bool:

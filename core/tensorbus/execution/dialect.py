@@ -13,8 +13,9 @@ from time import perf_counter
 from typing import Any, Final
 
 from ..device import Device
-from ..dtypes import DType
+from ..dtypes import DType, float32
 from ..errors import DeviceError
+from ..graph.affine import with_sums
 from ..graph.graph import Graph
 from ..kernels.from_dialect import Compiler, pack
 from ..lowering.builder import Late, fit
@@ -23,9 +24,10 @@ from ..lowering.job import ERROR_SLOT, Step
 from ..lowering.layout import Layout, packed
 from ..lowering.program import lower
 from ..lowering.render import render
-from ..lowering.steps import Call, Program, parts_of, steps_of
+from ..lowering.steps import Call, Program, parts_of, slots_of, steps_of
 from ..lowering.target import Target
 from ..lowering.verify import verify
+from ..ops.affine import NAME as AFFINE
 from ..runtime import Executable, Knob, Order, Part
 from ..strided import StridedArray
 from .library import has_kernel, into_kernel, library_call
@@ -48,7 +50,7 @@ class DialectLowering:
     which that holds in programs in which a kernel of the device serves every one. The compiler may have
     ``knobs(index)``, choices for core to measure: fields of the dialect's target by their names, and
     ``most``, the most items of a group in each launch; ``player(script)``, which says of a program how it
-    is run as a whole, or None; and ``apart(node, layouts)``, which is that of ``families.Library``.
+    is run as a whole, or None; and ``apart``, ``orders`` and ``leaves``, those of ``families.Library``.
     """
 
     def __init__(
@@ -74,6 +76,9 @@ class DialectLowering:
         left = {node.op for node in nodes if not has_kernel(node, device)}
         library = self.library | ({node.op for node in nodes} - left)
         graph = prepared(order.graph, lambda op: op in library or is_generated(op), known)
+        if AFFINE in self.served:
+            graph = with_sums(graph, lambda node: has_kernel(node, device))
+            library |= {AFFINE}
         return DialectExecutable(self, graph, order, library)
 
 
@@ -165,7 +170,7 @@ class _Bound:
             if isinstance(item, Call):
                 self._names.append(f"{len(self._names)} call {item.op}")
                 runs.append(self._call(item))
-                made.update(item.outputs)
+                made.update(slots_of(item)[1])
             for step in steps_of(item):
                 self._names.append(f"{len(self._names)} {step.launch.kernel.name}")
                 new = tuple(s for s in dict.fromkeys(step.slots) if s in self._bytes and s not in made)
@@ -178,10 +183,11 @@ class _Bound:
         script = Script(self.program, self._queued, self._bytes, self.index, order.mode)
         self._player: Player | None = player(script) if player is not None else None
         self._empty = tuple({x.slot for x in self.program.outputs if x.slot in self._bytes} - made)
+        self._alone = self._single(len(layouts))
 
     def _calls(self, ops: frozenset[str], dtypes: Collection[DType]) -> Library:
-        apart = getattr(self.compiler, "apart", None)
-        return Library(ops, dtypes) if apart is None else Library(ops, dtypes, apart=apart)
+        named = {name: getattr(self.compiler, name, None) for name in ("apart", "orders", "leaves")}
+        return Library(ops, dtypes, **{name: how for name, how in named.items() if how is not None})
 
     def _overwritten(self, layouts: Sequence[Layout | None]) -> list[tuple[int, int]]:
         """Return the slots of outputs that may lie over inputs, and those inputs.
@@ -208,7 +214,39 @@ class _Bound:
         """The source of all kernels."""
         return "\n".join(self._sources.values())
 
+    def _single(self, count: int) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+        """Return what runs a program that is one launch of arrays, with as little as that takes."""
+        outputs, step = self.program.outputs, self.program.steps[0] if self.program.steps else None
+        if len(self.program.steps) != 1 or not isinstance(step, Step) or self._over or self._empty:
+            return None
+        (queued,) = self._queued
+        launch, late = queued.launch, any(x.late is not None for x in outputs) or queued.late
+        own = [x.slot for x in outputs]
+        if launch is None or late or None in self.key or {*self._bytes} != {*own} or len({*own}) < len(own):
+            return None
+        if not {*step.slots} <= {*range(count), *own} or not all(self._bytes.values()):
+            return None
+        order = [s if s < count else count + own.index(s) for s in step.slots]
+        made = [
+            (self._bytes[x.slot], x.shape, x.strides, x.offset, node.spec.dtype)
+            for x, node in zip(outputs, self._graph.outputs, strict=True)
+        ]
+        allocate, index = self.compiler.allocate, self.index
+
+        def run(values: Sequence[Any]) -> Sequence[Any]:
+            blocks = [v.buffer for v in values]
+            blocks += [allocate(nbytes, index) for nbytes, *_ in made]
+            launch([blocks[k] for k in order], ())
+            return [
+                StridedArray(block, shape, strides, offset, dtype)
+                for block, (_, shape, strides, offset, dtype) in zip(blocks[count:], made, strict=True)
+            ]
+
+        return run
+
     def run(self, values: Sequence[Any]) -> Sequence[Any]:
+        if self._alone is not None:
+            return self._alone(values)
         buffers: Buffers = [None] * self._count
         for k, v in enumerate(values):
             if type(v) is StridedArray:
@@ -330,6 +368,8 @@ class _Bound:
         kernel = library_call(call, self._device)
         into = into_kernel(call, self._device)
         inputs, specs, outputs = call.inputs, call.specs, call.outputs
+        if call.leaves is not None:
+            outputs = (*outputs, call.leaves)
         compiler, index, allocate = self.compiler, self.index, self._allocate
 
         def operands(values: Sequence[Any], buffers: Buffers) -> list[Any]:
@@ -341,10 +381,17 @@ class _Bound:
                 for x, spec in zip(inputs, specs, strict=True)
             ]  # fmt: skip
 
-        def direct(values: Sequence[Any], buffers: Buffers) -> bool:
-            return into is not None and into(operands(values, buffers), [buffers[s] for s in outputs])
+        def taken(buffers: Buffers) -> list[Any]:
+            if call.takes is None:
+                return []
+            return [StridedArray(buffers[call.takes], (call.left,), (1,), 0, float32)]
 
-        slots = (*(x.slot for x in inputs if isinstance(x, Layout)), *outputs)
+        def direct(values: Sequence[Any], buffers: Buffers) -> bool:
+            given = [*operands(values, buffers), *taken(buffers)]
+            return into is not None and into(given, [buffers[s] for s in outputs])
+
+        read, written = slots_of(call)
+        slots = (*sorted(read), *sorted(written - read))
         self._queued.append(Queued(slots=slots, call=direct if into is not None else None))
 
         def run(values: Sequence[Any], buffers: Buffers) -> None:
@@ -355,11 +402,11 @@ class _Bound:
                 if direct(values, buffers):
                     return
             given = operands(values, buffers)
-            if call.apart:
-                whole = [pack(compiler, x, index) for x in given]
+            if call.apart or call.lies or call.left:
+                whole = [*[pack(compiler, x, index) for x in given], *taken(buffers)]
                 if into is None or not into(whole, [buffers[s] for s in outputs]):
                     raise DeviceError(
-                        f"{call.op}: the device's kernel does not place rows {call.apart} apart."
+                        f"{call.op}: the device's kernel does not place its results where they are wanted."
                     )
                 return
             for slot, out in zip(outputs, kernel(given), strict=True):

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..autograd import no_grad
 from ..capture import recording
 from ..choice import add_source
+from ..decomposition import decompose
 from ..device import Device, ValueType
 from ..dispatch import Plan, plan
 from ..dtypes import DType
@@ -21,6 +22,7 @@ from ..errors import DeviceError, OutOfMemoryError, TensorbusError
 from ..graph.graph import Graph, Node
 from ..graph.simplify import frozen
 from ..interchange import asarray
+from ..ops.bundle import is_bundle
 from ..ops.op import Op, table
 from ..runtime import Executable, Kernel, Order, Part
 from ..tensor import cell
@@ -55,7 +57,8 @@ class Interpreting:
 
     def compile(self, order: Order) -> Executable:
         """Return the program as calls of kernels. Raises ``UnsupportedOpError`` where there is none."""
-        return Interpreted(order.graph, Device(self.device_type, order.index))
+        graph = decompose(order.graph, lambda op: not is_bundle(op))
+        return Interpreted(graph, Device(self.device_type, order.index))
 
 
 class Interpreted:

@@ -59,7 +59,15 @@ def into_kernel(call: Call, device: Device) -> Callable[[Sequence[Any], Sequence
     chosen = choose(call.op, judge(call.op, given, device), device)
     if chosen is None or chosen.kernel.into is None:
         return None
-    return chosen.kernel.into(replace(given, apart=call.apart))
+    return chosen.kernel.into(
+        replace(
+            given,
+            apart=call.apart,
+            places=tuple([(x.strides, x.offset) for x in call.lies]),
+            leaves=call.left if call.leaves is not None else 0,
+            takes=call.takes is not None,
+        )
+    )
 
 
 def has_kernel(node: Node, device: Device) -> bool:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import lru_cache
+from typing import Final
 
+from ..capture import trace
 from ..decomposition import decompose
 from ..dtypes import DType
 from ..graph.graph import Graph, Node
 from ..graph.simplify import simplify
-from ..lowering.families import Library
+from ..lowering.families import INSIDE, Library
 from ..lowering.plan import ROOTS
 from ..lowering.pull import PULLED
-from ..ops.op import USER, table
+from ..ops.bundle import is_bundle
+from ..ops.op import USER, Spec, table
+
+MANY: Final = 1024
+"""How many decompositions of bundles are kept."""
 
 
 def is_generated(op: str) -> bool:
@@ -21,18 +28,41 @@ def is_generated(op: str) -> bool:
 
 
 def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DType] | None = None) -> Graph:
-    """Return ``graph`` in prims, kernels of the user's and what ``keeps`` names, simplified.
+    """Return ``graph`` in prims, bundles, kernels of the user's and what ``keeps`` names, simplified.
 
     ``dtypes`` are those of the language. Ops on others are calls: they stay whole, and their numbers are
     values, which no generated code has to write. None: the language has all.
     """
     if dtypes is None or all(node.spec.dtype in dtypes for node in graph):
-        return simplify(decompose(graph, lambda op: table[op].family == USER or keeps(op)))
+        return _with_insides(simplify(decompose(graph, lambda op: _stays(op) or keeps(op))))
     library = Library(frozenset(), dtypes)
     own = {node.op for node in graph if not library.lacks(node)}
-    called = {node.op for node in graph if node.op in table} - own
-    made = simplify(decompose(graph, lambda op: op in called or table[op].family == USER or keeps(op)))
-    return _filled(made, dtypes)
+    lacking = {node.op for node in graph if library.lacks(node)}
+    called = {op for op in lacking - own if op in table and not is_bundle(op)}
+    apart = {op for op in lacking if is_bundle(op)}
+    made = simplify(
+        decompose(graph, lambda op: op not in apart and (op in called or _stays(op) or keeps(op)))
+    )
+    return _filled(_with_insides(made), dtypes)
+
+
+def _stays(op: str) -> bool:
+    return table[op].family == USER or is_bundle(op)
+
+
+def _with_insides(graph: Graph) -> Graph:
+    """Return ``graph`` whose bundles bring their decompositions along."""
+    bundles = {op for op in {node.op for node in graph} if is_bundle(op)}
+    for node in graph if bundles else ():
+        if node.op in bundles:  # the nodes are ours: ``simplify`` made them
+            node.attrs = {INSIDE: _inside(node.op, tuple([x.spec for x in node.inputs]))}
+    return graph
+
+
+@lru_cache(MANY)
+def _inside(op: str, specs: tuple[Spec, ...]) -> Graph:
+    """Return the decomposition of a bundle: equal ones have the same, so that kernels are found again."""
+    return simplify(trace(op, specs, {}))
 
 
 def _filled(graph: Graph, dtypes: Collection[DType]) -> Graph:

@@ -5,6 +5,7 @@ A rule is made for a graph, and then sees its nodes one by one, operands rewritt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
@@ -21,14 +22,18 @@ def single_scatter(graph: Graph) -> Rule:
     """Return the rule that writes a scatter of one element to each row as a choice, element by element.
 
     It is what the gradient of ``x[0, 1, 2 ..., index]`` is. A gather by the same index must be in the graph
-    as well: it reports indices out of range.
+    as well: it reports indices out of range. Where nothing but zeros is scattered onto, the sum of a row is
+    the one element.
     """
+    ones: dict[Node, Node] = {}
     checked = {
         (tuple(id(i) for i in node.inputs[1:]), node.inputs[0].spec.shape)
         for node in graph if node.op == "gather"
     }  # fmt: skip
 
     def rule(node: Node) -> Node:
+        if node.op == "sum" and node.inputs[0] in ones and tuple(node.attrs["axis"]) == (1,):
+            return reshaped(ones[node.inputs[0]], node.spec.shape)
         if node.op != "scatter" or node.attrs["mode"] != "add":
             return node
         x, value, *indices = node.inputs
@@ -38,7 +43,14 @@ def single_scatter(graph: Graph) -> Rule:
         rows = len(given) == 1 and len(indices) == len(shape) == 2 and axes == [1] and given[0] == shape[0]
         if not (known and rows):
             return node
-        return _chosen(node, x, value, indices[1])
+        made = _chosen(node, x, value, indices[1])
+        if is_zeros(x) and node.spec.dtype.is_floating:
+            column = Spec((shape[0], 1), node.spec.dtype)
+            zero = Node(op="constant", attrs={"value": 0.0}, spec=Spec((), column.dtype), again=node.again)
+            ones[made] = Node(
+                op="add", inputs=(zero, reshaped(value, column.shape)), spec=column, again=node.again
+            )
+        return made
 
     return rule
 
@@ -68,17 +80,16 @@ def scatter_onto(graph: Graph) -> Rule:
 
     It is what a weight has that is both looked up in and multiplied by: an embedding that gives logits too.
     """
-    uses = _uses(graph)
-    originals = iter([n for n in graph if n.op != "input"])
+    uses = uses_of(graph) if any(node.op == "scatter" for node in graph) else {}
     alone: set[int] = set()
 
     def rule(node: Node) -> Node:
-        if uses.get(id(next(originals)), 0) == 1 and node.op == "scatter":
+        if uses.get(id(node), 0) == 1 and node.op == "scatter":
             alone.add(id(node))
         if node.op != "add" or not node.spec.dtype.is_floating:
             return node
         for one, other in (node.inputs, node.inputs[::-1]):
-            added = id(one) in alone and one.attrs["mode"] == "add" and _is_zeros(one.inputs[0])
+            added = id(one) in alone and one.attrs["mode"] == "add" and is_zeros(one.inputs[0])
             if added and one.spec == other.spec == node.spec:
                 return replace(one, inputs=(other, *one.inputs[1:]))
         return node
@@ -86,29 +97,27 @@ def scatter_onto(graph: Graph) -> Rule:
     return rule
 
 
-def _is_zeros(node: Node) -> bool:
+def is_zeros(node: Node) -> bool:
+    """Return whether a value is zero everywhere."""
     while node.op == "broadcast_to":
         node = node.inputs[0]
     return node.op in ("full", "constant") and node.attrs["value"] == 0
 
 
-def _uses(graph: Graph) -> dict[int, int]:
+def uses_of(graph: Graph) -> dict[int, int]:
     """Return how often each node is an operand or a result, by its id."""
-    uses: dict[int, int] = {id(n): 1 for n in graph.outputs}
-    for node in graph:
-        for x in node.inputs:
-            uses[id(x)] = uses.get(id(x), 0) + 1
+    uses = Counter([id(n) for n in {*graph.outputs}])
+    uses.update([id(x) for node in graph for x in node.inputs])
     return uses
 
 
 def flat_products(graph: Graph) -> Rule:
     """Return the rule that makes one product of many: of batches by one matrix, and of sums over batches."""
-    uses = _uses(graph)
-    originals = iter([n for n in graph if n.op != "input"])
+    uses = uses_of(graph)
     once: dict[int, Node] = {}
 
     def rule(node: Node) -> Node:
-        single = uses.get(id(next(originals)), 0) == 1
+        single = uses.get(id(node), 0) == 1
         if node.op == "sum":
             made = _summed(node, once)
             if single and made.op == "matmul":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,16 +17,17 @@ from ..ops.op import Spec, table
 from ..settings import verifying
 from .graph import Graph, Node
 from .patterns import Rule, flat_products, one_copy, reshaped, scatter_onto, single_scatter
+from .updates import joined_updates
 from .verify import verify
 
 
 def simplify(graph: Graph) -> Graph:
     """Return an equal graph, of as few nodes as the rules know; ``TENSORBUS_VERIFY=1`` checks it."""
     graph = _copied(graph)
-    for rule in _RULES:
+    for rule, ops in _RULES:
         if rule is one_copy:  # of several it takes the first
             graph = _sorted(graph)
-        graph = _rewritten(graph, rule)
+        graph = _rewritten(graph, rule, ops)
         if verifying():
             verify(graph)
     return _sorted(graph)
@@ -42,11 +43,15 @@ def _copied(graph: Graph) -> Graph:
     done: dict[Node, Node] = {}
     for node in graph:
         done[node] = node if node.op == "input" else node.of(tuple([done[x] for x in node.inputs]))
-    return Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
+    copied = Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
+    return copied.known([*done.values()])
 
 
-def _rewritten(graph: Graph, rule: Callable[[Graph], Rule]) -> Graph:
-    """Return the graph with a rule applied to every node, operands first; the nodes given are used up."""
+def _rewritten(graph: Graph, rule: Callable[[Graph], Rule], ops: Collection[str]) -> Graph:
+    """Return the graph with a rule applied to the nodes of ``ops``, operands first, or to all.
+
+    The nodes given are used up. None of ``ops``: all.
+    """
     moved: dict[Node, Node] = {}
     order: dict[Node, None] = {}
     apply = rule(graph)
@@ -56,7 +61,7 @@ def _rewritten(graph: Graph, rule: Callable[[Graph], Rule]) -> Graph:
             continue
         if not moved.keys().isdisjoint(node.inputs):
             node.inputs = tuple([moved.get(x, x) for x in node.inputs])
-        made = apply(node)
+        made = node if ops and node.op not in ops else apply(node)
         if made is node:
             order[node] = None
             continue
@@ -268,8 +273,13 @@ def _rounded(value: Scalar, dtype: DType) -> Any:
     return struct.unpack("f", struct.pack("f", given))[0] if dtype is float32 else given
 
 
-_RULES: Final[tuple[Callable[[Graph], Rule], ...]] = (
-    _nothing_moved, _equal_nodes, flat_products, _nothing_done, _equal_nodes, single_scatter, scatter_onto,
-    flat_products, _nothing_done, _equal_nodes, one_copy,
+_ALL: Final = frozenset[str]()
+_PRODUCTS: Final = frozenset({"sum", "permute_dims", "matmul"})
+_RULES: Final[tuple[tuple[Callable[[Graph], Rule], frozenset[str]], ...]] = (
+    (_nothing_moved, _MOVES), (_equal_nodes, _ALL), (flat_products, _PRODUCTS), (_nothing_done, _ALL),
+    (_equal_nodes, _ALL), (single_scatter, frozenset({"scatter", "sum"})),
+    (scatter_onto, frozenset({"scatter", "add"})), (joined_updates, frozenset({"add"})),
+    (flat_products, _PRODUCTS), (_nothing_done, _ALL),
+    (_equal_nodes, _ALL), (one_copy, frozenset({"reshape"})),
 )  # fmt: skip
-"""Products are turned before anything else moves the permutations that follow them."""
+"""The rules, and the ops that they are for: products are turned before permutations behind them move."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from ..dtypes import DType, Scalar
 from ..errors import UnsupportedDtypeError
@@ -32,6 +33,8 @@ from .strided import strided_views
 _verified: Final[set[str]] = set()
 Run = Callable[[Sequence[Any], Sequence[Scalar]], Any]
 MANY: Final = 256
+_COPIES: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
+"""What copies values that do not lie in C order, by compiler, and by dtype, unit, shape and strides."""
 JOINED: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
 
@@ -84,13 +87,19 @@ def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
     """Return ``x`` in C order: itself where it is, else a copy."""
     if x.is_contiguous and x.offset == 0:
         return x
-    node = Node(op="input", spec=Spec(x.shape, x.dtype))
-    # A cast to its own dtype is a copy, and makes the node one that must be computed.
-    copy = Node(op="cast", inputs=(node,), attrs={"dtype": x.dtype}, spec=node.spec)
-    run: StridedArray = _Generated(compiler, "copy", Graph(inputs=(node,), outputs=(copy,)), [x], index).run(
-        [x]
-    )
-    return run
+    known = _COPIES.setdefault(compiler, {})
+    key = (x.dtype, index, x.shape, x.strides, x.offset != 0)
+    found = known.get(key)
+    if found is None:
+        if len(known) >= MANY:
+            known.clear()
+        node = Node(op="input", spec=Spec(x.shape, x.dtype))
+        # A cast to its own dtype is a copy, and makes the node one that must be computed.
+        copy = Node(op="cast", inputs=(node,), attrs={"dtype": x.dtype}, spec=node.spec)
+        graph = Graph(inputs=(node,), outputs=(copy,))
+        found = known[key] = _Generated(compiler, "copy", graph, [x], index)
+    made: StridedArray = found.run([x])
+    return made
 
 
 class _Preparer:

@@ -222,10 +222,10 @@ def canonical(
         domain=group.domain, reduced=group.reduced, nodes=tuple(nodes.values()), outputs=tuple(outputs),
         leaves=form.leaves, scalars=form.numbers, sized=sized,
     )  # fmt: skip
-    return _collapsed(made)
+    return collapsed(made)
 
 
-def _collapsed(fused: Fused) -> Fused:
+def collapsed(fused: Fused) -> Fused:
     """Return the group with neighbouring axes joined where all leaves and outputs walk them as one."""
     graph, domain = fused.graph, fused.domain
     rank = len(domain)

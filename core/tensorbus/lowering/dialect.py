@@ -21,9 +21,10 @@ class TypeRule:
     """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
 
     ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well. ``rounded`` brings a
-    register value ``{0}`` to the precision of the dtype where registers hold more. ``wide_load`` and
-    ``wide_store`` are those of vectors of ``{lanes}``, where the dialect's do not do. A complex dtype is a
-    struct of two parts ``x`` and ``y``.
+    register value ``{0}`` to the precision of the dtype where registers hold more. ``wide_load``,
+    ``wide_store``, ``wide_rounded`` and ``wide_past`` (a store past the caches) are those of vectors of
+    ``{lanes}``, where the dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the
+    dtype alone. A complex dtype is a struct of two parts ``x`` and ``y``.
     """
 
     storage: str
@@ -34,8 +35,11 @@ class TypeRule:
     load: str = "{p}[{i}]"
     store: str = "{p}[{i}] = {v}"
     rounded: str = ""
-    wide_load: str = ""
-    wide_store: str = ""
+    wide_load: Template = ""
+    wide_store: Template = ""
+    wide_rounded: Template = ""
+    wide_cast: Template = ""
+    wide_past: Template = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,9 @@ class Dialect:
     for what it has written, and waits.
     ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
-    before an innermost loop that its iterations touch different elements.
+    before an innermost loop that its iterations touch different elements. ``last`` is the condition, at the
+    end of a solo kernel, that all others are through, and that what they stored is seen: ``{p}`` counts them,
+    ``{count}`` is how many iterations this call had of ``{n}``.
     """
 
     name: str
@@ -114,6 +120,7 @@ class Dialect:
     packet_move: str = ""
     splat: str = "({V})({0})"
     report: Template = ""
+    last: Template = ""
     infinity: str = "INFINITY"
     nan: str = "NAN"
     prologue: str = ""

@@ -19,6 +19,8 @@ SCANS: Final = {
 }  # fmt: skip
 """Each scan, and the reduction whose states it keeps."""
 SORTS: Final = frozenset({"sort", "argsort"})
+INSIDE: Final = "inside"
+"""The attribute by which a bundle brings its decomposition along: a graph. One without is a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,20 @@ class Library:
 
     ``over`` says of a call's node whether it can write its result over its first operand. ``apart`` says how
     far apart the rows of a value are best, which a call makes of operands that lie so, or (of no operands)
-    which a call reads; 0: packed.
+    which a call reads; 0: packed. ``orders`` is for calls whose results may lie anywhere with their last axis
+    packed: it says of one whose operands lie so in which order the axes of each result are best in memory,
+    the outermost first (nothing: as they are); None for all others. ``leaves`` says how many float32 the
+    first of two calls can leave for the second, which reads its result.
     """
 
     ops: frozenset[str]
     dtypes: Collection[DType]
     over: Callable[[Node], bool] = field(default=lambda node: False)
     apart: Callable[[Node, Sequence[Layout | None]], int] = field(default=lambda node, given: 0)
+    orders: Callable[[Node, Sequence[Layout | None]], Sequence[tuple[int, ...]] | None] = field(
+        default=lambda node, given: None
+    )
+    leaves: Callable[[Node, Node], int] = field(default=lambda node, reader: 0)
 
     def __contains__(self, op: object) -> bool:
         return op in self.ops

@@ -6,6 +6,7 @@ other kernel stands between, and no element is needed before it is there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ..graph.graph import Graph, Node
 from .aligned import FREE, Access, Read, own_access, reads, walked
-from .families import REDUCTIONS
+from .families import INSIDE, REDUCTIONS
 from .layout import Shape
 from .plan import BODY, ROOTS, cost_of, is_stack
 from .target import Target
@@ -91,6 +92,7 @@ class Groups:
         self._readers: dict[int, list[int]] = {}
         self._moved: dict[int, int] = {}
         self._count = 0
+        self._users = Counter([x for n in nodes for x in {*n.inputs}])
         for place, node in enumerate(nodes):
             if node.op == "result" and id(node.inputs[0]) in self._of:  # who reads it waits for the call
                 self._of[id(node)] = self._of[id(node.inputs[0])]
@@ -138,15 +140,27 @@ class Groups:
             group.before |= self._live[k].before | 1 << k
         if group.open:
             for k in sorted(group.needs, reverse=True):
-                group = self._join(self._live[self._find(k)], group)
+                other = self._live[self._find(k)]
+                if not self._waits(other, group):
+                    group = self._join(other, group)
             near = {self._find(k) for n in given for k in self._readers.get(id(n), ())[-_NEAR:]}
             for k in sorted(near - {group.number}, reverse=True):
                 other = self._live[k]
-                if other.domain == group.domain and self._shares(other, group):
+                waits = self._waits(other, group) or self._waits(group, other)
+                if not waits and other.domain == group.domain and self._shares(other, group):
                     group = self._join(other, group)
         for n in given:
             if prod(n.spec.shape) > 1:
                 self._readers.setdefault(id(n), []).append(group.number)
+
+    def _waits(self, a: Group, b: Group) -> bool:
+        """Return whether numbers that ``a`` makes of little would wait with ``b`` for what they do not need.
+
+        Others that want them as well would then come after that, instead of into one kernel with it.
+        """
+        if prod(a.domain) >= _LITTLE or not b.before & ~(a.before | 1 << a.number):
+            return False
+        return all(prod(r.node.spec.shape) == 1 and self._users[r.node] > 1 for r in a.roots.values())
 
     def _alone(self, node: Node, place: int) -> Group:
         """Return the group of one root."""
@@ -154,6 +168,7 @@ class Groups:
         reduced: tuple[int, ...] = ()
         access = own_access(shape)
         closed = node in self.calls or node.op in ROOTS - REDUCTIONS or node.op.startswith("arg")
+        closed = closed or INSIDE in node.attrs
         if node.op in REDUCTIONS and not closed:
             shape = node.inputs[0].spec.shape
             whole, over = own_access(shape), set(node.attrs["axis"])

@@ -187,7 +187,20 @@ class Packet:
     writes: bool = False
 
 
-Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | Packet
+@dataclass(frozen=True, slots=True)
+class Last:
+    """``body`` once, when all items are through: by the last of them, which sees what the others stored.
+
+    It stands behind the parallel loops, whose iterations are ``total`` in all. Items count each other in
+    ``counter``, behind what is reported there: 0 before, and again when ``body`` begins.
+    """
+
+    counter: str
+    total: Expr
+    body: tuple[Stmt, ...]
+
+
+Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | Packet | Last
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +208,15 @@ class Buffer:
     """A memory argument of a kernel.
 
     An ``aliased`` one may be the same memory as another, from its beginning on: an element of one is then
-    read before that element of the other is written, and never after.
+    read before that element of the other is written, and never after. Of a ``shared`` one the last item reads
+    what other items have stored.
     """
 
     name: str
     dtype: DType
     writes: bool = False
     aliased: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

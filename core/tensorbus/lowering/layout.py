@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
@@ -33,41 +34,60 @@ class Layout:
     @property
     def is_contiguous(self) -> bool:
         """True where the elements lie packed in C order."""
-        return 0 in self.shape or all(
-            n == 1 or s == w for n, s, w in zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        return (
+            self.strides == _steps(self.shape)
+            or 0 in self.shape
+            or all(
+                n == 1 or s == w for n, s, w in zip(self.shape, self.strides, _steps(self.shape), strict=True)
+            )
         )
+
+
+_steps = lru_cache(1 << 12)(row_major)
+"""``row_major``, of the few shapes that a program has."""
 
 
 def packed(slot: int, shape: Shape) -> Layout:
     """Return the C-ordered layout that fills a buffer."""
-    return Layout(slot, shape, row_major(shape))
+    return Layout(slot, shape, _steps(shape))
+
+
+def ordered(slot: int, shape: Shape, order: Sequence[int]) -> Layout:
+    """Return the layout that fills a buffer with the axes in another order, the outermost first.
+
+    >>> ordered(0, (2, 3, 4), (1, 0, 2)).strides
+    (4, 8, 1)
+    """
+    steps = dict(zip(order, row_major(tuple(shape[k] for k in order)), strict=True))
+    return Layout(slot, shape, tuple(steps[k] for k in range(len(shape))))
 
 
 def view(node: Node, x: Layout) -> Layout | None:
     """Return the layout of a movement op's result over an operand at ``x``, or None where it is no view."""
     a = node.attrs
+    if node.op == "permute_dims":
+        axes = a["axes"]
+        turned = tuple([x.strides[k] for k in axes])
+        return Layout(x.slot, tuple([x.shape[k] for k in axes]), turned, x.offset, x.late)
+    if node.op == "reshape":
+        found = reshape_strides(x.shape, x.strides, tuple(a["shape"]))
+        return None if found is None else Layout(x.slot, tuple(a["shape"]), found, x.offset, x.late)
     given = StridedArray(None, x.shape, x.strides, x.offset, node.spec.dtype)
     match node.op:
         case "broadcast_to":
             made = strided.broadcast_to(given, a["shape"])
-        case "permute_dims":
-            made = strided.permute_dims(given, a["axes"])
         case "slice":
             made = strided.slice_(given, a["start"], a["size"], a["step"])
         case "flip":
             made = strided.flip(given, a["axis"])
         case "windows":
             made = strided.windows(given, a["size"], a["stride"], a["dilation"])
-        case "reshape":
-            found = reshape_strides(x.shape, x.strides, a["shape"])
-            if found is None:
-                return None
-            made = given.view(a["shape"], found)
         case _:
             return None
     return Layout(x.slot, made.shape, made.strides, made.offset, x.late)
 
 
+@lru_cache(1 << 12)
 def reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
     """Return the strides that show the same elements in shape ``wanted``, or None where none do.
 

@@ -52,19 +52,19 @@ def place_of(b: Builder, name: str, o: Output, index: Index, lengths: Sequence[E
     return ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(o.strides)])
 
 
-def same_slots(fused: Fused, full: bool = True) -> frozenset[int]:
+def same_slots(fused: Fused, full: bool = True, picks: bool = True) -> frozenset[int]:
     """Return the slots that a group reads only at the element that it stores, where these are its outputs.
 
-    ``full``: for the outputs of the whole domain, else for those of rows.
+    ``full``: for the outputs of the whole domain, else for those of rows. ``picks``: whether what an index
+    chooses in a row counts as read elsewhere.
     """
     outs = {o.strides for o in fused.outputs if fused.full(o.node) == full}
     if len(outs) != 1:
         return frozenset()
     given: dict[int, bool] = {}
     (strides,) = outs
-    plain = {
-        id(x) for n in fused.graph if n.op in ("permute_dims", "reshape", "pick", "gather") for x in _all(n)
-    }
+    moving = {"permute_dims", "reshape", "gather"} | ({"pick"} if picks else set())
+    plain = {id(x) for n in fused.graph if n.op in moving for x in _all(n)}
     for node in fused.graph:
         layout = fused.leaves.get(id(node))
         if layout is not None:

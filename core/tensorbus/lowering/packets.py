@@ -55,12 +55,26 @@ def packet_of(target: Target, length: int, dtypes: Sequence[DType]) -> int:
     return max(lanes, 1)
 
 
-def packets(b: Builder, lanes: int, emit: Callable[[Expr], None]) -> None:
-    """Emit the loop over a packet; ``emit(u)`` writes element ``u`` of it."""
-    u = Var(b.fresh("u"), INDEX)
-    with b.inner() as body:
-        emit(u)
-    _Packing(b, u, lanes).pack(body)
+def packets(b: Builder, lanes: int, *emits: Callable[[Expr], None]) -> None:
+    """Emit the loop over a packet; ``emit(u)`` writes element ``u`` of it.
+
+    Of several packets all is loaded before the first loop, and stored behind the last: no load waits for a
+    store that may be to its place.
+    """
+    made = []
+    for emit in emits:
+        u = Var(b.fresh("u"), INDEX)
+        with b.inner() as body:
+            emit(u)
+        packing = _Packing(b, u, lanes)
+        made.append((packing, packing.packed(body)))
+    for packing, _ in made:
+        b.block.extend(packing.before)
+    for packing, inside in made:
+        if inside:
+            b.emit(For(packing.u, ZERO, const(lanes), inside, 1, "unroll"))
+    for packing, _ in made:
+        b.block.extend(packing.after)
 
 
 @dataclass(slots=True)
@@ -78,15 +92,10 @@ class _Packing:
     after: list[Stmt] = field(default_factory=list)
     guards: list[Expr] = field(default_factory=list)
 
-    def pack(self, body: Sequence[Stmt]) -> None:
-        """Emit the body as a loop, with what is done once before it and behind it."""
+    def packed(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Return the body as that of a loop; note what is done once, before it and behind it."""
         self.written = _stored(body)
-        made = [new for s in body if (new := self.statement(s)) is not None]
-        b = self.b
-        b.block.extend(self.before)
-        if made:
-            b.emit(For(self.u, ZERO, const(self.lanes), tuple(made), 1, "unroll"))
-        b.block.extend(self.after)
+        return tuple(new for s in body if (new := self.statement(s)) is not None)
 
     def statement(self, s: Stmt) -> Stmt | None:
         match s:

@@ -12,7 +12,8 @@ from typing import Final
 
 from ..graph.graph import Graph, Node
 from ..strided import row_major
-from .families import REDUCTIONS, SCANS, SORTS, Library
+from .aligned import own_access, picked
+from .families import INSIDE, REDUCTIONS, SCANS, SORTS, Library
 from .layout import Layout, view
 from .pull import ELEMENTWISE, PULLED
 
@@ -44,6 +45,8 @@ def is_call(node: Node, library: Calls) -> bool:
     """Return whether a node is run by a call of the device's: its own choice, or nobody can generate it."""
     if library is None or node.op in ("input", "constant", "result"):
         return False
+    if INSIDE in node.attrs:
+        return type(library) is Library and library.lacks(node)
     if node.op in library or not (node.op in PULLED or node.op in ROOTS):
         return True
     return type(library) is Library and library.lacks(node)
@@ -68,7 +71,7 @@ def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *
     wanted = {_base(node) if whole else node for node in graph.outputs}
     for node in nodes:
         op = node.op
-        made = op in ROOTS or op == "result" or node in calls
+        made = op in ROOTS or op == "result" or node in calls or INSIDE in node.attrs
         own = CALL if op in COSTLY else GATHER if op == "gather" else op in ELEMENTWISE
         if made or op == "input":
             cost[node] = int(own)
@@ -90,14 +93,14 @@ def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *
         op, called = node.op, node in calls
         readers_of = readers[node]
         count = len(readers_of)
-        if op in ROOTS or op == "result" or called:
+        if op in ROOTS or op == "result" or called or INSIDE in node.attrs:
             wanted.add(node)
         elif count > 1 and op not in ("input", "constant"):
             least = sizes[node] // 2
             loads = sum([sizes[x] > least for x in reads[node]])
             if cost[node] > CHEAP or (whole and count * loads > count + loads + 1):
                 wanted.add(node)
-        if op == "concat" and is_stack(node, cost[node]):
+        if (op == "concat" and is_stack(node, cost[node])) or (whole and _is_made_of_rows(node)):
             wanted.add(node)
         mine = {node} if node in wanted else readers_of
         for x in node.inputs:
@@ -121,6 +124,22 @@ def _dear(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
     if cost[x] < LONG or node.op in _ONCE or prod(node.spec.shape) < 2 * prod(x.spec.shape):
         return False
     return cost[x] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
+
+
+def _is_made_of_rows(node: Node) -> bool:
+    """Return whether a node takes one element of each row of what is computed of whole rows.
+
+    The kernel that goes over the rows has it at hand; for another one all of them would have to be kept.
+    """
+    if node.op != "gather" or (pick := picked(node, own_access(node.spec.shape))) is None:
+        return False
+    found = [node.inputs[0]]
+    for x in found:
+        if x.op in REDUCTIONS:
+            return pick[0] in x.attrs["axis"]
+        if len(found) <= CHEAP and x.op in ELEMENTWISE:
+            found += x.inputs
+    return False
 
 
 def _is_short(x: Node) -> bool:

@@ -21,7 +21,7 @@ from .pull import Index, Pull
 from .reducer import State
 from .streams import fits, streams
 from .tiles import lower_tiles, turned_leaves
-from .widen import WIDE, Walk, map_vectors
+from .widen import WIDE, Walk, has_vectors, map_vectors
 
 LONG = 512
 PIECE = 4096
@@ -100,7 +100,8 @@ def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DTy
         return False
     if target.wide_ops:
         return True
-    costly = prod(shape) >= LARGE and any(node.op in COSTLY for node in graph)
+    rounds = not WIDE.issuperset(dtypes)
+    costly = prod(shape) >= LARGE and (rounds or any(node.op in COSTLY for node in graph))
     even = len(shape) == 1 or shape[-1] % max(target.map_lanes, 1) == 0  # others end up past the caches too
     return bool(target.map_ops) and (costly or (even and any(goes_past(shape, d) for d in dtypes)))
 
@@ -108,7 +109,7 @@ def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DTy
 def lower_wide(job: Job, steps: Steps) -> bool:
     """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
     target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
-    if dtype not in WIDE or not _in_vectors(steps, shape, job.graph, (dtype,)):
+    if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, job.graph, (dtype,)):
         return False
     b = Builder(f"tb_{job.root.op}_wide")
     pull, slots = job.puller(b)
@@ -156,7 +157,7 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
 
     named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
     kinds = {o.node.spec.dtype for o in fused.outputs}
-    if kinds <= WIDE and _in_vectors(steps, domain, fused.graph, kinds):
+    if has_vectors(target, kinds) and _in_vectors(steps, domain, fused.graph, kinds):
         before = len(b.block)
         pieces = -(-domain[-1] // PIECE)
         numbers = [*lengths[:-1], b.size("pieces", pieces)]

@@ -11,37 +11,31 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from ..dtypes import float32
 from ..errors import UnsupportedOpError
 from ..graph.graph import Graph, Node
 from ..ops.op import table
 from ..settings import verifying
 from ..strided import row_major
 from .builder import Late
+from .bundles import bundles_of, opened, over
 from .canonical import canonical
 from .collapse import collapse
 from .families import REDUCTIONS, SCANS, SORTS, Library
-from .groups import FIRST, SHORT, Group, Groups, turned
+from .gaps import with_gaps
+from .groups import FIRST, SHORT, Group, Groups, Root, turned
 from .job import Job, Step, Steps
-from .layout import Layout, Shape, packed, view
-from .matmul import lower_matmul
+from .joins import Join, joins
+from .layout import Layout, Shape, ordered, packed, view
 from .outputs import same_slots
 from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
 from .pointwise import lower_map, lower_maps, lower_stack
 from .pull import ELEMENTWISE, PULLED
-from .reduce import lower_reduction
 from .repeated import Signatures, again, remember
-from .rows import lower_rows
-from .scan import lower_scan
-from .scatter import lower_scatter
 from .schedule import arranged
-from .several import lower_several
-from .sort import lower_sort
-from .stacks import is_stack_of_rows, lower_stack_of_rows
 from .staged import staged
 from .steps import Batch, Call, Program
-from .strips import lower_strips
 from .target import Target
-from .teams import lower_teams
 from .verify_program import verify_program
 
 __all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
@@ -93,8 +87,13 @@ class _Lowering:
         self.library = library
         self.nodes = list(graph)
         self.calls = {node for node in self.nodes if is_call(node, library)}
+        self.bundles = bundles_of([node for node in self.nodes if node not in self.calls])
         self.count = len(inputs)
         self.where: dict[int, Layout] = {}
+        self.left: dict[int, tuple[int, int]] = {}
+        """The slots, and their lengths, of what calls leave for others, by the ids of their nodes."""
+        self.opened: list[Root] = []
+        """What bundles were opened to: their ids are in ``where``, and must not become those of others."""
         self.scalars: dict[int, int] = {}
         for k, node in enumerate(graph.inputs):
             found = inputs[k]
@@ -113,6 +112,7 @@ class _Lowering:
         whole = [n for n in self.nodes if n.op == "matmul" or n in self.calls]
         wanted |= {id(x) for n in whole for x in n.inputs} | {id(n) for n in self.graph.outputs}
         read = _read(self.calls)
+        joined = joins(self.nodes, self.calls, self.graph.outputs)
         for node in self.nodes:
             if id(node) in self.where or id(node) in self.scalars:
                 continue
@@ -121,6 +121,8 @@ class _Lowering:
                 self.where[id(node)] = moved
             elif id(node) in wanted:
                 made.add(id(node))
+                if id(node) in joined and self._joined(node, joined[id(node)]):
+                    continue
                 if self._is_over(node, made):
                     self.where[id(node)] = self.where[id(node.inputs[0])]
                     continue
@@ -130,6 +132,9 @@ class _Lowering:
     def _new(self, node: Node, read: Collection[int]) -> Layout:
         """Return where a node's buffer has it: packed, unless a call would rather have its rows apart."""
         shape, dtype, rows = node.spec.shape, node.spec.dtype, 0
+        order = self._order(node)
+        if order:
+            return ordered(self.steps.temporary(prod(shape), dtype), shape, order)
         if type(self.library) is Library and shape:
             if node in self.calls and not (node.op in table and table[node.op].results):
                 rows = self.library.apart(node, [self.where.get(id(x)) for x in node.inputs])
@@ -139,6 +144,33 @@ class _Lowering:
             return packed(self.steps.temporary(prod(shape), dtype), shape)
         slot = self.steps.temporary(prod(shape[:-1]) * rows, dtype)
         return Layout(slot, shape, row_major((*shape[:-1], rows)))
+
+    def _joined(self, node: Node, join: Join) -> bool:
+        """Put the results of a call where their concatenation has them, if the call can."""
+        if any(self._orders(x.inputs[0]) is None for x in join.parts):
+            return False
+        slot = self.steps.temporary(prod(join.whole.spec.shape), node.spec.dtype)
+        found = join.layouts(slot)
+        if found is None:
+            self.steps.forget(slot)
+            return False
+        self.where |= found
+        return True
+
+    def _orders(self, call: Node) -> Sequence[tuple[int, ...]] | None:
+        """Return in which order the axes of a call's results lie best; None where they must be in C order."""
+        library = self.library
+        if type(library) is not Library or call not in self.calls:
+            return None
+        return library.orders(call, [self.where.get(id(x)) for x in call.inputs])
+
+    def _order(self, node: Node) -> tuple[int, ...]:
+        """Return in which order the axes of a call's result lie; nothing: in C order."""
+        call = node.inputs[0] if node.op == "result" else node
+        orders = self._orders(call)
+        if not orders or (node is call and node.op in table and table[node.op].results):
+            return ()
+        return orders[node.attrs["index"] if node.op == "result" else 0]
 
     def _is_over(self, node: Node, made: Collection[int]) -> bool:
         """Return whether a node's result takes the place of its first operand, which nobody else reads."""
@@ -183,6 +215,9 @@ class _Lowering:
             return
         if node.op == "result":
             return
+        if id(node) in self.bundles:
+            self._bundle(group, node)
+            return
         if not (node.op in PULLED or node.op in ROOTS):
             raise UnsupportedOpError(f"{node.op}: no schedule is written for it, and it is no call here.")
         stored = {k: self.where[k].slot for k in group.roots if k in read}
@@ -196,6 +231,21 @@ class _Lowering:
         self._schedule(group, stored)
         remember(signature, self.steps, before, first)
 
+    def _bundle(self, group: Group, node: Node) -> None:
+        """Append the launches of a bundle; it is opened where none like it was before."""
+        parts = self.bundles[id(node)]
+        self.steps.sizes.pop(self.where[id(node)].slot)
+        signature = self.signatures.of(group, {}, parts)
+        if again(signature, self.steps):
+            return
+        roots = opened(group, parts)
+        before, first = len(self.steps.steps), self.steps.next_slot
+        self.where |= {id(root.node): self.where[id(part)] for part, root in roots.items()}
+        stored = {id(root.node): self.where[id(part)].slot for part, root in roots.items()}
+        self.opened += roots.values()
+        self._schedule(over(group, [*roots.values()]), stored)
+        remember(signature, self.steps, before, first)
+
     def _schedule(self, group: Group, stored: Mapping[int, int]) -> None:
         """Append the launches of a group whose roots in ``stored`` go to these slots."""
         across = (
@@ -205,6 +255,8 @@ class _Lowering:
         node = next(iter(group.roots.values())).node
         even = all(self.where[k].is_contiguous for k in stored)
         if self.library is not None and self.steps.target.swap and group.reduced and not group.deep:
+            from .stacks import is_stack_of_rows, lower_stack_of_rows
+
             fused = canonical(group, self.where, self.scalars, stored, self.sized)
             if is_stack_of_rows(fused, self.steps.target):
                 lower_stack_of_rows(fused, self.steps)
@@ -218,13 +270,20 @@ class _Lowering:
             group = turned(group)
         fused = canonical(group, self.where, self.scalars, stored, self.sized)
         if strip:
+            from .strips import lower_strips
+
             lower_strips(fused, self.steps)
         elif not group.reduced:
-            lower_maps(fused, self.steps)
+            lower_maps(with_gaps(fused, self.steps.sizes), self.steps)
         elif group.deep or self._by_rows(fused.domain, fused.reduced):
+            from .rows import lower_rows
+            from .teams import lower_teams
+
             long = prod(fused.domain[k] for k in fused.reduced) >= SHORT and not columns
             (lower_teams if long and not self.steps.target.solo_rows else lower_rows)(fused, self.steps)
         else:
+            from .several import lower_several
+
             lower_several(fused, self.steps)
 
     def _by_teams(self, group: Group) -> bool:
@@ -245,15 +304,25 @@ class _Lowering:
 
     def _lower_one(self, job: Job, group: Group) -> None:
         steps, op = self.steps, job.root.op
-        if op == "matmul":
+        if op == "matmul":  # a schedule is imported with the first program that needs it
+            from .matmul import lower_matmul
+
             lower_matmul(job, steps)
         elif op == "scatter":
+            from .scatter import lower_scatter
+
             lower_scatter(job, steps)
         elif op in SORTS:
+            from .sort import lower_sort
+
             lower_sort(job, steps)
         elif op in SCANS:
+            from .scan import lower_scan
+
             lower_scan(collapse(job), steps)
         elif op in REDUCTIONS:
+            from .reduce import lower_reduction
+
             costly = self.library is None and cost_of(job.graph) >= CALL
             lower_reduction(collapse(job), steps, costly=costly)
         elif op == "concat" and is_stack(job.root, cost_of(job.graph)):
@@ -277,21 +346,36 @@ class _Lowering:
             else:
                 given.append(self.where[id(x)])
         specs = table[node.op].specs(tuple(x.spec for x in node.inputs), node.attrs)
-        slots = [self.where[id(node)].slot]
+        lies = [self.where[id(node)]]
         if table[node.op].results:
             parts = {n.attrs["index"]: n for n in self.nodes if n.op == "result" and n.inputs[0] is node}
-            slots = [
-                self.where[id(parts[k])].slot if k in parts and id(parts[k]) in self.where
-                else self.steps.temporary(prod(s.shape), s.dtype)
+            lies = [
+                self.where[id(parts[k])] if k in parts and id(parts[k]) in self.where
+                else packed(self.steps.temporary(prod(s.shape), s.dtype), s.shape)
                 for k, s in enumerate(specs)
             ]  # fmt: skip
             self.steps.sizes.pop(self.where[id(node)].slot, None)
+        free = self._orders(node) is not None and not all(x.is_contiguous and not x.offset for x in lies)
+        leaves, takes = self._left(node)
         call = Call(
             op=node.op, attrs=node.attrs, inputs=tuple(given), specs=tuple(x.spec for x in node.inputs),
-            outputs=tuple(slots), out_specs=specs,
-            apart=0 if self.where[id(node)].is_contiguous else self.where[id(node)].strides[-2],
+            outputs=tuple([x.slot for x in lies]), out_specs=specs, lies=tuple(lies) if free else (),
+            apart=0 if free or lies[0].is_contiguous else lies[0].strides[-2],
+            leaves=leaves and leaves[0], takes=takes and takes[0], left=(leaves or takes or (0, 0))[1],
         )  # fmt: skip
         self.steps.steps.append(call)
+
+    def _left(self, node: Node) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Return the slot that a call leaves something in for others, and the one that it takes it from."""
+        library = self.library
+        if type(library) is not Library:
+            return None, None
+        readers = [n for n in self.calls if node in n.inputs]
+        many = max([library.leaves(node, n) for n in readers], default=0)
+        if many:
+            self.left[id(node)] = self.steps.temporary(many, float32), many
+        found = [self.left[id(x)] for x in node.inputs if id(x) in self.left and library.leaves(x, node)]
+        return self.left.get(id(node)), next(iter(found), None)
 
     def _carve(self, root: Node, out: int, where: Mapping[int, Layout]) -> Job:
         """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import isqrt, prod
 
 from ..dtypes import DType, int32, int64
+from ..graph.graph import Graph
 from . import index as ix
 from .builder import Builder
 from .columns import lower_panels
@@ -17,13 +18,17 @@ from .index import ONE, ZERO
 from .ir import Assign, Cast, Expr, Load, Select, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
+from .plan import COSTLY
 from .reducer import Reducer, Several, State
+from .target import Target
 from .walks import Element, walk_lanes, walk_vectors
+from .widen import PLAIN, Vectors, row_vectors
 
 SHORT = 32
 CHUNK = 65536
 TALL = 128
 MANY = 1024
+ALONE = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +58,12 @@ Finish = Callable[[tuple[Expr, ...], State], None]
 
 def fold(
     b: Builder, reducer: Reducer | Several, axes: Sequence[Axis], element: Element, finish: Finish,
-    chunks: Chunks | None = None, lanes: int = 1, wide_ops: frozenset[str] = frozenset(),
-    ordered: bool = True,
+    chunks: Chunks | None = None, lanes: int = 1, vectors: Vectors = PLAIN, ordered: bool = True,
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
     """Emit a reduction; return its parallel loops.
 
     ``finish`` gets the kept indices, the chunk's number first where there are chunks. ``lanes`` > 1 walks the
-    last axis that many elements at a time, in vectors where ``wide_ops`` has all that this takes.
+    last axis that many elements at a time, in ``vectors`` where their ops are all that this takes.
     ``ordered`` says that elements are numbered in the order in which they are walked.
     """
     kept = [k for k, a in enumerate(axes) if not a.reduced]
@@ -85,7 +89,7 @@ def fold(
 
     bound = {k: bounds(k) for k in over}
     if lanes > 1:
-        found = walk_vectors(b, reducer, index, over, bound, element, lanes, wide_ops)
+        found = walk_vectors(b, reducer, index, over, bound, element, vectors)
         found = found or walk_lanes(b, reducer, index, over, bound, element, lanes)
         finish(tuple(outer), found)
         return loops
@@ -122,17 +126,20 @@ def fold(
 
 
 def plan_chunks(
-    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64
+    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64, alone: int = 0
 ) -> Chunks | None:
     """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact.
 
-    ``least`` is how many elements an item takes at least, where it takes no rows.
+    ``least`` is how many elements an item takes at least, where it takes no rows; up to ``alone`` in all are
+    left to one.
     """
     over = [k for k, a in enumerate(axes) if a.reduced]
     if not over or any(a.value == 0 for a in axes):
         return None
     outputs = prod(a.value for a in axes if not a.reduced)
     total = prod(axes[k].value for k in over)
+    if outputs * total <= alone:
+        return None
     axis = max(over, key=lambda k: (axes[k].value, -k))
     length = axes[axis].value
     least = 1024 if rows else least
@@ -147,6 +154,13 @@ def plan_chunks(
         return None
     size = -(-length // count)
     return Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
+
+
+def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
+    """Return how many elements of a reduction are left to one item: it may be the last one of others."""
+    if not target.ends or any(n.op in COSTLY for n in graph):
+        return 0
+    return ALONE if rows else ALONE // 8  # which no vectors add up
 
 
 def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
@@ -166,9 +180,11 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     across = target.solo_rows and keeps_last and 0 not in shape and shape[-1] >= SHORT
     if across and lower_across(job, steps, reducer):
         return
+    vectors = row_vectors(target, [n.spec.dtype for n in job.graph if n.op == "input"])
     wanted = target.groups if rows else target.items
     floating = operand.spec.dtype.is_floating
-    chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk)
+    alone = alone_up_to(target, job.graph, rows=rows)
+    chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk, alone=alone)
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
     layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
 
@@ -180,14 +196,14 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     lengths = [a.length for a in axes if not a.reduced]
     if chunks is None:
         loops = fold(b, reducer, axes, element, _finisher(b, reducer, root.spec.dtype, lengths, layout),
-                     lanes=target.lanes if rows else 1, wide_ops=target.wide_ops)  # fmt: skip
+                     lanes=target.lanes if rows else 1, vectors=vectors)  # fmt: skip
         steps.add(b.finish(loops, solo=rows), {**slots, "out": job.out})
         return
     size = chunks.count * prod(kept)
     partial = [steps.temporary(size, d) for d in reducer.dtypes]
 
     keep = _keeper(b, lengths, chunks, "part")
-    loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, target.wide_ops)
+    loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, vectors)
     named = {f"part{k}": slot for k, slot in enumerate(partial)}
     steps.add(b.finish(loops, solo=rows), {**slots, **named})
     _second_stage(job, steps, reducer, chunks.count, kept, named, layout)

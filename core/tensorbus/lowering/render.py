@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..dtypes import DType, bfloat16, float16, float64, real_of, uint32, uint64
 from ..errors import TensorbusError
@@ -23,6 +23,7 @@ from .ir import (
     For,
     If,
     Kernel,
+    Last,
     Let,
     Load,
     Packet,
@@ -52,6 +53,14 @@ def _has_loops(body: Sequence[Stmt]) -> bool:
     return any(isinstance(s, For) or (isinstance(s, If) and _has_loops(s.body)) for s in body)
 
 
+def _nested(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Yield statements and those of the loops among them."""
+    for s in body:
+        yield s
+        if isinstance(s, For):
+            yield from _nested(s.body)
+
+
 class _Renderer:
     def __init__(self, kernel: Kernel, dialect: Dialect) -> None:
         self.kernel = kernel
@@ -72,7 +81,7 @@ class _Renderer:
         arguments = []
         for b in self.kernel.buffers:
             constant = "" if b.writes else d.constant
-            form = (d.aliased_buffer if b.aliased else "") or d.buffer
+            form = (d.aliased_buffer if b.aliased or b.shared else "") or d.buffer
             arguments.append(form.format(const=constant, T=self.rule(b.dtype).storage, name=b.name))
         arguments += [d.param.format(T=self.rule(p.dtype).storage, name=p.name) for p in self.kernel.params]
         self.block(self.kernel.body)
@@ -141,6 +150,8 @@ class _Renderer:
                 dtype, at = self.memory[s.buffer][0], f"{s.buffer} + ({self.expr(s.index)})"
                 ends = {"to": at, "from": s.array} if s.writes else {"to": s.array, "from": at}
                 self.line(self.dialect.packet_move.format(n=s.lanes * dtype.itemsize, **ends) + ";")
+            case Last():
+                self.last(s)
             case Barrier():
                 self.line(f"{self.dialect.barrier};")
             case Report():
@@ -171,6 +182,15 @@ class _Renderer:
             self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
         self.nested(s.body)
 
+    def last(self, s: Last) -> None:
+        if not self.dialect.last:
+            raise TensorbusError(f"{self.dialect.name} does not say which item is the last")
+        axes = sum(isinstance(x, For) and x.kind == "parallel" for x in _nested(self.kernel.body))
+        here = " * ".join(f"({stop} - {start})" for start, stop in self.dialect.bounds[:axes])
+        keys = {"p": s.counter, "count": here, "n": self.expr(s.total)}
+        self.line(f"if ({self.template(self.dialect.last, INDEX, [], **keys)}) {{")
+        self.nested(s.body)
+
     def store(self, s: Store) -> None:
         dtype, outside = self.memory[s.buffer]
         index = self.expr(s.index)
@@ -179,7 +199,9 @@ class _Renderer:
             d, keys = self.dialect, {"p": s.buffer, "i": index, "v": value, "lanes": s.value.lanes}
             keys["B"] = self.rule(dtype).storage
             if s.count is None:
-                given = self.rule(dtype).wide_store or (s.past and d.vector_past) or d.vector_store
+                rule = self.rule(dtype)
+                given = (s.past and rule.wide_past) or rule.wide_store
+                given = given or (s.past and d.vector_past) or d.vector_store
                 self.line(self.template(given, dtype, [], **keys) + ";")
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
@@ -263,11 +285,13 @@ class _Renderer:
         if given is None:
             raise TensorbusError(f"{self.dialect.name} has no expression for {e.op!r} of {over}")
         text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)
-        return self.rounded(text, e.dtype) if not direct else text
+        if direct:
+            return text
+        return self.rounded(text, e.dtype, self.rule(e.dtype).wide_rounded if e.lanes > 1 else None)
 
-    def rounded(self, text: str, dtype: DType) -> str:
-        rule = self.rule(dtype) if dtype in _NARROW else None
-        return self.template(rule.rounded, dtype, [text]) if rule and rule.rounded else text
+    def rounded(self, text: str, dtype: DType, wide: Template | None = None) -> str:
+        given = (self.rule(dtype).rounded if wide is None else wide) if dtype in _NARROW else ""
+        return self.template(given, dtype, [text]) if given else text
 
     def cast(self, e: Cast, direct: bool) -> str:
         source, target = e.arg.dtype, e.dtype
@@ -288,7 +312,9 @@ class _Renderer:
                 keys = {"R": self.rule(source).register, "F": source.name}
                 text = f"({self.template(given, target, [text], **keys)})"
         exact = source in _NARROW and source is target
-        return text if direct or exact else self.rounded(text, target)
+        if direct or exact:
+            return text
+        return self.rounded(text, target, self.rule(target).wide_cast if e.lanes > 1 else None)
 
     def constant(self, e: Const) -> str:
         rule = self.rule(e.dtype)

@@ -58,8 +58,11 @@ class Signatures:
     context: tuple[Any, ...]
     _attrs: dict[int, Any] = field(default_factory=dict)
 
-    def of(self, group: Group, stored: Mapping[int, int]) -> Signature:
-        """Return the signature of a group. One with an attribute that does not hash is equal to no other."""
+    def of(self, group: Group, stored: Mapping[int, int], parts: Sequence[Node] = ()) -> Signature:
+        """Return the signature of a group. One with an attribute that does not hash is equal to no other.
+
+        ``parts`` are the results of its root that are stored, where it is a bundle.
+        """
         own = {self.where[k].slot for k in group.roots}
         numbers: dict[Node, int] = {}
         slots: dict[int, int] = {}
@@ -88,11 +91,17 @@ class Signatures:
                     continue
                 numbers[node] = len(entries)
                 entries.append(entry)
-        roots = tuple([
+        roots: tuple[Any, ...] = tuple([
             (numbers[root.node], root.access, slots.setdefault(stored[k], len(slots)), self.where[k].strides)
             if k in stored else (numbers[root.node], root.access, -1)
             for k, root in group.roots.items()
         ])  # fmt: skip
+        if parts:
+            lies = [self.where[id(x)] for x in parts]
+            roots = tuple([
+                (x.attrs["index"], slots.setdefault(at.slot, len(slots)), at.strides)
+                for x, at in zip(parts, lies, strict=True)
+            ])  # fmt: skip
         name = (tuple(entries), roots, group.domain, group.reduced, self.context)
         return Signature(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))
 
@@ -154,4 +163,5 @@ def _with(step: Step, places: _Places, operands: _Places) -> Step:
             for v in launch.values
         ])  # fmt: skip
         launch = replace(launch, values=values)
-    return replace(step, launch=launch, slots=slots, same=frozenset([places[s] for s in step.same]))
+    same = frozenset([places[s] for s in step.same])
+    return Step(launch=launch, slots=slots, epilogue_of=step.epilogue_of, same=same, plain=step.plain)

@@ -26,7 +26,7 @@ from .plan import COSTLY
 from .pull import Index, Leaf
 from .reducer import Reducer, Several, State
 from .walks import Ahead, Element, walk_lanes, walk_plain, walk_vectors
-from .widen import Walk, map_vectors
+from .widen import Vectors, Walk, map_vectors, row_vectors
 
 OWN = 1 << 14
 """The bytes of the largest row that an item keeps in an array of its own."""
@@ -88,7 +88,9 @@ class Rows:
             if slot < 0:
                 b.buffers.pop(name)
         slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
-        self.steps.add(self.finished(loops), slots, same_slots(fused) if last else frozenset())
+        # An item has chosen elements of its row before the last walk, in which they may be written over.
+        same = same_slots(fused, picks=not self.steps.target.solo_rows) if last else frozenset[int]()
+        self.steps.add(self.finished(loops), slots, same)
 
     def outer(self, first: int) -> tuple[Index, Loops]:
         """Return the indices that number the rows, and the loops over them."""
@@ -147,30 +149,33 @@ class Rows:
                 (o for o in free if o.node.spec == node.spec and waves[id(o.node)] >= used[-1]
                  and o.node is not node), None,
             )  # fmt: skip
+            near = self._near(node) if own is None else None
+            kept = near or taken
             if taken is not None:
                 free.remove(taken)
-                near = self._near(node) if own is None else None
                 if near is None:
                     self.reread.add(taken.slot)
-                if own is None:
-                    keeps[used[0]].append((node, near or taken))
-                else:
-                    keeps[waves[id(node)]].append((node, own))
-                    stores[waves[id(node)]].remove(own)
+            if own is not None:
+                keeps[waves[id(node)]].append((node, own))
+                stores[waves[id(node)]].remove(own)
+            elif kept is not None:
+                keeps[used[0]].append((node, kept))
         return [
             Part(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
             for w in range(count)
         ]
 
     def _near(self, node: Node) -> Output | None:
-        """Return an array of the item's own that keeps a node's row, where results go past the caches.
+        """Return an array of the item's own that keeps a node's row, where that is better than a result.
 
-        Its slot is below 0. A result that is there already would be read and written twice.
+        Its slot is below 0. A result that goes past the caches would be read and written twice, and one of
+        another dtype is none.
         """
         domain, dtype = self.fused.domain, node.spec.dtype
         alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
         vectors = map_vectors(self.steps.target, (dtype,))[0]
-        if not (alone and goes_past(domain, dtype) and vectors and type(self) is Rows):
+        other = any(o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.full(o.node))
+        if not (alone and (other or goes_past(domain, dtype)) and vectors and type(self) is Rows):
             return None
         slot = min(self.names, default=0)
         slot = min(slot, 0) - 1
@@ -208,7 +213,8 @@ class Rows:
     def emit(self, part: Part, index: Index) -> None:
         """Emit the stores of an element: all values first, so that operands may be overwritten."""
         found = [(o, self.pull.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)]
-        for (o, _), e in zip(found, self.b.all([e for _, e in found]), strict=True):
+        values = [e for _, e in found]
+        for (o, _), e in zip(found, values if len(found) == 1 else self.b.all(values), strict=True):
             # What later walks read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
             past = not near and goes_past(self.fused.domain, o.node.spec.dtype) and self._is_even()
@@ -258,10 +264,14 @@ class Rows:
         ahead = self._ahead(row) if self.walked == 2 else None
         if self.fused.domain[-1] < SHORT or not target.solo_rows:
             return walk_plain(b, reducer, index, over, bound, element)
-        wide = walk_vectors(b, reducer, index, over, bound, element, target.lanes, target.wide_ops, ahead)
+        read = [] if self._is_costly() else [n.spec.dtype for n in self.nodes if n.op == "input"]
+        vectors = row_vectors(target, read)
+        wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
         if wide is None and not target.wide_ops and self._is_costly():
             ops, lanes = map_vectors(target, reducer.dtypes)
-            wide = walk_vectors(b, reducer, index, over, bound, element, lanes, ops, ahead)
+            wide = walk_vectors(
+                b, reducer, index, over, bound, element, Vectors(ops=ops, lanes=lanes), ahead
+            )  # fmt: skip
         if wide is not None:
             return wide
         lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers

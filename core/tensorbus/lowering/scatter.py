@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Final
 
 from ..dtypes import bool_, int64
 from . import index as ix
+from . import ranked
 from .builder import Builder
 from .collapse import collapse
 from .distribute import BUCKETS, Read, Source, Target, chunks, distribute
@@ -40,10 +42,21 @@ def lower_scatter(job: Job, steps: Steps) -> None:
     rows = max(prod(x.spec.shape[: len(indices)]), 1)
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     light = not steps.target.solo_rows and bool(steps.target.swap) and wide >= WIDE
-    if prod(indices[0].spec.shape) > (MORE if light else FEW) and rows > 1:
+    count = prod(indices[0].spec.shape)
+    flat = len(indices[0].spec.shape) == 1 and max(rows, count) < 1 << 31
+    if light and flat and ranked.LEAST <= count <= ranked.MOST:
+        ranked.lower_ranked(job, steps, partial(_reported, job), MODES.get(job.root.attrs["mode"]))
+    elif count > (MORE if light else FEW) and rows > 1:
         _by_bucket(job, steps, rows)
     else:
         _by_all(job, steps, rows)
+
+
+def _reported(job: Job, b: Builder, pull: Pull, at: Expr) -> tuple[Expr, Expr]:
+    """Return the row of an index, and whether it exists; else it is reported."""
+    row, exists, found, limits = _row(b, pull, job, (at,))
+    _report(b, pull, found, limits, exists, None)
+    return row, exists
 
 
 def _by_all(job: Job, steps: Steps, rows: int) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from ..graph.graph import Graph
 from .early import early
+from .endings import ended
 from .in_place import in_place
 from .ir import Kernel
 from .job import ERROR_SLOT, Step, Steps
@@ -32,7 +33,8 @@ def arranged(
     replacing = {outputs[k].slot: x for k, x in replaces.items()}
     if whole:
         kept = {x.slot for x in outputs}
-        items = [*in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)]
+        listed = in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)
+        items = ended(listed) if steps.target.ends else [*listed]
         items = _shared(_aliased(items, replacing))
         sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
         sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}

@@ -19,9 +19,9 @@ from .ir import Cast, Expr, Load
 from .job import Steps, spread
 from .outputs import domain_lengths, place_of, same_slots
 from .pull import Index, Pull
-from .reduce import Axis, Chunks, fold, plan_chunks
+from .reduce import Axis, Chunks, alone_up_to, fold, plan_chunks
 from .reducer import Reducer, Several, State
-from .widen import WIDE, Walk
+from .widen import WIDE, Walk, row_vectors
 
 WIDTH = 2048
 LEAST = 32
@@ -132,16 +132,18 @@ class _Folds(Parts):
         rows = target.solo_rows and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
         floating = any(d.is_floating for d in self.reducer.dtypes)
         wanted = target.groups if rows else target.items
-        chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk)
+        alone = alone_up_to(target, fused.graph, rows=rows)
+        chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk, alone=alone)
 
         def element(index: Index) -> State:
             return self.element(b, pull, index, lengths)
 
         same = same_slots(fused)
         lanes = target.lanes if rows else 1
+        vectors = row_vectors(target, [n.spec.dtype for n in fused.graph if n.op == "input"])
         if chunks is None:
             loops = fold(b, self.reducer, axes, element, lambda i, s: self.end(b, pull, i, lengths, s),
-                         lanes=lanes, wide_ops=target.wide_ops)  # fmt: skip
+                         lanes=lanes, vectors=vectors)  # fmt: skip
             ends = same_slots(fused, full=False) if not self.full else same
             self.steps.add(b.finish(loops, solo=rows), {**slots, **self.outs()}, ends)
             return
@@ -152,7 +154,7 @@ class _Folds(Parts):
             for name, e in zip(parts, state, strict=True):
                 b.store(b.buffer(name, e.dtype, writes=True), at, e)
 
-        loops = fold(b, self.reducer, axes, element, keep, chunks, lanes, target.wide_ops)
+        loops = fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors)
         self.steps.add(b.finish(loops, solo=rows), {**slots, **parts, **self.outs()}, same)
         self.join(parts, chunks.count)
 

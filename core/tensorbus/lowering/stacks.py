@@ -6,6 +6,7 @@ theirs, with neighbouring items for the stretches of one result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +15,7 @@ from .builder import Builder
 from .canonical import Fused
 from .families import REDUCTIONS
 from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Expr, For, Load, Var
+from .ir import INDEX, Apply, Expr, Load, Select, Var
 from .job import Steps, spread
 from .outputs import domain_lengths, same_slots
 from .packets import LEAST, packet_of, packets
@@ -28,6 +29,8 @@ ROWS = 4
 """How many rows are asked for before the first is added; twice as many where little is computed of them."""
 FEWEST, MOST = 16, 1024
 """Rows of a stretch."""
+TURNS = 8
+"""How many states of a result an item reads before it adds the first."""
 
 
 def is_stack_of_rows(fused: Fused, target: Target) -> bool:
@@ -54,9 +57,11 @@ class _Stack(Parts):
         lanes = packet_of(target, domain[-1], [*kinds, *read])
         places = prod(domain[k] for k in self.kept) // lanes
         rows = domain[axis]
-        count = max(min(target.items // 2 // places, rows // FEWEST), -(-rows // MOST), 1)
-        ahead = ROWS if self.full or any(n.op in COSTLY for n in fused.graph) else 2 * ROWS
-        size = -(-rows // count)
+        busy = any(n.op in COSTLY for n in fused.graph)
+        wanted = target.items * (3 if busy else 2) // 4  # functions take time beside the memory's
+        count = max(min(wanted // places, rows // FEWEST), -(-rows // MOST), 1)
+        ahead = ROWS // 2 if busy else ROWS if self.full else 2 * ROWS
+        size = -(-rows // (count * ahead)) * ahead  # what is left behind whole turns waits row by row
         count = -(-rows // size)
         b = Builder(self.name)
         pull, slots = fused.puller(b)
@@ -79,15 +84,14 @@ class _Stack(Parts):
             for a, e in zip(arrays, found, strict=True):
                 b.store(a, u, e)
 
-        def add(row: Expr) -> None:
-            index[axis] = row
-
+        def adding(row: Expr) -> Callable[[Expr], None]:
             def one(u: Expr) -> None:
-                index[-1] = ix.add(first, u)
-                element = self.element(b, pull, tuple(index), lengths)
-                keep(u, b.all(self.reducer.combine(b, state(u), element)))
+                index[axis], index[-1] = row, ix.add(first, u)
+                with pull.scope():
+                    element = self.element(b, pull, tuple(index), lengths)
+                    keep(u, b.all(self.reducer.combine(b, state(u), element)))
 
-            packets(b, lanes, one)
+            return one
 
         with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
             keep(u, self.reducer.start())
@@ -100,11 +104,9 @@ class _Stack(Parts):
         whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(ahead)), const(ahead))
         even = b.let(ix.add(start, whole), "even")
         with b.loop(start, even, step=ahead) as row:
-            for k in range(ahead):
-                with pull.scope():
-                    add(ix.add(row, const(k)))
-        with b.loop(even, stop) as row, pull.scope():
-            add(row)
+            packets(b, lanes, *[adding(ix.add(row, const(k))) for k in range(ahead)])
+        with b.loop(even, stop) as row:
+            packets(b, lanes, adding(row))
         outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
         if count == 1:
 
@@ -118,11 +120,15 @@ class _Stack(Parts):
             return
         parts = self.temporaries(count)
         names = [b.buffer(name, d, writes=True) for name, d in zip(parts, self.reducer.dtypes, strict=True)]
-        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-            at = (*outer[1:-1], ix.add(first, u), outer[0])
-            place = b.let(ix.flatten(at, [*(lengths[k] for k in self.kept), b.size("chunks", count)]), "at")
-            for name, e in zip(names, state(u), strict=True):
-                b.store(name, place, e)
+        numbers = [b.size("chunks", count), *(lengths[k] for k in self.kept)]
+
+        def part(u: Expr) -> None:
+            with pull.scope():
+                place = b.let(ix.flatten((*outer[:-1], ix.add(first, u)), numbers), "at")
+                for name, e in zip(names, b.all(state(u)), strict=True):
+                    b.store(name, place, e)
+
+        packets(b, lanes, part)
         self.steps.add(b.finish(loops), {**slots, **parts, **outs}, same_slots(fused))
         self._rest(parts, count)
 
@@ -136,13 +142,21 @@ class _Stack(Parts):
         outer = tuple(ix.unflatten(place, [lengths[k] for k in self.kept]))
         stretches = b.size("chunks", count)
         found: State = tuple(b.let(e, "acc", mutable=True) for e in self.reducer.start())
-        k = Var(b.fresh("k"), INDEX)
-        with b.inner() as body:
-            at = b.let(ix.add(ix.multiply(place, stretches), k), "at")
-            new = tuple(Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
-            for var, e in zip(found, self.reducer.combine(b, found, new), strict=True):
-                b.assign(var, e)  # type: ignore[arg-type]
-        b.emit(For(k, item, stretches, tuple(body), step=swap))
+        columns = b.size("places", total)
+
+        turns = b.size("turns", -(-count // (TURNS * swap)))
+        last = ix.subtract(stretches, ONE)
+        with b.loop(ZERO, turns, prefix="turn") as turn:
+            first = b.let(ix.add(ix.multiply(turn, const(TURNS * swap)), item), "first")
+            read = []
+            for number in [ix.add(first, const(k * swap)) for k in range(TURNS)]:
+                at = b.let(ix.add(ix.multiply(ix.minimum(number, last), columns), place), "at")
+                loads = [Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True)]
+                read.append((number, tuple([b.let(e, "part") for e in loads])))
+            for number, new in read:  # no read waits for a sum, or for a turn that others have not
+                inside = b.let(ix.less(number, stretches), "inside")
+                for var, e in zip(found, b.all(self.reducer.combine(b, found, new)), strict=True):
+                    b.assign(var, Select(inside, e, var, e.dtype))  # type: ignore[arg-type]
         apart = swap // 2
         while apart:
             other = tuple(Apply(f"swap_{apart}", (e,), e.dtype) for e in found)

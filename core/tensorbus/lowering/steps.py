@@ -22,7 +22,9 @@ class Call:
 
     ``inputs`` are of ``specs``: views of slots, or a ``Late`` for a Python scalar of the run. ``outputs`` are
     slots, each filled in C order with a result of ``out_specs``; where ``apart`` is not 0, rows of the
-    one result are so many elements apart.
+    one result are so many elements apart. ``lies`` says where each result lies in its slot, if not all are
+    in C order. What a call ``leaves`` in a slot beside its results is for those that name it in ``takes``; it
+    has ``left`` elements of float32.
     """
 
     op: str
@@ -32,6 +34,10 @@ class Call:
     outputs: tuple[int, ...]
     out_specs: tuple[Spec, ...]
     apart: int = 0
+    lies: tuple[Layout, ...] = ()
+    leaves: int | None = None
+    takes: int | None = None
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +96,9 @@ def steps_of(item: Item) -> tuple[Step, ...]:
 def slots_of(item: Item) -> tuple[set[int], set[int]]:
     """Return the slots that an item reads, and those that it writes."""
     if isinstance(item, Call):
-        return {x.slot for x in item.inputs if isinstance(x, Layout)}, set(item.outputs)
+        given = [x.slot for x in item.inputs if isinstance(x, Layout)]
+        made = [*item.outputs] + ([] if item.leaves is None else [item.leaves])
+        return {*given} | (set() if item.takes is None else {item.takes}), {*made}
     read: set[int] = set()
     written: set[int] = set()
     for step in steps_of(item):

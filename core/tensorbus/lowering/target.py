@@ -18,11 +18,14 @@ class Target:
     ``store_`` of a narrow dtype among them.
     ``map_ops``: where compilers make the vectors (``wide_ops`` is empty), the ops of float32 that are written
     in vectors of ``map_lanes`` all the same: in what goes past the caches or calls functions of elements.
+    ``load_``, ``store_`` and ``round_`` of a narrow dtype among them say that its vectors are ones of float32
+    whose results are rounded.
     ``packet``: the bytes of the widest access of a light item; 0: it makes one element at a time.
     ``swap``: how many light items side by side, a power of two, can read each other's registers by the ops
     ``swap_1``, ``swap_2`` ..., which give the value of the item whose number differs in that bit; 0: none.
     ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
     them a scan needs no more than ``scan_ops`` then.
+    ``ends``: whether the last of solo items sees what the others stored, and may go on with that.
     """
 
     groups: int = 16
@@ -38,4 +41,5 @@ class Target:
     swap: int = 0
     scan_lanes: int = 0
     scan_ops: frozenset[str] = frozenset()
+    ends: bool = False
     chunk: int = 64

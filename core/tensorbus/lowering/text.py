@@ -17,6 +17,7 @@ from .ir import (
     For,
     If,
     Kernel,
+    Last,
     Let,
     Load,
     Packet,
@@ -84,12 +85,16 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Report():
                 bounds = f"{expr_text(s.value)} not in [0, {expr_text(s.limit)})"
                 yield f"{pad}report {expr_text(s.code)}: {bounds}"
+            case Last():
+                yield f"{pad}last of {expr_text(s.total)}:"
+                yield from _lines(s.body, depth + 1)
 
 
 def kernel_text(kernel: Kernel) -> str:
     """Return a kernel as text: its arguments, then its body."""
     buffers = [
-        f"{'aliased ' if b.aliased else ''}{'out ' if b.writes else ''}{b.name}: {b.dtype}[]"
+        f"{'aliased ' if b.aliased else ''}{'shared ' if b.shared else ''}"
+        f"{'out ' if b.writes else ''}{b.name}: {b.dtype}[]"
         for b in kernel.buffers
     ]
     params = [f"{p.name}: {p.dtype}" for p in kernel.params]

@@ -19,6 +19,7 @@ from .ir import (
     For,
     If,
     Kernel,
+    Last,
     Let,
     Load,
     Packet,
@@ -112,6 +113,11 @@ class _Checker:
                     self.need(same, f"{s.array!r} and {s.buffer!r} have different elements")
                     self.need(not s.writes or self.memory[s.buffer][1], f"buffer {s.buffer!r} is read-only")
                     self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
+                case Last():
+                    self.need(s is self.kernel.body[-1], "what the last item does stands at the end")
+                    self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")
+                    self.same(s.total, scope, INDEX, 1, "count of items")
+                    self.block(s.body, scope)
                 case Barrier():
                     pass
 
@@ -154,4 +160,6 @@ class _Checker:
                     self.need(e.dtype.is_complex, f"complex gives no {e.dtype}")
                     expected, given = e.dtype, real_of(e.dtype)
                     self.need(kinds == {given}, f"the parts of {e.dtype} are {[str(k) for k in kinds]}")
+                if e.op == "ramp":
+                    self.need(e.dtype.is_floating and e.lanes > 1, "ramp gives floats in lanes")
                 self.need(e.dtype is expected, f"{e.op} gives {expected}, not {e.dtype}")

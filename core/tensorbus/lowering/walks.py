@@ -11,7 +11,7 @@ from .builder import Builder, literal
 from .index import ONE, ZERO, const
 from .ir import Apply, Assign, Cast, Const, Expr, Load, Select
 from .reducer import OPS, Reducer, Several, State
-from .widen import WIDE, Walk, accumulators, gather_lanes
+from .widen import WIDE, Vectors, Walk, accumulators, gather_lanes
 
 Element = Callable[[tuple[Expr, ...]], State]
 Ahead = Callable[[Expr, int], None]
@@ -20,10 +20,10 @@ Ahead = Callable[[Expr, int], None]
 
 def walk_vectors(
     b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ops: frozenset[str],
-    ahead: Ahead | None = None,
+    bound: dict[int, tuple[Expr, Expr]], element: Element, vectors: Vectors, ahead: Ahead | None = None,
 ) -> State | None:  # fmt: skip
     """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be."""
+    lanes, ops, many = vectors.lanes, vectors.ops, vectors.many
     if isinstance(reducer, Reducer) and reducer.finds:
         return _walk_places(b, reducer, index, over[-1], bound[over[-1]], element, lanes, ops)
     parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
@@ -35,6 +35,8 @@ def walk_vectors(
     lanes = max(lanes * 4 // first[0].dtype.itemsize, 1)
     with b.inner() as body:
         pairs = [accumulators(b, e, lanes) for e in first if isinstance(e, Const)]
+        wide = [pair[0] for pair in pairs]
+        more = [b.let(replace(e, lanes=lanes), "wide", mutable=True) for e in first * (many - 1)]
 
         def emit(k: Expr) -> State:
             index[last] = k
@@ -42,14 +44,19 @@ def walk_vectors(
 
         def nest(left: list[int]) -> bool:
             if left[0] == last:
-                walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=reducer.combine, ahead=ahead)
-                return walk.loop(b, *bound[last], [wide for wide, _ in pairs], [rest for _, rest in pairs])
+                walk = Walk(
+                    ops=ops, lanes=lanes, emit=emit, combine=reducer.combine, ahead=ahead, many=many
+                )  # fmt: skip
+                return walk.loop(b, *bound[last], [*wide, *more], [rest for _, rest in pairs])
             with b.loop(*bound[left[0]]) as i:
                 index[left[0]] = i
                 return nest(left[1:])
 
         if not nest(over):
             return None
+        for j in range(0, len(more), len(wide)):
+            for var, e in zip(wide, reducer.combine(b, tuple(wide), tuple(more[j:])), strict=True):
+                b.assign(var, e)
         totals = tuple(
             gather_lanes(b, wide, rest, part.combine) for (wide, rest), part in zip(pairs, parts, strict=True)
         )

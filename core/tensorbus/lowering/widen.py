@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..dtypes import DType, bool_, float32, float64
+from ..dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from .builder import Builder
 from .index import add, const, multiply, quotient, subtract
 from .ir import INDEX, Apply, Assign, Cast, Const, Expr, For, Let, Load, Select, Stmt, Store, Var
@@ -18,6 +18,10 @@ from .verify import COMPARES
 State = tuple[Expr, ...]
 WIDE = frozenset({float32, float64})
 """The dtypes whose vectors are loaded, computed and stored as they are."""
+MANY = 4
+"""How many short vectors are added to at a time: each sum would wait for itself."""
+_AS_SINGLE = frozenset({float16, bfloat16, float32})
+"""The dtypes whose vectors are ones of float32 where they are computed with at all."""
 
 
 def map_vectors(target: Target, dtypes: Collection[DType]) -> tuple[frozenset[str], int]:
@@ -27,7 +31,37 @@ def map_vectors(target: Target, dtypes: Collection[DType]) -> tuple[frozenset[st
     """
     if target.wide_ops:
         return target.wide_ops, max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
-    return (target.map_ops if set(dtypes) == {float32} else frozenset()), target.map_lanes
+    plain = all(d is float32 or f"round_{d}" in target.map_ops for d in dtypes)
+    return (target.map_ops if plain else frozenset()), target.map_lanes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vectors:
+    """How a row is walked: in which ops, in how many lanes of four bytes, how many vectors at a time."""
+
+    ops: frozenset[str] = frozenset()
+    lanes: int = 1
+    many: int = 1
+
+
+PLAIN = Vectors()
+"""No vectors but those that compilers make."""
+
+
+def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
+    """Return the vectors in which rows of these dtypes are added up; of no ops where compilers make them.
+
+    Those were seen to convert halves one by one.
+    """
+    if not target.wide_ops and any(f"load_{d}" in target.map_ops for d in read):
+        return Vectors(ops=target.map_ops, lanes=target.map_lanes, many=MANY)
+    return Vectors(ops=target.wide_ops, lanes=target.lanes)
+
+
+def has_vectors(target: Target, dtypes: Collection[DType]) -> bool:
+    """Return whether what makes elements of these dtypes may be written in vectors."""
+    ops, _ = map_vectors(target, dtypes)
+    return all(d in WIDE or f"round_{d}" in ops for d in dtypes)
 
 
 class _ScalarError(Exception):
@@ -119,7 +153,8 @@ class _Widener:
     def value(self, e: Expr) -> Expr:
         if isinstance(e, Cast) and e.dtype is float32 and self.varies(e) and self.loads(e.arg.dtype):
             return Cast(self.value(e.arg), float32, self.lanes)
-        if e.dtype not in WIDE and not (isinstance(e, Load | Var) and self.loads(e.dtype)):
+        narrow = e.dtype not in WIDE
+        if narrow and not self.rounds(e.dtype) and not (isinstance(e, Load | Var) and self.loads(e.dtype)):
             raise _ScalarError
         if isinstance(e, Const):
             return replace(e, lanes=self.lanes)
@@ -130,6 +165,8 @@ class _Widener:
                 return self.vectors[e.name]
             case Load():
                 return Load(e.buffer, self.place(e.index), e.dtype, self.lanes)
+            case Cast() if e.arg.dtype in _AS_SINGLE and (self.rounds(e.dtype) or self.rounds(e.arg.dtype)):
+                return Cast(self.value(e.arg), e.dtype, self.lanes)
             case Apply() if e.op in self.ops:
                 return Apply(e.op, tuple(self.value(a) for a in e.args), e.dtype, self.lanes)
             case Select() if not self.varies(e.condition):
@@ -144,6 +181,10 @@ class _Widener:
         """Return whether vectors of a narrow dtype can be loaded, as ones of float32."""
         return f"load_{dtype}" in self.ops
 
+    def rounds(self, dtype: DType) -> bool:
+        """Return whether vectors of a narrow dtype are computed with, as ones of float32."""
+        return f"round_{dtype}" in self.ops
+
     def mask(self, e: Expr, dtype: DType) -> Expr:
         """Return a condition for each lane, of comparisons of ``dtype``: a mask is as wide as these."""
         match e:
@@ -151,10 +192,41 @@ class _Widener:
                 return self.mask(self.conditions[e.name], dtype)
             case Apply(op="logical_and" | "logical_or" | "logical_not"):
                 return Apply(e.op, tuple(self.mask(a, dtype) for a in e.args), bool_, self.lanes)
-            case Apply() if e.op in COMPARES and e.op != "signbit" and e.args[0].dtype is dtype:
+            case Apply() if e.op in COMPARES and e.op != "signbit" and (
+                e.args[0].dtype is dtype or {e.args[0].dtype, dtype} <= _AS_SINGLE
+            ):  # fmt: skip
                 return Apply(e.op, tuple(self.value(a) for a in e.args), bool_, self.lanes)
+            case Apply(op=op, args=(a, b)) if op in _TURNED and "ramp" in self.ops and dtype in _AS_SINGLE:
+                if self.varies(b):
+                    op, a, b = _TURNED[op], b, a
+                return self.places(op, a, b)
             case _:
                 raise _ScalarError
+
+    def places(self, op: str, a: Expr, b: Expr) -> Expr:
+        """Return whether a position ``a`` that grows by the element is as ``op`` says to one that does not.
+
+        How far it is away, cut off where that is beyond all lanes, is exact in floats, which masks are of.
+        """
+        first, other = (e.arg if isinstance(e, Cast) and e.arg.dtype is INDEX else e for e in (a, b))
+        kinds = {e.dtype for e in (first, other)}
+        if self.varies(b) or not kinds <= {INDEX, int64} or first.dtype is not INDEX or self.pace(first) != 1:
+            raise _ScalarError
+        start = self.inline(first)
+        end = other if other.dtype is INDEX else Cast(other, INDEX)
+        past = Apply("less_equal", (add(start, const(self.lanes)), end), bool_)
+        near = Select(past, const(self.lanes), subtract(end, start), INDEX)
+        far = Select(Apply("less", (end, start), bool_), const(-1), near, INDEX)
+        lane = Apply("ramp", (), float32, self.lanes)
+        there = Cast(Cast(far, float32), float32, self.lanes)
+        return Apply(op, (lane, there), bool_, self.lanes)
+
+
+_TURNED = {
+    "equal": "equal", "not_equal": "not_equal", "less": "greater", "greater": "less",
+    "less_equal": "greater_equal", "greater_equal": "less_equal",
+}  # fmt: skip
+"""Comparisons, and what they are with their operands the other way round."""
 
 
 def widen(
@@ -177,7 +249,8 @@ class Walk:
     """A walk along a row in vectors, of which ``even`` elements fill whole ones.
 
     ``combine(b, before, new)`` adds one state to another, scalar or wide; ``emit(k)`` writes what one element
-    needs and returns its state. ``ahead(k, lanes)`` writes what each vector has done before.
+    needs and returns its state. ``ahead(k, lanes)`` writes what each step has done before. A step goes on by
+    ``many`` vectors, each of which has accumulators of its own.
     """
 
     ops: frozenset[str]
@@ -185,26 +258,33 @@ class Walk:
     emit: Callable[[Expr], State]
     combine: Callable[[Builder, State, State], State]
     ahead: Callable[[Expr, int], None] | None = None
+    many: int = 1
 
     def loop(self, b: Builder, start: Expr, stop: Expr, wide: Sequence[Var], rest: Sequence[Var]) -> bool:
-        """Emit the walk into accumulators ``wide`` and ``rest``; False, and nothing, where it cannot be."""
+        """Emit the walk into accumulators ``wide`` and ``rest``; False, and nothing, where it cannot be.
+
+        ``wide`` are those of the first vector of a step, then those of the next.
+        """
         if not self.ops:  # the language has no vectors: its compiler makes them
             return False
-        lanes = self.lanes
-        var = Var(b.fresh("k"), INDEX)
-        with b.inner() as plain:
-            results = self.emit(var)
-        made = widen(plain, results, var, lanes, self.ops)
-        if made is None:
-            return False
-        count = const(lanes)
-        even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
+        lanes, own = self.lanes, len(wide) // self.many
+        places = [Var(b.fresh("k"), INDEX) for _ in range(self.many)]
         with b.inner() as body:
             if self.ahead is not None:
-                self.ahead(var, lanes)
-            b.block.extend(made[0])
-            self._assign(b, wide, made[1])
-        b.emit(For(var, start, even, tuple(body), step=lanes))
+                self.ahead(places[0], lanes * self.many)
+            for j, var in enumerate(places):
+                with b.inner() as plain:
+                    results = self.emit(var)
+                made = widen(plain, results, var, lanes, self.ops)
+                if made is None:
+                    return False
+                if j:
+                    b.emit(Let(var, add(places[0], const(j * lanes))))
+                b.block.extend(made[0])
+                self._assign(b, wide[j * own : (j + 1) * own], made[1])
+        count = const(lanes * self.many)
+        even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
+        b.emit(For(places[0], start, even, tuple(body), step=lanes * self.many))
         with b.loop(even, stop) as k:
             self._assign(b, rest, self.emit(k))
         return True

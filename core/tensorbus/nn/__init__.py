@@ -11,6 +11,8 @@ from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid
 from .activation import SiLU as SiLU
 from .activation import Softmax as Softmax
+from .activation import Softmax2d as Softmax2d
+from .activation import Softmin as Softmin
 from .activation import Tanh as Tanh
 from .adaptive_pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from .adaptive_pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
@@ -55,11 +57,13 @@ from .linear import Linear as Linear
 from .loss import BCELoss as BCELoss
 from .loss import BCEWithLogitsLoss as BCEWithLogitsLoss
 from .loss import CrossEntropyLoss as CrossEntropyLoss
+from .loss import CTCLoss as CTCLoss
 from .loss import GaussianNLLLoss as GaussianNLLLoss
 from .loss import HuberLoss as HuberLoss
 from .loss import KLDivLoss as KLDivLoss
 from .loss import L1Loss as L1Loss
 from .loss import MSELoss as MSELoss
+from .loss import MultiLabelMarginLoss as MultiLabelMarginLoss
 from .loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
 from .loss import MultiMarginLoss as MultiMarginLoss
 from .loss import NLLLoss as NLLLoss
@@ -96,6 +100,7 @@ from .piecewise_activation import Hardtanh as Hardtanh
 from .piecewise_activation import LeakyReLU as LeakyReLU
 from .piecewise_activation import PReLU as PReLU
 from .piecewise_activation import ReLU6 as ReLU6
+from .piecewise_activation import RReLU as RReLU
 from .piecewise_activation import Softshrink as Softshrink
 from .piecewise_activation import Threshold as Threshold
 from .pooling import AvgPool1d as AvgPool1d

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor
 from . import functional
+from .activating import also_in
 from .module import Module
 
 
@@ -80,6 +81,32 @@ class Tanh(Module):
         return functional.tanh(x)
 
 
+class Softmin(Module):
+    """``softmax(-x)`` along ``dim``."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the shares, which add up to 1 along ``dim``."""
+        return functional.softmin(x, self.dim)
+
+    def extra_repr(self) -> str:
+        """Return the axis."""
+        return f"dim={self.dim}"
+
+
+class Softmax2d(Module):
+    """``softmax`` over the channels of images ``([batch,] channels, height, width)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the shares of the channels. Raises ``ShapeError`` for another rank."""
+        if x.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d: 3 or 4 dimensions are needed, got shape {x.shape}.")
+        return functional.softmax(x, -3)
+
+
 class Softmax(Module):
     """``exp(x)`` divided by its sum along ``dim``."""
 
@@ -94,10 +121,3 @@ class Softmax(Module):
     def extra_repr(self) -> str:
         """Return the axis."""
         return f"dim={self.dim}"
-
-
-def also_in(x: Tensor, out: Tensor, inplace: bool) -> Tensor:
-    """Return ``out``, which ``x`` then holds too if ``inplace``."""
-    if inplace:
-        x.rebind(out)
-    return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..autograd import no_grad
 from ..device import Device
@@ -10,6 +10,8 @@ from ..dtypes import DType, default_int
 from ..errors import ShapeError
 from ..ops.creation import ones, zeros
 from ..ops.movement import reshape
+from ..ops.selection import cast
+from ..ops.transcendental import reciprocal
 from ..tensor import Tensor
 from . import functional, init
 from .linear import positive
@@ -88,12 +90,12 @@ class _BatchNorm(_Norm):
         """Return ``x`` normalized. Raises ``ShapeError`` for a wrong rank or number of channels."""
         self.check(x)
         by_batch = self.training or self.running_mean is None
-        momentum = self.momentum if self.momentum is not None else 0.0
+        momentum: Any = self.momentum if self.momentum is not None else 0.0
         if self.training and self.track_running_stats:
             with no_grad():
                 self.num_batches_tracked += 1
             if self.momentum is None:
-                momentum = 1 / float(self.num_batches_tracked)
+                momentum = reciprocal(cast(self.num_batches_tracked, self.running_mean.dtype))
         tracked = self.track_running_stats and (self.training or not by_batch)
         return functional.batch_norm(
             x, self.running_mean if tracked else None, self.running_var if tracked else None,

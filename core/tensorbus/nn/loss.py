@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import ArgumentError
 from ..ops.loss import Reduction
 from ..tensor import Tensor
@@ -141,6 +143,29 @@ class MultiMarginLoss(_Weighted):
         """Return the loss."""
         return functional.multi_margin_loss(
             x, target, self.p, self.margin, self.weight, reduction=self.reduction
+        )
+
+
+class MultiLabelMarginLoss(Loss):
+    """The hinge loss between the scores of all classes that are named and those of all others."""
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return the loss."""
+        return functional.multilabel_margin_loss(x, target, reduction=self.reduction)
+
+
+class CTCLoss(Loss):
+    """The negative log likelihood of labels whose places in time nobody knows: see ``ctc_loss``."""
+
+    def __init__(self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        """Return the loss."""
+        return functional.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
         )
 
 

@@ -13,14 +13,17 @@ from ..tensor import Tensor
 from .parameter import hold
 
 
-def move(cells: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
+def move(cells: Iterable[Tensor], *args: Any, non_blocking: bool = False, **kwargs: Any) -> None:
     """Make every cell hold its value elsewhere, integers in their own dtype.
 
     All values are made before the first is held: where one cannot move, none does.
     """
     where, dtype = _target(*args, **kwargs)
     once = list({id(c): c for c in cells}.values())
-    values = [c.detach().to(device=where, dtype=dtype if c.dtype.is_inexact else None) for c in once]
+    values = [
+        c.detach().to(device=where, dtype=dtype if c.dtype.is_inexact else None, non_blocking=non_blocking)
+        for c in once
+    ]
     for cell, value in zip(once, values, strict=True):
         hold(cell, value)
 

@@ -8,7 +8,7 @@ from ..errors import ArgumentError
 from ..ops.creation import full
 from ..tensor import Tensor
 from . import functional
-from .activation import also_in
+from .activating import also_in
 from .module import Module
 from .parameter import Parameter
 
@@ -74,6 +74,24 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
+class RReLU(Module):
+    """``x`` above zero, a share of it below: drawn in training, else the middle (Xu, Wang, Chen, Li 2015)."""
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower = lower
+        self.upper = upper
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of ``x``."""
+        return functional.rrelu(x, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
+
+
 class Hardtanh(Module):
     """``x`` limited to ``[min_val, max_val]``."""
 
@@ -137,8 +155,8 @@ class Hardshrink(Module):
         return out
 
     def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"lambd={self.lambd}"
+        """Return the setting."""
+        return str(self.lambd)
 
 
 class Softshrink(Module):
@@ -154,8 +172,8 @@ class Softshrink(Module):
         return out
 
     def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"lambd={self.lambd}"
+        """Return the setting."""
+        return str(self.lambd)
 
 
 class Threshold(Module):

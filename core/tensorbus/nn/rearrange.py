@@ -178,7 +178,9 @@ class Upsample(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.size = size
-        self.scale_factor = scale_factor
+        several = isinstance(scale_factor, (tuple, list))
+        factors = [None if f is None else float(f) for f in (scale_factor if several else [scale_factor])]
+        self.scale_factor: Any = tuple(factors) if several else factors[0]
         self.mode = mode
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor

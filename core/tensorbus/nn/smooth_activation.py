@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..tensor import Tensor
 from . import functional
-from .activation import also_in
+from .activating import also_in
 from .module import Module
 
 

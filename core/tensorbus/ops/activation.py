@@ -30,17 +30,24 @@ relu = elementwise(
 )  # fmt: skip
 silu = elementwise(
     "silu", dtypes=FLOATING, decompose=wide(lambda x: x * sigmoid(x)),
-    vjp=lambda g, x: (g * sigmoid(x) * (1 + x * (1 - sigmoid(x))),), doc="``x * sigmoid(x)``.",
+    vjp=lambda g, x: (wide(lambda g, x: g * sigmoid(x) * (1 + x * (1 - sigmoid(x))))(g, x),),
+    doc="``x * sigmoid(x)``.",
 )  # fmt: skip
 softplus = elementwise(
     "softplus", dtypes=FLOATING, decompose=wide(lambda x: maximum(x, 0) + log1p(exp(-abs(x)))),
     vjp=lambda g, x: (g * sigmoid(x),), doc="``log(1 + exp(x))``, exact in its limits.",
 )  # fmt: skip
+
+
+def _gelu_erf_slope(x: Any) -> Any:
+    # Of -x, so that programs do not keep the function's own erf, in float32, from forward to backward.
+    bell = exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    return 0.5 * (1 - erf(x * -math.sqrt(0.5))) + x * bell
+
+
 gelu_erf = elementwise(
     "gelu_erf", dtypes=FLOATING, decompose=wide(lambda x: 0.5 * x * (1 + erf(x * math.sqrt(0.5)))),
-    vjp=lambda g, x: (
-        g * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x * exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))),
-    ),
+    vjp=lambda g, x: (wide(lambda g, x: g * _gelu_erf_slope(x))(g, x),),
     doc="The Gaussian error linear unit, exact (Hendrycks and Gimpel 2016).",
 )  # fmt: skip
 
@@ -56,7 +63,7 @@ def _gelu_tanh_slope(x: Any) -> Any:
 gelu_tanh = elementwise(
     "gelu_tanh", dtypes=FLOATING,
     decompose=wide(lambda x: 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))),
-    vjp=lambda g, x: (g * _gelu_tanh_slope(x),),
+    vjp=lambda g, x: (wide(lambda g, x: g * _gelu_tanh_slope(x))(g, x),),
     doc="The Gaussian error linear unit by its tanh approximation (Hendrycks and Gimpel 2016).",
 )  # fmt: skip
 logaddexp = elementwise(

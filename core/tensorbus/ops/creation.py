@@ -193,11 +193,14 @@ def linspace(
     start: float, stop: float, /, num: int, *, dtype: DType | str | None = None, device: DeviceLike = None,
     endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Return ``num`` numbers evenly spaced from ``start`` to ``stop``."""
+    """Return ``num`` numbers evenly spaced from ``start`` to ``stop``; in an integer dtype, their floors."""
     (count,) = check_shape("linspace", as_shape("linspace", num))
     kind = dt.default_float if dtype is None else dt.dtype(dtype)
     if not kind.is_floating:
-        raise DtypeError(f"linspace: a floating-point dtype is needed, got {kind}; cast the result instead.")
+        if not kind.is_integer:
+            raise DtypeError(f"linspace: a real dtype is needed, got {kind}; cast the result instead.")
+        found = linspace(start, stop, num, dtype=dt.float64, device=device, endpoint=endpoint)
+        return table["cast"](table["floor"](found), kind)
     start, stop = _real("linspace", start), _real("linspace", stop)
     parts = count - 1 if endpoint else count
     wide = dt.float64 if kind is dt.float64 else dt.float32
@@ -206,6 +209,21 @@ def linspace(
     if endpoint and count > 1:
         spaced = where(equal(places, count - 1), float(stop), spaced)
     return spaced if kind is wide else table["cast"](spaced, kind)
+
+
+def logspace(
+    start: float, stop: float, /, num: int, *, base: float = 10.0, dtype: DType | str | None = None,
+    device: DeviceLike = None, endpoint: bool = True,
+) -> Tensor:  # fmt: skip
+    """Return ``num`` numbers from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale.
+
+    >>> import tensorbus as tb
+    >>> tb.logspace(0, 3, 4).tolist()
+    [1.0, 10.0, 100.0, 1000.0]
+    """
+    kind = dt.default_float if dtype is None else dt.dtype(dtype)
+    exponents = linspace(start, stop, num, dtype=kind, device=device, endpoint=endpoint)
+    return table["power"](float(_real("logspace", base)), exponents)
 
 
 def eye(

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs, maximum, minimum
 from .comparison import equal, not_equal
+from .gathering import gather
 from .loss import Reduction, reduced
 from .reduction import max, sum
 from .selection import where
@@ -57,6 +58,28 @@ def pairwise_distance(
 ) -> Tensor:
     """Return the ``p``-norm of ``x1 - x2 + eps`` along the last axis."""
     return vector_length(x1 - x2 + eps, -1, keepdim, p)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Return the ``p``-norm of the difference of each pair of rows: ``(n, m)`` gives ``n * (n - 1) / 2``.
+
+    Pairs come in the order of the upper triangle. Raises ``ShapeError`` for another rank, ``ArgumentError``
+    for ``p`` below 0.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.functional.pdist(tb.asarray([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).tolist()[:2]
+    [5.0, 1.0]
+    """
+    if len(input.shape) != 2:
+        raise ShapeError(f"pdist: a matrix of rows is needed, got shape {input.shape}.")
+    if not p >= 0:
+        raise ArgumentError(f"pdist: p must be >= 0, got {p!r}.")
+    rows = range(input.shape[0])
+    pairs = [(i, j) for i in rows for j in rows[i + 1 :]]
+    if not pairs:
+        return sum(input[:0], axis=1)
+    first, second = input.beside([i for i, _ in pairs]), input.beside([j for _, j in pairs])
+    return vector_length(gather(input, first) - gather(input, second), 1, p=p)
 
 
 def cosine_embedding_loss(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from .. import dtypes as dt
 from ..errors import IndexingError, ShapeError
 from ..lengths import Length, is_open
-from ..pending import recorders
+from ..pending import recorder, recorders
 from .creation import iota, zeros
 from .elementwise import broadcast_shapes
 from .gathering import from_front
@@ -298,6 +298,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     >>> tb.asarray([[1, 2], [3, 4]])[:, tb.asarray([1, 0])].tolist()
     [[2, 1], [4, 3]]
     """
+    if recorders and (active := recorder()) is not None and active.moves(item):
+        return active.indexed(getitem, x, item)  # type: ignore[no-any-return]
     # What is open is equal to other lengths on a condition: no key of a memo.
     memo = (x.shape, _UNKNOWN if recorders and is_open(x.shape) else _plain(item))
     cut = _cuts.get(memo) if memo[1] is not _UNKNOWN else None
@@ -340,6 +342,8 @@ def parts(x: Tensor) -> Iterator[Tensor]:
 
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
+    if recorders and (active := recorder()) is not None and active.moves(item):
+        return active.indexed(setitem, x, item, value)  # type: ignore[no-any-return]
     whole, item = _lift(x, item)
     if whole is not x:
         return reshape(setitem(whole, item, value), x.shape)

@@ -70,6 +70,8 @@ def interpolate(
     out = widened(input)
     for k, (m, scale) in enumerate(zip(lengths, scales, strict=True)):
         n = input.shape[2 + k]
+        if n == m and scale in (None, 1.0):
+            continue
         if antialias:
             at, weights = _filtered(n, m, scale, bool(align_corners), cubic, out)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 def load_all() -> None:
     """Put every op of core into the table. For those who go through all of it, or look a name up."""
+    from . import affine as affine
     from . import complex as complex
     from . import convolution as convolution
     from . import convolution_transpose as convolution_transpose

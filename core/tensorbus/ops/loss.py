@@ -11,11 +11,13 @@ from ..dtypes import FLOATING, int64
 from ..errors import ArgumentError, DtypeError, ShapeError
 from .activation import softplus
 from .arithmetic import maximum
+from .comparison import logical_not
 from .creation import iota
 from .elementwise import broadcast_shapes, elementwise
 from .gathering import gather
 from .movement import moveaxis, reshape
-from .reduction import mean, sum
+from .reduction import any, mean, sum
+from .scan import cumulative_sum
 from .selection import cast, tensors, where, wide
 from .softmax import log_softmax
 from .transcendental import log, log1p
@@ -243,3 +245,29 @@ def multi_margin_loss(
         gaps = gaps * reshape(gather(weight, target), (*target.shape, 1))
     others = iota(classes, device=input.device) != reshape(target, (*target.shape, 1))
     return reduced("multi_margin_loss", sum(where(others, gaps, 0.0), axis=-1) / classes, reduction)
+
+
+def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return the hinge loss between the scores of all classes that are named and those of all others.
+
+    ``input`` is ``(batch, classes)`` or ``(classes,)``; ``target`` has its shape and lists classes, up to the
+    first -1. Raises ``ShapeError`` where the shapes differ, ``DtypeError`` for classes that are no integers.
+    """
+    _same_shapes("multilabel_margin_loss", input, target)
+    if len(input.shape) not in (1, 2):
+        raise ShapeError(f"multilabel_margin_loss: ([batch,] classes) is needed, got {input.shape}.")
+    if not target.dtype.is_integer:
+        raise DtypeError(f"multilabel_margin_loss: the target holds class indices, got {target.dtype}.")
+    classes = input.shape[-1]
+    ended = cumulative_sum(cast(target < 0, int64), axis=-1) > 0
+    named = reshape(where(ended, -1, cast(target, int64)), (*target.shape, 1)) == iota(
+        classes, device=input.device
+    )
+    own = sum(where(named, reshape(input, (*input.shape[:-1], 1, classes)), 0.0), axis=-1)
+    gaps = maximum(1 - reshape(own, (*own.shape, 1)) + reshape(input, (*input.shape[:-1], 1, classes)), 0.0)
+    counted = logical_not(ended | (target < 0))
+    others = reshape(counted, (*counted.shape, 1)) & reshape(
+        logical_not(any(named, axis=-2)), (*input.shape[:-1], 1, classes)
+    )
+    losses = sum(where(others, gaps, 0.0), axis=(-2, -1)) / classes
+    return reduced("multilabel_margin_loss", losses, reduction)

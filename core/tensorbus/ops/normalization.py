@@ -150,14 +150,25 @@ def group_norm(
             f"group_norm: (batch, channels, *space) with channels that {num_groups} group(s) divide is"
             f" needed, got shape {input.shape}."
         )
+    _check_channels("group_norm", input, weight, bias)
     batch, channels, *space = input.shape
-    depth = channels // num_groups * prod(space)
-    rows = standardize(reshape(input, (batch, num_groups, depth)), 1, eps)
-    return by_channel("group_norm", reshape(rows, input.shape), weight, bias)
+    row = (num_groups, channels // num_groups, 1)
+    out = standardize(reshape(input, (batch, *row[:2], prod(space))), 2, eps)
+    return reshape(_scaled(out, row, weight, bias), input.shape)  # scaled as it was walked
 
 
 def by_channel(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Return ``x`` of shape ``(batch, channels, *space)`` times a weight, plus a bias, of ``(channels,)``."""
+    _check_channels(name, x, weight, bias)
+    return _scaled(x, (x.shape[1], *(1,) * (len(x.shape) - 2)), weight, bias)
+
+
+def _scaled(x: Tensor, row: Shape, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    out = x if weight is None else x * reshape(weight, row)
+    return out if bias is None else out + reshape(bias, row)
+
+
+def _check_channels(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
     channels = x.shape[1]
     for role, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.shape != (channels,):
@@ -165,9 +176,6 @@ def by_channel(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None)
                 f"{name}: the {role} has {channels} elements for an input of shape {x.shape}, got shape"
                 f" {parameter.shape}."
             )
-    row = (channels, *(1,) * (len(x.shape) - 2))
-    out = x if weight is None else x * reshape(weight, row)
-    return out if bias is None else out + reshape(bias, row)
 
 
 def local_response_norm(

@@ -136,12 +136,13 @@ class OpTable:
             self._owners[op.name] = owner
         return op
 
-    def add_unlisted(self, op: Op[P]) -> Op[P]:
-        """Make ``op`` found by its name without listing it: it belongs to one program."""
+    def add_unlisted(self, op: Op[P], owner: str = "the program") -> Op[P]:
+        """Make ``op`` found by its name without listing it: it belongs to one program, or to one function."""
         with self._lock:
             if op.name in self:
                 raise PluginError(f"op {op.name!r} is already defined; another name is needed.")
             self._unlisted[op.name] = op
+            self._owners[op.name] = owner
         return op
 
     def discard(self, name: str) -> None:

@@ -10,6 +10,7 @@ from ..ops.arithmetic import maximum
 from ..ops.creation import zeros, zeros_like
 from ..ops.transcendental import expm1, sqrt
 from ..tensor import Tensor
+from .bundled import bundled
 from .optimizer import Group, Optimizer, Parameters, State, at_least
 
 
@@ -65,18 +66,43 @@ class Adam(Optimizer):
         step = state["step"] = state["step"] + 1
         if decay and not self.decoupled:
             gradient = gradient + parameter * decay
-        average = state["exp_avg"] * beta1 + gradient * (1 - beta1)
-        square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
-        state["exp_avg"], state["exp_avg_sq"] = average, square
-        if group["amsgrad"]:
-            square = state["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
         floor, rate = _corrected(step, group)
         if isinstance(step, Tensor):
             floor, rate = floor.to(parameter.dtype), rate.to(parameter.dtype)
-        change = average / (sqrt(square) + floor) * rate
-        kept: Tensor = parameter * (1 - group["lr"] * decay) if decay and self.decoupled else parameter
-        moved: Tensor = kept - change
+        if decay and self.decoupled:
+            parameter = parameter * (1 - group["lr"] * decay)
+        numbers = beta1, 1 - beta1, beta2, 1 - beta2, floor, rate
+        given = parameter, gradient, state["exp_avg"], state["exp_avg_sq"]
+        if group["amsgrad"]:
+            moved, state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] = amsgrad(
+                *given, state["max_exp_avg_sq"], *numbers
+            )
+        else:
+            moved, state["exp_avg"], state["exp_avg_sq"] = adam(*given, *numbers)
         return moved
+
+
+@bundled("parameter", "average", "square")
+def adam(
+    parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
+    rest2: Any, floor: Any, rate: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the next parameter, and both averages; ``rest1`` is ``1 - beta1``."""
+    average = average * beta1 + gradient * rest1
+    square = square * beta2 + gradient * gradient * rest2
+    return parameter - average / (sqrt(square) + floor) * rate, average, square
+
+
+@bundled("parameter", "average", "square", "largest")
+def amsgrad(
+    parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, largest: Tensor, beta1: Any,
+    rest1: Any, beta2: Any, rest2: Any, floor: Any, rate: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return what ``adam`` does, over the root of the largest average there has been."""
+    average = average * beta1 + gradient * rest1
+    square = square * beta2 + gradient * gradient * rest2
+    largest = maximum(largest, square)
+    return parameter - average / (sqrt(largest) + floor) * rate, average, square, largest
 
 
 def _corrected(step: Any, group: Group) -> tuple[Any, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import ArgumentError
 from ..ops.arithmetic import abs, maximum
 from ..ops.creation import zeros_like
 from ..ops.transcendental import sqrt
 from ..tensor import Tensor
+from .bundled import bundled
 from .optimizer import Group, Optimizer, Parameters, State, at_least
 
 
@@ -44,10 +47,23 @@ class Adamax(Optimizer):
         step = state["step"] = state["step"] + 1
         if group["weight_decay"]:
             gradient = gradient + parameter * group["weight_decay"]
-        average = state["exp_avg"] = state["exp_avg"] * beta1 + gradient * (1 - beta1)
-        top = state["exp_inf"] = maximum(state["exp_inf"] * beta2, abs(gradient) + group["eps"])
-        moved: Tensor = parameter - average / top * (group["lr"] / (1 - beta1**step))
+        rate = group["lr"] / (1 - beta1**step)
+        moved, state["exp_avg"], state["exp_inf"] = adamax(
+            parameter, gradient, state["exp_avg"], state["exp_inf"], beta1, 1 - beta1, beta2, group["eps"],
+            rate,
+        )  # fmt: skip
         return moved
+
+
+@bundled("parameter", "average", "top")
+def adamax(
+    parameter: Tensor, gradient: Tensor, average: Tensor, top: Tensor, beta1: Any, rest1: Any, beta2: Any,
+    eps: Any, rate: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the next parameter, average and largest gradient; ``rest1`` is ``1 - beta1``."""
+    average = average * beta1 + gradient * rest1
+    top = maximum(top * beta2, abs(gradient) + eps)
+    return parameter - average / top * rate, average, top
 
 
 class NAdam(Optimizer):
@@ -88,12 +104,23 @@ class NAdam(Optimizer):
             gradient = gradient + parameter * decay
         now, ahead = (beta1 * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1))
         product = state["mu_product"] = state["mu_product"] * now
-        average = state["exp_avg"] = state["exp_avg"] * beta1 + gradient * (1 - beta1)
-        square = state["exp_avg_sq"] = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
-        root = sqrt(square / (1 - beta2**step)) + group["eps"]
-        change = gradient / root * (lr * (1 - now) / (1 - product))
-        moved: Tensor = parameter - change - average / root * (lr * ahead / (1 - product * ahead))
+        moved, state["exp_avg"], state["exp_avg_sq"] = nadam(
+            parameter, gradient, state["exp_avg"], state["exp_avg_sq"], beta1, 1 - beta1, beta2, 1 - beta2,
+            1 - beta2**step, group["eps"], lr * (1 - now) / (1 - product), lr * ahead / (1 - product * ahead),
+        )  # fmt: skip
         return moved
+
+
+@bundled("parameter", "average", "square")
+def nadam(
+    parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
+    rest2: Any, gathered: Any, eps: Any, now: Any, ahead: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the next parameter, and both averages; ``rest1`` is ``1 - beta1``."""
+    average = average * beta1 + gradient * rest1
+    square = square * beta2 + gradient * gradient * rest2
+    root = sqrt(square / gathered) + eps
+    return parameter - gradient / root * now - average / root * ahead, average, square
 
 
 class RAdam(Optimizer):
@@ -130,16 +157,37 @@ class RAdam(Optimizer):
             parameter = parameter * (1 - lr * decay)
         elif decay:
             gradient = gradient + parameter * decay
-        average = state["exp_avg"] = state["exp_avg"] * beta1 + gradient * (1 - beta1)
-        square = state["exp_avg_sq"] = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
+        given = parameter, gradient, state["exp_avg"], state["exp_avg_sq"], beta1, 1 - beta1, beta2, 1 - beta2
         rate, gathered = lr / (1 - beta1**step), 1 - beta2**step
         limit = 2 / (1 - beta2) - 1
         length = limit - 2 * step * beta2**step / gathered
         if length <= 5:
-            plain: Tensor = parameter - average * rate
-            return plain
+            moved, state["exp_avg"], state["exp_avg_sq"] = averaged(*given, rate)
+            return moved
         share = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
-        moved: Tensor = parameter - average / (sqrt(square) + group["eps"]) * (
-            rate * (share * gathered) ** 0.5
+        moved, state["exp_avg"], state["exp_avg_sq"] = rectified(
+            *given, group["eps"], rate * (share * gathered) ** 0.5
         )
         return moved
+
+
+@bundled("parameter", "average", "square")
+def averaged(
+    parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
+    rest2: Any, rate: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the parameter less the averaged gradient, and both averages; ``rest1`` is ``1 - beta1``."""
+    average = average * beta1 + gradient * rest1
+    square = square * beta2 + gradient * gradient * rest2
+    return parameter - average * rate, average, square
+
+
+@bundled("parameter", "average", "square")
+def rectified(
+    parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
+    rest2: Any, eps: Any, rate: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return what ``averaged`` does, over the root of the averaged square."""
+    average = average * beta1 + gradient * rest1
+    square = square * beta2 + gradient * gradient * rest2
+    return parameter - average / (sqrt(square) + eps) * rate, average, square

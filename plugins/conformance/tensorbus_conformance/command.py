@@ -19,8 +19,10 @@ def conformance(
 ) -> int:  # fmt: skip
     """Examine ``devices`` and print the report; write it as JSON to ``path``.
 
-    Returns the exit code: 0 where nothing was found, else 1. Raises the errors of ``cases``, ``DeviceError``
-    for a device that is not there, and ``ValueError`` for an unknown check or a report in no folder.
+    Returns the exit code: 0 where nothing was found, 1 where something was, 130 where Ctrl-C or SIGTERM
+    stopped it; then the report is of what was done by then, and says so. Raises the errors of ``cases``,
+    ``DeviceError`` for a device that is not there, and ``ValueError`` for an unknown check or a report in no
+    folder.
     """
     wrong = [c for c in checks if c not in CHECKS]
     if wrong:
@@ -36,7 +38,13 @@ def conformance(
             errors.print(f"[red]{outcome.case}: {len(outcome.findings)} found[/red]", highlight=False)
 
     outcomes = with_progress(run(todo, options, jobs), len(todo), note)
+    outcomes.sort(key=lambda outcome: todo.index(outcome.case))
     report.show(outcomes, console)
+    limits = report.limits(ops, dtypes, checks, quick=quick)
+    stopped = len(outcomes) < len(todo)
+    if stopped:
+        limits.append(f"stopped after {len(outcomes)} of {len(todo)} cases")
+        console.print(f"[bold]{limits[-1]}: this report is partial[/bold]", highlight=False)
     if path is not None:
-        report.write(outcomes, path, report.limits(ops, dtypes, checks, quick=quick))
-    return 1 if any(o.findings for o in outcomes) else 0
+        report.write(outcomes, path, limits)
+    return 130 if stopped else 1 if any(o.findings for o in outcomes) else 0

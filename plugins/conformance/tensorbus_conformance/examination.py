@@ -23,13 +23,14 @@ from .checks.claims import claims, denials
 from .checks.compiled import compiled, compiled_gradient
 from .checks.copies import copies
 from .checks.derivative import derivative
-from .checks.kernel import aliased, bounds, large, many, stretched, value
+from .checks.kernel import aliased, bounds, large, many, steady, stretched, value
 from .checks.rules import batching, decomposition, refusal
 from .outcome import MANIFEST, Case, Finding, Outcome
 from .trial import HOST, Trial, array
 
 CHECKS = (
-    "value", "bounds", "large", "decomposition", "batching", "derivative", "compiled", "refusal", "route"
+    "value", "bounds", "large", "repeated", "decomposition", "batching", "derivative", "compiled", "refusal",
+    "route",
 )  # fmt: skip
 QUICK_STEP = 5
 """Every how many sample calls all checks are run, where the kit is quick."""
@@ -124,6 +125,10 @@ class _Examination:
         for trial in trials:
             if is_good(trial.sample, self.dtype):
                 self._tried(trial)
+        if "repeated" in self.options.checks:
+            plain = [t for t in self.ran if not t.sample.large and any(a.size > 1 for a in t.arrays)]
+            if plain:
+                self._check("repeated", plain[0], lambda: steady(plain[0]))
         if "compiled" in self.options.checks:
             self._compiled()
         for trial in trials if self.routes != {"missing"} else ():

@@ -10,14 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import (
-    DeviceError,
-    DeviceProperties,
-    DType,
-    IndexingError,
-    MemoryStats,
-    StridedArray,
-)
+import tensorbus.backend_api as api
+from tensorbus.backend_api import DeviceProperties, DType, MemoryStats, StridedArray
 
 from .memory import DTYPES, Heap, Shape
 
@@ -64,7 +58,7 @@ class Unit:
                 arrays = [self.heap.elements(v) if isinstance(v, StridedArray) else v for v in values]
                 self.heap.elements(out)[...] = compute(*arrays)
             except Exception as error:
-                kind = IndexingError if isinstance(error, IndexError) else DeviceError
+                kind = api.IndexingError if isinstance(error, IndexError) else api.DeviceError
                 failure = kind(f"{op} on {self.name} failed: {type(error).__name__}: {error}")
                 failure.__cause__ = error
                 self.failure = self.failure or failure
@@ -95,11 +89,15 @@ class RefdevRuntime:
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
         """Return the C-ordered bytes of a value, or raise the error of the work that should have made it."""
+        return memoryview(self.host_view(value, index).tobytes())
+
+    def host_view(self, value: StridedArray, index: int) -> Any:
+        """Return the elements in their place. Optional: for devices whose memory the host can read."""
         unit = UNITS[index]
         unit.drain()
         if value.buffer.failure is unit.failure:
             unit.failure = None
-        return memoryview(unit.heap.elements(value).tobytes())
+        return unit.heap.elements(value)
 
     def synchronize(self, index: int) -> None:
         """Wait for all work; raise the first error since the last call."""

@@ -26,7 +26,7 @@ from tensorbus.ops.op import Spec
 from tensorbus.tensor import cell
 
 LIBRARY = frozenset({"matmul"})
-CPU = Target(groups=64, items=64, lanes=64)
+CPU = Target(groups=64, items=64, lanes=64, ends=True)
 THIN = Target(groups=8, items=256, lanes=4, solo_rows=False, tile=4)
 
 
@@ -76,7 +76,7 @@ def execute(program: Program, graph: Graph, values: Sequence[Any], in_place: boo
 
     compiler = NATIVE.compiler()
     assert compiler is not None, "no C compiler"
-    buffers: dict[int, Any] = {ERROR_SLOT: np.zeros(3, "i8")}
+    buffers: dict[int, Any] = {ERROR_SLOT: np.zeros(4, "i8")}
     for k, value in enumerate(values):
         if isinstance(value, np.ndarray):
             buffers[k] = np.array(value, order="C")

@@ -79,34 +79,61 @@ int tb_ready(void) {
 }
 #endif
 
+// Write GROUP rows of SIDE elements, `along` apart, with those of a column side by side.
+#if defined __clang__ || __GNUC__ >= 12
+typedef T lanes __attribute__((vector_size(SIDE * sizeof(T)), aligned(sizeof(T)), may_alias));
+#define ONE_AND_OTHER(first) \
+  first, first + 16, first + 1, first + 17, first + 2, first + 18, first + 3, first + 19, first + 4, first + 20, first + 5, first + 21, first + 6, first + 22, first + 7, first + 23
+static inline lanes low(lanes a, lanes b) { return __builtin_shufflevector(a, b, ONE_AND_OTHER(0)); }
+static inline lanes high(lanes a, lanes b) { return __builtin_shufflevector(a, b, ONE_AND_OTHER(8)); }
+static inline void tb_interleave(const T *x, int64_t along, T *to) {
+  lanes row[GROUP], *out = (lanes *)to;
+  for (int e = 0; e < GROUP; ++e) row[e] = *(const lanes *)(x + e * along);
+#ifdef INTEGERS  // of rows 0 and 2 and of 1 and 3, and then of what that gives
+  const lanes even[2] = {low(row[0], row[2]), high(row[0], row[2])}, odd[2] = {low(row[1], row[3]), high(row[1], row[3])};
+  for (int k = 0; k < 2; ++k) out[2 * k] = low(even[k], odd[k]), out[2 * k + 1] = high(even[k], odd[k]);
+#else
+  out[0] = low(row[0], row[1]), out[1] = high(row[0], row[1]);
+#endif
+}
+#else
+static inline void tb_interleave(const T *x, int64_t along, T *to) {
+  for (int r = 0; r < SIDE; ++r)
+    for (int e = 0; e < GROUP; ++e) to[r * GROUP + e] = x[e * along + r];
+}
+#endif
+
+// Pack a tile: `lines` and `depth` are what there is of both, of which at most SIDE and STEP belong to it.
+static inline void tb_pack_tile(const T *x, int64_t lines, int64_t depth, int64_t down, int64_t along, int turned, T *to) {
+  const int whole = SIDE <= lines && STEP <= depth;
+  if (whole && !turned && along == 1) {
+    for (int r = 0; r < SIDE; ++r) memcpy(to + r * STEP, x + r * down, 64);
+  } else if (whole && turned && along == 1) {
+    for (int r = 0; r < SIDE; ++r)
+      for (int g = 0; g < SIDE; ++g) memcpy(to + (g * SIDE + r) * GROUP, x + r * down + g * GROUP, 4);
+  } else if (whole && turned && down == 1) {
+    for (int g = 0; g < SIDE; ++g) tb_interleave(x + g * GROUP * along, along, to + g * SIDE * GROUP);
+  } else {
+    for (int e = 0; e < STEP; ++e)
+      for (int r = 0; r < SIDE; ++r)
+        to[turned ? (e / GROUP * SIDE + r) * GROUP + e % GROUP : r * STEP + e] = r < lines && e < depth ? x[r * down + e * along] : 0;
+  }
+}
+
 // Pack an operand. Grid (panels, matrices); b: the operand, where to; p: lines, depth, strides of lines, of depth and of
-// matrices, whether tiles are turned, as those of the right operand are: groups of the depth one below the other.
+// matrices, whether tiles are turned, as those of the right operand are: groups of the depth one below the other. Where
+// lines lie side by side, panels take turns, so that more of a row of memory is read at a time.
 void tb_pack(void *const *b, const int64_t *p, const int64_t *range) {
   const int64_t lines = p[0], depth = p[1], down = p[2], along = p[3], steps = (depth + STEP - 1) / STEP;
-  const int64_t panels = (lines + PANEL - 1) / PANEL;
+  const int64_t panels = (lines + PANEL - 1) / PANEL, some = range[1] - range[0], turns = down == 1 ? some : 1;
   for (int64_t matrix = range[2]; matrix < range[3]; ++matrix)
-    for (int64_t panel = range[0]; panel < range[1]; ++panel)
-      for (int64_t s = 0; s < steps; ++s)
+    for (int64_t first = range[0]; first < range[1]; first += turns)
+      for (int64_t k = 0; k < steps * turns; ++k)
         for (int64_t half = 0; half < 2; ++half) {
-          const int64_t line = panel * PANEL + half * SIDE, k = s * STEP;
+          const int64_t panel = first + k % turns, s = k / turns, line = panel * PANEL + half * SIDE;
           T *to = (T *)((char *)b[1] + (((matrix * panels + panel) * steps + s) * 2 + half) * TILE);
-          const T *x = (const T *)b[0] + matrix * p[4] + line * down + k * along;
-          const int whole = line + SIDE <= lines && k + STEP <= depth;
-          if (whole && !p[5] && along == 1) {
-            for (int r = 0; r < SIDE; ++r) memcpy(to + r * STEP, x + r * down, 64);
-          } else if (whole && p[5] && along == 1) {
-            for (int r = 0; r < SIDE; ++r)
-              for (int g = 0; g < SIDE; ++g) memcpy(to + (g * SIDE + r) * GROUP, x + r * down + g * GROUP, 4);
-          } else if (whole && p[5] && down == 1) {
-            for (int g = 0; g < SIDE; ++g)
-              for (int r = 0; r < SIDE; ++r)
-                for (int e = 0; e < GROUP; ++e) to[(g * SIDE + r) * GROUP + e] = x[(g * GROUP + e) * along + r];
-          } else {
-            for (int e = 0; e < STEP; ++e)
-              for (int r = 0; r < SIDE; ++r)
-                to[p[5] ? (e / GROUP * SIDE + r) * GROUP + e % GROUP : r * STEP + e] =
-                    line + r < lines && k + e < depth ? x[r * down + e * along] : 0;
-          }
+          const T *x = (const T *)b[0] + matrix * p[4] + line * down + s * STEP * along;
+          tb_pack_tile(x, lines - line, depth - s * STEP, down, along, p[5] != 0, to);
         }
 }
 

@@ -14,27 +14,40 @@ typedef T tb_loose __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_al
 
 static inline int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
-// sums = a y: row k of y lies at y + off[k], its vectors at `at` from there.
-static __attribute__((noinline)) void corner(int64_t depth, const T *a, const T *y, const int32_t *off, const int32_t *at, tb_vector sums[TALL][VECTORS]) {
+// TALL rows of a y, each vector stored where `to` says, rows `apart`; or added to what is there. Row k of y lies at
+// y + off[k], its vectors at `at` from there. Rows of a, of which the last ones may be lacking, are `lead` apart, or lie
+// side by side where that is 0.
+static __attribute__((noinline)) void corner(int64_t depth, const T *a, int64_t lead, int64_t rows, const T *y, const int32_t *off, const int32_t *at, T *const *to, int64_t apart, int more) {
   tb_vector acc[TALL][VECTORS];
   int64_t from[VECTORS];
   UNROLLED for (int v = 0; v < VECTORS; ++v) from[v] = at[v * VECTOR];
-  UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] = (tb_vector){0};
-  EACH(k, 0, depth) {
-    const T *row = y + off[k];
-    tb_vector right[VECTORS];
-    UNROLLED for (int v = 0; v < VECTORS; ++v) right[v] = *(const tb_loose *)(row + from[v]);
-    UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] += a[i] * right[v];
-    a += TALL;
+  if (more) UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] = *(const tb_loose *)(to[v] + i * apart);
+  else UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] = (tb_vector){0};
+#define SUM_UP(value, k) \
+  { \
+    const T *row = y + off[k]; \
+    tb_vector right[VECTORS]; \
+    UNROLLED for (int v = 0; v < VECTORS; ++v) right[v] = *(const tb_loose *)(row + from[v]); \
+    UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] += (value) * right[v]; \
   }
-  memcpy(sums, acc, sizeof(acc));
+  if (lead) {
+    const T *line[TALL];
+    UNROLLED for (int i = 0; i < TALL; ++i) line[i] = a + least(i, rows - 1) * lead;
+    EACH(k, 0, depth) SUM_UP(line[i][k], k)
+  } else {
+    EACH(k, 0, depth) {
+      SUM_UP(a[i], k)
+      a += TALL;
+    }
+  }
+  UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) *(tb_loose *)(to[v] + i * apart) = acc[i][v];
 }
 
 // Parameters of a convolution. Along each axis, output n takes the inputs n * step + first + t * apart, t < taps; it
 // stands at n * out. Channels count once for each tap of the first axis; the other axes are worked on in tiles.
 typedef struct { int64_t length, count, step, taps, first, apart, out; } tb_axis;
 typedef struct {
-  int64_t rows, channels, block, high, wide, flat, parts, groups, image, out_image, out_channel, out_first, chunk;
+  int64_t rows, channels, block, high, wide, flat, parts, groups, image, out_image, out_channel, out_first, lead, chunk;
   tb_axis axis[3];
 } tb_windows;
 
@@ -66,6 +79,38 @@ static inline void offsets(const tb_windows *q, tb_layout s, int32_t *off) {
   EACH(c, 1, q->block) EACH(k, 0, taps) off[c * taps + k] = (int32_t)(off[k] + c * s.channel);
 }
 
+// to[j] = from[2 * j] for as many of n elements as fill vectors, of which as many more may be read; return how many.
+static inline int64_t every_other(T *to, const T *from, int64_t n) {
+  int64_t j = 0;
+#ifndef __clang__
+  tb_bits even;
+  UNROLLED for (int u = 0; u < VECTOR; ++u) even[u] = 2 * u;
+  for (; j + VECTOR <= n; j += VECTOR) {
+    const tb_vector one = *(const tb_loose *)(from + 2 * j), other = *(const tb_loose *)(from + 2 * j + VECTOR);
+    *(tb_loose *)(to + j) = __builtin_shuffle(one, other, even);
+  }
+#endif
+  return j;
+}
+
+// A line of `pitch` elements: every step-th of a line of `length` from element `first` on, zeros where there is none.
+static inline void fill_line(const T *from, int64_t length, int64_t first, int64_t step, int64_t pitch, T *to) {
+  const int64_t before = first < 0 ? step == 1 ? -first : (step - 1 - first) / step : 0;
+  const int64_t stop = length <= first ? 0 : least(step == 1 ? length - first : (length - first + step - 1) / step, pitch);
+  const int64_t begin = least(before, pitch);
+  for (int64_t j = 0; j < begin; j += VECTOR) *(tb_loose *)(to + j) = (tb_vector){0};
+  for (int64_t j = (stop < 0 ? 0 : stop) / VECTOR * VECTOR; j < pitch; j += VECTOR) *(tb_loose *)(to + j) = (tb_vector){0};
+  int64_t j = begin;
+  from += first;
+  if (step == 1 && stop - begin >= VECTOR) {
+    for (; j + VECTOR <= stop; j += VECTOR) *(tb_loose *)(to + j) = *(const tb_loose *)(from + j);
+    if (j < stop) *(tb_loose *)(to + stop - VECTOR) = *(const tb_loose *)(from + stop - VECTOR);
+    return;
+  }
+  if (step == 2 && j < stop) j += every_other(to + j, from + 2 * j, least((length - first) / 2, stop) - j);
+  for (; j < stop; ++j) to[j] = from[j * step];
+}
+
 // Write the inputs of a tile of outputs, those of each phase side by side, zeros where there are none.
 static inline void fill(const tb_windows *q, tb_layout s, const T *x, int64_t c0, int64_t channels, int64_t z, int64_t y0, int64_t x0, T *to) {
   const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
@@ -76,17 +121,8 @@ static inline void fill(const tb_windows *q, tb_layout s, const T *x, int64_t c0
     EACH(phase, 0, s.y.phases) EACH(row, 0, s.rows) {
       const int64_t y = (y0 + row) * ay->step + s.y.low + phase;
       EACH(k, 0, s.x.phases) {
-        const int64_t first = x0 * step + s.x.low + k;
-        int64_t j = 0;
-        if (plane && y >= 0 && y < ay->length) {
-          const T *from = plane + y * ax->length + first;
-          const int64_t stop = least((ax->length - first + step - 1) / step, s.pitch);
-          for (; j < s.pitch && j * step + first < 0; ++j) to[j] = 0;
-          if (step == 1) for (; j + VECTOR <= stop; j += VECTOR) *(tb_loose *)(to + j) = *(const tb_loose *)(from + j);
-          if (step == 2) for (; j < stop; ++j) to[j] = from[j * 2];
-          for (; j < stop; ++j) to[j] = from[j * step];
-        }
-        for (; j < s.pitch; ++j) to[j] = 0;
+        if (plane && y >= 0 && y < ay->length) fill_line(plane + y * ax->length, ax->length, x0 * step + s.x.low + k, step, s.pitch, to);
+        else for (int64_t j = 0; j < s.pitch; j += VECTOR) *(tb_loose *)(to + j) = (tb_vector){0};
         to += s.pitch;
       }
     }
@@ -123,6 +159,7 @@ typedef struct {
   int64_t high, wide, vectors, place[COLUMNS + WIDE];
   int32_t from[COLUMNS + WIDE], start[COLUMNS / VECTOR + 1], stop[COLUMNS / VECTOR + 1];
   tb_bits first[COLUMNS / VECTOR + VECTORS];
+  int8_t whole[COLUMNS / VECTOR + VECTORS];  // by the first of VECTORS: whether all may be stored (1), added to (2)
 } tb_columns;
 
 static inline void columns_of(const tb_windows *q, tb_layout s, int64_t high, int64_t wide, tb_columns *c) {
@@ -150,10 +187,32 @@ static inline void columns_of(const tb_windows *q, tb_layout s, int64_t high, in
     EACH(u, 0, q->flat ? VECTOR : 1) c->from[v * VECTOR + u] = c->from[(v - 1) * VECTOR + u];
     if (q->flat) c->first[v] = c->first[v - 1];
   }
+  for (int64_t v0 = 0; v0 < n; v0 += VECTORS) {
+    c->whole[v0] = v0 + VECTORS <= n ? 2 : 0;
+    EACH(v, v0, least(v0 + VECTORS, n)) {
+      const int64_t *to = c->place + v * VECTOR, along = q->flat ? to[VECTOR - 1] - to[0] : ax->out * (VECTOR - 1);
+      if (c->stop[v] < VECTOR || along != VECTOR - 1) c->whole[v0] = 0;
+      if (c->start[v] && c->whole[v0]) c->whole[v0] = 1;
+    }
+  }
   c->high = high, c->wide = wide, c->vectors = n;
 }
 
-KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by groups); b: strips, x, out
+// Store sums of VECTORS vectors from v0 on element by element, or add them.
+static void scatter(const tb_windows *q, const tb_columns *c, int64_t v0, const T *sums, int64_t rows, T *out, int more) {
+  const int64_t apart = q->axis[2].out;
+  EACH(i, 0, rows) EACH(v, v0, least(v0 + VECTORS, c->vectors)) {
+    const T *sum = sums + i * WIDE + (v - v0) * VECTOR;
+    const int64_t *to = c->place + v * VECTOR, start = c->start[v], stop = c->stop[v];
+    T *row = out + i * q->out_channel;
+    if (q->flat && more) EACH(u, start, stop) row[to[u]] += sum[u];
+    else if (q->flat) EACH(u, start, stop) row[to[u]] = sum[u];
+    else if (more) EACH(u, start, stop) row[to[0] + u * apart] += sum[u];
+    else EACH(u, start, stop) row[to[0] + u * apart] = sum[u];
+  }
+}
+
+KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by groups); b: weights, x, out
   const tb_windows *q = (const tb_windows *)p;
   const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
   const tb_layout s = layout_of(q);
@@ -180,24 +239,14 @@ KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by gr
         if (q->flat && wide < VECTOR) EACH(k, 0, depth) EACH(u, 0, WIDE) panel[k * WIDE + u] = read[off[k] + at[u]];
         else if (q->flat) EACH(v, 0, VECTORS) assemble(depth, read, off, at[v * VECTOR], at[v * VECTOR + VECTOR - 1] - VECTOR + 1, c.first[v0 + v], panel + v * VECTOR);
         EACH(strip, strip0, strip1) {
-          const T *a = (const T *)b[0] + ((matrix % q->groups * strips + strip) * q->channels + c0) * taps * TALL;
-          tb_vector sums[TALL][VECTORS];
-          if (q->flat) corner(depth, a, panel, even, lane, sums);
-          else corner(depth, a, read, off, at, sums);
-          EACH(i, 0, least(TALL, q->rows - strip * TALL)) EACH(v, v0, least(v0 + VECTORS, c.vectors)) {
-            T *row = out + (strip * TALL + i) * q->out_channel;
-            const int64_t *to = c.place + v * VECTOR, along = q->flat ? to[VECTOR - 1] - to[0] : ax->out * (VECTOR - 1);
-            if (c.stop[v] == VECTOR && along == VECTOR - 1 && !(c0 && c.start[v])) {
-              tb_loose *whole = (tb_loose *)(row + to[0]);
-              if (c0) *whole += sums[i][v - v0];
-              else *whole = sums[i][v - v0];
-            } else {
-              EACH(u, c.start[v], c.stop[v]) {
-                T *one = row + (q->flat ? to[u] : to[0] + u * ax->out);
-                *one = (c0 ? *one : 0) + sums[i][v - v0][u];
-              }
-            }
-          }
+          const int64_t group = matrix % q->groups, rows = least(TALL, q->rows - strip * TALL);
+          const T *a = (const T *)b[0] + (q->lead ? (group * q->rows + strip * TALL) * q->lead + c0 * taps
+                                                  : ((group * strips + strip) * q->channels + c0) * taps * TALL);
+          const int whole = rows == TALL && c.whole[v0] > (c0 > 0);
+          T sums[TALL * WIDE], *own = out + strip * TALL * q->out_channel, *to[VECTORS];
+          UNROLLED for (int v = 0; v < VECTORS; ++v) to[v] = whole ? own + c.place[(v0 + v) * VECTOR] : sums + v * VECTOR;
+          corner(depth, a, q->lead, rows, q->flat ? panel : read, q->flat ? even : off, q->flat ? lane : at, to, whole ? q->out_channel : WIDE, whole && c0);
+          if (!whole) scatter(q, &c, v0, sums, rows, own, c0 > 0);
         }
       }
     }
@@ -331,13 +380,12 @@ KERNEL(tb_product) {  // grid (tiles of columns, matrices): out = x y; b: strips
         else EACH(u, 0, WIDE) to[u] = j + u < count ? from[u * p[4]] : 0;
       }
       EACH(strip, 0, strips) for (int64_t j = 0; j < count; j += WIDE) {
-        tb_vector sums[TALL][VECTORS];
-        corner(deep, x + (strip * depth + k0) * TALL, panel + j * DEEP, even, lane, sums);
-        EACH(i, 0, least(TALL, m - strip * TALL)) {
-          T *to = out + (strip * TALL + i) * n + j;
-          const T *sum = (const T *)sums[i];
-          EACH(u, 0, least(count - j, WIDE)) to[u] = (k0 ? to[u] : 0) + sum[u];
-        }
+        const int64_t rows = least(TALL, m - strip * TALL), wide = least(count - j, WIDE);
+        const int whole = rows == TALL && wide == WIDE;
+        T sums[TALL * WIDE], *own = out + strip * TALL * n + j, *to[VECTORS];
+        UNROLLED for (int v = 0; v < VECTORS; ++v) to[v] = (whole ? own : sums) + v * VECTOR;
+        corner(deep, x + (strip * depth + k0) * TALL, 0, TALL, panel + j * DEEP, even, lane, to, whole ? n : WIDE, whole && k0);
+        if (!whole) EACH(i, 0, rows) EACH(u, 0, wide) own[i * n + u] = (k0 ? own[i * n + u] : 0) + sums[i * WIDE + u];
       }
     }
   }

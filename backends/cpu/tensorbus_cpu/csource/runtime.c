@@ -195,6 +195,11 @@ void tb_run(tb_kernel kernel, void *const *buffers, const void *params, const in
   tb_share(box_of_job, &job, count);
 }
 
+// A kernel that sets the bytes of its first buffer to 0. Grid (bytes).
+void tb_clear(void *const *buffers, const void *params, const int64_t *range) {
+  memset((char *)buffers[0] + range[0], 0, (size_t)(range[1] - range[0]));
+}
+
 // ---- Memory, as NumPy's allocator. Blocks of LEAST bytes and more are kept in lists by size when freed.
 // They begin where pages do: a processor that has written a little beyond where it reads, but for whole pages, takes
 // what it reads next for what it has written, and waits. NumPy's own blocks begin 16 bytes after a page does.

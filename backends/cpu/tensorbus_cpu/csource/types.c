@@ -51,7 +51,8 @@ typedef struct { int64_t slot, replaces; view shape; } made;
 
 typedef struct {
   int64_t inputs, slots, outputs, mades, steps, arena_size, heavy, running, blas, checked;
-  int64_t *offsets, *hosts, error[3];  // where temporaries begin: in the arena (-1), or in the slot of a result
+  int64_t *offsets, *hosts;  // where temporaries begin: in the arena (-1), or in the slot of a result
+  int64_t error[4];          // code, value and limit; then how many items of a kernel are through
   input *input;
   made *made;
   view *output;

@@ -33,6 +33,9 @@ def _iota() -> Iterator[Sample]:
     wide = (dt.float32, dt.float64, *(d for d in dt.INTEGER if dt.integer_range(d)[1] > 1 << 18))
     yield Sample(args=(1 << 17, 3, 1), kwargs={"dtype": ...}, dtypes=wide, note="many")
     yield Sample(args=(300,), kwargs={"dtype": ...}, dtypes=dt.INTEGER, note="integers wrap")
+    for bits in (24, 53):  # where float32 and float64 end
+        kinds = tuple(d for d in dt.INTEGER if dt.integer_range(d)[1] > 1 << bits)
+        yield Sample(args=(5, (1 << bits) + 1, 1), kwargs={"dtype": ...}, dtypes=kinds, note="large")
     yield Sample(args=(9, -1.5, 0.25), kwargs={"dtype": ...}, dtypes=dt.FLOATING)
     yield Sample(args=(3,), kwargs={"dtype": dt.bool_}, raises=DtypeError)
     yield Sample(args=(3, 0, 0.5), kwargs={"dtype": dt.int32}, raises=DtypeError)

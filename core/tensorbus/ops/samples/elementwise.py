@@ -26,6 +26,10 @@ _BROADCASTS: dict[int, tuple[tuple[Shape, ...], ...]] = {
 }  # fmt: skip
 
 
+_LIMITS = (88.5, -87.25, 11.0, -9.5, 709.5, -700.5, 1000.5, 2.0**-10, 2.0**-100, 2.0**100, -(2.0**100), 5.25)
+"""Values near which exponentials overflow or end, in one dtype or another, and very large and small ones."""
+
+
 def elementwise(
     arity: int, dtypes: tuple[DType, ...], domain: Domain | None = None, smooth: bool = True
 ) -> Iterator[Sample]:
@@ -35,6 +39,9 @@ def elementwise(
         args = tuple(_fill(s, r) for s, r in zip(shapes, ranges, strict=True))
         yield Sample(args=args, smooth=smooth)
     yield Sample(args=tuple(_edges(arity)), smooth=False, note="edges")
+    if arity == 1:
+        limits = Fill(shape=(len(_LIMITS),), values=_LIMITS)
+        yield Sample(args=(limits,), dtypes=dt.FLOATING, smooth=False, note="where functions end")
     if arity == 2:
         yield from _with_scalars(dtypes, ranges)
     if arity > 1:
@@ -67,6 +74,9 @@ def _with_scalars(dtypes: tuple[DType, ...], ranges: tuple[Any, ...]) -> Iterato
     scalar: bool | int = True if dtypes == dt.BOOL else 1
     yield Sample(args=(_fill((2, 3), ranges[0]), scalar), smooth=False, note="a Python scalar")
     yield Sample(args=(scalar, _fill((2, 3), ranges[1])), smooth=False, note="a Python scalar")
+    if dt.int64 in dtypes and ranges == (None, None):
+        long = tuple(d for d in dtypes if d in (dt.int64, dt.uint64))
+        yield Sample(args=(_fill((2, 3), None), (1 << 53) + 1), dtypes=long, note="a long Python scalar")
 
 
 def _taken(dtype: DType, dtypes: tuple[DType, ...]) -> bool:

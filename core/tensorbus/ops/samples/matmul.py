@@ -28,6 +28,20 @@ def _matmul() -> Iterator[Sample]:
     yield Sample(args=(Fill(shape=(2, 2, 3)), Fill(shape=(3, 3, 2))), raises=ShapeError)
 
 
+def _affine() -> Iterator[Sample]:
+    for x, y, *added in (
+        ((2, 3), (3, 4), (4,)), ((2, 3), (3, 4), (4,), (2, 4)), ((2, 5, 3), (3, 4), (2, 5, 4)),
+        ((2, 3), (3, 4), (2, 1)), ((16, 8), (8, 24), (24,)), ((0, 3), (3, 4), (4,)), ((2, 0), (0, 3), (3,)),
+        ((3, 2), (2, 4)),
+    ):  # fmt: skip
+        yield Sample(args=tuple(Fill(shape=shape, low=-2, high=2) for shape in (x, y, *added)))
+    shapes = ((160, 200), (200, 128), (128,), (160, 128))
+    large = tuple(Fill(shape=shape, low=-2, high=2) for shape in shapes)
+    yield Sample(args=large, large=True, note="large")
+    yield Sample(args=(Fill(shape=(2, 3)), Fill(shape=(2, 3)), Fill(shape=(3,))), raises=ShapeError)
+    yield Sample(args=(Fill(shape=(2, 3)), Fill(shape=(3, 4)), Fill(shape=(3,))), raises=ShapeError)
+
+
 def _standardize() -> Iterator[Sample]:
     for shape, rank in (((5,), 1), ((2, 3), 1), ((2, 3), 2), ((2, 3, 4), 2), ((0, 3), 1), ((3, 70), 1)):
         yield Sample(args=(Fill(shape=shape), rank), kwargs={"eps": 0.01})
@@ -76,6 +90,6 @@ def _attention_gradients() -> Iterator[Sample]:
 
 
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
-    "matmul": _matmul, "standardize": _standardize, "to_unit_rms": _standardize,
+    "matmul": _matmul, "affine": _affine, "standardize": _standardize, "to_unit_rms": _standardize,
     "scaled_dot_product_attention": _attention, "attention_gradients": _attention_gradients,
 }  # fmt: skip

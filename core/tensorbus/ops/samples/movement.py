@@ -56,6 +56,7 @@ def _concat() -> Iterator[Sample]:
     for axis, *shapes in (
         (0, (2,)), (0, (2,), (0,), (3,)), (1, (2, 3), (2, 1)), (-1, (2, 1, 4), (2, 1, 2), (2, 1, 1)),
         (0, (3, 2), (1, 2)), (None, (2, 3), (2,), ()), (1, (0, 2), (0, 3)), (0, (70, 3), (2, 3)),
+        (0, (2, 3), (2, 3), (2, 3)),
     ):  # fmt: skip
         yield Sample(args=([Fill(shape=s) for s in shapes],), kwargs={"axis": axis})
     yield Sample(args=([Fill(shape=(len(EDGES),), values=EDGES)] * 2,), smooth=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...dtypes import BOOL, COMPLEX, REAL, DType
+from ...dtypes import BOOL, COMPLEX, INTEGER, REAL, DType
 from ...errors import ShapeError
 from ..op import Shape
-from ..sample import EDGES, INF, LARGE, NAN, Fill, Sample
+from ..sample import EDGES, ENDS, INF, LARGE, NAN, Fill, Sample
 
 _OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
     ((), {}), ((5,), {}), ((2, 3, 4), {}), ((2, 3, 4), {"axis": 1}), ((2, 3, 4), {"axis": -1,
@@ -41,7 +41,11 @@ def reduction(
     yield Sample(
         args=(Fill(shape=(len(EDGES), 1), values=EDGES),), kwargs={"axis": 1}, smooth=False, note="one each"
     )
+    yield _ends()
     yield from _large(distinct, limit)
+    if limit is None:  # all of one sign, so that rounding errors of one long sum do not cancel
+        fill = Fill(shape=LARGE, low=0, high=0.4, distinct=distinct)
+        yield Sample(args=(fill,), large=True, note="all of many")
     for value in (0, 1):
         yield Sample(args=(Fill(shape=(7,), values=(value,)),), smooth=False, note="all the same")
     empty = Sample(args=(Fill(shape=(2, 0)),), kwargs={"axis": 1}, note="of nothing")
@@ -67,10 +71,16 @@ def along(*, distinct: bool = False, limit: float | None = None) -> Iterator[Sam
     for shape, axis in cases:
         fill = Fill(shape=shape, low=low, high=limit, distinct=distinct)
         yield Sample(args=(fill,), kwargs={"axis": axis})
+    yield _ends()
     yield from _large(distinct, limit)
     rows = (1, NAN, 2, 0.0, -0.0, 0, INF, 1, 3, 2, -INF, 1)
     yield Sample(args=(Fill(shape=(4, 3), values=rows),), kwargs={"axis": 1}, smooth=False, note="edges")
     yield from _bad_axes((Fill(shape=(2, 3)),))
+
+
+def _ends() -> Sample:
+    fill = Fill(shape=(4, 3), values=ENDS)
+    return Sample(args=(fill,), kwargs={"axis": 1}, dtypes=INTEGER, smooth=False, note="ends of integers")
 
 
 def _large(distinct: bool, limit: float | None) -> Iterator[Sample]:

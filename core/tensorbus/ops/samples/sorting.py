@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ... import dtypes as dt
 from ...errors import ArgumentError, DtypeError, ShapeError
-from ..sample import INF, LARGE, NAN, Fill, Sample
+from ..sample import ENDS, INF, LARGE, NAN, Fill, Sample
 
 
 def _sort() -> Iterator[Sample]:
@@ -25,6 +25,11 @@ def _sort() -> Iterator[Sample]:
         yield Sample(
             args=(fill,), kwargs={"axis": 0, "descending": descending}, smooth=False, note="equal ones"
         )
+        ends = Sample(
+            args=(Fill(shape=(12,), values=ENDS),), kwargs={"descending": descending}, dtypes=dt.INTEGER,
+            smooth=False, note="ends of integers",
+        )  # fmt: skip
+        yield ends
     yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"axis": 2}, raises=ShapeError)
     yield Sample(args=(Fill(shape=()),), raises=ShapeError)
 

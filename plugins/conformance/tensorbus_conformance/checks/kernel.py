@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 import ml_dtypes
 import numpy as np
-from tensorbus import Tensor, asarray
+from tensorbus import Tensor, asarray, plugins
 from tensorbus.ops.op import table
 
 from ..agreement import same_bits
@@ -22,6 +26,14 @@ MANY = (1 << 17) + 3
 """How many elements are many."""
 AGAIN = 2
 """How often a call is repeated: once would leave out what goes wrong at every third time."""
+CALLS = 200
+"""How often one call of each op is repeated, for what goes wrong now and then."""
+ROUNDS = 4
+"""In how many rounds these calls are made: what grows in each but the first is a leak."""
+LEAST = 20
+"""How many calls of a round tell of a leak."""
+LEAKED = 160
+"""How many bytes each call must leave behind to be a leak: Python's own bookkeeping is less."""
 
 
 def value(trial: Trial) -> Iterator[str]:
@@ -55,6 +67,53 @@ def _repeated(trial: Trial, tensors: Sequence[Tensor], got: Sequence[Array]) -> 
         if not all(same_bits(a, b) for a, b in zip(got, again, strict=True)):
             yield "the same call gave other bits when it was made again"
             return
+
+
+def steady(trial: Trial) -> Iterator[str]:
+    """Many calls of one kind give the same bits each time, and keep no memory."""
+    tensors = trial.tensors()
+    first = [array(x) for x in trial.run(tensors)]
+    rounds: list[tuple[int, tuple[int, int]]] = []
+    tracemalloc.start()
+    try:
+        for _ in range(ROUNDS):
+            calls = 0
+            for _ in _within_reason(CALLS // ROUNDS):
+                calls += 1
+                again = [array(x) for x in trial.run(tensors)]
+                if not all(same_bits(a, b) for a, b in zip(first, again, strict=True)):
+                    done = sum(n for n, _ in rounds) + calls
+                    yield f"the same call gave other bits at the {done}th repetition"
+                    return
+            del again
+            rounds.append((calls, _in_use(trial.device)))
+    finally:
+        tracemalloc.stop()
+    for k, where in enumerate(
+        ("host", "device")
+    ):  # what the first round leaves behind is kept for later calls
+        later = [(n, now[k] - before[k]) for (_, before), (n, now) in pairwise(rounds)]
+        if all(n >= LEAST and grown > LEAKED * n for n, grown in later):
+            calls, grown = later[-1]
+            yield f"each call keeps memory of the {where}: {grown} bytes more after {calls} calls"
+
+
+def _within_reason(count: int) -> Iterator[int]:
+    """Count up, for a twentieth of a second at most."""
+    end = time.perf_counter() + 0.05
+    for k in range(count):
+        yield k
+        if time.perf_counter() > end:
+            return
+
+
+def _in_use(device: str) -> tuple[int, int]:
+    """Return the bytes that Python and NumPy hold here, and what the device says that it holds."""
+    runtime = plugins.backend(device).runtime
+    runtime.synchronize(0)
+    gc.collect()
+    stats = runtime.memory_stats(0)
+    return tracemalloc.get_traced_memory()[0], 0 if stats.scope == "process" else stats.allocated
 
 
 def aliased(trial: Trial) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,13 @@ def _mean(x: Array, axis: Any, keepdims: bool, **_: Any) -> Any:
 def matmul(x: Array, y: Array) -> Any:
     """Multiply and sum, without BLAS."""
     return (x[..., :, :, None] * y[..., None, :, :]).sum(-2, dtype=x.dtype)
+
+
+def _affine(x: Array, y: Array, *added: Array) -> Any:
+    made = matmul(x, y)
+    for other in added:
+        made = made + other
+    return made
 
 
 def first(best: Callable[..., Any], x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -115,6 +122,7 @@ REFERENCES: dict[str, Reference] = {
     "cumulative_sum": Reference(function=in_64_bits(np.cumsum), ulps=16, scale=_running),
     "cumulative_prod": Reference(function=in_64_bits(np.cumprod), ulps=64),
     "matmul": Reference(function=matmul, ulps=8, scale=lambda x, y: _magnitudes(x, y)),
+    "affine": Reference(function=_affine, ulps=8, scale=lambda *given: _affine(*_sizes_of(given))),
     "softmax": Reference(function=_softmax, ulps=8, scale=_softmax_size),
     "log_softmax": Reference(function=_log_softmax, ulps=8, scale=_finite_size),
     "logsumexp": Reference(function=_logsumexp, ulps=8, scale=_finite_size),
@@ -122,5 +130,8 @@ REFERENCES: dict[str, Reference] = {
 
 
 def _magnitudes(x: Array, y: Array) -> Any:
-    finite = [np.abs(np.where(np.isfinite(a), a, 0)).astype(np.float64) for a in (x, y)]
-    return matmul(*finite)
+    return matmul(*_sizes_of((x, y)))
+
+
+def _sizes_of(given: Sequence[Array]) -> list[Array]:
+    return [np.abs(np.where(np.isfinite(a), a, 0)).astype(np.float64) for a in given]

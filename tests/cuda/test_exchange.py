@@ -1,0 +1,132 @@
+"""Arrays of CuPy, PyTorch and JAX on a GPU are taken and given where they lie, in the order of their work."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus_cuda import device as cuda
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}"),
+]
+
+
+class Shared:
+    """A tensor's memory for a library that cannot ask for it by ``copy=False``."""
+
+    def __init__(self, x: tb.Tensor) -> None:
+        self._x = x
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._x.__dlpack__(**{**options, "copy": False})
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._x.__dlpack_device__()
+
+
+class Library:
+    """An array library: how it makes an array of a list, where that lies, and how it reads a tensor."""
+
+    def __init__(self, name: str) -> None:
+        needed = f"{name} is not installed"
+        self.name = name
+        if name == "cupy":
+            self.xp: Any = pytest.importorskip("cupy", reason=needed)
+        elif name == "torch":
+            self.xp = pytest.importorskip("torch", reason=needed)
+        else:
+            pytest.importorskip("jax", reason=needed)
+            import jax.numpy
+
+            self.xp = jax.numpy
+
+    def made(self, numbers: list[float]) -> Any:
+        """Return an array of float32 on the GPU."""
+        if self.name == "torch":
+            return self.xp.tensor(numbers, dtype=self.xp.float32, device="cuda")
+        return self.xp.asarray(numbers, dtype=self.xp.float32)
+
+    def place(self, array: Any) -> int:
+        """Return the address of the first element."""
+        if self.name == "cupy":
+            return int(array.data.ptr)
+        return int(array.data_ptr() if self.name == "torch" else array.unsafe_buffer_pointer())
+
+    def read(self, x: tb.Tensor, copy: bool | None) -> Any:
+        """Return the library's array of a tensor."""
+        if self.name == "jax":
+            import jax.dlpack
+
+            return jax.dlpack.from_dlpack(Shared(x) if copy is False else x)
+        return self.xp.from_dlpack(x) if copy is None else self.xp.from_dlpack(x, copy=copy)
+
+
+@pytest.fixture(params=["cupy", "torch", "jax"])
+def library(request: pytest.FixtureRequest) -> Library:
+    """One library after the other."""
+    return Library(request.param)
+
+
+def place(x: tb.Tensor) -> int:
+    """Return the address of a tensor's first element."""
+    value = x._value
+    return int(value.buffer.ptr + value.offset * value.dtype.itemsize)
+
+
+def test_arrays_are_taken_where_they_lie(library: Library) -> None:
+    array = library.made([float(k) for k in range(1000)])
+    x = tb.from_dlpack(array)
+    assert (x.device, x.dtype, x.shape) == (tb.Device("cuda"), tb.float32, (1000,))
+    assert place(x) == library.place(array)
+    assert (x * 2).tolist() == [2.0 * k for k in range(1000)]
+    assert place(tb.from_dlpack(array, copy=True)) != library.place(array)
+
+
+def test_tensors_are_given_where_they_lie(library: Library) -> None:
+    x = tb.arange(1000.0, device="cuda") * 2
+    shared = library.read(x, copy=False)
+    assert library.place(shared) == place(x)
+    assert shared.tolist() == x.tolist()
+
+
+def test_tensors_are_given_as_copies_where_nobody_asks_for_their_memory(library: Library) -> None:
+    x = tb.arange(1000.0, device="cuda") * 2
+    copied = library.read(x, copy=None)
+    assert library.place(copied) != place(x)
+    assert copied.tolist() == x.tolist()
+
+
+def test_memory_lives_as_long_as_anybody_has_it(library: Library) -> None:
+    x = tb.arange(1 << 18, device="cuda", dtype=tb.float32) + 1
+    shared = library.read(x, copy=False)
+    del x
+    spoiled = [tb.zeros((1 << 18,), device="cuda") for _ in range(4)]
+    assert float(shared.sum()) == pytest.approx((1 << 18) * ((1 << 18) + 1) / 2)
+    array = library.made([3.0] * 5000)
+    y = tb.from_dlpack(array)
+    del array
+    more = [library.made([-1.0] * 5000) for _ in range(4)]
+    assert float((y * 1).sum().item()) == 15000.0
+    del spoiled, more
+
+
+def test_what_is_queued_is_done_before_it_is_read(library: Library) -> None:
+    x = tb.full((4096, 4096), 1.0 / 4096, device="cuda", dtype=tb.float32)
+    for _ in range(3):
+        y = x
+        for _ in range(8):
+            y = y @ x
+        assert float(library.read(y, copy=False).sum()) == pytest.approx(4096.0, rel=1e-3)
+
+
+def test_dtypes_are_kept(library: Library) -> None:
+    for dtype in ("bool", "int8", "int32", "float16", "float32", "complex64"):
+        x = (tb.arange(6, device="cuda") % 2).to(getattr(tb, dtype))
+        shared = library.read(x, copy=False)
+        assert str(shared.dtype).removeprefix("torch.") == dtype
+        assert tb.from_dlpack(shared).tolist() == x.tolist()

@@ -1,0 +1,181 @@
+"""Products that add, and calls that put their results where others read them: programs, without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus.graph.affine import with_sums
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.graph.simplify import simplify
+from tensorbus.lowering.families import Library
+from tensorbus.lowering.layout import Layout, packed
+from tensorbus.lowering.program import lower
+from tensorbus.lowering.render import render
+from tensorbus.lowering.steps import Call, Program
+from tensorbus.lowering.verify import verify
+from tensorbus.ops.op import Spec
+from tensorbus_cuda.lowering import dialect
+
+CUDA = dialect(132)
+HEADS, LENGTH, WIDTH = 4, 64, 16
+ATTENTION, GRADIENTS = "scaled_dot_product_attention", "attention_gradients"
+ATTRS = {"is_causal": True, "scale": 0.25, "enable_gqa": False}
+
+
+def node(op: str, *inputs: Node, shape: tuple[int, ...], **attrs: Any) -> Node:
+    if op in ("reshape", "broadcast_to", "full"):
+        attrs["shape"] = shape
+    return Node(op=op, inputs=inputs, attrs=attrs, spec=Spec(shape, dt.bfloat16))
+
+
+def given(*shape: int) -> Node:
+    return Node(op="input", spec=Spec(shape, dt.bfloat16))
+
+
+def product(x: Node, w: Node) -> Node:
+    return node("matmul", x, w, shape=(x.spec.shape[0], w.spec.shape[1]))
+
+
+def order_of(call: Node, lies: Any) -> list[tuple[int, ...]] | None:
+    """Results of attention lie with the axes of an operand whose rows come first."""
+    if call.op not in (ATTENTION, GRADIENTS):
+        return None
+    (x,) = lies[:1] if call.op == ATTENTION else lies[2:3]
+    order = tuple(sorted(range(4), key=lambda k: -x.strides[k]))
+    return [order] * 3
+
+
+def left(first: Node, second: Node) -> int:
+    return LENGTH if (first.op, second.op) == (ATTENTION, GRADIENTS) else 0
+
+
+def lowered(graph: Graph, orders: Any = order_of) -> Program:
+    library = Library(
+        frozenset({"matmul", "affine", ATTENTION, GRADIENTS}), CUDA.types, orders=orders, leaves=left
+    )
+    where: list[Layout | None] = [packed(k, x.spec.shape) for k, x in enumerate(graph.inputs)]
+    program = lower(graph, where, CUDA.target, library=library)
+    for kernel in program.kernels():
+        verify(kernel)
+    return program
+
+
+def names(program: Program) -> list[str]:
+    return [s.op if isinstance(s, Call) else s.launch.kernel.name for s in program.steps]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_bias_and_a_residual_are_added_by_the_product(turned: bool) -> None:
+    x, w, bias, residual = given(64, 32), given(32, 48), given(48), given(2, 32, 48)
+    seen = node("reshape", product(x, w), shape=(2, 32, 48))
+    inner = node("add", *((bias, seen) if turned else (seen, bias)), shape=(2, 32, 48))
+    out = node("add", residual, inner, shape=(2, 32, 48))
+    graph = with_sums(Graph(inputs=(x, w, bias, residual), outputs=(out,)), lambda _: True)
+    made = [n for n in graph if n.op == "affine"]
+    assert [tuple(i.spec.shape for i in n.inputs) for n in made] == [((64, 32), (32, 48), (48,), (64, 48))]
+    assert graph.outputs[0].spec.shape == (2, 32, 48)
+    assert names(lowered(graph)) == ["affine"]
+
+
+def test_a_product_that_is_read_elsewhere_stays() -> None:
+    x, w, bias = given(64, 32), given(32, 48), given(48)
+    y = product(x, w)
+    out = node("add", y, bias, shape=(64, 48))
+    graph = with_sums(Graph(inputs=(x, w, bias), outputs=(out, y)), lambda _: True)
+    assert not [n for n in graph if n.op == "affine"]
+
+
+def test_what_the_device_does_not_serve_and_what_would_be_stored_first_stay() -> None:
+    x, w, other = given(64, 32), given(32, 48), given(64, 48)
+    bias = given(48)
+    root = node("exp", other, shape=(64, 48))
+    one = node("add", product(x, w), root, shape=(64, 48))
+    two = node("add", product(x, w), bias, shape=(64, 48))
+    graph = Graph(inputs=(x, w, other, bias), outputs=(one, two))
+    assert [n.op for n in with_sums(graph, lambda _: False)].count("matmul") == 2
+    assert [n.op for n in with_sums(graph, lambda _: True)].count("affine") == 1
+
+
+def apart(x: Node, k: int) -> Node:
+    shape = (1, 2, HEADS, LENGTH, WIDTH)
+    part = node("slice", x, shape=shape, start=(k, 0, 0, 0, 0), size=shape, step=(1,) * 5)
+    return node("reshape", part, shape=shape[1:])
+
+
+def attended() -> tuple[Graph, tuple[Node, Node, Node]]:
+    """Return attention of what one product made, its derivative, and the gradient of the product."""
+    wide = 3 * HEADS * WIDTH
+    x, w, g = given(2 * LENGTH, 32), given(32, wide), given(2, HEADS, LENGTH, WIDTH)
+    rows = node("reshape", product(x, w), shape=(2, LENGTH, 3, HEADS, WIDTH))
+    parts = node("permute_dims", rows, shape=(3, 2, HEADS, LENGTH, WIDTH), axes=(2, 0, 3, 1, 4))
+    qkv = [apart(parts, k) for k in range(3)]
+    out = node(ATTENTION, *qkv, shape=g.spec.shape, **ATTRS)
+    found = node(GRADIENTS, g, out, *qkv, shape=g.spec.shape, **ATTRS)
+    zeros = node("full", shape=parts.spec.shape, value=0.0, dtype=dt.bfloat16)
+    total: Node | None = None
+    for k in (2, 1, 0):
+        each = node("reshape", node("result", found, shape=g.spec.shape, index=k), shape=(1, *g.spec.shape))
+        each = node("slice_update", zeros, each, shape=parts.spec.shape, start=(k, 0, 0, 0, 0), step=(1,) * 5)
+        total = each if total is None else node("add", total, each, shape=parts.spec.shape)
+    assert total is not None
+    turned = node("permute_dims", total, shape=(2, LENGTH, 3, HEADS, WIDTH), axes=(1, 3, 0, 2, 4))
+    back = node("reshape", turned, shape=(2 * LENGTH, wide))
+    into_x = product(back, node("permute_dims", w, shape=(wide, 32), axes=(1, 0)))
+    return simplify(Graph(inputs=(x, w, g), outputs=(out, into_x))), (x, w, g)
+
+
+def test_parts_of_a_product_and_of_its_gradient_are_views() -> None:
+    """No kernel copies: attention reads rows of the product, and writes those of the gradient."""
+    program = lowered(attended()[0])
+    assert names(program) == ["matmul", ATTENTION, GRADIENTS, "matmul"]
+    _, attention, gradients, last = program.steps
+    assert isinstance(attention, Call)
+    assert isinstance(gradients, Call)
+    assert isinstance(last, Call)
+    row = 3 * HEADS * WIDTH
+    strides = {x.strides for x in attention.inputs if isinstance(x, Layout)}
+    assert strides == {(LENGTH * row, WIDTH, row, 1)}
+    assert {x.strides for x in gradients.lies} == strides
+    assert [x.offset for x in gradients.lies] == [0, HEADS * WIDTH, 2 * HEADS * WIDTH]
+    assert len({*gradients.outputs}) == 1
+    assert last.inputs[0] == Layout(gradients.outputs[0], (2 * LENGTH, row), (row, 1))
+    assert [x.strides for x in attention.lies] == [(LENGTH * HEADS * WIDTH, WIDTH, HEADS * WIDTH, 1)]
+
+
+def test_attention_leaves_its_sums_for_the_derivative() -> None:
+    program = lowered(attended()[0])
+    _, attention, gradients, _ = program.steps
+    assert isinstance(attention, Call)
+    assert isinstance(gradients, Call)
+    assert attention.leaves == gradients.takes is not None
+    assert program.sizes[attention.leaves] == (LENGTH, dt.float32)
+    assert attention.leaves in program.frees[2]
+
+
+def test_calls_whose_results_are_in_c_order_are_copied_together() -> None:
+    program = lowered(attended()[0], orders=lambda call, lies: None)
+    assert len(names(program)) > 4
+    assert not any(s.lies for s in program.steps if isinstance(s, Call))
+
+
+def test_rows_apart_are_filled_with_their_gaps() -> None:
+    """A gradient that is the same everywhere is stored in packets, though its rows are odd."""
+    w, scale = given(2003, 64), given(1, 1)
+    filled = node("broadcast_to", scale, shape=(4096, 2003))
+    half = node("multiply", filled, node("constant", shape=(), value=0.5), shape=(4096, 2003))
+    graph = Graph(inputs=(w, scale), outputs=(product(half, w),))
+    library = Library(frozenset({"matmul"}), CUDA.types, apart=lambda n, g: 0 if n.op == "matmul" else 2008)
+    program = lower(graph, [packed(0, (2003, 64)), packed(1, (1, 1))], CUDA.target, library=library)
+    step, _ = program.steps
+    assert step.launch.grid == (4096 * 2008 // 8,)  # type: ignore[union-attr]
+    assert "tb_move<16>(out" in render(step.launch.kernel, CUDA)  # type: ignore[union-attr]
+
+
+def test_many_indices_are_ranked_and_each_row_has_one_writer() -> None:
+    x, value = given(5000, 64), given(1000, 64)
+    index = Node(op="input", spec=Spec((1000,), dt.int64))
+    out = node("scatter", x, value, index, shape=(5000, 64), mode="add")
+    program = lowered(Graph(inputs=(x, value, index), outputs=(out,)))
+    assert names(program)[1:] == ["tb_scatter_rows", "tb_scatter_rank", "tb_scatter_add_ranked"]

@@ -1,0 +1,151 @@
+"""Errors that a GPU tells of late: with the work that they may come from, and at each later use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from tensorbus.errors import DeviceError
+from tensorbus_cuda import device as cuda
+from tensorbus_cuda.failures import SHOWN, Failures, Watch, listed
+
+
+class _NumberedError(RuntimeError):
+    """An exception as CuPy makes them of CUDA's numbers."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"error {status}")
+        self.status = status
+
+
+class _Context:
+    """What is current while it is entered."""
+
+    inside = 0
+
+    def __enter__(self) -> None:
+        self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.inside -= 1
+
+
+def test_the_last_launches_are_named_in_order() -> None:
+    failures = Failures("cuda:0 (Card)")
+    for k in range(40):
+        failures.note(f"tb_kernel_{k}")
+    failures.note("scribble")
+    message = str(failures.error(_NumberedError(700)))
+    assert message.startswith("cuda:0 (Card): a kernel read or wrote where it has no memory (error 700")
+    shown = ", ".join(f"kernel_{k}" for k in range(40 - SHOWN + 1, 40))
+    assert f"Launched last, in order: {shown}, scribble." in message
+    assert "CUDA_LAUNCH_BLOCKING=1" in message
+    assert "start the process again" in message
+
+
+def test_what_was_waited_for_is_not_named() -> None:
+    failures = Failures("cuda:0")
+    failures.note("fine")
+    failures.done()
+    failures.note("wrong")
+    failures.note("wrong")
+    message = str(failures.error(719))
+    assert "in order: wrong (2 times)." in message
+    assert "fine" not in message
+
+
+def test_a_lost_gpu_says_so_whatever_fails_next() -> None:
+    failures = Failures("cuda:1")
+    failures.note("trap")
+    assert failures.error(_NumberedError(2)) is None
+    assert failures.error(ValueError("no number")) is None
+    assert failures.error(718) is not None
+    again = str(failures.error(_NumberedError(2)))
+    assert again.startswith("cuda:1: lost to this process, since work failed before. ")
+    assert "trap" in again
+    assert listed([]) == ""
+
+
+def test_a_watch_passes_on_what_is_not_final() -> None:
+    failures, context = Failures("cuda:0"), _Context()
+    watch = Watch(failures, context)
+    with watch:
+        assert context.inside == 1
+    with pytest.raises(_NumberedError), watch:
+        raise _NumberedError(2)
+    with pytest.raises(KeyError), watch:
+        raise KeyError
+    with pytest.raises(DeviceError, match="error 700 of CUDA") as caught, watch:
+        raise _NumberedError(700)
+    assert isinstance(caught.value.__cause__, _NumberedError)
+    assert context.inside == 0
+    with pytest.raises(DeviceError, match="lost to this process"):
+        watch.__enter__()
+    assert context.inside == 0
+
+
+SCRIPT = """
+import tensorbus as tb
+
+source = 'extern "C" __global__ void scribble(const TB_x *x, TB_out *out, long long n) {{ {body} }}'
+scribble = tb.kernel({{"cuda": source}}, name="scribble", tensors={{"x": tb.float32}}, out=lambda x: x)
+unit = tb.Device("cuda")
+x = tb.ones((8,), device=unit)
+(x * 5).tolist()
+unit.synchronize()
+held = x.to("cpu", non_blocking=True)
+held.tolist()
+y = None
+
+def started():
+    global y
+    y = scribble(tb.exp(x))
+    return y
+
+def told(function):
+    try:
+        function()
+    except tb.DeviceError as error:
+        return str(error)
+    return "no error"
+
+print("first:", told(lambda: {first}))
+later = [
+    lambda: unit.synchronize(), lambda: y.tolist(), lambda: (x + x).tolist(), lambda: x @ x,
+    lambda: tb.ones((3,), device=unit), lambda: tb.asarray([1.0], device=unit),
+    lambda: tb.ones((1 << 24,), device=unit), lambda: x.to("cpu", non_blocking=True).numpy(),
+    lambda: tb.Event(unit).record(), lambda: tb.Stream(unit).synchronize(), lambda: scribble(x).tolist(),
+]
+for function in later:
+    print("later:", told(function))
+print("cpu:", (tb.ones((2,), device="cpu") + 1).tolist(), held.tolist()[0])
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
+@pytest.mark.parametrize(
+    "first",
+    ["(started(), unit.synchronize())", "started().tolist()", "started().to('cpu', non_blocking=True) + 1"],
+)
+@pytest.mark.parametrize(
+    ("body", "number"), [("*(volatile int *)16 = 1;", 700), ('asm("trap;");', 719)], ids=["address", "trap"]
+)
+def test_a_kernel_that_fails_is_named_and_the_gpu_is_lost(body: str, number: int, first: str) -> None:
+    script = textwrap.dedent(SCRIPT).format(body=body.replace('"', '\\"').replace("'", "\\'"), first=first)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr
+    assert lines[0].startswith("first: cuda:0"), done.stdout
+    assert f"(error {number} of CUDA). Launched last, in order:" in lines[0]
+    named = lines[0].partition("in order: ")[2].partition(".")[0]
+    assert "scribble" in named.split(", ")
+    assert "exp" in named
+    assert "multiply" not in named  # it was waited for
+    later = [line for line in lines if line.startswith("later:")]
+    assert len(later) == 11
+    assert all("lost to this process, since work failed before" in line for line in later), done.stdout
+    assert lines[-1] == "cpu: [2.0, 2.0] 1.0"
+    assert "tensorbus" not in done.stderr, done.stderr  # what CuPy cannot free at the end is its own

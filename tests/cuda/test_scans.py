@@ -1,0 +1,86 @@
+"""Running sums and sums down columns by light items that read each other's registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import dtypes as dt
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.lowering.families import Library
+from tensorbus.lowering.layout import packed
+from tensorbus.lowering.program import lower
+from tensorbus.lowering.render import render
+from tensorbus.lowering.steps import Program
+from tensorbus.ops.op import Spec, table
+from tensorbus_cuda import device as cuda
+from tensorbus_cuda.lowering import dialect
+
+DIALECT = dialect(132)
+CUDA = "cuda"
+needs_card = pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
+
+
+def program(op: str, shape: tuple[int, ...], made: tuple[int, ...], dtype: Any, **attrs: Any) -> Program:
+    x = Node(op="input", spec=Spec(shape, dtype))
+    out = Node(op=op, inputs=(x,), attrs=attrs, spec=Spec(made, dtype))
+    graph = Graph(inputs=(x,), outputs=(out,))
+    return lower(graph, [packed(0, shape)], DIALECT.target, library=Library(frozenset(), DIALECT.types))
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(dt.float32, 4), (dt.bfloat16, 8)], ids=str)
+def test_a_scan_waits_twice_for_each_tile(dtype: Any, lanes: int) -> None:
+    (step,) = program("cumulative_sum", (600, 4096), (600, 4096), dtype, axis=1).steps
+    text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
+    assert text.count("__syncthreads") == 2
+    assert text.count("tb_swap(") == 5
+    assert text.count("tb_move<16>") == 2
+    assert f"own_2[{lanes}]" in text
+
+
+def test_rows_of_a_length_without_packets_are_read_one_by_one() -> None:
+    (step,) = program("cumulative_sum", (600, 4095), (600, 4095), dt.float32, axis=1).steps
+    text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
+    assert "tb_move" not in text
+    assert text.count("tb_swap(") == 5
+
+
+def test_stretches_of_columns_have_no_rows_left_over() -> None:
+    """Rows behind the last turn of a stretch would be waited for one by one."""
+    first, rest = program("sum", (8192, 4096), (4096,), dt.bfloat16, axis=(0,), keepdims=False).steps
+    packets, stretches = first.launch.grid  # type: ignore[union-attr]
+    assert packets == 4096 // 8
+    assert 8192 // stretches % 8 == 0
+    assert rest.launch.group == 32  # type: ignore[union-attr]
+
+
+@pytest.mark.cuda
+@needs_card
+@pytest.mark.parametrize("length", [64, 65, 100, 255, 1000, 1024, 1025, 4096, 4100, 100000])
+@pytest.mark.parametrize("rows", [1, 3, 50])
+def test_scans_agree_with_float64(rows: int, length: int) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((rows, length)).astype(np.float32)
+    x, sums = tb.asarray(a, device=CUDA), np.cumsum(a.astype(np.float64), 1)
+    limit = 1e-5 * (1 + np.abs(sums).max())
+    assert np.abs(tb.cumulative_sum(x, axis=1).numpy() - sums).max() < 3 * limit
+    halves = tb.cumulative_sum(x.to(tb.bfloat16), axis=1).to(tb.float32).numpy()
+    exact = np.cumsum(x.to(tb.bfloat16).to(tb.float32).numpy().astype(np.float64), 1)
+    assert (np.abs(halves - exact) <= 2.0**-8 * np.abs(exact) + limit).all()
+    whole = rng.integers(-9, 9, (rows, length))
+    assert np.array_equal(tb.cumulative_sum(tb.asarray(whole, device=CUDA), axis=1).numpy(), whole.cumsum(1))
+    largest = table.function("cumulative_max")(x, axis=1).numpy()
+    assert np.array_equal(largest, np.maximum.accumulate(a, 1))
+
+
+@pytest.mark.cuda
+@needs_card
+@pytest.mark.parametrize(
+    "shape", [(8192, 4096), (8191, 776), (1000, 1024), (517, 4104), (8192, 768)], ids=str
+)
+def test_sums_down_columns_agree_with_float64(shape: tuple[int, int]) -> None:
+    a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    found = tb.compile(lambda x: tb.sum(x, axis=0))(tb.asarray(a, device=CUDA)).numpy()
+    assert np.abs(found - a.astype(np.float64).sum(0)).max() < 1e-5 * np.abs(a).sum(0).max()
