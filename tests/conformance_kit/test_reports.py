@@ -68,12 +68,46 @@ def test_a_device_that_the_other_report_lacks_has_an_empty_cell(file: Path) -> N
     assert "| linalg | 1 host |  |" in section([found, other])
 
 
-@pytest.mark.parametrize("limit", [{"ops": ["add"]}, {"dtypes": ["int8"]}, {"checks": ["value"]}])
+@pytest.mark.parametrize("limit", [{"dtypes": ["int8"]}, {"checks": ["value"]}])
 def test_a_report_on_a_part_is_refused(limit: dict[str, list[str]], tmp_path: Path) -> None:
     path = tmp_path / "kit.json"
     report.write(WHOLE, path, report.limits(**{"ops": (), "dtypes": (), **limit}))
     with pytest.raises(ValueError, match=f"made with --{next(iter(limit))}"):
         taken(path)
+
+
+def test_ops_that_were_run_again_take_their_place(file: Path, tmp_path: Path) -> None:
+    folder, path = tmp_path / "reports", tmp_path / "again.json"
+    keep(taken(file)[0], folder)
+    mended = (outcome("add", "float32", "native"), outcome("add", "bfloat16", "native"))
+    report.write(mended, path, report.limits(["add"], ()))
+    text = json.loads(path.read_text())
+    text["about"] = {"npu": {"name": "NPU 3000 (rev. 2)", "driver": "NPU 3.1"}}
+    path.write_text(json.dumps(text))
+    (part,) = taken(path)
+    keep(part, folder)
+    (found,) = kept(folder)
+    assert found.ops["add"] == {"native": "float32 bfloat16"}
+    assert found.ops["svd"] == {"host": "float32"}
+    assert (found.findings, found.limits) == ([], ["--quick"])
+    assert found.again == f"add again on {part.date}"
+    with pytest.raises(ValueError, match="no such report on all ops of npu"):
+        keep(part, tmp_path / "empty")
+
+
+def test_pytest_says_which_part_of_the_kit_it_ran(tmp_path: Path) -> None:
+    def limits(*more: str) -> list[str]:
+        path = tmp_path / "kit.json"
+        command = "-m pytest -q -p no:cacheprovider --pyargs tensorbus_conformance --device cpu --quick"
+        subprocess.run(
+            [sys.executable, *command.split(), "--ops", "sin,cos", "--report", str(path), *more],
+            capture_output=True, check=False,
+        )  # fmt: skip
+        return list(json.loads(path.read_text())["limits"])
+
+    assert limits() == ["--quick", "--ops sin,cos"]
+    (deselected,) = set(limits("-k", "sin")) - {"--quick", "--ops sin,cos"}
+    assert deselected.endswith(" cases deselected")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"devices": 3}', '{"devices": {"npu": {"add": {"int8": {}}}}}'])

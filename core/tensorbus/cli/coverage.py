@@ -161,7 +161,7 @@ def markdown(devices: Sequence[Manifest], runs: Sequence[Report] = ()) -> str:
 def document(folder: Path | None, new: Sequence[Path] = ()) -> str:
     """Return the matrix with the reports that ``folder`` keeps, the ``new`` ones of the kit among them.
 
-    Raises ``ValueError`` for a new file that is no report of the whole kit.
+    Raises ``ValueError`` for a new file that is no report of the kit on whole ops.
     """
     if folder is None:
         return markdown(manifests())

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,10 @@ _SHOWN: Final = {"native": "kernel"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One run of the kit on one device. ``ops`` has the dtypes of each op by how it ran, between spaces."""
+    """One run of the kit on one device. ``ops`` has the dtypes of each op by how it ran, between spaces.
+
+    ``again`` names ops that were run once more by themselves, with the date, and of which that is kept.
+    """
 
     device: str
     name: str
@@ -36,6 +39,7 @@ class Report:
     calls: int
     ops: Mapping[str, Mapping[str, str]]
     findings: Sequence[str]
+    again: str = ""
 
     @property
     def file(self) -> str:
@@ -53,18 +57,18 @@ class Report:
 def taken(file: Path) -> list[Report]:
     """Return what is kept of a report that the kit wrote, for each of its devices.
 
-    Raises ``ValueError`` for another file, and for a report of a part of the ops, dtypes or checks.
+    Raises ``ValueError`` for another file, and for a report of a part of the dtypes or checks.
     """
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
-        part = [limit for limit in given.get("limits", ()) if limit != "--quick"]
+        part = [limit for limit in given.get("limits", ()) if limit.split(" ")[0] not in ("--quick", "--ops")]
         found = [_taken(given, device, rows) for device, rows in given["devices"].items()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{file}: this is no report of `tensorbus conformance --report` ({error!r})."
         ) from None
     if part:
-        raise ValueError(f"{file}: made with {' '.join(part)}; what is kept are reports on all ops.")
+        raise ValueError(f"{file}: made with {' '.join(part)}; what is kept are reports on whole ops.")
     return found
 
 
@@ -87,11 +91,29 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
 
 
 def keep(report: Report, folder: Path) -> Path:
-    """Write a report into the folder; return its path."""
+    """Write a report into the folder; return its path.
+
+    A report of some ops takes their place in what the folder has of the same device. Raises ``ValueError``
+    where it has nothing.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / report.file
+    if any(limit.startswith("--ops ") for limit in report.limits):
+        whole = next((r for r in kept(folder) if r.file == report.file), None)
+        if whole is None or ("--quick" in report.limits and "--quick" not in whole.limits):
+            raise ValueError(f"{folder} has no such report on all ops of {report.device} on {report.name}.")
+        report = _within(whole, report)
     path.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def _within(whole: Report, part: Report) -> Report:
+    """Return a report with some ops, and what was found of them, taken from a later one."""
+    others = [f for f in whole.findings if f.split(" ", 1)[0] not in part.ops]
+    again = "; ".join(filter(None, (whole.again, f"{', '.join(part.ops)} again on {part.date}")))
+    return replace(
+        whole, ops={**whole.ops, **part.ops}, findings=[*others, *part.findings], again=again
+    )  # fmt: skip
 
 
 def kept(folder: Path) -> list[Report]:
@@ -130,7 +152,9 @@ def section(reports: Sequence[Report]) -> list[str]:
 
 def _where(report: Report) -> str:
     machine = ", ".join(filter(None, (report.name, report.driver, report.system)))
-    versions = ", ".join(filter(None, (f"Python {report.python}" if report.python else "", *report.limits)))
+    versions = ", ".join(
+        filter(None, (f"Python {report.python}" if report.python else "", *report.limits, report.again))
+    )
     return "; ".join(filter(None, (machine, versions)))
 
 

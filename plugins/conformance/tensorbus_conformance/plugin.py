@@ -97,9 +97,9 @@ class _Collector:
                 self.outcomes.append(Outcome.from_dict(value))
             self.quick = self.quick or name == _QUICK
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Write the report, and say how many of each there are."""
-        if not self.outcomes:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        """Write the report, and say how many of each there are; of several processes, the first does."""
+        if not self.outcomes or hasattr(self.config, "workerinput"):
             return
         from collections import Counter
 
@@ -108,7 +108,13 @@ class _Collector:
         path = self.config.getoption("--report")
         if path:
             given = names(self.config, "--ops"), names(self.config, "--dtypes")
-            report.write(self.outcomes, path, report.limits(*given, quick=self.quick))
+            limits = report.limits(*given, quick=self.quick)
+            session = terminalreporter._session
+            if session is not None and (session.shouldstop or session.shouldfail or exitstatus > 1):
+                limits.append(f"stopped after {len(self.outcomes)} cases")
+            if left := len(terminalreporter.stats.get("deselected", ())):
+                limits.append(f"{left} cases deselected")
+            report.write(self.outcomes, path, limits)
         for device in dict.fromkeys(o.case.device for o in self.outcomes):
             counts = Counter(o.status for o in self.outcomes if o.case.device == device)
             text = ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))

@@ -433,7 +433,7 @@ def schedule_of_two_kinds_with_momentum():
 @program
 def rate_halved_by_hand_after_the_schedule():
     m = nn.Linear(3, 1)
-    opt = tb.optim.SGD(m.parameters(), lr=0.1)
+    opt = tb.optim.SGD(m.parameters(), lr=0.01)
     sch = tb.optim.lr_scheduler.StepLR(opt, 2, 0.9)
 
     def fn(x):
