@@ -38,6 +38,7 @@ from .tensor import Tensor, cell, settle
 if TYPE_CHECKING:
     from . import capabilities
 
+_PYTHONS: Final = (bool, int, float, complex, list, tuple, range)
 CODES: Final = {
     dt.bool_: "?", dt.int8: "b", dt.int16: "h", dt.int32: "i", dt.int64: "q", dt.uint8: "B", dt.uint16: "H",
     dt.uint32: "I", dt.uint64: "Q", dt.float16: "e", dt.float32: "f", dt.float64: "d", dt.complex64: "f",
@@ -103,7 +104,7 @@ def asarray(
         return obj if copy is False else moved
     where = _on(device)
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
-    if isinstance(obj, (bool, int, float, complex, list, tuple, range)) and not keeps:
+    if isinstance(obj, _PYTHONS) and not keeps:
         if copy is False:
             raise ValueError("asarray: Python numbers and sequences are always copied; drop copy=False.")
         return _from_sequence(obj, want, where)
@@ -119,6 +120,13 @@ def asarray(
             f"asarray: {type(obj).__name__} is no number, sequence, tensor, array, buffer or DLPack producer."
         ) from None
     return _from_buffer(view, want, where, copy)
+
+
+def assigned(value: Any, x: Tensor) -> Tensor:
+    """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
+    if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
+        return _from_sequence(value, x.dtype, x.device, fit=True)
+    return asarray(value, dtype=x.dtype, device=x.device)
 
 
 def astype(
@@ -149,16 +157,16 @@ def tensor(
     return asarray(data, dtype=dtype, device=device).detach().requires_grad_(requires_grad)
 
 
-def _from_sequence(obj: Any, want: DType | None, where: Device) -> Tensor:
+def _from_sequence(obj: Any, want: DType | None, where: Device, fit: bool = False) -> Tensor:
     shape, flat, found = numbers(obj)
+    if not fit and want is not None and want.is_integer:  # as arrays are cast: toward zero
+        flat = [int(x) if isinstance(x, float) and isfinite(x) else x for x in flat]
     return _packed(flat, shape, found if want is None else want, where)
 
 
 def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
     check_dtype("asarray", dtype, where)
     stored = dtype if dtype in CODES else dt.float32
-    if stored.is_integer:  # as arrays are cast: toward zero
-        flat = [int(x) if isinstance(x, float) and isfinite(x) else x for x in flat]
     values: list[Any] = [check_scalar("asarray", x, stored) for x in flat]
     if dtype.is_complex:
         values = [part for x in values for part in (x.real, x.imag)]

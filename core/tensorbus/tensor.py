@@ -333,7 +333,11 @@ class Tensor:
         return indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        given = value if isinstance(value, Tensor) else self._like(value)
+        given = value
+        if not isinstance(value, Tensor):
+            from .interchange import assigned
+
+            given = assigned(value, self)
         while True:  # anew, where another thread has assigned to another part since: neither may be lost
             seen = self._value
             made = indexing.setitem(self, key, given)
@@ -341,11 +345,6 @@ class Tensor:
                 if self._value is seen:
                     self.rebind(made)
                     return
-
-    def _like(self, value: Any) -> Tensor:
-        from .interchange import asarray
-
-        return asarray(value, dtype=self.dtype, device=self.device)
 
     def __len__(self) -> int:
         if not self.shape:
