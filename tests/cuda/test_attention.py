@@ -18,12 +18,6 @@ pytestmark = [
 CUDA = "cuda"
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """The same numbers in every run."""
-    return np.random.default_rng(0)
-
-
 def share(found: Any, expected: np.ndarray) -> float:
     """Return the norm of the error as a part of that of what is expected."""
     given = found.to(tb.float32).numpy()

@@ -98,12 +98,6 @@ def test_values_that_overlap_or_begin_oddly_are_copied(
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
-    """The same numbers in every run."""
-    return np.random.default_rng(0)
-
-
-@pytest.fixture
 def precision() -> Iterator[None]:
     """Put the precision of products back."""
     yield

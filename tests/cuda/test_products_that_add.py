@@ -19,12 +19,6 @@ pytestmark = [
 CUDA = "cuda"
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """The same numbers in every run."""
-    return np.random.default_rng(0)
-
-
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> tuple[Any, np.ndarray]:
     x = tb.asarray(rng.standard_normal(shape).astype(np.float32), device=CUDA).to(dtype)
     return x, x.to(tb.float32).numpy().astype(np.float64)

@@ -21,12 +21,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """The same numbers in every run."""
-    return np.random.default_rng(0)
-
-
 def trained(compiled: bool, steps: int = 6) -> tuple[list[float], Any]:
     """Return the losses of a small network that is trained on one batch, and the step."""
     tb.manual_seed(0)

@@ -82,14 +82,20 @@ class Adam(Optimizer):
         return moved
 
 
+def moments(
+    gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any, rest2: Any
+) -> tuple[Tensor, Tensor]:
+    """Return the next running averages of the gradient and of its square; ``rest1`` is ``1 - beta1``."""
+    return average * beta1 + gradient * rest1, square * beta2 + gradient * gradient * rest2
+
+
 @bundled("parameter", "average", "square")
 def adam(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
     rest2: Any, floor: Any, rate: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the next parameter, and both averages; ``rest1`` is ``1 - beta1``."""
-    average = average * beta1 + gradient * rest1
-    square = square * beta2 + gradient * gradient * rest2
+    average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
     return parameter - average / (sqrt(square) + floor) * rate, average, square
 
 
@@ -99,8 +105,7 @@ def amsgrad(
     rest1: Any, beta2: Any, rest2: Any, floor: Any, rate: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return what ``adam`` does, over the root of the largest average there has been."""
-    average = average * beta1 + gradient * rest1
-    square = square * beta2 + gradient * gradient * rest2
+    average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
     largest = maximum(largest, square)
     return parameter - average / (sqrt(largest) + floor) * rate, average, square, largest
 

@@ -9,6 +9,7 @@ from ..ops.arithmetic import abs, maximum
 from ..ops.creation import zeros_like
 from ..ops.transcendental import sqrt
 from ..tensor import Tensor
+from .adam import moments
 from .bundled import bundled
 from .optimizer import Group, Optimizer, Parameters, State, at_least
 
@@ -117,8 +118,7 @@ def nadam(
     rest2: Any, gathered: Any, eps: Any, now: Any, ahead: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the next parameter, and both averages; ``rest1`` is ``1 - beta1``."""
-    average = average * beta1 + gradient * rest1
-    square = square * beta2 + gradient * gradient * rest2
+    average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
     root = sqrt(square / gathered) + eps
     return parameter - gradient / root * now - average / root * ahead, average, square
 
@@ -177,8 +177,7 @@ def averaged(
     rest2: Any, rate: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the parameter less the averaged gradient, and both averages; ``rest1`` is ``1 - beta1``."""
-    average = average * beta1 + gradient * rest1
-    square = square * beta2 + gradient * gradient * rest2
+    average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
     return parameter - average * rate, average, square
 
 
@@ -188,6 +187,5 @@ def rectified(
     rest2: Any, eps: Any, rate: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return what ``averaged`` does, over the root of the averaged square."""
-    average = average * beta1 + gradient * rest1
-    square = square * beta2 + gradient * gradient * rest2
+    average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
     return parameter - average / (sqrt(square) + eps) * rate, average, square
