@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cupy
 import tensorbus as tb
@@ -185,11 +185,12 @@ def products() -> Iterator[Case]:
         yield f"matmul {n}, {name}", {"tensorbus": lambda: x @ x, "PyTorch": lambda: p @ p}, 0, "ms"
     p, w = (torch.randn(*s, device=DEVICE, dtype=torch.bfloat16) for s in ((8192, 4096), (4096, 4096)))
     x, v = (tb.randn(*s, device=DEVICE).to(tb.bfloat16) for s in ((8192, 4096), (4096, 4096)))
-    ours = tb.compile(lambda x, w: OURS.functional.gelu(OURS.functional.linear(x, w)))
-    theirs = torch.compile(lambda x, w: PEER.functional.gelu(PEER.functional.linear(x, w)))
-    yield "linear and gelu, 8192x4096x4096 bfloat16", {
-        "tensorbus": lambda: ours(x, v), "torch.compile": lambda: theirs(p, w),
-    }, 0, "ms"  # fmt: skip
+    for name, call in _ENDS.items():
+        ours, theirs = tb.compile(_ended(call, OURS.functional)), torch.compile(_ended(call, PEER.functional))
+        yield f"linear and {name}, 8192x4096x4096 bfloat16", {
+            "tensorbus": partial(ours, x, v), "torch.compile": partial(theirs, p, w),
+        }, 0, "ms"  # fmt: skip
+    yield from _narrow()
     shape = (8, 16, 4096, 128)
     a = [torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(3)]
     b = [tb.randn(*shape, device=DEVICE).to(tb.bfloat16) for _ in range(3)]
@@ -200,8 +201,43 @@ def products() -> Iterator[Case]:
     }, 0, "ms"  # fmt: skip
 
 
+_ENDS: Final[dict[str, Callable[..., Any]]] = {
+    "gelu": lambda f, x: f.gelu(x), "tanh gelu": lambda f, x: f.gelu(x, approximate="tanh"),
+    "relu": lambda f, x: f.relu(x),
+}  # fmt: skip
+
+
+def _ended(call: Callable[..., Any], functional: Any) -> Callable[..., Any]:
+    return lambda x, w: call(functional, functional.linear(x, w))
+
+
+def _narrow() -> Iterator[Case]:
+    """Yield scaled products of floats of 8 bits."""
+    n = 8192
+    p, q = (torch.randn(n, n, device=DEVICE).to(torch.float8_e4m3fn) for _ in range(2))
+    x, y = (tb.randn(n, n, device=DEVICE).to(tb.float8_e4m3fn) for _ in range(2))
+    own, one = tb.asarray(1.0, device=DEVICE), torch.ones((), device=DEVICE)
+    yield f"scaled_matmul {n}, float8_e4m3fn to bfloat16", {
+        "tensorbus": lambda: tb.scaled_matmul(x, y.mT, own, own, dtype="bfloat16"),
+        "PyTorch": lambda: torch._scaled_mm(p, q.t(), one, one, out_dtype=torch.bfloat16),
+    }, 0, "ms"  # fmt: skip
+
+
 def training() -> Iterator[Case]:
     """Yield train steps and models."""
+    for precision, name in (("highest", "float32"), ("high", "TF32")):
+        tb.set_matmul_precision(precision)
+        torch.set_float32_matmul_precision(precision)
+        if jax is not None:  # its own default is TF32
+            jax.config.update("jax_default_matmul_precision", name.replace("TF32", "tensorfloat32"))
+        yield from _perceptron(name)
+    tb.set_matmul_precision("highest")
+    torch.set_float32_matmul_precision("highest")
+    yield from _language()
+    yield from _one_token()
+
+
+def _perceptron(name: str) -> Iterator[Case]:
     torch.manual_seed(0)
     net = mlp(PEER, 784, 1024, 1024, 10).to(DEVICE)
     optimizer = torch.optim.Adam(net.parameters(), fused=True)
@@ -231,9 +267,7 @@ def training() -> Iterator[Case]:
         **_jax_step(net, p, target),
     }  # fmt: skip
     for unit in ("ms", "ms each"):
-        yield "MLP 784-1024-1024-10, batch 256, train step, Adam", calls, 0, unit
-    yield from _language()
-    yield from _one_token()
+        yield f"MLP 784-1024-1024-10, batch 256, train step, Adam, {name}", calls, 0, unit
 
 
 def _jax_step(net: Any, p: Any, target: Any) -> dict[str, Call]:
@@ -266,8 +300,6 @@ def _jax_step(net: Any, p: Any, target: Any) -> dict[str, Call]:
         *state[:], loss = made(*state, x, y)
         return loss
 
-    with jax.default_matmul_precision("highest"):
-        run()
     return {"JAX": run}
 
 

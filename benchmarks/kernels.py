@@ -276,10 +276,13 @@ def _convolutions(torch: Any) -> Iterator[Case]:
         "8x256x14x14, 1x1": ((8, 256, 14, 14), (256, 256, 1, 1), 1, 0),
         "64x1x8x8, 3x3": ((64, 1, 8, 8), (16, 1, 3, 3), 1, 1),
         "64x16x8x8, 3x3": ((64, 16, 8, 8), (32, 16, 3, 3), 1, 1),
+        "8x64x56x56, 3x3, by channels": ((8, 64, 56, 56), (64, 1, 3, 3), 1, 1),
+        "8x64x56x56, 3x3, by channels, stride 2": ((8, 64, 56, 56), (64, 1, 3, 3), 2, 1),
     }
     for name, (shape, kernel, stride, padding) in shapes.items():
         a, w = (rng.standard_normal(size, dtype=np.float32) for size in (shape, kernel))
-        yield from _convolution(torch, name, a, w, {"stride": stride, "padding": padding})
+        options = {"stride": stride, "padding": padding, "groups": shape[1] // kernel[1]}
+        yield from _convolution(torch, name, a, w, options)
 
 
 def _convolution(torch: Any, name: str, a: Any, w: Any, options: dict[str, Any]) -> Iterator[Case]:

@@ -17,8 +17,8 @@ from typing import Any
 
 LEAST = 2e-3
 """Seconds that one sample takes at least: quick calls are made many times for one."""
-SLOW = 5.0
-"""Seconds from which on the first call is all that is measured."""
+SLOW = 1.0
+"""Seconds from which on the second call, the first after compiling, is all that is measured."""
 
 
 class Work:
@@ -35,8 +35,9 @@ class Work:
         self.call = make(**options) if make is not None else None
         if self.call is None:
             return {"missing": "no such row"}
-        first = self._sample(1)
-        once = first if first > SLOW else min(self._sample(1) for _ in range(3))
+        first, once = self._sample(1), self._sample(1)
+        if once < SLOW:
+            once = min(once, *(self._sample(1) for _ in range(2)))
         if once < LEAST:
             once = self._sample(max(int(LEAST / once), 1))
         self.count = max(int(LEAST / once), 1)

@@ -303,6 +303,7 @@ if TYPE_CHECKING:
     from .func import vmap as vmap
     from . import fft as fft
     from . import linalg as linalg
+    from . import special as special
     from . import nn as nn
     from . import optim as optim
     from . import random as random
@@ -318,6 +319,7 @@ if TYPE_CHECKING:
     from .ops.sets import unique_counts as unique_counts
     from .ops.sets import unique_inverse as unique_inverse
     from .ops.sets import unique_values as unique_values
+    from .ops.scaled_matmul import scaled_matmul as scaled_matmul
     from .ops.segment import one_hot as one_hot
     from .ops.segment import segment_max as segment_max
     from .ops.segment import segment_mean as segment_mean
@@ -380,6 +382,7 @@ _LATER: Final = {
     "stream": "Event Stream stream",
     "dtype_info": "can_cast finfo iinfo isdtype result_type",
     "ops.sets": "isin unique_all unique_counts unique_inverse unique_values",
+    "ops.scaled_matmul": "scaled_matmul",
     "ops.segment": "one_hot segment_max segment_mean segment_min segment_prod segment_sum",
     "distributions": "binomial exponential poisson truncated_normal",
     "sampling": "multinomial permutation rand_like randint_like randn_like randperm",
@@ -393,7 +396,7 @@ _LATER: Final = {
     "ops.complex": "angle polar view_as_complex view_as_real",
     "user_kernel": "KernelSource kernel",
 }
-_MODULES: Final = ("fft", "linalg", "nn", "optim", "random")
+_MODULES: Final = ("fft", "linalg", "nn", "optim", "random", "special")
 _PARTS: Final = {name: part for part, names in _LATER.items() for name in names.split()}
 
 

@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from .graph.graph import Graph as Graph
     from .graph.graph import Node as Node
     from .graph.naming import name_of as name_of
+    from .kernels.dlpack import from_capsule as from_capsule
+    from .kernels.dlpack import to_capsule as to_capsule
     from .kernels.from_dialect import from_dialect as from_dialect
     from .kernels.from_dialect import pack as pack
     from .kernels.from_source import from_source as from_source
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from .lowering.c_family import CASTS as CASTS
     from .lowering.c_family import EXPRESSIONS as EXPRESSIONS
     from .lowering.c_family import SATURATING as SATURATING
+    from .lowering.c_float8 import float8_types as float8_types
     from .lowering.c_math import C_SINGLE as C_SINGLE
     from .lowering.c_math import C_WIDE_SINGLE as C_WIDE_SINGLE
     from .lowering.c_math import OPENCL_SINGLE as OPENCL_SINGLE
@@ -147,6 +150,8 @@ _LATER: Final = {
     "FFT": "kernels.host",
     "LINALG": "kernels.host",
     "host_kernels": "kernels.host",
+    "from_capsule": "kernels.dlpack",
+    "to_capsule": "kernels.dlpack",
     "Reports": "kernels.reports",
     "linalg_from_namespace": "kernels.linalg",
     "Late": "lowering.builder",
@@ -154,6 +159,7 @@ _LATER: Final = {
     "CASTS": "lowering.c_family",
     "EXPRESSIONS": "lowering.c_family",
     "SATURATING": "lowering.c_family",
+    "float8_types": "lowering.c_float8",
     "C_SINGLE": "lowering.c_math",
     "C_WIDE_SINGLE": "lowering.c_math",
     "OPENCL_SINGLE": "lowering.c_math",

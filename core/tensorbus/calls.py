@@ -379,9 +379,9 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
             x = plain(x)
         if not isinstance(x, Tensor) and not (op.family == "elementwise" and type(x) in _SCALARS):
             item = getattr(x, "item", None)
-            if (like is not None and item is not None and getattr(x, "shape", None) == ()) or (
-                like is not None and type(x) in _SCALARS
-            ):
+            if like is not None and type(x) in _SCALARS:
+                x = table.function("full")((), x, device=like.device)
+            elif like is not None and item is not None and getattr(x, "shape", None) == ():
                 x = like.beside(x)
             else:
                 raise _not_tensors(op, operands, None)
@@ -410,7 +410,11 @@ def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
             bare = _shown(op)
             bare.__annotations__ = {}
             form = f"{op.name}{signature(bare)}"
-            return TypeError(f"{op.name}(){said.removeprefix(f'{name}()')}. It is called as {form}.")
+            # So numpy.sum and numpy.mean call the method of what is no array of theirs.
+            numpys = said.endswith(("'out'", "'dtype'")) and op.operands
+            hint = f" NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
+            told = f"{op.name}(){said.removeprefix(f'{name}()')}. It is called as {form}."
+            return TypeError(told + hint if numpys else told)
     return error
 
 

@@ -132,12 +132,12 @@ def common_device(op: str, operands: Sequence[Operand]) -> Device:
 
 def plan(
     op: Op[...], operands: Sequence[Operand], shapes: Sequence[Shape] | None, attrs: Mapping[str, Any],
-    computed: tuple[DType, ...] | None = None,
+    computed: tuple[DType, ...] | None = None, *, captured: bool = False,
 ) -> Plan:  # fmt: skip
     """Work out how ``op`` runs. ``shapes`` is None for elementwise ops, whose plan serves every shape.
 
     ``computed`` are the dtypes that the op computes in where they are known, as those of a graph's nodes are;
-    ``attrs`` are as kernels see them then.
+    ``attrs`` are as kernels see them then. Of a ``captured`` op the kernel is prepared when it runs, if ever.
     Raises the error of the op's own rules before any kernel is touched, then ``UnsupportedDtypeError`` or
     ``UnsupportedOpError`` where the device cannot run it.
     """
@@ -169,7 +169,9 @@ def plan(
     lift = _lift(operands, device)
     return Plan(
         op=op, operands=tuple(operands), casts=casts, attrs=given, computed=computed,
-        run=None if lift else _run(op, call, operands, device, casts, [o.dtype for o in outs]),
+        run=None if lift else _run(
+            op, call, operands, device, casts, [o.dtype for o in outs], captured=captured
+        ),
         lift=lift,
         out=ValueType.of(out.dtype, device),
         outs=tuple(ValueType.of(o.dtype, device) for o in outs) if several else (),
@@ -201,7 +203,7 @@ def _lift(operands: Sequence[Operand], device: Device) -> Callable[[Any], Any] |
 
 def _run(
     op: Op[...], call: Call, operands: Sequence[Operand], device: Device, casts: Sequence[DType | None],
-    outs: Sequence[DType],
+    outs: Sequence[DType], *, captured: bool,
 ) -> Callable[..., Any] | None:  # fmt: skip
     """Return what runs ``call``; None where the op decomposes."""
     transform = _transforms.get(device.type)
@@ -216,7 +218,10 @@ def _run(
     for observer in _observers:
         observer(op, call, device, verdicts, chosen)
     if chosen is not None:
-        return _prepare(chosen.kernel, call, device, casts, dtypes)
+        kernel = chosen.kernel
+        if captured:
+            return lambda *values: _prepare(kernel, call, device, casts, dtypes)(*values)
+        return _prepare(kernel, call, device, casts, dtypes)
     if op.decompose is not None:
         return None
     if fallback_mode() == "error" or op.family in ("creation", "random"):

@@ -117,9 +117,9 @@ def dtype(name: str | DType | type) -> DType:
     if isinstance(name, type):
         found = _PYTHON.get(name)
     if found is None:
-        raise DtypeError(
-            f"no dtype is called {name!r}.{suggest(str(name), BY_NAME)} There are: {', '.join(BY_NAME)}."
-        )
+        other = getattr(name, "name", getattr(name, "__name__", None))  # another library's dtype
+        hint = f" Write {other!r} for it." if other in BY_NAME else suggest(str(name), BY_NAME)
+        raise DtypeError(f"no dtype is called {name!r}.{hint} There are: {', '.join(BY_NAME)}.")
     return found
 
 

@@ -98,7 +98,7 @@ def asarray(
     """
     want = None if dtype is None else dt.dtype(dtype)
     if isinstance(obj, Tensor):
-        moved = to(obj, None, want, device=device)
+        moved = to(obj, None, want, device=device, copy=copy is True)
         if copy is False and moved._vtype is not obj._vtype:
             raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
         return obj if copy is False else moved
@@ -141,7 +141,7 @@ def astype(
     >>> tb.astype(tb.asarray([1.5, -2.5]), tb.int32).tolist()
     [1, -2]
     """
-    out = to(x, None, dtype, device=device)
+    out = to(x, None, dtype, device=device, copy=copy)
     return x if not copy and out._vtype is x._vtype else out
 
 
@@ -429,7 +429,9 @@ def to(
         out = _moved(out, there, non_blocking)
     if dtype is not None and dt.dtype(dtype) is not out.dtype:
         out = cast(out, dtype)
-    return out._again() if out is x else out
+    if out is not x:
+        return out
+    return x.clone() if copy else x._again()  # a copy of a leaf is no leaf: it may be changed
 
 
 def _has(where: Device, dtype: DType) -> bool:

@@ -97,7 +97,7 @@ class Call:
     apart the rows of the result are in the block that ``Kernel.into`` is given; 0: packed. ``places`` has the
     strides of each result there and where it begins, in elements; nothing: all are in C order. Where
     ``leaves`` is not 0, one more block follows theirs, for so many float32 that a later call takes: where it
-    ``takes`` them, its values end with them.
+    ``takes`` them, its values end with them. ``way`` is a choice that was left to measuring: 0, as ever.
     """
 
     op: str
@@ -112,6 +112,7 @@ class Call:
     places: tuple[tuple[Shape, int], ...] = ()
     leaves: int = 0
     takes: bool = False
+    way: int = 0
 
 
 Prepared = Callable[..., Any]
@@ -172,6 +173,7 @@ class Knob:
 
     ``usual`` is what is taken unmeasured. ``each``: the value may differ from step to step, and changes
     neither which steps there are nor their names in ``times``. ``what`` says to people what it chooses.
+    ``ops`` are those that it is for, where it is not for every program.
     """
 
     name: str
@@ -179,6 +181,7 @@ class Knob:
     values: tuple[int, ...]
     what: str
     each: bool = False
+    ops: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

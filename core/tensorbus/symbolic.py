@@ -101,6 +101,10 @@ class Number:
     def __abs__(self) -> Any:
         return -self if self < 0 else self
 
+    def conjugate(self) -> Any:
+        """Return the number itself: it is real. Derivatives ask for it."""
+        return self
+
     def _decides(self, op: str, other: Any) -> Any:
         found = self._binary(op, other)
         return found if found is NotImplemented else self.script.decide(found)

@@ -62,6 +62,14 @@ def _affine_samples(draw: Draw, dtype: DType) -> Sample:
     return Sample((x, y, *(draw(arrays(shape, dtype, "moderate")) for shape in chosen)))
 
 
+def _scaled_samples(draw: Draw, dtype: DType) -> Sample:
+    product = _matmul_samples(draw, dtype)
+    x, y = product.operands
+    rows, columns = draw(st.sampled_from([(), (x.shape[-2], 1)])), draw(st.sampled_from([(), (y.shape[-1],)]))
+    scales = tuple(draw(arrays(shape, dt.float32, "small")) for shape in (rows, columns))
+    return Sample((x, y, *scales), {"dtype": draw(st.sampled_from((dt.float32, dt.float16)))})
+
+
 REDUCTIONS: dict[str, Case] = {
     "sum": Case(samples=_over("moderate")),
     "prod": Case(samples=_over("small")),
@@ -75,6 +83,7 @@ REDUCTIONS: dict[str, Case] = {
     "cumulative_sum": Case(samples=_along("moderate")),
     "matmul": Case(samples=_matmul_samples),
     "affine": Case(samples=_affine_samples),
+    "scaled_matmul": Case(samples=_scaled_samples),
     "softmax": Case(samples=_along("moderate")),
     "log_softmax": Case(samples=_along("moderate")),
 }  # fmt: skip

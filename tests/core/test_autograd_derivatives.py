@@ -146,6 +146,10 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
         table.function("affine"),
         [array(*R, 2, 3, 4), array(*R, 4, 5, seed=1), array(*R, 5, seed=2), array(*R, 3, 1, seed=3)],
     ),
+    "affine with an end": (
+        lambda *xs: table.function("affine")(*xs, ends="gelu_tanh"),
+        [array(*R, 2, 3, 4), array(*R, 4, 5, seed=1), array(*R, 5, seed=2)],
+    ),
     "attention_gradients": (
         lambda *xs: tb.concat(
             [g.reshape(-1) for g in table.function("attention_gradients")(*xs, is_causal=True, scale=0.4)]
@@ -255,7 +259,7 @@ def test_every_derivative_has_a_case() -> None:
         for o in table
         if o.family != "elementwise" and any(d.is_floating for d in o.dtypes) and (o.vjp or o.decompose)
     }
-    elsewhere = {"transfer", "random_bits", "searchsorted"}
+    elsewhere = {"transfer", "random_bits", "searchsorted", "scaled_matmul"}
     assert differentiable - {name.split()[0] for name in CASES} - elsewhere == set()
 
 

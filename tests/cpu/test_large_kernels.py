@@ -164,10 +164,10 @@ def test_an_index_out_of_range_is_told() -> None:
     for wrong in (500, -1):
         rows[777] = wrong
         with pytest.raises(
-            tb.IndexingError, match=r"gather: index (500|-501) is out of range for axis 0 of length 500"
+            tb.IndexingError, match=r"gather: index (500|-1) is out of range for axis 0 of length 500"
         ):
             tb.gather(x, put(rows))
-        with pytest.raises(tb.IndexingError, match=r"scatter: index (500|-501) is out of range for axis 0"):
+        with pytest.raises(tb.IndexingError, match=r"scatter: index (500|-1) is out of range for axis 0"):
             tb.scatter(x, put(numbers((1000, 400))), put(rows), mode="add")
     along = np.zeros((500, 400), np.int64)
     along[3, 4] = -401

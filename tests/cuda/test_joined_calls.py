@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tensorbus import dtypes as dt
-from tensorbus.graph.affine import with_sums
+from tensorbus.graph.affine import with_ends, with_sums
 from tensorbus.graph.graph import Graph, Node
 from tensorbus.graph.simplify import simplify
 from tensorbus.lowering.families import Library
@@ -85,6 +85,33 @@ def test_a_product_that_is_read_elsewhere_stays() -> None:
     out = node("add", y, bias, shape=(64, 48))
     graph = with_sums(Graph(inputs=(x, w, bias), outputs=(out, y)), lambda _: True)
     assert not [n for n in graph if n.op == "affine"]
+
+
+@pytest.mark.parametrize("end", ["relu", "gelu_tanh"])
+@pytest.mark.parametrize("has_row", [False, True])
+def test_a_product_goes_on_as_what_follows_it(has_row: bool, end: str) -> None:
+    x, w, bias = given(2, 32, 16), given(16, 48), given(48)
+    sums = node("matmul", x, w, shape=(2, 32, 48))
+    before = node("add", bias, sums, shape=(2, 32, 48)) if has_row else sums
+    out = node(end, before, shape=(2, 32, 48))
+    graph = with_ends(Graph(inputs=(x, w, bias), outputs=(out,)), lambda _: True)
+    (made,) = [n for n in graph if n.op == "affine"]
+    assert made.attrs == {"ends": end}
+    assert [i.spec.shape for i in made.inputs] == [(64, 16), (16, 48)] + [(48,)] * has_row
+    assert graph.outputs[0].spec.shape == (2, 32, 48)
+    later = node("add", graph.outputs[0], given(2, 32, 48), shape=(2, 32, 48))
+    whole = Graph(inputs=(x, w, bias, later.inputs[1]), outputs=(later,))
+    assert [len(n.inputs) for n in with_sums(whole, lambda _: True) if n.op == "affine"] == [2 + has_row]
+
+
+def test_what_is_read_before_its_end_and_what_is_not_served_stay() -> None:
+    x, w, bias = given(32, 16), given(16, 48), given(48)
+    sums = product(x, w)
+    before = node("add", sums, bias, shape=(32, 48))
+    out = node("relu", before, shape=(32, 48))
+    for outputs, serves in (((out, before), True), ((out, sums), True), ((out,), False)):
+        graph = with_ends(Graph(inputs=(x, w, bias), outputs=outputs), lambda _, serves=serves: serves)
+        assert not [n for n in graph if n.op == "affine"]
 
 
 def test_what_the_device_does_not_serve_and_what_would_be_stored_first_stay() -> None:

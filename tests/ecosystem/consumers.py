@@ -18,6 +18,7 @@ import numpy as np
 import tensorbus as tb
 
 from estimation import CASES as ESTIMATION
+from hypotheses import CASES as HYPOTHESES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +212,7 @@ CASES: dict[str, Callable[[Data], Any]] = {
     "roots": roots,
     "rotations": rotations,
     **ESTIMATION,
+    **HYPOTHESES,
 }
 
 

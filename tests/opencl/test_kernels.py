@@ -10,6 +10,7 @@ import pytest
 from tensorbus import dtypes as dt
 from tensorbus.errors import IndexingError, OutOfMemoryError, UnsupportedDtypeError
 from tensorbus.runtime import Call
+from tensorbus_opencl.lowering import dialect
 
 from opencl_bench import Bench, numpy_dtype
 
@@ -335,10 +336,12 @@ def test_composites_are_single_kernels(bench: Bench) -> None:
     np.testing.assert_allclose(bench.run("gelu_tanh", x), cubic, rtol=1e-4, atol=1e-6)
 
 
-def test_missing_dtypes_are_refused(bench: Bench) -> None:
-    for d in (dt.float8_e4m3fn, dt.float8_e5m2):
+def test_missing_dtypes_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = bench.runtime.units[bench.index]
+    monkeypatch.setattr(unit, "dialect", dialect(half=True, double=False, target=unit.dialect.target))
+    for d in (dt.float64, dt.complex128):
         with pytest.raises(UnsupportedDtypeError, match=rf"opencl.* has no {d}"):
-            bench.runtime.from_host(memoryview(bytes(8)), (1,), d, 0)
+            bench.runtime.from_host(memoryview(bytes(d.itemsize)), (1,), d, 0)
         call = Call(op="add", dtypes=(d, d), shapes=None, attrs={}, out_dtype=d, out_shape=None, index=0)
         with pytest.raises(UnsupportedDtypeError, match=rf"add: .* has no {d}"):
             bench.kernels["add"].prepare(call)

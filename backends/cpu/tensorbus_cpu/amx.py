@@ -20,8 +20,10 @@ from .mkl import instructions
 _WORTH: Final = {dtypes.bfloat16: "amx_bf16", dtypes.int8: "amx_int8", dtypes.uint8: "amx_int8"}
 _LEAST: Final = 1 << 18
 """Multiplications from which on packing operands pays."""
-_LINES, _TALL, _BROAD, _BYTES = 32, 8, 8, 2048
+_LINES, _MOST, _LEAST_SIDE, _BYTES = 32, 8, 2, 2048
 """As in the source: lines of a panel, panels of a block of sums, down and across, bytes of a panel's step."""
+_BLOCKS: Final = 64
+"""Blocks that keep all threads busy to the end, where there is enough for as many."""
 _BOX, _BOXES = 1 << 19, 16
 """Bytes that a thread packs at a time, where there are boxes enough for all."""
 
@@ -58,14 +60,25 @@ def _leads(call: Call) -> tuple[int, ...]:
     return tuple(prod(shape[:-2]) for shape in call.shapes)
 
 
+def _blocks(m: int, n: int, count: int) -> tuple[int, tuple[int, int, int]]:
+    """Return the panels on each side of a block of sums, and the grid of blocks."""
+    side = _MOST
+    while True:
+        grid = -(-n // (_LINES * side)), -(-m // (_LINES * side)), count
+        if prod(grid) >= _BLOCKS or side == _LEAST_SIDE:
+            return side, grid
+        side //= 2
+
+
 def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[Any, Any], Any]:
     """Return the kernel of a product of two stacks of matrices, one of which may be of one matrix."""
     assert call.shapes is not None
     assert call.out_shape is not None
     (m, depth), n, out_shape = call.shapes[0][-2:], call.shapes[1][-1], call.out_shape
     leads, step = _leads(call), 64 // call.dtypes[0].itemsize
-    params, line = (m, n, depth, *leads), -(-depth // step) * _BYTES
-    grid = (-(-n // (_LINES * _BROAD)), -(-m // (_LINES * _TALL)), prod(out_shape[:-2]))
+    line = -(-depth // step) * _BYTES
+    side, grid = _blocks(m, n, prod(out_shape[:-2]))
+    params = (m, n, depth, *leads, side)
 
     def packing(lead: int, lines: int, strides: Sequence[int], turned: bool) -> tuple[Any, Any, Any]:
         """Return the parameters, grid and pieces that pack an operand."""
@@ -100,8 +113,9 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     for k, (lines, strides) in enumerate(sides):
         given, lying, piece = packing(leads[k], lines, strides, k == 1)
         operands.append(launches.scratch(lying[0] * line * leads[k]))
+        buffers: tuple[int, ...] = (k, operands[k])
         launches.add(
-            Launch(function=library.tb_pack, buffers=(k, operands[k]), params=given, grid=lying, piece=piece)
+            Launch(function=library.tb_pack, buffers=buffers, params=given, grid=lying, piece=piece), 0
         )
     buffers = (*operands, 2)
     launches.add(

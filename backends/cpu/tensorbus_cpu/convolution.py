@@ -12,10 +12,10 @@ from tensorbus.backend_api import Call, DType, dtypes
 
 from .compiler import NATIVE, pieces
 from .large import packed
-from .launches import Launches
+from .launches import Launch, Launches
 from .memory import DTYPES
 from .products import cast
-from .tiles import DEEP, tiles
+from .tiles import DEEP, ROOM, tiles
 from .windows import (
     MOVED,
     WANTED,
@@ -34,6 +34,10 @@ from .winograd import is_quicker, winograd
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _NARROW: Final = (dtypes.float16, dtypes.bfloat16)
 _PHASES: Final = 16
+_PLANE: Final = (1, 8)
+"""Rows and vectors in registers for which ``products.c`` has kernels of planes by themselves."""
+_BAND: Final = 4
+"""Rows of a plane that are worth reading again those around them."""
 
 
 def _three(lengths: Sequence[int], fill: int) -> tuple[int, int, int]:
@@ -91,6 +95,9 @@ def convolve(call: Call) -> Callable[..., Any]:
     assert call.shapes is not None
     assert call.out_shape is not None
     (x_shape, w_shape), groups = call.shapes, call.attrs["groups"]
+    planes = _planes(call)
+    if planes is not None:
+        return _alone(call, planes)
     channels, taps = w_shape[1], prod(w_shape[2:])
     rows = w_shape[0] // groups
     _, high, wide = _three(w_shape[2:], 1)
@@ -143,6 +150,9 @@ def transpose(call: Call) -> Callable[..., Any]:
     channels, rows, taps = w_shape[0] // groups, w_shape[1], prod(w_shape[2:])
     _, high, wide = _three(w_shape[2:], 1)
     steps, parts = (high * wide, wide, 1), []
+    planes = _planes(call)
+    if planes is not None:
+        return _alone(call, planes)
     all_phases = _all_phases(call)
     for phases in all_phases:
         axes = (phases[0][0], phases[1][0], phases[2][0])
@@ -161,6 +171,49 @@ def transpose(call: Call) -> Callable[..., Any]:
             )
         )  # fmt: skip
     return _windowed(call, parts, set_first=len(parts) < len(all_phases))
+
+
+def _planes(call: Call) -> Launch | None:
+    """Return the launch of a convolution of planes by themselves, or transposed; None where others serve.
+
+    The transposed one takes steps of 2 along rows only: without steps it is a convolution like others.
+    """
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, w_shape), out_shape, rank = call.shapes, call.out_shape, len(call.out_shape) - 2
+    turned = call.op == "conv_transpose"
+    if rank > 2 or call.attrs["groups"] != w_shape[0] or w_shape[1] != 1:
+        return None
+    made, lead = tiles(_computed(call.dtypes[0]), *_PLANE), 2 - rank
+    (rows, columns), (high, wide), taps = ((1,) * lead + tuple(s[2:]) for s in (x_shape, out_shape, w_shape))
+    stride, padding, apart = (
+        (fill,) * lead + tuple(call.attrs[key])
+        for key, fill in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    reach = [(k - 1) * d for k, d in zip(taps, apart, strict=True)]
+    width, (step, along) = (wide // 2 if turned else wide), stride
+    if prod(taps) > DEEP or (turned and (along != 2 or 2 * step > _PHASES)):
+        return None
+    pitch = width + (reach[1] + padding[1]) // along + 2 * made.lanes + 2
+    if turned:
+        band = ROOM // pitch - (reach[0] + padding[0]) // step - 2
+    else:
+        band = (ROOM // (pitch * along) - reach[0] - 1) // step + 1
+    if band < min(_BAND, high):
+        return None
+    planes = x_shape[0] * x_shape[1]
+    params = (x_shape[1], high, wide, rows, columns, *taps, *stride, *padding, *apart, band)
+    piece = pieces((planes,), MOVED // (high * wide) + 1)
+    name = "planes_transposed" if turned else "planes_each"
+    return made.launch(name, (1, 0, 2), params, (planes,), piece)
+
+
+def _alone(call: Call, launch: Launch) -> Callable[..., Any]:
+    """Return the kernel of a call that is one launch."""
+    assert call.out_shape is not None
+    launches = Launches(2, (DTYPES[_computed(call.dtypes[0])], call.out_shape))
+    launches.add(launch)
+    return _widened(call, launches.repacking(packed))
 
 
 def _all_phases(call: Call) -> list[tuple[Any, Any, Any]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from tensorbus.backend_api import LoopKernel
+from tensorbus.backend_api import DType, LoopKernel
 
 SERIAL: Final = 1 << 16
 """Below that a step runs in the calling thread: handing it out would take longer."""
@@ -18,17 +17,19 @@ _CALLS: Final = frozenset(
     erf floor_divide remainder""".split()
 )
 _CALL: Final = 8
+_MANY: Final = 8
+"""So many calls, and more, count alike."""
 
 
 def weight(kernel: LoopKernel) -> int:
     """Return what an element costs: a simple operation is less than reading and writing it."""
     calls = 0
     stack: list[Any] = list(kernel.body)
-    while stack:
+    while stack and calls < _MANY:
         node = stack.pop()
         if isinstance(node, tuple):
             stack.extend(node)
-        elif is_dataclass(node):
+        elif (names := getattr(node, "__dataclass_fields__", None)) is not None and type(node) is not DType:
             calls += getattr(node, "op", "") in _CALLS
-            stack.extend(getattr(node, f.name) for f in fields(node))
-    return 1 + _CALL * min(calls, 8)
+            stack.extend([getattr(node, name) for name in names])
+    return 1 + _CALL * calls

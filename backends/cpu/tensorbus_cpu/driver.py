@@ -14,13 +14,11 @@ from tensorbus.backend_api import DeviceError, IndexingError, OutOfMemoryError
 
 from .arrays import PYTHON, connected
 from .blas import blas_functions
-from .compiler import NATIVE, CCompiler, c_source
+from .compiler import NATIVE, QUICKLY, CCompiler, c_source
 
 _TABLE: Final = ("python", "types", "table")
 _DRIVER: Final = ("types", "gemm", "past", "driver")
 """The files of a library's source, in order: of what reads programs, of what runs them, after "python"."""
-_QUICKLY: Final = ("-Og",)
-"""A quarter less to wait for than -O1 when the first program is compiled, and 0.05 us more a run."""
 
 
 if TYPE_CHECKING:  # making a protocol takes time, too
@@ -56,7 +54,7 @@ class Driver:
     def start(cls, compiler: CCompiler) -> Driver | None:
         """Return the driver; None where this Python or NumPy is not laid out as it expects."""
         try:
-            library = connected(compiler, _DRIVER, *_QUICKLY, "-ffp-contract=fast")
+            library = connected(compiler, _DRIVER, *QUICKLY, "-ffp-contract=fast")
             if library is None:
                 return None
             made = cls(compiler, _table(compiler), library)

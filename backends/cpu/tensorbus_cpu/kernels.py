@@ -19,7 +19,7 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 
-from . import convolution, large, products, reductions
+from . import convolution, large, products, reductions, sums
 from .large import COSTLY, LIGHT, Compiled, is_covered
 from .memory import DTYPES, fast_run, run
 
@@ -262,6 +262,21 @@ def _folded(name: str, ufunc: np.ufunc, general: Kernel) -> Kernel:
     return Kernel(name=general.name, prepare=prepare)
 
 
+def _totalled(small: Kernel) -> Kernel:
+    """Return the kernel of a sum or product: of floats in an order that depends on a row alone."""
+    whole = _where_large(small, reductions.fold, _operand_size)
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        assert small.prepare is not None
+        assert whole.prepare is not None
+        if call.op == "sum" and call.dtypes[0].is_complex:
+            return sums.pairs(call)
+        floats = call.dtypes[0].is_floating
+        return sums.reduce(call, small.prepare(call)) if floats else whole.prepare(call)
+
+    return Kernel(name=small.name, prepare=prepare)
+
+
 def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
     """Move elements of the small floats as integers: NumPy's helpers do not know how to describe them."""
 
@@ -288,8 +303,7 @@ def _table() -> KernelTable:
         "argsort": large.argsort,
     }  # fmt: skip
     table |= {name: _where_large(table[name], made, _operand_size) for name, made in sized.items()}
-    for name in ("sum", "prod"):  # NumPy adds row to row: ours are exacter, too
-        table[name] = _where_large(table[name], reductions.fold, _operand_size)
+    table |= {name: _totalled(table[name]) for name in ("sum", "prod")}
     for name in ("max", "min"):
         table[name] = _where_large(table[name], reductions.fold, _light)
     for name in ("argmax", "argmin"):

@@ -106,23 +106,24 @@ def copied(x: Any) -> Any:
 
 
 class Routine:
-    """Functions of ``library.c``, compiled for given types."""
+    """Functions of ``library.c``, or of another ``source``, compiled for given types."""
 
-    def __init__(
-        self, name: str, given: DType, out: DType, *macros: str, options: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, name: str, given: DType, out: DType, *macros: str, source: str = "library") -> None:
         compiler = _compiler()
         dialect = compiler.dialect(0)
         wide = dtypes.float32 if out in NARROW else out
         rule, own, kept = dialect.types[given], dialect.types[wide], dialect.types[out]
+        load, store = rule.load, kept.store
+        assert isinstance(load, str)
+        assert isinstance(store, str)
         lines = [
             dialect.prologue, f"#define NAME_{name}", f"#define T {rule.storage}",
             f"#define A {own.register}",
-            f"#define OUT {kept.storage}", f"#define LOAD(p, i) {_macro(rule.load)}",
-            f"#define STORE(p, i, v) {_macro(kept.store)}",
+            f"#define OUT {kept.storage}", f"#define LOAD(p, i) {_macro(load)}",
+            f"#define STORE(p, i, v) {_macro(store)}",
             *(f"#define {macro}" for macro in macros),
         ]  # fmt: skip
-        self._library = compiler.library("\n".join([*lines, c_source("library")]), *options)
+        self._library = compiler.library("\n".join([*lines, c_source(source)]))
         self._prepared = compiler.prepared
 
     def run(
@@ -207,11 +208,10 @@ class Places:
         return found
 
     def check(self, op: str, error: Any, axis: int | None = None) -> None:
-        """Raise the error that a kernel reported: gathers were handed indices counted from the front."""
+        """Raise the error that a kernel reported."""
         if error[0]:
-            at, value = int(error[1]), int(error[2])
+            at, wrong = int(error[1]), int(error[2])
             length = self.lengths[at]
-            wrong = value if value >= length else value - length
             place = at if axis is None else axis
             raise IndexingError(f"{op}: index {wrong} is out of range for axis {place} of length {length}.")
 

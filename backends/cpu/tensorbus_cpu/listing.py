@@ -103,39 +103,43 @@ class Listing:
     def bound(self, units: Units, fail: Callable[..., None]) -> Bound | None:
         """Return the numbers for this process, and what they refer to; None where a kernel is missing."""
         runs = [call.run() for call in self.calls]
-        words: list[int] = []
+        known: dict[Any, int | None] = {}
         references: list[Any] = [fail, *runs]
-        for word in self.words:
-            if not isinstance(word, Address):
-                words.append(word)
-                continue
-            kind, name, number = word
+
+        def found(address: Address) -> int | None:
+            kind, name, number = address
             if kind == "kernel":
-                address = units.address(name)
-                if address is None:
-                    return None
-                words.append(address)
-                continue
+                return units.address(name)
             thing = (
                 fail if kind == "fail"
                 else runs[number] if kind == "call"
                 else DTYPES[_BY_NAME[name]]
             )  # fmt: skip
             references.append(thing)
-            words.append(id(thing))
-        return Bound(words, references, self.products)
+            return id(thing)
+
+        words: list[Any] = [*self.words]
+        for k in _addresses(words):
+            word = words[k]
+            if word not in known:
+                known[word] = found(word)
+            words[k] = known[word]
+        return None if None in known.values() else Bound(words, references, self.products)
+
+
+def _addresses(words: Sequence[Any]) -> list[int]:
+    """Return where words are addresses."""
+    return [k for k, word in enumerate(words) if word.__class__ is Address]
 
 
 def encoded(listing: Listing) -> bytes:
     """Return a listing as bytes: the length of what tells the rest, that, then the numbers."""
     things: dict[Address, int] = {}
     places: list[list[int]] = []
-    numbers: list[int] = []
-    for k, word in enumerate(listing.words):
-        if isinstance(word, Address):
-            places.append([k, things.setdefault(word, len(things))])
-            word = 0
-        numbers.append(word)
+    numbers: list[Any] = [*listing.words]
+    for k in _addresses(numbers):
+        places.append([k, things.setdefault(numbers[k], len(things))])
+        numbers[k] = 0
     head = {
         "things": [tuple(x) for x in things], "places": places,
         "calls": [call.text() for call in listing.calls], "names": listing.names, "labels": listing.labels,

@@ -267,6 +267,7 @@ def dialect(half: bool, wide: bool) -> Dialect:
         buffer="{const}{T} *restrict {name}",
         aliased_buffer="{const}{T} *{name}",
         independent="TB_INDEPENDENT",
+        rest='__asm__ volatile("");',
         bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
         paged=" __attribute__((aligned(4096)))",
         fetch="for (int64_t at = 0; at < {n}; at += 64 / sizeof *{p}) __builtin_prefetch(&{p}[{i} + at]);",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import cupy
 from cupy.cuda import nvrtc
-from tensorbus.backend_api import DeviceError, Dialect, Launch, keep, kept, numbered, private_folder
+from tensorbus.backend_api import DeviceError, Dialect, Knob, Launch, keep, kept, numbered, private_folder
 
 from .graphs import Player
 from .launching import Launcher
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tensorbus.backend_api import Layout, Node, Script
 
     from .device import CudaRuntime, Unit
+
+
+PRODUCTS: Final = frozenset({"matmul", "affine"})
 
 
 class CudaCompiler:
@@ -46,6 +49,17 @@ class CudaCompiler:
         """Return whether what is queued next may write over a block, as no other stream has work with it."""
         unit = self.runtime.units[index]
         return bool(buffer.own) and not buffer.users and buffer.stream is unit.stream()
+
+    def knobs(self, index: int) -> Sequence[Knob]:
+        """Return what is measured for ``mode="max-autotune"``."""
+        target = self.dialect(index).target
+        groups = (target.groups // 4, target.groups, target.groups * 4)
+        ways = "cuBLASLt's ways to a product, the one it thinks the fastest first"
+        return (
+            Knob(name="way", usual=0, values=(0, 1, 2, 3, 4), what=ways, each=True, ops=PRODUCTS),
+            Knob(name="most", usual=0, values=(0, 128, 512), what="threads of a block, 0: any", each=True),
+            Knob(name="groups", usual=target.groups, values=groups, what="parts that long work is cut into"),
+        )
 
     def apart(self, node: Node, given: Sequence[Layout | None]) -> int:
         """Return how far apart the rows of a matrix are best; 0: packed."""

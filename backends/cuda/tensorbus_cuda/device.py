@@ -401,8 +401,8 @@ class CudaRuntime:
             return float(cupy.cuda.get_elapsed_time(start, end))
 
     def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
-        """Return a capsule over a copy, over the memory itself with ``copy=False``."""
-        from .arrays import export
+        """Return a capsule over the value's memory, over a copy with ``copy=True``."""
+        from .exchange import export
 
         return export(self.units[index], value, **options)
 
@@ -412,9 +412,9 @@ class CudaRuntime:
 
     def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[StridedArray, DType]:
         """Return a value over the memory of ``producer``, and its dtype."""
-        from .arrays import from_producer
+        from .exchange import borrow
 
-        return from_producer(self.units[index], producer, copy)
+        return borrow(self.units[index], producer, copy)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect, host_kernels
 
-from . import attention, convolution, integers, products, sorting, sums
+from . import attention, bytewise, convolution, products, scaled, sorting, sums
 from .device import runtime
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
@@ -25,11 +25,15 @@ def table() -> KernelTable:
         assert kernel.prepare is not None
         return kernel.prepare
 
-    bytewise = integers.eager(products.eager(other("matmul")), other("pad"), other("cast"))
+    pad = other("pad")
+    matmul = bytewise.eager(products.eager(other("matmul")), pad, other("cast"))
     return {
         **generated,
         **host_kernels("cuda"),
-        "matmul": Kernel(name="matmul", prepare=bytewise, into=products.into),
+        "matmul": Kernel(name="matmul", prepare=matmul, into=products.into),
+        scaled.NAME: Kernel(
+            name="scaled", prepare=scaled.eager(pad), into=scaled.into(pad), supports=scaled.supports
+        ),
         sums.NAME: Kernel(name="epilogue", prepare=sums.prepare, into=sums.into, supports=sums.supports),
         **{
             op: Kernel(

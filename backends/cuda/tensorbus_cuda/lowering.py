@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorbus.backend_api import CASTS, EXPRESSIONS, SATURATING, Dialect, Helper, Target, TypeRule
+from tensorbus.backend_api import (
+    CASTS,
+    EXPRESSIONS,
+    SATURATING,
+    Dialect,
+    Helper,
+    Target,
+    TypeRule,
+    float8_types,
+)
 from tensorbus.backend_api import dtypes as dt
 
 OPTIONS: Final = ("--fmad=false", "--std=c++17")
@@ -45,6 +54,7 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
         load="__uint_as_float((unsigned int){p}[{i}] << 16)", store="{p}[{i}] = tb_bfloat({v})",
         rounded="__uint_as_float((unsigned int)tb_bfloat({0}) << 16)",
     ),
+    **float8_types("unsigned char", "unsigned int", "__float_as_uint", "__uint_as_float", "f"),
     dt.float32: TypeRule(storage="float", register="float", unsigned="unsigned int", math="f", suffix="f"),
     dt.float64: TypeRule(storage="double", register="double", unsigned="unsigned long long"),
     dt.complex64: TypeRule(storage="float2", register="float2"),

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tensorbus.backend_api import StridedArray
 from tensorbus.backend_api import dtypes as dt
 
-from .blas import ALIGNED, Library, Matrix, Product
+from .blas import ALIGNED, Arithmetic, Library, Matrix, Product
 
 LARGE: Final = 1 << 22
 """From how many elements on a matrix whose rows are odd is made with its rows apart."""
@@ -55,12 +55,12 @@ def batch_of(x: StridedArray, y: StridedArray) -> tuple[int, int, int] | None:
 
 
 def prepared(
-    library: Library, x: StridedArray, y: StridedArray, aligned: tuple[bool, bool], compute: int,
-    lead: int = 0,
+    library: Library, x: StridedArray, y: StridedArray, aligned: tuple[bool, bool], how: Arithmetic,
+    lead: int = 0, rank: int = 0,
 ) -> Product | Split | None:  # fmt: skip
     """Return the product of values that lie like these; None where the library cannot without a copy.
 
-    ``lead``: see ``Library.product``; then there is one matrix on the right only.
+    ``lead``, ``rank``: see ``Library.product``; where rows are apart there is one matrix on the right only.
     """
     batch = batch_of(x, y)
     if batch is None:
@@ -73,12 +73,12 @@ def prepared(
         # One matrix for all: their rows are those of one long matrix.
         a, count = Matrix(count * a.rows, a.columns, a.lead, False), 1
     if lead:
-        return _by_columns(library, a, b, x.dtype, compute, lead) if count == 1 else None
+        return _by_columns(library, a, b, x.dtype, how, lead) if count == 1 else None
     if count == 1 and all(aligned):
         for cut in (_by_terms, _by_rows):
-            if (found := cut(library, a, b, x.dtype, compute)) is not None:
+            if (found := cut(library, a, b, x.dtype, how)) is not None:
                 return found
-    return library.product(a, b, count, x.dtype, aligned, compute)
+    return library.product(a, b, count, how, aligned, rank=rank)
 
 
 class Split:
@@ -94,7 +94,7 @@ class Split:
 
 
 def _by_columns(
-    library: Library, x: Matrix, y: Matrix, dtype: dt.DType, compute: int, lead: int
+    library: Library, x: Matrix, y: Matrix, dtype: dt.DType, how: Arithmetic, lead: int
 ) -> Split | None:
     size = dtype.itemsize
     step = ALIGNED // size
@@ -102,7 +102,7 @@ def _by_columns(
     if not y.turned or y.lead % step or not even:
         return None
     most, rest = (
-        library.product(x, Matrix(y.rows, n, y.lead, True), 1, dtype, (True, True), compute, lead)
+        library.product(x, Matrix(y.rows, n, y.lead, True), 1, how, (True, True), lead)
         for n in (even, y.columns - even)
     )
     if most is None or rest is None:
@@ -110,7 +110,7 @@ def _by_columns(
     return Split((most, 0, 0, 0), (rest, 0, even * y.lead * size, even * size))
 
 
-def _by_terms(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, compute: int) -> Split | None:
+def _by_terms(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, how: Arithmetic) -> Split | None:
     """Return a product whose last few terms are summed first, so that their rounding counts for little."""
     size, terms = dtype.itemsize, x.columns
     step = ALIGNED // size
@@ -122,8 +122,8 @@ def _by_terms(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, compute: 
         return None
     few, many = (
         library.product(
-            Matrix(x.rows, n, x.lead, x.turned), Matrix(n, y.columns, y.lead, y.turned), 1, dtype,
-            (True, True), compute, adds=n == even,
+            Matrix(x.rows, n, x.lead, x.turned), Matrix(n, y.columns, y.lead, y.turned), 1, how,
+            (True, True), adds=n == even,
         )
         for n in (terms - even, even)
     )  # fmt: skip
@@ -134,7 +134,7 @@ def _by_terms(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, compute: 
     return Split((few, of_x, of_y, 0), (many, 0, 0, 0))
 
 
-def _by_rows(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, compute: int) -> Split | None:
+def _by_rows(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, how: Arithmetic) -> Split | None:
     """Return a product whose last few rows are made apart, where neighbours in memory are of one column."""
     size = dtype.itemsize
     step = ALIGNED // size
@@ -144,7 +144,7 @@ def _by_rows(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, compute: i
     if x.lead % step or y.lead % step or y.columns % step:
         return None
     most, rest = (
-        library.product(Matrix(n, x.columns, x.lead, True), y, 1, dtype, (True, True), compute)
+        library.product(Matrix(n, x.columns, x.lead, True), y, 1, how, (True, True))
         for n in (even, x.rows - even)
     )
     if most is None or rest is None:

@@ -129,11 +129,12 @@ class Pool:
             except full as error:
                 raise self._full(size) from error
 
-    def adopt(self, array: Any) -> Block:
-        """Return a block over the memory of a ``cupy.ndarray`` that somebody else made, and keep it alive."""
-        self.allocated += array.nbytes
+    def adopt(self, owner: Any, address: int, nbytes: int) -> Block:
+        """Return a block over memory that somebody else made, and keep its owner."""
+        self.allocated += nbytes
         self.peak = max(self.peak, self.allocated)
-        return Block(array.data, array.data.ptr, array.nbytes, self, self._stream(), own=False)
+        memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, nbytes, owner, self.unit.index), 0)
+        return Block(memory, address, nbytes, self, self._stream(), own=False)
 
     def ignores(self, stream: Any) -> bool:
         """Return whether nothing ever runs in a stream."""

@@ -108,14 +108,14 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
 
     def lying(x: StridedArray, y: StridedArray, lead: int) -> Any:
         aligned = matrices.is_aligned(x), matrices.is_aligned(y)
-        compute = blas.compute_of(dtype)
-        key = (x.strides, y.strides, aligned, compute, lead)
+        how = blas.arithmetic_of(dtype)
+        key = (x.strides, y.strides, aligned, how, lead)
         found = known.get(key, known)
         if found is known:
             if len(known) >= MANY:
                 known.clear()
             with unit.current():
-                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, compute, lead)
+                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, how, lead, call.way)
         return found
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:

@@ -6,11 +6,11 @@ from typing import Final
 
 from tensorbus.backend_api import FFT, LINALG, DialectLowering
 
-from . import attention, convolution, sums
+from . import attention, convolution, scaled, sums
 from .device import runtime
 
 LIBRARY: Final = frozenset({"matmul", "sort", "argsort", *FFT, *LINALG})
-SERVED: Final = frozenset({attention.NAME, attention.GRADIENTS, sums.NAME, *convolution.OPS})
+SERVED: Final = frozenset({attention.NAME, attention.GRADIENTS, scaled.NAME, sums.NAME, *convolution.OPS})
 
 
 class CudaLowering(DialectLowering):

@@ -135,8 +135,11 @@ if ((K)(bits & (K)~top) > (K){endless}) bits = (K)(~(K)0 & (K)~top);
   if ((K)(bits << 1) == 0) bits = 0;
   const K made = bits & top ? (K)~bits : (K)(bits | top);"""
 )
-_ENDLESS: Final = {"float16": "0x7c00", "bfloat16": "0x7f80", "float32": "0x7f800000u",
-                   "float64": "0x7ff0000000000000ull"}  # fmt: skip
+_ENDLESS: Final = {
+    "float8_e4m3fn": "0x7e", "float8_e5m2": "0x7c", "float16": "0x7c00", "bfloat16": "0x7f80",
+    "float32": "0x7f800000u", "float64": "0x7ff0000000000000ull",
+}  # fmt: skip
+"""The last bits, beside the sign's, that are no NaN."""
 
 
 def sizes_for(length: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Products of half precision that add a row, or a matrix, before they round: cuBLASLt's epilogue."""
+"""Products of half precision that add a row, or a matrix, before they round: cuBLASLt's epilogues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def supports(call: Call) -> bool | str:
     if x[1] % STEP or y[1] % STEP:
         return f"takes lengths that are multiples of {STEP}"
     kinds = [_kind(shape, (x[0], y[1])) for shape in added]
-    if not kinds or None in kinds or len(set(kinds)) < len(kinds):
+    if call.attrs["ends"] and "matrix" in kinds:
+        return "adds no matrix before a function"
+    if not kinds and not call.attrs["ends"]:
+        return "adds something"
+    if None in kinds or len(set(kinds)) < len(kinds):
         return "adds one row, one matrix of the result's shape, or both"
     return True
 
@@ -85,8 +89,8 @@ def _queue(call: Call) -> Callable[[Sequence[StridedArray], Any], bool]:
         if not all(lies.aligned[2:]):
             return None
         return unit.library().product(
-            a, b, 1, dtype, (lies.aligned[0], lies.aligned[1]), blas.compute_of(dtype),
-            adds=whole is not None, row=row is not None,
+            a, b, 1, blas.arithmetic_of(dtype), (lies.aligned[0], lies.aligned[1]),
+            adds=whole is not None, row=row is not None, ends=call.attrs["ends"], rank=call.way,
         )  # fmt: skip
 
     def run(values: Sequence[StridedArray], out: Any) -> bool:

@@ -233,12 +233,12 @@ class OpenclRuntime:
         copy: bool | None = None, **_: Any,
     ) -> Any:  # fmt: skip
         """Return a capsule over the value's buffer, over a new one with ``copy=True``."""
-        from .exchange import to_capsule
+        from .exchange import export
 
         unit = self.units[index]
         if copy:
             value = self.from_host(self.to_host(value, value.dtype, index), value.shape, value.dtype, index)
-        found = to_capsule(unit, value, max_version)
+        found = export(unit, value, max_version)
         unit.check(self.reports)
         return found
 
@@ -248,9 +248,9 @@ class OpenclRuntime:
 
     def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[StridedArray, DType]:
         """Return a value over the buffer of ``producer``, or over a copy, and its dtype."""
-        from .exchange import from_capsule
+        from .exchange import borrow
 
-        value, dtype = from_capsule(self.units[index], producer)
+        value, dtype = borrow(self.units[index], producer)
         if copy:
             value = self.from_host(self.to_host(value, dtype, index), value.shape, dtype, index)
         return value, dtype

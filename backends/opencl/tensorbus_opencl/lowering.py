@@ -14,6 +14,7 @@ from tensorbus.backend_api import (
     Helper,
     Target,
     TypeRule,
+    float8_types,
 )
 from tensorbus.backend_api import dtypes as dt
 
@@ -183,7 +184,7 @@ _SHARE: Final = (
 def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
     """Return OpenCL C for a device: with native half storage and double precision where it has them."""
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
-             dt.float32: FLOAT}  # fmt: skip
+             **float8_types("uchar", "uint", "as_uint", "as_float"), dt.float32: FLOAT}  # fmt: skip
     if half:
         prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + _PROLOGUE + _FROM_HALF
     else:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +19,17 @@ from ..ops.op import table
 
 STATUSES: Final = ("native", "decomposed", "host", "missing", "failed")
 _SHOWN: Final = {"native": "kernel"}
+_PARTS: Final = ("--ops", "--dtypes")
+_LIMITS: Final = ("--quick", *_PARTS)
+"""The limits that a report may have which is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One run of the kit on one device. ``ops`` has the dtypes of each op by how it ran, between spaces.
 
-    ``again`` names ops that were run once more by themselves, with the date, and of which that is kept.
+    ``again`` names ops and dtypes that were run once more by themselves, with the date, and of which that is
+    kept. ``each`` has the sample calls of each op in each dtype; it is not kept itself.
     """
 
     device: str
@@ -40,6 +44,7 @@ class Report:
     ops: Mapping[str, Mapping[str, str]]
     findings: Sequence[str]
     again: str = ""
+    each: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
 
     @property
     def file(self) -> str:
@@ -57,18 +62,18 @@ class Report:
 def taken(file: Path) -> list[Report]:
     """Return what is kept of a report that the kit wrote, for each of its devices.
 
-    Raises ``ValueError`` for another file, and for a report of a part of the dtypes or checks.
+    Raises ``ValueError`` for another file, and for a report of a part of the checks.
     """
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
-        part = [limit for limit in given.get("limits", ()) if limit.split(" ")[0] not in ("--quick", "--ops")]
+        part = [limit for limit in given.get("limits", ()) if limit.split(" ")[0] not in _LIMITS]
         found = [_taken(given, device, rows) for device, rows in given["devices"].items()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{file}: this is no report of `tensorbus conformance --report` ({error!r})."
         ) from None
     if part:
-        raise ValueError(f"{file}: made with {' '.join(part)}; what is kept are reports on whole ops.")
+        raise ValueError(f"{file}: made with {' '.join(part)}; what is kept are reports on all checks.")
     return found
 
 
@@ -86,6 +91,7 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
     return Report(
         device=device, name=about.get("name", ""), driver=about.get("driver", ""), calls=calls, ops=ops,
         findings=findings, limits=given.get("limits", []),
+        each={op: {dtype: case["calls"] for dtype, case in row.items()} for op, row in rows.items()},
         **{key: given.get(key, "") for key in ("date", "system", "python", "tensorbus")},
     )  # fmt: skip
 
@@ -93,26 +99,46 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
 def keep(report: Report, folder: Path) -> Path:
     """Write a report into the folder; return its path.
 
-    A report of some ops takes their place in what the folder has of the same device. Raises ``ValueError``
-    where it has nothing.
+    A report of some ops or dtypes takes their place in what the folder has of the same device. Raises
+    ``ValueError`` where it has nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / report.file
-    if any(limit.startswith("--ops ") for limit in report.limits):
+    if any(limit.split(" ")[0] in _PARTS for limit in report.limits):
         whole = next((r for r in kept(folder) if r.file == report.file), None)
         if whole is None or ("--quick" in report.limits and "--quick" not in whole.limits):
             raise ValueError(f"{folder} has no such report on all ops of {report.device} on {report.name}.")
         report = _within(whole, report)
-    path.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
+    kept_part = {name: value for name, value in asdict(report).items() if name != "each"}
+    path.write_text(json.dumps(kept_part, indent=1) + "\n", encoding="utf-8")
     return path
 
 
+def _cases(report: Report) -> dict[tuple[str, str], str]:
+    return {
+        (op, dtype): status
+        for op, row in report.ops.items()
+        for status, dtypes in row.items()
+        for dtype in dtypes.split()
+    }
+
+
 def _within(whole: Report, part: Report) -> Report:
-    """Return a report with some ops, and what was found of them, taken from a later one."""
-    others = [f for f in whole.findings if f.split(" ", 1)[0] not in part.ops]
-    again = "; ".join(filter(None, (whole.again, f"{', '.join(part.ops)} again on {part.date}")))
+    """Return a report with some cases, and what was found of them, taken from a later one."""
+    cases, later = _cases(whole), _cases(part)
+    limits = [limit.split(" ", 1) for limit in part.limits if limit != "--quick"]
+    new = sum(part.each.get(op, {}).get(d, 0) for op, d in later if (op, d) not in cases)
+    if not any(name == "--dtypes" for name, *_ in limits):
+        cases = {(op, d): status for (op, d), status in cases.items() if op not in part.ops}
+    ops: dict[str, dict[str, str]] = {}
+    for (op, d), status in sorted((cases | later).items(), key=lambda case: case[0][0]):
+        row = ops.setdefault(op, {})
+        row[status] = f"{row[status]} {d}" if status in row else d
+    others = [f for f in whole.findings if tuple(f.split(":", 1)[0].split(" ", 1)) not in later]
+    parts = [names.replace(",", ", ") for _, names in limits]
+    again = "; ".join(filter(None, (whole.again, f"{' in '.join(parts)} again on {part.date}")))
     return replace(
-        whole, ops={**whole.ops, **part.ops}, findings=[*others, *part.findings], again=again
+        whole, ops=ops, calls=whole.calls + new, findings=[*others, *part.findings], again=again
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from ..dispatch import is_transform
 from ..errors import ArgumentError, suggest
 from ..func.vectorize import is_inside
 from ..nn.module import Module
+from ..nn.uninitialized import is_lazy
 from ..pending import Pending, land, recorder, recorders
 from ..tensor import Tensor
 from .beginning import Begun
@@ -121,6 +122,9 @@ class Compiled(Generic[P, R]):
                 guard = self.replays[0].failing(args, kwargs)
                 why = guard.text if guard is not None else "what a number that moves decides"
                 self.recompiles.append(why)
+                if self.dynamic is not False:
+                    for found in self.replays:
+                        self._places.moved(found.moved(args, kwargs))
                 if len(self.replays) >= LIMIT:
                     self._by_python = True
                     self.replays = []
@@ -161,6 +165,9 @@ class Compiled(Generic[P, R]):
         except NotReplayable as error:
             self._by_python, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
+        if any(is_lazy(seen.thing) for seen in reach.tensors()):
+            self.reasons = ["reaches a lazy module that was not called yet"]
+            return self._function(*args, **kwargs)
         begun = Begun(reach)
         with Recorder(self.mode, self.fullgraph, trial=True) as active:
             axes = self._axes.choose(reach)
@@ -201,10 +208,12 @@ class Compiled(Generic[P, R]):
             moving = Changes()
         if moving is not None:
             recording = recordings[0] if recordings else None
-            seen = Given(reach, active.script, recording, out)
+            seen = Given(reach, active.script, recording, len(first), out)
             codes = {**self._codes, **observer.codes}
             make = partial(Reach, self._root, args, kwargs, codes, self._every, self._filled)
             steadied = steady(self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            if steadied is None and self._places.fix_outside():
+                steadied = steady(self._function, make, args, kwargs, seen, moving, self._places, self.mode)
             if steadied is None:
                 self._places.fix(given)
             else:

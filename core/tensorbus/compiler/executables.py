@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -16,11 +16,11 @@ from typing import Any, Final
 from .. import plugins, settings
 from ..choice import offered
 from ..device import Device
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Node
 from ..graph.verify import verify
 from ..ops.op import USER, table
 from ..runtime import Executable, Lowering, Order
-from .recording import Recording
+from .recording import Entry, Recording
 
 MOST: Final = 256
 LARGE: Final = 1 << 26
@@ -168,7 +168,11 @@ def _name(
     recording: Recording, outputs: Sequence[int], inputs: Sequence[int], replaces: Mapping[int, int],
     mode: str, sizes: Mapping[str, int],
 ) -> Any:  # fmt: skip
-    return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode)
+    defaults: str | None = None
+    if _lacking(recording.device, recording.entries):  # what their code does depends on what it reads now
+        graph = recording.graph(outputs, inputs, sizes)
+        defaults = str(_served(recording.device, Order(graph=graph, index=recording.device.index)).graph)
+    return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode, defaults)
 
 
 @contextmanager
@@ -243,13 +247,18 @@ def _notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
 
 def _served(device: Device, order: Order) -> Order:
     """Return ``order`` with those kernels of the user's decomposed that the device has no source for."""
-    lacking = {n.op for n in order.graph if n.op in table and table[n.op].family == USER}
-    lacking -= {op for op in lacking if device.type in offered(op)}
+    lacking = _lacking(device, order.graph)
     if not lacking:
         return order
     from ..decomposition import decompose
 
     return replace(order, graph=decompose(order.graph, lambda op: op not in lacking))
+
+
+def _lacking(device: Device, ops: Iterable[Node | Entry]) -> set[str]:
+    """Return the kernels of the user's that a device has no source for: their default runs there."""
+    found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
+    return {op for op in found if device.type not in offered(op)}
 
 
 def forget() -> None:

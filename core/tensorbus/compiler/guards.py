@@ -13,23 +13,25 @@ from ..autocasting import autocast_dtype
 from ..device import _chosen, _entered, default_state
 from ..grad_mode import is_grad_enabled, recording
 from ..lengths import Lengths
+from ..nn.hooks import EVERYWHERE
 from ..nn.parameter import Parameter
 from ..pending import narrow
 from ..symbolic import ARGUMENT, Script
 from ..tensor import Leaf
 from .changes import describe, is_of_script
 from .looking import Keyed, Part, TensorState, is_plain
-from .reach import Global, Reach, Seen
+from .reach import Global, Reach, Seen, is_number, places_of
 
 AMBIENT: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
+    "everywhere": EVERYWHERE,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
 _CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
 _TABLES: Final = frozenset(
     f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
-) | {".before", ".after", ".back"}
+) | {".before", ".after", ".back", ".left"}
 """The parts of modules and of their hooks that only counted changes reach."""
 _FEW: Final = 4
 """From how many items on a list of plain values has one guard, not one for each."""
@@ -42,11 +44,13 @@ class Guard:
     """A condition, as code, and what it is about.
 
     One that is ``counted`` can only fail after a change that is counted (see ``pending.structure``).
+    ``places`` are those of the numbers that it is about: see ``reach.place_of``.
     """
 
     code: str
     text: str
     counted: bool = False
+    places: tuple[tuple[int | str, Any], ...] = ()
 
 
 class GuardWriter:
@@ -64,6 +68,8 @@ class GuardWriter:
         self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
         self.forgotten = forgotten
         self.guards: list[Guard] = []
+        self._about: tuple[tuple[int | str, Any], ...] = ()
+        """The places of the numbers that guards are about which are written now."""
         self.strict = False
         """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
         self._tables = {
@@ -73,7 +79,11 @@ class GuardWriter:
         }  # fmt: skip
 
     def write(self, used: Sequence[Global]) -> None:
-        """Write the guards of arguments, of the globals ``used``, and of all that lies behind them."""
+        """Write the guards of arguments, of the globals ``used``, and of all that lies behind them.
+
+        They come before those that were added.
+        """
+        added, self.guards = self.guards, []
         arguments = [p for p in self.reach.arguments if isinstance(p.key, int)]
         named = [p for p in self.reach.arguments if isinstance(p.key, str)]
         self.add(f"len(a) == {len(arguments)}", "the number of arguments")
@@ -88,10 +98,13 @@ class GuardWriter:
             for at in grown.found:
                 self.add(f"{at} is {grown.name}", f"the {type(grown.thing).__name__} that is added to")
         for found in used:
-            if (id(found.scope), found.name) in self.script.held:
-                continue
             at = f"{self.reach.name(found.scope)}[{found.name!r}]"
+            if (id(found.scope), found.name) in self.script.held:
+                self._held(at, found.value, f"the global {found.name!r}")
+                continue
+            self._about = ((id(found.scope), found.name),) if is_number(found.value) else ()
             self._part(at, found.value, found.seen, f"the global {found.name!r}")
+            self._about = ()
         for scope, names in self.reach.unbound(self.ran):
             text = f"that no global is named {', '.join(sorted(names))}"
             self.add(f"{self.reach.name(scope)}.keys().isdisjoint({self.reach.name(names)})", text)
@@ -102,6 +115,7 @@ class GuardWriter:
             self._object(seen)
         for condition in self.lengths.conditions:
             self.add(condition, f"the lengths of arguments: {condition}")
+        self.guards += added
 
     def _different(self) -> None:
         """Guard that objects that can be changed, or tell gradients, are not found in two ways."""
@@ -123,7 +137,7 @@ class GuardWriter:
 
     def add(self, code: str, text: str, counted: bool = False) -> None:
         """Add a condition."""
-        self.guards.append(Guard(code=code, text=text, counted=counted))
+        self.guards.append(Guard(code=code, text=text, counted=counted, places=self._about))
 
     def _ambient(self) -> None:
         name = self.reach.name
@@ -132,6 +146,7 @@ class GuardWriter:
         self.add(f"dtypes.default_float is {name(dt.default_float)}", "the default dtype")
         self.add(f"narrow() is {name(autocast_dtype())}", "autocast")
         self.add(f"preferred() == {name(preference._preferred.get())}", "preferred kernels")
+        self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
     def _part(self, at: str, value: Any, seen: Seen | None, text: str, counted: bool = False) -> None:
         if seen is None:
@@ -140,6 +155,12 @@ class GuardWriter:
             self.add(f"{at} is {seen.at}", text, counted)
         else:
             self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
+
+    def _held(self, at: str, value: Any, text: str) -> None:
+        """Guard that a place of the script is there and holds what it held, but for the values of numbers."""
+        self.add(f"type({at}) is {type(value).__name__}", f"the type of {text}")
+        if type(value) is tuple:
+            self.add(f"len({at}) == {len(value)}", f"the length of {text}")
 
     def _plain(self, at: str, value: Any, text: str, counted: bool) -> None:
         text = f"{text}, which was {value!r}"
@@ -164,7 +185,8 @@ class GuardWriter:
             if before.kind == "mapping" and all(map(is_plain, keys)):
                 self.add(f"[*{at}] == {self.reach.name(keys)}", f"the keys of {text}", counted)
             elif before.kind == "sequence" or not any(
-                is_of_script(self.script, seen, part) for part, _ in seen.parts
+                is_of_script(self.script, seen, part) and (id(seen.thing), part.key) not in self.script.held
+                for part, _ in seen.parts
             ):
                 self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
         elif before.kind == "set" and not isinstance(seen.thing, frozenset):
@@ -177,7 +199,10 @@ class GuardWriter:
         if self._items(seen, text, counted):
             return
         for part, child in seen.parts:
-            if part.constant or (id(seen.thing), part.key) in self.script.held:
+            if part.constant:
+                continue
+            if (id(seen.thing), part.key) in self.script.held:
+                self._held(self.reach.access(seen, part), part.value, f"{label(part)} of {text}")
                 continue
             of_script = is_of_script(self.script, seen, part)
             if of_script and not (self.strict and isinstance(seen.thing, dict) and "params" in seen.thing):
@@ -191,7 +216,10 @@ class GuardWriter:
             if part.key == "grad" and (not self.grads or id(seen.thing) in self.forgotten):
                 continue
             access = self.reach.access(seen, part)
+            if child is None or type(part.value) is tuple:
+                self._about = places_of(seen, (part,))
             self._part(access, part.value, child, f"{label(part)} of {text}", counted)
+            self._about = ()
 
     def _function(self, seen: Seen, function: FunctionType, text: str, counted: bool) -> None:
         """Guard what a function has beside its code; what defaults hold are parts."""
@@ -219,7 +247,9 @@ class GuardWriter:
             found = f"{found} and [*map(repr, {at})] == {name([*map(repr, values)])}"
         else:
             found = f"{found} and {at} == {name(values)}"
+        self._about = places_of(seen, [part for part, _ in seen.parts])
         self.add(found, f"the items of {text}", counted)
+        self._about = ()
         return True
 
     def _counted(self, seen: Seen) -> bool:
@@ -261,18 +291,13 @@ class GuardWriter:
 
     def head(self) -> list[str]:
         """Return the first lines of a replay: the arguments by name, then the guards."""
-        count = sum(isinstance(part.key, int) for part in self.reach.arguments)
         always = " and ".join(f"({g.code})" for g in self.guards if not g.counted)
-        counted = " and ".join(f"({g.code})" for g in self.guards if g.counted)
-        text = ["def replay(a, k):", "    try:"]
-        if count:
-            text.append(f"        {''.join(f'x{n}, ' for n in range(count))}= a")
-        text += [f"        {name} = {at}" for name, at in self.lengths.symbols.items()]
+        text = ["def replay(a, k):", "    try:", *self._names("        ")]
         text += [f"        if not ({always}):", "            return MISS"]
-        if counted:
+        if any(g.counted for g in self.guards):
             text += ["        now = structure[0]", "        if now != checked[0]:"]
             text += [
-                f"            if not ({counted}):",
+                "            if not unchanged(a, k):",
                 "                return MISS",
                 "            checked[0] = now",
             ]
@@ -281,6 +306,16 @@ class GuardWriter:
             "    except (LookupError, AttributeError, TypeError, ValueError):",
             "        return MISS",
         ]
+
+    def counted(self) -> str:
+        """Return the code of ``unchanged``, which says whether the guards hold that are counted."""
+        counted = " and ".join(f"({g.code})" for g in self.guards if g.counted)
+        return "\n".join(["def unchanged(a, k):", *self._names("    "), f"    return {counted or True}", ""])
+
+    def _names(self, depth: str) -> list[str]:
+        count = sum(isinstance(part.key, int) for part in self.reach.arguments)
+        given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
+        return given + [f"{depth}{name} = {at}" for name, at in self.lengths.symbols.items()]
 
 
 def label(part: Part) -> str:

@@ -20,6 +20,7 @@ from _thread import RLock, allocate_lock
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from ..device import Device, ValueType
 from ..dtypes import DType
@@ -345,8 +346,10 @@ class _Watched(types.ModuleType):
     """A module of tensorbus that counts when something is put in the place of one of its functions."""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        imported = name not in self.__dict__ and value is sys.modules.get(f"{self.__name__}.{name}")
         super().__setattr__(name, value)
-        restructured()
+        if not imported:
+            restructured()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
@@ -432,6 +435,16 @@ def _is_library(base: type) -> bool:
 
 def is_foreign(base: type) -> bool:
     """Return whether instances of a base hold state that Python code cannot see."""
+    found = _foreign.get(base)
+    if found is None:
+        found = _foreign[base] = _holds_unseen(base)
+    return found
+
+
+_foreign: Final[WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+
+
+def _holds_unseen(base: type) -> bool:
     if base in (object, BaseException, Exception, types.SimpleNamespace):
         return False
     if not base.__flags__ & _HEAP_TYPE:

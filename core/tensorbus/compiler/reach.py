@@ -10,12 +10,13 @@ from __future__ import annotations
 import dis
 import operator
 import types
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from ..pending import GIVEN
+from ..nn.hooks import EVERYWHERE
+from ..pending import GIVEN, structure
 from ..tensor import Tensor, settle
 from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_made_anew, is_nameless, is_plain, look
 from .observing import is_own, is_standard
@@ -24,6 +25,8 @@ Code = types.CodeType
 _GLOBAL: Final = frozenset(
     {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
+NUMBERS: Final = (int, float)
+"""The types of numbers that a script may hold."""
 MOST: Final = 30_000
 """How many objects a function may reach before it is left to Python: a whole library stands behind it."""
 
@@ -56,6 +59,23 @@ class Seen:
     fixed: bool
     before: Look
     parts: list[tuple[Part, Seen | None]] = field(default_factory=list)
+
+
+def place_of(seen: Seen, part: Part) -> tuple[int | str, Any]:
+    """Return what tells a part of an object at each call: by the object, or by how it is found."""
+    return id(seen.thing) if seen.fixed else seen.at, part.key
+
+
+def places_of(seen: Seen, parts: Iterable[Part]) -> tuple[tuple[int | str, Any], ...]:
+    """Return the places of those parts of an object that are numbers, where others can be put there."""
+    if isinstance(seen.thing, tuple):
+        return ()
+    return tuple([place_of(seen, part) for part in parts if is_number(part.value)])
+
+
+def is_number(x: Any) -> bool:
+    """Return whether ``x`` is a number, or a tuple of numbers, that may be the script's."""
+    return type(x) in NUMBERS or (type(x) is tuple and bool(x) and all(type(v) in NUMBERS for v in x))
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +111,8 @@ class Reach:
         self._texts: frozenset[str] = frozenset({"forward"})  # what calling a module asks for
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         self._looks: dict[int, Look] = {}
+        self.structure = structure[0]
+        """The count of changes to structure when looking began."""
         while True:  # more code names more attributes, which lead to more code
             known = len(self._texts), len(self.codes)
             self._walk(function, args, kwargs)
@@ -112,7 +134,7 @@ class Reach:
         self._next: list[Seen] = []
         for code, scope in list(self.codes.items()):
             self.read(code, scope)
-        self.roots = [self._see(function, "", True)]
+        self.roots = [self._see(x, "", True) for x in (function, *(h.function for h in EVERYWHERE.values()))]
         self.arguments = [Part(k, f"x{k}", x) for k, x in enumerate(args)]
         self.arguments += [Part(name, f"k[{name!r}]", x) for name, x in kwargs.items()]
         self.given = [(part, self._part(None, part)) for part in self.arguments]
@@ -222,6 +244,9 @@ class Reach:
         """
         stack = [*self.roots, *(seen for _, seen in self.given if seen)]
         stack += [g.seen for g in self.used(ran) if g.seen is not None]
+        yield from self._behind(stack, hidden, unread)
+
+    def _behind(self, stack: list[Seen], hidden: set[int], unread: Container[int]) -> Iterator[Seen]:
         done: set[int] = set()
         while stack:
             seen = stack.pop()
@@ -246,6 +271,17 @@ class Reach:
                 stack += [g.value for g in self.globals if f.__code__ in g.users]
                 stack += [seen.thing for cell in f.__closure__ or () for _, seen in self._parts(cell) if seen]
         return found
+
+    def reads_later(self, places: Container[tuple[int, Any]]) -> bool:
+        """Return whether code that runs ``later`` can reach a part at one of ``places``, or such a global."""
+        codes = self.later()
+        used = self.used(codes)
+        stack = [seen for seen in self.seen.values() if getattr(seen.thing, "__code__", None) in codes]
+        stack += [g.seen for g in used if g.seen is not None]
+        if any((id(g.scope), g.name) in places for g in used):
+            return True
+        behind = self._behind(stack, set(), ())
+        return any((id(seen.thing), part.key) in places for seen in behind for part, _ in seen.parts)
 
     def _parts(self, thing: Any) -> list[tuple[Part, Seen | None]]:
         return self.seen[id(thing)].parts if id(thing) in self.seen else []

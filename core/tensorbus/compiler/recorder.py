@@ -214,7 +214,7 @@ class Recorder:
             found = None
         if found is None:
             with paused():
-                made = plan(op, kinds, None if op.broadcasts else shapes, attrs)
+                made = plan(op, kinds, None if op.broadcasts else shapes, attrs, captured=True)
             specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
             found = _Signature(
                 plan=made,
@@ -234,7 +234,9 @@ class Recorder:
     ) -> _Signature:
         """Work out an op whose shapes or attributes have open lengths."""
         with paused():
-            made = plan(op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs))
+            made = plan(
+                op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs), captured=True
+            )
         given = {k: v for k, v in attrs.items() if k != "device" or op.family != "creation"}
         specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
         if op.normalize is not None:

@@ -7,7 +7,7 @@ that the program was captured under still holds, and answers ``MISS`` where it d
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -55,17 +55,45 @@ class Replay:
 
     def failing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
         """Return the first guard that does not hold for these arguments."""
+        return next((guard for guard, _ in self._failing(self.guards, args, kwargs)), None)
+
+    def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
+        """Return the places of numbers that are others by now (see ``reach.place_of``)."""
+        guards = [guard for guard in self.guards if guard.places]
+        found = self._failing(guards, args, kwargs)
+        return {place for guard, there in found if there for place in guard.places}
+
+    def _failing(
+        self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[Guard, bool]]:
+        """Yield the guards that do not hold, and whether what they are about was there to be asked."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
         for name, at in self.lengths.symbols.items():
             with suppress(LookupError, AttributeError, NameError, TypeError):
                 scope[name] = eval(at, scope)
-        for guard in self.guards:
+        for guard in guards:
             try:
                 if not eval(guard.code, scope):  # written by this package
-                    return guard
+                    yield guard, True
             except (LookupError, AttributeError, TypeError, ValueError, NameError):
-                return guard
-        return None
+                yield guard, False
+
+
+class Unchanged:
+    """The guards that only counted changes break, as a function: compiled at the first of these."""
+
+    __slots__ = ("_run", "_scope", "_source")
+
+    def __init__(self, source: str, scope: Mapping[str, Any]) -> None:
+        self._source, self._scope = source, {**scope}
+        self._run: Any = None
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether they hold."""
+        if self._run is None:
+            exec(compile(self._source, "<replay>", "exec"), self._scope)
+            self._run = self._scope.pop("unchanged")
+        return bool(self._run(args, kwargs))
 
 
 class Writer:
@@ -121,7 +149,6 @@ class Writer:
             if self.reach.filled.get(id(seen.thing)) == seen.before.state:
                 raise NotReplayable(f"changes {describe(seen)}, which is the same at each call")
             self.reach.filled[id(seen.thing)] = look(seen.thing, self.reach.names).state
-        self.guards.write(self.used)
         values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         effects = self._effects(changes)
         answer = self.answer.build(result)
@@ -130,9 +157,13 @@ class Writer:
             fails = "except (ArithmeticError, ValueError):"
             body = ["try:", *[f"    {line}" for line in body], fails, "    return None"]
         ready: Ready | None = None
+        made: Any = None
+        history: Sequence[str] = ()
         if self.outputs:
             history = self._history(recordings)
             made = self._program(recordings, changes)
+        self.guards.write(self.used)  # while the device may already be compiling
+        if self.outputs:
             ready = Ready(made, tuple(self.outputs))
             body.append(f"v = [{', '.join(values)}]")
             body += self._released(changes, [*values, *self.answer.lines, *history, *effects, answer])
@@ -161,6 +192,8 @@ class Writer:
             raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
         if observer.any_name and not self.reach.every:
             raise NotReplayable("asks for attributes by computed names")
+        if self.reach.reads_later(self.script.held):
+            raise NotReplayable("a number that moves is read by what a kernel was given")
         self.rates = self._check_script()
         for scope, names in self.reach.unbound({*observer.codes}):
             if made := sorted(names & scope.keys()):
@@ -350,11 +383,14 @@ class Writer:
         lines = [f"    {line}".replace("return None", "return MISS") for line in body]
         source = "\n".join([*self.guards.head(), *lines, f"    return {answer}"]) + "\n"
         code = compile(source, "<replay>", "exec")  # while the device may still be compiling
-        named = {*re.findall(r"\w+", source)}  # what nobody names, old gradients say, is not kept for nothing
+        counted = self.guards.counted()
+        named = {
+            *re.findall(r"\w+", source + counted)
+        }  # what nobody names, old gradients say, is not kept for nothing
         constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
             **AMBIENT, **constants, **self.script.constants, "MISS": MISS, "FAILED": FAILED, "Tensor": Tensor,
-            "structure": structure, "checked": [-1], "remake": remake, "store": store,
+            "structure": structure, "checked": [self.reach.structure], "remake": remake, "store": store,
             "attach": attach, "spent": spent, "ValuesError": ValuesError,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, Family):
@@ -363,13 +399,14 @@ class Writer:
             scope.update(run=ready.program)
         elif ready is not None and isinstance(ready.program, Program):
             scope.update(run=ready.program.run, lock=ready.program.lock)
+        scope["unchanged"] = Unchanged(counted, scope)
         exec(code, scope)
         guards = tuple(self.guards.guards)
         return Replay(
             run=scope["replay"],
             guards=guards,
             ready=ready,
-            source=source,
+            source=source + counted,
             scope=scope,
             lengths=self.recorder.lengths,
         )

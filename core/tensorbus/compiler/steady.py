@@ -22,22 +22,24 @@ from ..tensor import Tensor
 from .changes import Changes
 from .looking import Keyed, NotReplayable, Part
 from .observing import Observer
-from .reach import Global, Reach, Seen
+from .reach import NUMBERS, Global, Reach, Seen, is_number, place_of
 from .recorder import Recorder
 from .recording import Recording
 from .replay import Replay, Writer
 from .restoring import ENDS_DRY_RUNS, Snapshot
 
-_PLAIN: Final = (int, float)
-
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The run that was seen: what it reached, its script, what it recorded (on one device) and returned."""
+    """The run that was seen: what it reached, its script, what it recorded (on one device) and returned.
+
+    Entries from ``count`` on are not the run's, but the derivative's of what it returned.
+    """
 
     reach: Reach
     script: Script
     recording: Recording | None
+    count: int
     out: Any
 
 
@@ -45,38 +47,57 @@ class Given:
 class Places:
     """What is known to move from call to call: numbers ``at`` places, ``given`` as arguments, of scripts.
 
-    ``rates``: all that scripts read.
+    ``rates``: all that scripts read. ``outside``: places whose numbers others than the function have changed
+    since a capture; whether it does for all values what it did for those is not known yet.
     """
 
-    at: dict[tuple[int, Any], Any] = field(default_factory=dict)
+    at: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
     rates: bool = False
     given: set[int | str] = field(default_factory=set)
+    outside: set[tuple[int | str, Any]] = field(default_factory=set)
     _last: dict[int | str, Any] = field(default_factory=dict)
-    _fixed: set[int | str] = field(default_factory=set)
+    _fixed: set[Any] = field(default_factory=set)
 
     def differ(self, args: Sequence[Any], kwargs: Mapping[Any, Any]) -> set[int | str]:
         """Return which arguments, by place or name, are numbers that have differed between captures."""
         arguments: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         for key, x in arguments.items():
-            last = self._last.setdefault(key, x) if type(x) in _PLAIN else x
+            last = self._last.setdefault(key, x) if type(x) in NUMBERS else x
             if type(last) is type(x) and last is not x and repr(last) != repr(x) and key not in self._fixed:
                 self.given.add(key)
-        return {key for key in self.given if type(arguments.get(key)) in _PLAIN}
+        return {key for key in self.given if type(arguments.get(key)) in NUMBERS}
+
+    def moved(self, found: set[tuple[int | str, Any]]) -> None:
+        """Take note of places whose numbers others have changed."""
+        self.outside |= found - self._fixed - self.at.keys()
 
     def fix(self, given: set[int | str]) -> None:
         """Take each value of these arguments as a thing of its own from now on."""
         self._fixed |= given
         self.given -= given
 
+    def fix_outside(self) -> bool:
+        """Take each value that others put in places as a thing of its own; return whether there were any."""
+        found, self.outside = self.outside, set()
+        self._fixed |= found
+        return bool(found)
+
     def are_in(self, reach: Reach) -> bool:
         """Return whether code that reaches this much may meet them."""
         scopes = {id(g.scope) for g in reach.globals}
-        return any(key in reach.seen or key in scopes for key, _ in self.at)
+        found = {s.at for s in reach.seen.values()} if any(type(k) is str for k, _ in self.wanted()) else ()
+        return any(key in reach.seen or key in scopes or key in found for key, _ in self.wanted())
+
+    def wanted(self) -> set[tuple[int | str, Any]]:
+        """Return all places at which scripts are to hold what they find."""
+        return {*self.at, *self.outside}
 
     def add(self, script: Script, rates: bool) -> bool:
         """Add what a script holds; return whether any of it is new."""
         known = len(self.at), self.rates
         self.at.update({key: held.put for key, held in script.held.items()})  # which keeps its owner alive
+        self.at.update({key: None for key in self.outside if type(key[0]) is str})
+        self.outside = set()
         self.rates = self.rates or rates
         return known != (len(self.at), self.rates)
 
@@ -136,7 +157,7 @@ class _Run:
     def __init__(self, active: Recorder, seen: Given, changes: Changes, places: Places) -> None:
         self.script = active.script
         self.rates = changes.rates is not None or places.rates
-        self._known = places.at.keys()
+        self._known = places.wanted()
         self._seen, self._changes, self._given = seen, changes, places.given
         self._lists: list[tuple[Callable[[Any], None], Any]] = []
         self._finished = False
@@ -144,11 +165,12 @@ class _Run:
     def prepare(self, reach: Reach, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Put numbers and lists of the script where they belong. Raises ``NotReplayable``."""
         for part, _ in reach.given:
-            if part.key in self._given and type(part.value) in _PLAIN:
+            if part.key in self._given and type(part.value) in NUMBERS:
                 home: Any = args if isinstance(part.key, int) else kwargs
                 get, put = partial(home.__getitem__, part.key), partial(home.__setitem__, part.key)
                 self.script.hold((ARGUMENT, part.key), Held(part.access, get, put, str))
-        wanted = {*self._known, *((id(seen.thing), part.key) for seen, part in self._changes.numbers)}
+        wanted: set[tuple[int | str, Any]] = {*self._known}
+        wanted |= {(id(seen.thing), part.key) for seen, part in self._changes.numbers}
         if self.rates:
             wanted |= _of_script(self._seen.script)
             self.script.free = True
@@ -158,7 +180,9 @@ class _Run:
             for part, _ in seen.parts:
                 if id(part.value) in lists:
                     self._stand_in(reach, seen.thing, part, reach.access(seen, part))
-                elif (id(seen.thing), part.key) in wanted and _is_number(part.value):
+                elif is_number(part.value) and not wanted.isdisjoint(
+                    (place_of(seen, part), (id(seen.thing), part.key))
+                ):
                     self.script.hold((id(seen.thing), part.key), _held(seen, part, reach.access(seen, part)))
         names = {*self._known, *((id(g.scope), g.name) for g in self._changes.counters)}
         for g in reach.globals:
@@ -167,7 +191,7 @@ class _Run:
                 self._stand_in(reach, g.scope, g, access)
             elif g.value is math or getattr(g.value, "__self__", None) is math:
                 self._put(g, _Math(self.script) if g.value is math else partial(self.script.outcome, g.value))
-            elif (id(g.scope), g.name) in names and _is_number(g.value):
+            elif (id(g.scope), g.name) in names and is_number(g.value):
                 self.script.hold((id(g.scope), g.name), _held_global(g, access))
         if any(id(part.value) in lists for part, _ in reach.given):
             raise NotReplayable("is given a list that it adds to")
@@ -271,16 +295,12 @@ GrowingList: Final = _growing(list)
 GrowingQueue: Final = _growing(deque)
 
 
-def _is_number(x: Any) -> bool:
-    return type(x) in _PLAIN or (type(x) is tuple and bool(x) and all(type(v) in _PLAIN for v in x))
-
-
 def _of_script(script: Script) -> set[tuple[int, Any]]:
     """Return the places whose numbers the first run's script has read or changed."""
     found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in script.reads}
     for owner in script.owners:
         own = getattr(owner, "__dict__", {})
-        found |= {(id(owner), ("attribute", n)) for n, v in own.items() if _is_number(v)}
+        found |= {(id(owner), ("attribute", n)) for n, v in own.items() if is_number(v)}
     return found
 
 
@@ -347,15 +367,15 @@ def _same(seen: Given, second: Recording | None) -> bool:
     """Return whether two runs recorded the same ops, be their numbers constants or inputs."""
     names: dict[Any, int] = {}
     before = {id(s.before.state.value) for s in seen.reach.tensors()}
-    first, _ = _ops(seen.recording, names, before)
-    again, beside = _ops(second, names, before)
+    first, _ = _ops(seen.recording, seen.count, names, before)
+    again, beside = _ops(second, None, names, before)
     return again <= first <= again | beside
 
 
 def _ops(
-    recording: Recording | None, names: dict[Any, int], before: Container[int]
+    recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int]
 ) -> tuple[set[int], set[int]]:
-    """Return the ops of a recording, each known by a number for all that it is computed from.
+    """Return the first ``count`` ops of a recording, each known by a number for all that it is computed from.
 
     Those that are there only for numbers that move come apart. ``before`` are the ids of the values that were
     there before both runs.
@@ -364,7 +384,7 @@ def _ops(
     beside: set[int] = set()
     at: list[int] = []
     made = 0
-    for place, e in enumerate(recording.entries if recording is not None else ()):
+    for place, e in enumerate(recording.entries[:count] if recording is not None else ()):
         if recording is not None and place in recording.twins:
             at.append(at[recording.twins[place]])
             continue

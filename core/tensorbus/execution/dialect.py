@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..device import Device
 from ..dtypes import DType, float32
 from ..errors import DeviceError
-from ..graph.affine import with_sums
+from ..graph.affine import with_ends, with_sums
 from ..graph.graph import Graph
 from ..kernels.from_dialect import Compiler, pack
 from ..lowering.builder import Late, fit
@@ -66,7 +66,9 @@ class DialectLowering:
     def knobs(self, order: Order) -> Sequence[Knob]:
         """Return what the device leaves to measuring."""
         declared = getattr(self.compiler, "knobs", None)
-        return declared(order.index) if declared is not None else ()
+        found: Sequence[Knob] = declared(order.index) if declared is not None else ()
+        ops = {node.op for node in order.graph} if any(knob.ops for knob in found) else frozenset()
+        return [knob for knob in found if not knob.ops or knob.ops & ops]
 
     def compile(self, order: Order) -> Executable:
         """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
@@ -75,10 +77,13 @@ class DialectLowering:
         device = Device(self.device_type, order.index)
         left = {node.op for node in nodes if not has_kernel(node, device)}
         library = self.library | ({node.op for node in nodes} - left)
-        graph = prepared(order.graph, lambda op: op in library or is_generated(op), known)
+        graph = order.graph
+        if AFFINE in self.served:
+            graph = with_ends(graph, lambda node: has_kernel(node, device))
+            library |= {AFFINE}
+        graph = prepared(graph, lambda op: op in library or is_generated(op), known)
         if AFFINE in self.served:
             graph = with_sums(graph, lambda node: has_kernel(node, device))
-            library |= {AFFINE}
         return DialectExecutable(self, graph, order, library)
 
 
@@ -366,7 +371,8 @@ class _Bound:
     def _call(self, call: Call) -> Queue:
         """Return what runs an eager kernel, whose results are then the buffers of its slots."""
         kernel = library_call(call, self._device)
-        into = into_kernel(call, self._device)
+        way = self._chosen.get(f"way@{self._names[-1]}", self._chosen.get("way", 0))
+        into = into_kernel(call, self._device, way)
         inputs, specs, outputs = call.inputs, call.specs, call.outputs
         if call.leaves is not None:
             outputs = (*outputs, call.leaves)

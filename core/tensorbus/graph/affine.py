@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from ..ops.affine import NAME
+from ..ops.affine import ENDS, NAME
 from ..ops.op import Spec
 from .graph import Graph, Node
 from .patterns import reshaped
+
+
+def with_ends(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
+    """Return ``graph`` with the ops of ``ENDS`` in the products, and the sums with a row, that they follow.
+
+    What is between is read by nothing else, and the device ``serves`` the node.
+    """
+    if not any(node.op in ENDS for node in graph):
+        return graph
+    found = _Sums(graph, serves)
+    found.once = {node for node, count in found.uses.items() if count == 1}
+    done: dict[Node, Node] = {}
+    for node in graph:
+        made = node
+        if any(done[x] is not x for x in node.inputs):
+            made = node.of(tuple([done[x] for x in node.inputs]))
+        if node.op in ENDS:
+            made = found.ended(node, done) or made
+        done[node] = made
+    return Graph(inputs=graph.inputs, outputs=tuple(done[x] for x in graph.outputs))
 
 
 def with_sums(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
@@ -61,9 +81,30 @@ class _Sums:
             if added is None or any(x.spec.shape == added.spec.shape for x in product.inputs[2:]):
                 continue
             operands = (*product.inputs, added)
-            made = Node(op=NAME, inputs=operands, spec=product.spec, again=node.again)
+            made = Node(op=NAME, inputs=operands, attrs={"ends": ""}, spec=product.spec, again=node.again)
             if self.serves(made):
                 return reshaped(made, node.spec.shape)
+        return None
+
+    def ended(self, node: Node, done: Mapping[Node, Node]) -> Node | None:
+        """Return a product, or its sum with a row, that goes on as ``node`` does; None where it is none."""
+        (before,) = node.inputs
+        if before not in self.once or before.spec.dtype != node.spec.dtype:
+            return None
+        ways: tuple[tuple[Node, ...], ...] = ((before,),)
+        if before.op == "add":
+            ways = (before.inputs, before.inputs[::-1])
+        for product, *row in ways:
+            if product.op != "matmul" or product not in self.once or product.spec != before.spec:
+                continue
+            x, y = (done[operand] for operand in product.inputs)
+            spec = Spec((prod(x.spec.shape[:-1]), y.spec.shape[-1]), product.spec.dtype)
+            if len(y.spec.shape) != 2 or any(r.op != "input" or r.spec.shape != spec.shape[1:] for r in row):
+                continue
+            operands = (_of_shape(x, (spec.shape[0], x.spec.shape[-1])), y, *row)
+            made = Node(op=NAME, inputs=operands, attrs={"ends": node.op}, spec=spec, again=node.again)
+            if self.serves(made):
+                return _of_shape(made, node.spec.shape)
         return None
 
     def _product(self, node: Node) -> Node | None:
@@ -72,6 +113,8 @@ class _Sums:
         while node.op == "reshape" and node in self.once:
             (node,) = node.inputs
         if node.op not in ("matmul", NAME) or node not in self.once or node.spec.shape[-1:] != columns:
+            return None
+        if node.attrs.get("ends"):
             return None
         return node if all(len(x.spec.shape) == 2 for x in node.inputs[:2]) else None
 

@@ -52,23 +52,27 @@ def _rewritten(graph: Graph, rule: Callable[[Graph], Rule], ops: Collection[str]
 
     The nodes given are used up. None of ``ops``: all.
     """
-    moved: dict[Node, Node] = {}
-    order: dict[Node, None] = {}
+    nodes, skipped = list(graph), {"input"}
+    if ops:
+        skipped = {node.op for node in nodes}.difference(ops)
     apply = rule(graph)
-    for node in graph:
-        if node.op == "input":
-            order[node] = None
-            continue
+    first, made = next(
+        ((k, m) for k, n in enumerate(nodes) if n.op not in skipped and (m := apply(n)) is not n), (-1, None)
+    )
+    if made is None:
+        return graph
+    moved: dict[Node, Node] = {nodes[first]: made}
+    order: dict[Node, None] = dict.fromkeys(nodes[:first])
+    _append(made, order)
+    for node in nodes[first + 1 :]:
         if not moved.keys().isdisjoint(node.inputs):
             node.inputs = tuple([moved.get(x, x) for x in node.inputs])
-        made = node if ops and node.op not in ops else apply(node)
+        made = node if node.op in skipped else apply(node)
         if made is node:
             order[node] = None
             continue
         moved[node] = made
         _append(made, order)
-    if not moved:
-        return graph
     outputs = tuple([moved.get(x, x) for x in graph.outputs])
     used = {*graph.inputs, *outputs}
     for node in reversed(order):

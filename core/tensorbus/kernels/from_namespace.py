@@ -317,11 +317,7 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
     def check(name: str, x: Any, indices: Any) -> None:
         for axis, index in enumerate(indices):
             if index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[axis]):
-                wrong = (
-                    int(index.max())
-                    if int(index.max()) >= x.shape[axis]
-                    else int(index.min()) - x.shape[axis]
-                )
+                wrong = int(index.max()) if int(index.max()) >= x.shape[axis] else int(index.min())
                 raise IndexingError(
                     f"{name}: index {wrong} is out of range for axis {axis} of length {x.shape[axis]}."
                 )

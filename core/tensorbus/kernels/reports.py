@@ -17,7 +17,7 @@ class Reports:
     >>> reports.code("gather"), reports.code("scatter"), reports.code("gather")
     (1, 2, 1)
     >>> reports.error("npu:0", 2, -7, 3)
-    IndexingError('scatter on npu:0: index -7 is out of range for an axis of length 3 (-10 from its end).')
+    IndexingError('scatter on npu:0: index -7 is out of range for an axis of length 3.')
     """
 
     def __init__(self) -> None:
@@ -34,8 +34,4 @@ class Reports:
         number = int(code) & 0xFFFFFFFF
         with self._lock:
             op = next((name for name, k in self._codes.items() if k == number), "an op")
-        # Who lets indices count from the end has added the length to negative ones before.
-        given = f" ({int(index) - int(n)} from its end)" if index < 0 else ""
-        return IndexingError(
-            f"{op} on {where}: index {index} is out of range for an axis of length {n}{given}."
-        )
+        return IndexingError(f"{op} on {where}: index {index} is out of range for an axis of length {n}.")

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from ..dtypes import DType, Scalar, bfloat16, bool_, float16, float32, uint8
+from ..dtypes import NARROW, DType, Scalar, bool_, float32, uint8
 from ..errors import TensorbusError
 from .index import ONE, ZERO, const
 from .ir import INDEX, Array, Assign, Buffer, Cast, Const, Expr, For, If, Kernel, Kind, Let, Stmt, Store, Var
 
-PARAMETER: dict[DType, DType] = {bool_: uint8, float16: float32, bfloat16: float32}
+PARAMETER: dict[DType, DType] = {bool_: uint8, **dict.fromkeys(NARROW, float32)}
 """The dtypes that do not pass as arguments by value, and what passes in their place."""
 
 

@@ -32,9 +32,9 @@ class TypeRule:
     unsigned: str = ""
     math: str = ""
     suffix: str = ""
-    load: str = "{p}[{i}]"
-    store: str = "{p}[{i}] = {v}"
-    rounded: str = ""
+    load: Template = "{p}[{i}]"
+    store: Template = "{p}[{i}] = {v}"
+    rounded: Template = ""
     wide_load: Template = ""
     wide_store: Template = ""
     wide_rounded: Template = ""
@@ -80,7 +80,8 @@ class Dialect:
     for what it has written, and waits.
     ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
-    before an innermost loop that its iterations touch different elements. ``last`` is the condition, at the
+    before an innermost loop that its iterations touch different elements. ``rest`` is a statement that keeps
+    compilers from making vectors of the loop that it begins. ``last`` is the condition, at the
     end of a solo kernel, that all others are through, and that what they stored is seen: ``{p}`` counts them,
     ``{count}`` is how many iterations this call had of ``{n}``.
     """
@@ -95,6 +96,7 @@ class Dialect:
     buffer: str
     aliased_buffer: str = ""
     independent: str = ""
+    rest: str = ""
     param: str = "const {T} {name}"
     inline: str = "static inline "
     constant: str = "const "

@@ -128,7 +128,7 @@ class If:
     body: tuple[Stmt, ...]
 
 
-Kind = Literal["parallel", "serial", "unroll"]
+Kind = Literal["parallel", "serial", "unroll", "rest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ class For:
 
     The schedule is in ``kind``: ``parallel`` iterations are independent and map to axis ``axis`` of the
     launch grid; they stand outermost and start at 0. ``unroll`` has constant bounds and independent
-    iterations, for vector units. ``serial`` runs in order.
+    iterations, for vector units. ``serial`` runs in order; ``rest`` does, too, and is too short or too seldom
+    run for its compiler to make vectors of it: that takes long, and as much code as the loop before it.
     """
 
     var: Var

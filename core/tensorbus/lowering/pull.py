@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
-from ..dtypes import bfloat16, bool_, float16, float32
+from ..dtypes import NARROW, bool_, float32
 from ..errors import TensorbusError
 from ..graph.graph import Graph, Node
 from . import index as ix
@@ -380,7 +380,7 @@ class Pull:
 
     def _iota(self, node: Node, index: Index) -> Expr:
         a, dtype, (i,) = node.attrs, node.spec.dtype, index
-        wide = float32 if dtype in (float16, bfloat16) else dtype
+        wide = float32 if dtype in NARROW else dtype
         number = self._numbers[id(node)]
         if not dtype.is_floating:
             whole = {w: int(fit(int(a[w]), INDEX).real) for w in ("start", "step")}

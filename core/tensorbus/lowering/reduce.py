@@ -15,7 +15,7 @@ from . import index as ix
 from .builder import Builder
 from .columns import lower_panels
 from .index import ONE, ZERO
-from .ir import Assign, Cast, Expr, Load, Select, Var
+from .ir import Assign, Cast, Expr, Kind, Load, Select, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
 from .plan import COSTLY
@@ -90,7 +90,9 @@ def fold(
     bound = {k: bounds(k) for k in over}
     if lanes > 1:
         found = walk_vectors(b, reducer, index, over, bound, element, vectors)
-        found = found or walk_lanes(b, reducer, index, over, bound, element, lanes)
+        seldom = chunks is not None and chunks.axis == over[-1]  # the last of many chunks has any
+        rest: Kind = "rest" if seldom else "serial"
+        found = found or walk_lanes(b, reducer, index, over, bound, element, lanes, rest=rest)
         finish(tuple(outer), found)
         return loops
     ordered = ordered and reducer.finds and not (chunks is not None and chunks.woven)
@@ -126,12 +128,13 @@ def fold(
 
 
 def plan_chunks(
-    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64, alone: int = 0
-) -> Chunks | None:
+    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64, alone: int = 0,
+    lanes: int = 1,
+) -> Chunks | None:  # fmt: skip
     """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact.
 
     ``least`` is how many elements an item takes at least, where it takes no rows; up to ``alone`` in all are
-    left to one.
+    left to one. Pieces of rows are whole ``lanes``, but for the last one.
     """
     over = [k for k, a in enumerate(axes) if a.reduced]
     if not over or any(a.value == 0 for a in axes):
@@ -153,6 +156,8 @@ def plan_chunks(
     if count < 2:
         return None
     size = -(-length // count)
+    if rows and axis == len(axes) - 1 and size > lanes:
+        size = -(-size // lanes) * lanes
     return Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
 
 
@@ -184,7 +189,9 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     wanted = target.groups if rows else target.items
     floating = operand.spec.dtype.is_floating
     alone = alone_up_to(target, job.graph, rows=rows)
-    chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk, alone=alone)
+    chunks = plan_chunks(
+        axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
+    )
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
     layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dtypes import DType, bfloat16, bool_, float16, float32, int64, integer_range
+from ..dtypes import NARROW, DType, bool_, float32, int64, integer_range
 from . import index as ix
 from .builder import Builder, literal
 from .ir import Apply, Cast, Const, Expr, Select, Var
@@ -17,7 +17,7 @@ OPS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "an
 
 def accumulator(dtype: DType) -> DType:
     """Return the dtype that values of ``dtype`` add up in."""
-    return float32 if dtype in (float16, bfloat16) else dtype
+    return float32 if dtype in NARROW else dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

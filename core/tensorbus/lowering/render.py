@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..dtypes import DType, bfloat16, float16, float64, real_of, uint32, uint64
+from ..dtypes import NARROW, DType, float64, real_of, uint32, uint64
 from ..errors import TensorbusError
 from .c_complex import PAIR
 from .dialect import Dialect, Helper, Template, TypeRule
@@ -35,7 +35,6 @@ from .ir import (
 )
 
 PAGE = 4096
-_NARROW = (float16, bfloat16)
 _LIMITS = {4: (3.4028234663852886e38, 1.1754943508222875e-38), 8: (sys.float_info.max, sys.float_info.min)}
 
 
@@ -176,10 +175,13 @@ class _Renderer:
                 start, stop = self.dialect.bounds[s.axis]
             if s.kind == "unroll" and self.dialect.unroll:
                 self.lines.append(self.dialect.unroll)
-            if self.aliased and self.dialect.independent and not _has_loops(s.body):
+            rest = s.kind == "rest" and bool(self.dialect.rest)
+            if self.aliased and self.dialect.independent and not rest and not _has_loops(s.body):
                 self.line(self.dialect.independent)
             step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
             self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
+            if rest:
+                self.lines.append("  " * (self.depth + 1) + self.dialect.rest)
         self.nested(s.body)
 
     def last(self, s: Last) -> None:
@@ -206,7 +208,7 @@ class _Renderer:
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
         elif outside:
-            self.line(self.rule(dtype).store.format(p=s.buffer, i=index, v=value) + ";")
+            self.line(self.moved(self.rule(dtype).store, dtype, p=s.buffer, i=index, v=value) + ";")
         else:
             self.line(f"{s.buffer}[{index}] = {value};")
 
@@ -227,6 +229,10 @@ class _Renderer:
             return given.format(*args, **names)
         self.helper(given, names)
         return given.call.format(*args, **names)
+
+    def moved(self, given: Template, dtype: DType, **keys: str) -> str:
+        """Return a load or a store of one element: most are plain text."""
+        return given.format(**keys) if isinstance(given, str) else self.template(given, dtype, [], **keys)
 
     def helper(self, given: Helper, names: Mapping[str, object]) -> None:
         """Have a function written before the kernel, after those that it calls."""
@@ -272,7 +278,7 @@ class _Renderer:
             return self.template(given or self.dialect.vector_load, dtype, [], **keys)
         if not outside:
             return f"{e.buffer}[{index}]"
-        return self.rule(dtype).load.format(p=e.buffer, i=index)
+        return self.moved(self.rule(dtype).load, dtype, p=e.buffer, i=index)
 
     def apply(self, e: Apply, direct: bool) -> str:
         over = e.args[0].dtype if e.args and not e.dtype.is_complex else e.dtype
@@ -290,7 +296,7 @@ class _Renderer:
         return self.rounded(text, e.dtype, self.rule(e.dtype).wide_rounded if e.lanes > 1 else None)
 
     def rounded(self, text: str, dtype: DType, wide: Template | None = None) -> str:
-        given = (self.rule(dtype).rounded if wide is None else wide) if dtype in _NARROW else ""
+        given = (self.rule(dtype).rounded if wide is None else wide) if dtype in NARROW else ""
         return self.template(given, dtype, [text]) if given else text
 
     def cast(self, e: Cast, direct: bool) -> str:
@@ -302,7 +308,7 @@ class _Renderer:
         if source is target:
             return text
         kinds = tuple("index" if d is INDEX else d.kind for d in (source, target))
-        if target in _NARROW and source is float64 and self.dialect.narrow is not None:
+        if target in NARROW and source is float64 and self.dialect.narrow is not None:
             text = self.template(self.dialect.narrow, source, [text])
         else:
             given = self.dialect.casts.get((kinds[0], kinds[1]))
@@ -311,7 +317,7 @@ class _Renderer:
             if self.rule(source).register != self.rule(target).register or "bool" in kinds:
                 keys = {"R": self.rule(source).register, "F": source.name}
                 text = f"({self.template(given, target, [text], **keys)})"
-        exact = source in _NARROW and source is target
+        exact = source in NARROW and source is target
         if direct or exact:
             return text
         return self.rounded(text, target, self.rule(target).wide_cast if e.lanes > 1 else None)

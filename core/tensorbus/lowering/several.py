@@ -133,7 +133,9 @@ class _Folds(Parts):
         floating = any(d.is_floating for d in self.reducer.dtypes)
         wanted = target.groups if rows else target.items
         alone = alone_up_to(target, fused.graph, rows=rows)
-        chunks = plan_chunks(axes, wanted, rows, floating=floating, least=target.chunk, alone=alone)
+        chunks = plan_chunks(
+            axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
+        )
 
         def element(index: Index) -> State:
             return self.element(b, pull, index, lengths)

@@ -9,7 +9,7 @@ from ..dtypes import bool_, int64
 from . import index as ix
 from .builder import Builder, literal
 from .index import ONE, ZERO, const
-from .ir import Apply, Assign, Cast, Const, Expr, Load, Select
+from .ir import Apply, Assign, Cast, Const, Expr, Kind, Load, Select
 from .reducer import OPS, Reducer, Several, State
 from .widen import WIDE, Vectors, Walk, accumulators, gather_lanes
 
@@ -148,8 +148,12 @@ def _walk_places(
 def walk_lanes(
     b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
     bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ahead: Ahead | None = None,
+    rest: Kind = "serial",
 ) -> State:  # fmt: skip
-    """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself."""
+    """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself.
+
+    ``rest`` is the kind of the loops over those that are left, and over what the lanes come to.
+    """
     arrays = [b.array(d, lanes) for d in reducer.dtypes]
     last = over[-1]
 
@@ -178,13 +182,13 @@ def walk_lanes(
             with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
                 index[last] = ix.add(k, u)
                 write(u, reducer.combine(b, read(u), element(tuple(index))))
-        with b.loop(even, stop) as k:
+        with b.loop(even, stop, kind=rest) as k:
             index[last] = k
             write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))
 
     nest(over)
     state = tuple(b.let(e, "acc", mutable=True) for e in read(ZERO))
-    with b.loop(ONE, const(lanes), prefix="u") as u:
+    with b.loop(ONE, const(lanes), kind=rest, prefix="u") as u:
         for var, e in zip(state, reducer.combine(b, state, read(u)), strict=True):
             b.emit(Assign(var, e))
     return state

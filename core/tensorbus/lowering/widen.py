@@ -20,6 +20,8 @@ WIDE = frozenset({float32, float64})
 """The dtypes whose vectors are loaded, computed and stored as they are."""
 MANY = 4
 """How many short vectors are added to at a time: each sum would wait for itself."""
+FEW = 16
+"""Up to how many elements are no loop for vectors."""
 _AS_SINGLE = frozenset({float16, bfloat16, float32})
 """The dtypes whose vectors are ones of float32 where they are computed with at all."""
 
@@ -285,7 +287,7 @@ class Walk:
         count = const(lanes * self.many)
         even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
         b.emit(For(places[0], start, even, tuple(body), step=lanes * self.many))
-        with b.loop(even, stop) as k:
+        with b.loop(even, stop, kind="rest" if lanes * self.many <= FEW else "serial") as k:
             self._assign(b, rest, self.emit(k))
         return True
 

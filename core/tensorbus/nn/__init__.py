@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from . import functional as functional
 from . import init as init
 from . import parametrizations as parametrizations
@@ -51,6 +54,10 @@ from .dropout import Dropout3d as Dropout3d
 from .dropout import FeatureAlphaDropout as FeatureAlphaDropout
 from .embedding import Embedding as Embedding
 from .embedding import EmbeddingBag as EmbeddingBag
+from .hooks import register_module_forward_hook as register_module_forward_hook
+from .hooks import register_module_forward_pre_hook as register_module_forward_pre_hook
+from .hooks import register_module_full_backward_hook as register_module_full_backward_hook
+from .hooks import register_module_full_backward_pre_hook as register_module_full_backward_pre_hook
 from .linear import Bilinear as Bilinear
 from .linear import Identity as Identity
 from .linear import Linear as Linear
@@ -146,3 +153,46 @@ from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerEncoder as TransformerEncoder
 from .transformer_layer import TransformerDecoderLayer as TransformerDecoderLayer
 from .transformer_layer import TransformerEncoderLayer as TransformerEncoderLayer
+from .uninitialized import UninitializedBuffer as UninitializedBuffer
+from .uninitialized import UninitializedParameter as UninitializedParameter
+
+if TYPE_CHECKING:
+    from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+    from .fractional_pooling import FractionalMaxPool2d as FractionalMaxPool2d
+    from .fractional_pooling import FractionalMaxPool3d as FractionalMaxPool3d
+    from .lazy_layers import LazyBatchNorm1d as LazyBatchNorm1d
+    from .lazy_layers import LazyBatchNorm2d as LazyBatchNorm2d
+    from .lazy_layers import LazyBatchNorm3d as LazyBatchNorm3d
+    from .lazy_layers import LazyConv1d as LazyConv1d
+    from .lazy_layers import LazyConv2d as LazyConv2d
+    from .lazy_layers import LazyConv3d as LazyConv3d
+    from .lazy_layers import LazyConvTranspose1d as LazyConvTranspose1d
+    from .lazy_layers import LazyConvTranspose2d as LazyConvTranspose2d
+    from .lazy_layers import LazyConvTranspose3d as LazyConvTranspose3d
+    from .lazy_layers import LazyInstanceNorm1d as LazyInstanceNorm1d
+    from .lazy_layers import LazyInstanceNorm2d as LazyInstanceNorm2d
+    from .lazy_layers import LazyInstanceNorm3d as LazyInstanceNorm3d
+    from .lazy_layers import LazyLinear as LazyLinear
+
+_LATER: Final = {
+    "adaptive_softmax": "AdaptiveLogSoftmaxWithLoss",
+    "fractional_pooling": "FractionalMaxPool2d FractionalMaxPool3d",
+    "lazy_layers": """LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d
+    LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d
+    LazyInstanceNorm3d LazyLinear""",
+}
+"""What few programs need: imported when it is first named."""
+_PARTS: Final = {name: part for part, names in _LATER.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what was not needed yet."""
+    if name not in _PARTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    part = importlib.import_module(f".{_PARTS[name]}", __name__)
+    globals()[name] = found = getattr(part, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PARTS})

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from .module import Module
 
 
+Hook = Callable[..., Any]
+
+
 class Watch:
-    """The gradients of one call of a module."""
+    """The gradients of one call of a module: ``back`` is called when all are there, ``left`` before them."""
 
-    __slots__ = ("_hooks", "_inputs", "_module", "_outputs", "_wanted")
+    __slots__ = ("_back", "_inputs", "_left", "_module", "_outputs", "_wanted")
 
-    def __init__(self, module: Module, hooks: Sequence[Callable[..., Any]]) -> None:
+    def __init__(self, module: Module, back: Sequence[Hook], left: Sequence[Hook]) -> None:
         self._module = module
-        self._hooks = hooks
+        self._back, self._left = back, left
         self._inputs: list[Tensor | None] = []
         self._outputs: list[Tensor | None] = []
         self._wanted = 0
@@ -53,16 +56,38 @@ class Watch:
             self._outputs.append(None)
             if out.requires_grad:
                 out = out * 1
-                out.register_hook(self._left(place))
+                out.register_hook(self._leaving(place))
         return out
 
-    def _left(self, place: int) -> Callable[[Tensor], None]:
-        def keep(g: Tensor) -> None:
+    def _leaving(self, place: int) -> Callable[[Tensor], Tensor | None]:
+        def keep(g: Tensor) -> Tensor | None:
             self._outputs[place] = g
-            if not self._wanted and all(h is not None for h in self._outputs):
+            if any(h is None for h in self._outputs):
+                return None
+            changed = self._call_left()
+            if not self._wanted:
                 self._call(None)
+            return changed
 
         return keep
+
+    def _call_left(self) -> Tensor | None:
+        """Run the hooks that come first; the gradient of the only result may be replaced."""
+        changed = False
+        for hook in self._left:
+            found = hook(self._module, tuple(self._outputs))
+            if found is None:
+                continue
+            given = found if isinstance(found, tuple) else (found,)
+            if len(self._outputs) != 1 or len(given) != 1:
+                raise AutogradError(
+                    f"a full backward pre-hook of {type(self._module).__name__} returned {len(given)}"
+                    f" gradient(s) for {len(self._outputs)} result(s); the gradient of a single result can be"
+                    " replaced, others cannot: return None."
+                )
+            self._outputs = list(given)
+            changed = True
+        return self._outputs[0] if changed else None
 
     def _arrived(self, place: int) -> Callable[[Tensor], Tensor | None]:
         def keep(g: Tensor) -> Tensor | None:
@@ -75,7 +100,7 @@ class Watch:
     def _call(self, place: int | None) -> Tensor | None:
         """Run the hooks; the gradient of the only input may be replaced."""
         changed = False
-        for hook in self._hooks:
+        for hook in self._back:
             found = hook(self._module, tuple(self._inputs), tuple(self._outputs))
             if found is None:
                 continue

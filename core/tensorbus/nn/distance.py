@@ -101,14 +101,14 @@ class TripletMarginLoss(Loss):
 
 
 class TripletMarginWithDistanceLoss(Loss):
-    """``TripletMarginLoss`` by any distance; None is ``pairwise_distance``."""
+    """``TripletMarginLoss`` by any distance; None is ``PairwiseDistance()``."""
 
     def __init__(
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
         swap: bool = False, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         super().__init__(reduction)
-        self.distance_function = distance_function
+        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin = margin
         self.swap = swap
 

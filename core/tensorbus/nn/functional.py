@@ -106,6 +106,8 @@ from .attending import multi_head_attention_forward as multi_head_attention_forw
 from .attending import scaled_dot_product_attention as scaled_dot_product_attention
 from .lookup import embedding as embedding
 from .lookup import embedding_bag as embedding_bag
+from .random_pooling import fractional_max_pool2d as fractional_max_pool2d
+from .random_pooling import fractional_max_pool3d as fractional_max_pool3d
 from .thinning import alpha_dropout as alpha_dropout
 from .thinning import dropout as dropout
 from .thinning import dropout1d as dropout1d

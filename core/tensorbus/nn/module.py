@@ -13,7 +13,7 @@ from .. import dtypes as dt
 from ..ops.creation import zeros_like
 from ..pending import restructured
 from ..tensor import Leaf, Tensor
-from .hooks import Hook, Hooks, Registered, RemovableHandle
+from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
 from .moving import move
 from .parameter import Parameter
@@ -59,8 +59,8 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what ``forward`` returns, and what hooks make of it."""
         hooks = self.__dict__.get("_hooks")
-        if hooks:
-            return call_hooked(self, hooks, args, kwargs)
+        if hooks or EVERYWHERE:
+            return call_hooked(self, hooks or Hooks(), args, kwargs)
         return self.forward(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -164,7 +164,14 @@ class Module:
 
         What it returns replaces the gradient of the module's only tensor argument.
         """
-        return RemovableHandle(self._hooks.back).add(hook, prepend)
+        return RemovableHandle(self._hooks.back).add(Registered(hook), prepend)
+
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(module, grad_output)`` before gradients go back through the module; it gets a tuple.
+
+        What it returns replaces the gradient of the module's result, where that is one tensor.
+        """
+        return RemovableHandle(self._hooks.left).add(Registered(hook), prepend)
 
     def _register(self, place: int, what: str, name: str, value: Any, kind: type) -> None:
         self._check_name(what, name)

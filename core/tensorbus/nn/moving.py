@@ -9,8 +9,10 @@ from .. import dtypes as dt
 from ..device import device
 from ..dtypes import DType
 from ..errors import DtypeError
+from ..ops.creation import empty
 from ..tensor import Tensor
 from .parameter import hold
+from .uninitialized import is_lazy
 
 
 def move(cells: Iterable[Tensor], *args: Any, non_blocking: bool = False, **kwargs: Any) -> None:
@@ -21,9 +23,12 @@ def move(cells: Iterable[Tensor], *args: Any, non_blocking: bool = False, **kwar
     where, dtype = _target(*args, **kwargs)
     once = list({id(c): c for c in cells}.values())
     values = [
-        c.detach().to(device=where, dtype=dtype if c.dtype.is_inexact else None, non_blocking=non_blocking)
+        empty((), device=where or c.device, dtype=dtype or c.dtype) if is_lazy(c)
+        else c.detach().to(
+            device=where, dtype=dtype if c.dtype.is_inexact else None, non_blocking=non_blocking
+        )
         for c in once
-    ]
+    ]  # fmt: skip
     for cell, value in zip(once, values, strict=True):
         hold(cell, value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from ..ops.convolution import Lengths
+from ..ops.convolution import Lengths, spread
 from ..tensor import Tensor
 from . import functional
 from .module import Module
@@ -13,6 +13,15 @@ from .module import Module
 _MAX: Final = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 _UNPOOL: Final = {1: functional.max_unpool1d, 2: functional.max_unpool2d, 3: functional.max_unpool3d}
 _LP: Final = {1: functional.lp_pool1d, 2: functional.lp_pool2d, 3: functional.lp_pool3d}
+
+
+def _spread(
+    name: str, rank: int, size: Lengths, stride: Lengths | None, padding: Lengths
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes, steps and padding of windows along each axis."""
+    sizes = spread(name, "kernel_size", size, rank, 1)
+    steps = sizes if stride is None else spread(name, "stride", stride, rank, 1)
+    return sizes, steps, spread(name, "padding", padding, rank)
 
 
 class _MaxPool(Module):
@@ -96,7 +105,8 @@ class AvgPool1d(_AvgPool):
         self, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
         ceil_mode: bool = False, count_include_pad: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        size, stride, padding = _spread("AvgPool1d", 1, kernel_size, stride, padding)
+        super().__init__(size, stride, padding, ceil_mode, count_include_pad)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the means. Raises ``ShapeError`` where no window fits."""
@@ -171,9 +181,8 @@ class _MaxUnpool(Module):
 
     def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
+        given = kernel_size, stride, padding
+        self.kernel_size, self.stride, self.padding = _spread(type(self).__name__, self.rank, *given)
 
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Return the values where ``indices`` say, and 0 elsewhere."""

@@ -12,6 +12,7 @@ from ..autograd import no_grad
 from ..errors import StateError, TensorbusError, suggest
 from ..tensor import Tensor
 from .parameter import hold
+from .uninitialized import fill, is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -55,7 +56,7 @@ def load_state(module: Module, state: Mapping[str, Tensor], strict: bool) -> Loa
             given = state[name]
             if not isinstance(given, Tensor):
                 problems.append(f"{name!r} is a {type(given).__name__}, and must be a tensor.")
-            elif given.shape != cell.shape:
+            elif not is_lazy(cell) and given.shape != cell.shape:
                 problems.append(f"{name!r} has shape {given.shape}, and the module needs {cell.shape}.")
             else:
                 try:
@@ -68,5 +69,8 @@ def load_state(module: Module, state: Mapping[str, Tensor], strict: bool) -> Loa
             + "\n  ".join(problems)
         )
     for cell, value in values:
-        hold(cell, value)
+        if is_lazy(cell):
+            fill(cell, value)
+        else:
+            hold(cell, value)
     return result

@@ -1,23 +1,27 @@
-"""A product and what is added to it as one op: a device may add before the product is rounded."""
+"""A product and what is added to it as one op: a device may add, and go on, before the product is rounded."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from ..dtypes import NUMERIC, DType
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from .elementwise import broadcast_shapes, common_dtype, fit
 from .matmul import product
 from .op import Op, Spec, table
 
 NAME: Final = "affine"
+ENDS: Final = ("relu", "gelu_tanh")
+"""The ops of one operand that the sum may end in."""
 
 
-def _arguments(x: Any, y: Any, /, *added: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (x, y, *added), {}
+def _arguments(x: Any, y: Any, /, *added: Any, ends: str = "") -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if ends and ends not in ENDS:
+        raise ArgumentError(f"{NAME}: ends is {ends!r}; {', '.join(map(repr, ENDS))} or '' is needed.")
+    return (x, y, *added), {"ends": ends}
 
 
-def _infer(specs: tuple[Spec, ...]) -> Spec:
+def _infer(specs: tuple[Spec, ...], *, ends: str) -> Spec:
     x, y, *added = specs
     found = product.infer((x, y))
     shape: tuple[int, ...] = found.shape
@@ -34,17 +38,17 @@ def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     return (fit(NAME, common_dtype(given), NUMERIC),) * len(given)
 
 
-def _decompose(x: Any, y: Any, *added: Any) -> Any:
+def _decompose(x: Any, y: Any, *added: Any, ends: str) -> Any:
     made = product(x, y)
     for other in added:
         made = made + other
-    return made
+    return table.function(ends)(made) if ends else made
 
 
 affine = table.add(
     Op(
         name=NAME, family="matmul", operands=("x", "y", "*added"), arguments=_arguments, infer=_infer,
         compute=_compute, decompose=_decompose, dtypes=NUMERIC,
-        doc="The matrix product ``x @ y`` plus operands that broadcast to its shape.",
+        doc="``x @ y`` plus operands that broadcast to its shape; ``ends`` names an op that follows.",
     )
 )  # fmt: skip

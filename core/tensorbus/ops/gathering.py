@@ -42,9 +42,15 @@ def index_compute(given: tuple[DType, ...], values: int) -> tuple[DType, ...]:
 
 
 def from_front(indices: Any, length: int) -> Any:
-    """Return int64 indices with those below 0 counted from the end of an axis."""
+    """Return int64 indices with those below 0 counted from the end of an axis.
+
+    Those before its first element stay as they are, so that errors name what was given.
+    """
     wide = indices if indices.dtype is dt.int64 else cast(indices, dt.int64)
-    return where(less(wide, 0), wide + length, wide) if indices.dtype.kind == "int" else wide
+    if indices.dtype.kind != "int":
+        return wide
+    behind = wide + length
+    return where(less(wide ^ behind, 0), behind, wide)  # where their signs differ
 
 
 gather = table.add(

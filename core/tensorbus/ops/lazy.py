@@ -15,6 +15,7 @@ def load_all() -> None:
     from . import normalization as normalization
     from . import pooling as pooling
     from . import regression_loss as regression_loss
+    from . import scaled_matmul as scaled_matmul
     from . import search as search
     from . import segment as segment
     from . import sets as sets

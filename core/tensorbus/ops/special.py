@@ -20,7 +20,7 @@ from .op import Op
 from .selection import tensors, where, wide
 from .transcendental import cos, erf, exp, log, log1p, sin, sqrt
 
-_ERFC: Final = (
+ERFC: Final = (
     0.4869974896593381, 0.24101444861760662, 0.03917158019801934, 0.0028202013162589696,
     -0.0003190025880142985, -7.762458294633769e-05, 3.904758903066749e-06, 2.10650100538356e-06,
     -1.1719156145292982e-07, -6.458612977687303e-08, 6.547928118976531e-09, 2.0176470623078224e-09,
@@ -30,7 +30,7 @@ _ERFC: Final = (
     1.0532288760211047e-17,
 )  # fmt: skip
 """exp(x**2) * erfc(x) / t, where t = 2 / (2 + x), in t over [0, 0.8]."""
-_INVERSE_NEAR: Final = (
+INVERSE_NEAR: Final = (
     1.6304220989459326, 0.7315674456742257, -0.021235032142504585, -0.0065808875424494635,
     0.0019488711426908524, -0.00014158343386374536, -4.9292864636180004e-05, 1.4752887929042498e-05,
     -6.111918603258194e-07, -5.106997335480761e-07, 1.159027723297735e-07, 1.4907998843194937e-09,
@@ -40,7 +40,7 @@ _INVERSE_NEAR: Final = (
     -3.03580260263594e-17,
 )  # fmt: skip
 """erfinv(y) / y in w = -log(1 - y**2) over [0, 6.25]."""
-_INVERSE_FAR: Final = (
+INVERSE_FAR: Final = (
     4.1954237429470655, 1.8648217143837575, 0.0027302459307598863, -0.0016088293717105107,
     0.0006172890107450291, -0.00023721339833573046, 9.539241896432504e-05, -3.7450906721177194e-05,
     1.306810954509415e-05, -3.6000185096955093e-06, 5.556589283976713e-07, 1.156476645508997e-07,
@@ -62,7 +62,7 @@ _LGAMMA: Final = (
 """lgamma(x) / ((x - 1) * (x - 2)) in x over [0.75, 2]."""
 
 
-def _series(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
+def chebyshev(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
     """Sum a Chebyshev series on ``[low, high]`` by Clenshaw's recurrence, to the precision of ``x``."""
     least = 2.0**-55 if x.dtype is dt.float64 else 2.0**-27
     kept = [c for c in coefficients if math.fabs(c) > least]
@@ -79,7 +79,7 @@ def _erfc(x: Any) -> Any:
     part = round(size * 16) * 0.0625  # its square is exact, so that exp sees no rounded square
     rest = where(less(size, 64), (size - part) * (size + part), 0.0)
     t = 2 / (2 + size)
-    tail = exp(-minimum(part * part, 1e4)) * exp(-rest) * (t * _series(_ERFC, t, 0.0, 0.8))
+    tail = exp(-minimum(part * part, 1e4)) * exp(-rest) * (t * chebyshev(ERFC, t, 0.0, 0.8))
     near = less(x, 0.5)
     return where(near, where(less(x, -0.5), 2 - tail, 1 - erf(where(near, x, 0.0))), tail)
 
@@ -95,8 +95,8 @@ def _erfinv(x: Any) -> Any:
     inside = less(abs(x), 1)
     y = where(inside, x, 0.0)
     w = -(log1p(-y) + log1p(y))
-    near = _series(_INVERSE_NEAR, minimum(w, 6.25), 0.0, 6.25)
-    far = _series(_INVERSE_FAR, sqrt(maximum(w, 6.25)), 2.5, 6.2)
+    near = chebyshev(INVERSE_NEAR, minimum(w, 6.25), 0.0, 6.25)
+    far = chebyshev(INVERSE_FAR, sqrt(maximum(w, 6.25)), 2.5, 6.2)
     found = where(inside, y * where(less(w, 6.25), near, far), math.nan)
     return where(equal(x, 1), math.inf, where(equal(x, -1), -math.inf, found))
 
@@ -136,7 +136,7 @@ def _lgamma_positive(x: Any) -> Any:
         above = less_equal(2.0, base)
         base = where(above, base - 1, base)
         product = product * where(above, base, 1.0)
-    near = (base - 1) * (base - 2) * _series(_LGAMMA, base, 0.75, 2.0) + log(product) - log(tiny)
+    near = (base - 1) * (base - 2) * chebyshev(_LGAMMA, base, 0.75, 2.0) + log(product) - log(tiny)
     return where(less(x, float(_SHIFT)), near, where(equal(x, math.inf), x, far))
 
 

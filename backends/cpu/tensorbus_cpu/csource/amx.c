@@ -26,7 +26,11 @@ static inline T narrow(SUM sum) {
 
 enum { SIDE = 16, PANEL = 2 * SIDE, GROUP = 4 / sizeof(T), STEP = SIDE * GROUP, TILE = 1024 };
 enum { AHEAD = 4 * TILE };  // bytes by which the left operand is asked for before it is read
-enum { TALL = 8, BROAD = 8, DEEP = 64 };  // panels of a block of sums, down and across; steps for which tiles keep sums
+enum { MOST = 8, DEEP = 64 };  // panels of a block of sums, down and across; steps for which tiles keep sums
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 #ifdef EMULATED
 static _Thread_local union { T in[TILE / sizeof(T)]; SUM sums[SIDE * SIDE]; } tile[8];
@@ -137,34 +141,44 @@ void tb_pack(void *const *b, const int64_t *p, const int64_t *range) {
         }
 }
 
+// Round or wrap the sums of a row of two tiles.
+static inline void tb_narrow_row(const SUM *sums, T *out) {
+#if !defined INTEGERS && defined __AVX512BF16__
+  const __m512bh row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + SIDE * SIDE), _mm512_loadu_ps(sums));
+  memcpy(out, &row, sizeof row);
+#else
+  for (int t = 0; t < 2; ++t)
+    for (int j = 0; j < SIDE; ++j) out[t * SIDE + j] = narrow(sums[t * SIDE * SIDE + j]);
+#endif
+}
+
 // Round or wrap the sums of a panel by a panel, four tiles, into the result.
 static void tb_narrow(const SUM *sums, T *out, int64_t line, int64_t rows, int64_t columns) {
-  for (int t = 0; t < 4; ++t)
-    for (int r = 0; r < SIDE; ++r) {
-      const int64_t i = t / 2 * SIDE + r, left = columns - t % 2 * SIDE, wide = left < SIDE ? left : SIDE;
-      if (i >= rows) break;
-      for (int64_t j = 0; j < wide; ++j) out[i * line + t % 2 * SIDE + j] = narrow(sums[t * SIDE * SIDE + r * SIDE + j]);
-    }
+  for (int64_t r = 0, end = rows < PANEL ? rows : PANEL; r < end; ++r, out += line) {
+    const SUM *row = sums + r / SIDE * 2 * SIDE * SIDE + r % SIDE * SIDE;
+    if (columns >= PANEL) tb_narrow_row(row, out);
+    else for (int64_t j = 0; j < columns; ++j) out[j] = narrow(row[j / SIDE * SIDE * SIDE + j % SIDE]);
+  }
 }
 
 // Multiply packed operands. Grid (blocks of columns, blocks of rows, matrices); b: left, right, out; p: rows, columns,
-// depth, and how many left and right matrices take turns.
+// depth, how many left and right matrices take turns, and the panels of a block on each side, of which there are MOST.
 void tb_multiply(void *const *b, const int64_t *p, const int64_t *range) {
-  static _Thread_local _Alignas(64) SUM sums[TALL * BROAD][4 * SIDE * SIDE];
+  static _Thread_local _Alignas(64) SUM sums[MOST * MOST][4 * SIDE * SIDE];
   const int64_t m = p[0], n = p[1], steps = (p[2] + STEP - 1) / STEP, line = 2 * TILE * steps;
-  const int64_t high = (m + PANEL - 1) / PANEL, wide = (n + PANEL - 1) / PANEL;
+  const int64_t high = (m + PANEL - 1) / PANEL, wide = (n + PANEL - 1) / PANEL, side = p[5];
   tb_begin();
   for (int64_t matrix = range[4]; matrix < range[5]; ++matrix)
     for (int64_t bi = range[2]; bi < range[3]; ++bi)
       for (int64_t bj = range[0]; bj < range[1]; ++bj) {
-        const int64_t i_end = (bi + 1) * TALL < high ? (bi + 1) * TALL : high;
-        const int64_t j_end = (bj + 1) * BROAD < wide ? (bj + 1) * BROAD : wide;
+        const int64_t i_end = (bi + 1) * side < high ? (bi + 1) * side : high;
+        const int64_t j_end = (bj + 1) * side < wide ? (bj + 1) * side : wide;
         for (int64_t s = 0; s < steps; s += DEEP)
-          for (int64_t j = bj * BROAD; j < j_end; ++j)
-            for (int64_t i = bi * TALL; i < i_end; ++i) {
+          for (int64_t j = bj * side; j < j_end; ++j)
+            for (int64_t i = bi * side; i < i_end; ++i) {
               const char *x = (const char *)b[0] + (matrix % p[3] * high + i) * line + s * 2 * TILE;
               const char *y = (const char *)b[1] + (matrix % p[4] * wide + j) * line + s * 2 * TILE;
-              SUM *to = sums[(j - bj * BROAD) * TALL + i - bi * TALL];
+              SUM *to = sums[steps <= DEEP ? 0 : (j - bj * side) * side + i - bi * side];
               const int64_t end = steps - s < DEEP ? steps - s : DEEP;
               if (s) {
                 TILE_LOAD(0, to); TILE_LOAD(1, to + 256); TILE_LOAD(2, to + 512); TILE_LOAD(3, to + 768);

@@ -2,8 +2,6 @@
 //
 // Of Python, what is in its stable ABI; of NumPy, the part of its arrays and of its function table that never
 // moves. Declared here, as neither's headers need be installed.
-#define _GNU_SOURCE
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

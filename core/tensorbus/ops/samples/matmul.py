@@ -36,10 +36,36 @@ def _affine() -> Iterator[Sample]:
     ):  # fmt: skip
         yield Sample(args=tuple(Fill(shape=shape, low=-2, high=2) for shape in (x, y, *added)))
     shapes = ((160, 200), (200, 128), (128,), (160, 128))
+    row = tuple(Fill(shape=shape, low=-2, high=2) for shape in ((16, 8), (8, 24), (24,)))
+    for ends in ("relu", "gelu_tanh"):
+        yield Sample(args=row, kwargs={"ends": ends}, dtypes=dt.FLOATING)
+        yield Sample(args=row[:2], kwargs={"ends": ends}, dtypes=dt.FLOATING)
     large = tuple(Fill(shape=shape, low=-2, high=2) for shape in shapes)
     yield Sample(args=large, large=True, note="large")
     yield Sample(args=(Fill(shape=(2, 3)), Fill(shape=(2, 3)), Fill(shape=(3,))), raises=ShapeError)
     yield Sample(args=(Fill(shape=(2, 3)), Fill(shape=(3, 4)), Fill(shape=(3,))), raises=ShapeError)
+
+
+def _scaled() -> Iterator[Sample]:
+    def fills(x: Shape, y: Shape, *others: Shape) -> tuple[Fill, ...]:
+        return (
+            Fill(shape=x, low=-4, high=4), Fill(shape=y, low=-4, high=4),
+            *(Fill(shape=shape, dtype=dt.float32, low=0.5, high=2) for shape in others),
+        )  # fmt: skip
+
+    for shapes in (
+        ((2, 3), (3, 4), (), ()), ((16, 32), (32, 16), (), (), (16,)), ((33, 70), (70, 17), (1, 1), (1,)),
+        ((5, 2, 3), (3, 4), (5, 2, 1), (4,)), ((2, 4, 3), (2, 3, 5), (4, 1), (1, 5), (2, 1, 5)),
+        ((2, 0), (0, 3), (), (), (3,)), ((0, 2), (2, 3), (), ()), ((4, 16, 48), (48, 32), (), ()),
+    ):  # fmt: skip
+        for dtype in (dt.float32, dt.float16):
+            yield Sample(args=fills(*shapes), kwargs={"dtype": dtype})
+    yield Sample(args=fills((160, 200), (200, 128), (), (), (128,)), kwargs={"dtype": dt.float16}, large=True)
+    yield Sample(args=fills((2, 3), (2, 3), (), ()), raises=ShapeError)
+    yield Sample(args=fills((2, 3), (3, 4), (3,), ()), raises=ShapeError, note="a scale that does not fit")
+    yield Sample(args=fills((2, 3), (3, 4), (), ()), kwargs={"dtype": dt.int8}, raises=DtypeError)
+    float_y = (Fill(shape=(2, 3)), Fill(shape=(3, 4), dtype=dt.float32), *fills((2, 3), (3, 4), (), ())[2:])
+    yield Sample(args=float_y, raises=DtypeError, note="an operand that is not narrow")
 
 
 def _standardize() -> Iterator[Sample]:
@@ -90,6 +116,7 @@ def _attention_gradients() -> Iterator[Sample]:
 
 
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
-    "matmul": _matmul, "affine": _affine, "standardize": _standardize, "to_unit_rms": _standardize,
+    "matmul": _matmul, "affine": _affine, "scaled_matmul": _scaled,
+    "standardize": _standardize, "to_unit_rms": _standardize,
     "scaled_dot_product_attention": _attention, "attention_gradients": _attention_gradients,
 }  # fmt: skip

@@ -1,0 +1,100 @@
+"""The zeta functions of Hurwitz and Riemann, and the derivatives of ``digamma``.
+
+By Euler and Maclaurin's formula: ten terms of the sum, and twelve of the series for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from ..ops.arithmetic import floor, round
+from ..ops.comparison import equal, less, less_equal, not_equal
+from ..ops.selection import where
+from ..ops.special import digamma, lgamma
+from ..ops.transcendental import exp, sin
+from .operands import real
+
+_TERMS: Final = 10
+_BERNOULLI: Final = (
+    1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330,
+    854513 / 138, -236364091 / 2730,
+)  # fmt: skip
+
+
+def _sum(s: Any, q: Any) -> Any:
+    """Return the sum of ``(q + k) ** -s`` over k = 0, 1, 2 ... for ``q > 0``, continued to s < 1."""
+    total = q**-s
+    for k in range(1, _TERMS):
+        total = total + (q + k) ** -s
+    start = q + _TERMS
+    power = start**-s
+    total = total + power * (start / (s - 1) + 0.5)
+    term = power * s / start
+    for j, number in enumerate(_BERNOULLI, 1):
+        total = total + number / math.factorial(2 * j) * term
+        term = term * (s + (2 * j - 1)) / start * (s + 2 * j) / start
+    # Far out only the first term counts, and differences of infinities stand for the others.
+    return where(equal(q, math.inf), 0.0, where(equal(s, math.inf), q**-s, total))
+
+
+def _hurwitz(s: Any, q: Any) -> Any:
+    fine = less(1, s)
+    s = where(fine, s, 2.0)
+    below = less(q, 0)
+    whole = floor(where(below, q, 0.0))
+    place = where(below, q - whole, where(equal(q, 0), 1.0, q))
+    pole = less_equal(q, 0) & equal(q, floor(q))
+    found = _sum(s, where(equal(place, 0), 1.0, place))
+    # The terms below zero are those of a sum above it, from 1 - place on, as far as there are any.
+    odd = not_equal(s - 2 * floor(0.5 * s), 0)
+    mirrored = where(below & ~pole, 1 - place, 1.0)
+    passed = _sum(s, mirrored) - _sum(s, mirrored - whole)
+    found = where(below, found + where(odd, -passed, passed), found)
+    found = where(pole, math.inf, where(below & not_equal(s, floor(s)), math.nan, found))
+    return where(fine, found, math.nan)
+
+
+def _riemann(s: Any) -> Any:
+    """Below -1 by the reflection from ``1 - s``, elsewhere by the sum and its continuation."""
+    mirror = less(s, -1)
+    above = where(mirror, 1 - s, s)
+    direct = _sum(above, 1 + 0 * above)
+    turns = 0.5 * where(mirror, s, 0.0)
+    near = round(turns)
+    even = equal(near - 2 * floor(0.5 * near), 0)
+    wave = sin(math.pi * (turns - near))
+    size = exp(lgamma(above) - above * math.log(2 * math.pi))
+    return where(mirror, where(even, 2 * wave, -2 * wave) * size * direct, direct)
+
+
+@real
+def _zeta(s: Any, *q: Any) -> Any:
+    found = where(not_equal(q[0], q[0]), q[0], _hurwitz(s, q[0])) if q else _riemann(s)
+    return where(not_equal(s, s), s, where(equal(s, 1), math.inf, found))
+
+
+def zeta(s: Any, q: Any = None, /) -> Any:
+    """Return the sum of ``(q + k) ** -s`` over k = 0, 1, 2 ...; without ``q`` Riemann's zeta function.
+
+    Infinite at ``s == 1`` and where ``q`` is 0, -1, -2 ...; with ``q`` NaN for ``s < 1``, and for ``q < 0``
+    where ``s`` is no whole number.
+
+    >>> import tensorbus as tb
+    >>> f"{tb.special.zeta(tb.asarray(2.0, dtype='float64')).item() * 6:.9f}"
+    '9.869604401'
+    """
+    return _zeta(s) if q is None else _zeta(s, q)
+
+
+@real
+def polygamma(n: Any, x: Any, /) -> Any:
+    """Return the ``n``-th derivative of ``digamma`` at ``x``; ``n`` is 0, 1, 2 ..., a number or a tensor.
+
+    >>> import tensorbus as tb
+    >>> f"{tb.special.polygamma(1, tb.asarray(1.0, dtype='float64')).item() * 6:.9f}"
+    '9.869604401'
+    """
+    odd = not_equal(n - 2 * floor(0.5 * n), 0)
+    size = exp(lgamma(n + 1)) * _hurwitz(where(equal(n, 0), 2.0, n + 1), x)
+    return where(equal(n, 0), digamma(x), where(odd, size, -size))

@@ -1,0 +1,56 @@
+"""Errors name the index that the user gave, eager and compiled, on every device."""
+
+import pytest
+import tensorbus as tb
+from tensorbus import nn
+
+
+def assigned(x, i):
+    made = x * 1
+    made[i] = 0.0
+    return made
+
+
+READS = {
+    "x[i]": lambda x, i: x[i],
+    "x[:, i]": lambda x, i: x[:, i],
+    "x[i, i]": lambda x, i: x[i, i],
+    "take": lambda x, i: tb.take(x, i, axis=0),
+    "take_along_axis": lambda x, i: tb.take_along_axis(x, tb.reshape(i, (-1, 1)), axis=0),
+    "index_add": lambda x, i: tb.index_add(x, 0, i, x[:2]),
+    "within a chain": lambda x, i: tb.exp(x * 2)[i] + 1,
+    "assigned": assigned,
+    "embedding": lambda x, i: nn.functional.embedding(i, x),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("wrong", [-7, -1000, 5, 900])
+@pytest.mark.parametrize("name", READS)
+def test_the_index_is_named_as_it_was_given(name, wrong, compiled, device) -> None:
+    fn = tb.compile(READS[name]) if compiled else READS[name]
+    x = tb.ones((5, 5), device=device)
+    fn(x, tb.asarray([0, 4], device=device)).tolist()
+    with pytest.raises(tb.IndexingError, match=rf"index {wrong} is out of range for "):
+        fn(x, tb.asarray([0, wrong], device=device)).tolist()
+
+
+@pytest.mark.parametrize("wrong", [-1, -7, 9])
+def test_a_row_that_is_not_in_a_table_is_named_in_a_training_step(wrong, device) -> None:
+    table = nn.Embedding(5, 3, device=device)
+    optimizer = tb.optim.SGD(table.parameters(), lr=0.1)
+    schedule = tb.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    @tb.compile
+    def step(rows):
+        optimizer.zero_grad()
+        loss = tb.square(table(rows)).sum()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        return loss.detach()
+
+    step(tb.asarray([0, 4], device=device)).item()
+    step(tb.asarray([1, 2], device=device)).item()
+    with pytest.raises(tb.IndexingError, match=rf"index {wrong} is out of range for "):
+        step(tb.asarray([0, wrong], device=device)).item()

@@ -1,0 +1,95 @@
+"""Guards that only counted changes break are looked at after such a change, and compiled no sooner."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus.compiler.replay import Unchanged
+from tensorbus.pending import structure
+
+
+class Scaled(tb.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tb.nn.Linear(2, 2)
+
+    def forward(self, x: tb.Tensor) -> tb.Tensor:
+        out = self.inner(x)
+        return out * 2 if self.training else out
+
+
+def test_nothing_is_compiled_for_guards_before_anything_changed() -> None:
+    model, x = Scaled(), tb.ones((1, 2))
+    compiled = tb.compile(lambda x: model(x))
+    wanted = model(x).tolist()
+    for _ in range(3):
+        assert compiled(x).tolist() == wanted
+    (replay,) = compiled.replays
+    unchanged = replay.scope["unchanged"]
+    assert isinstance(unchanged, Unchanged)
+    assert unchanged._run is None
+
+
+def test_a_change_elsewhere_is_looked_at_once_and_captures_nothing_anew() -> None:
+    model, other, x = Scaled(), Scaled(), tb.ones((1, 2))
+    compiled = tb.compile(lambda x: model(x))
+    wanted = compiled(x).tolist()
+    other.eval()
+    assert compiled(x).tolist() == wanted
+    (replay,) = compiled.replays
+    assert replay.scope["unchanged"]._run is not None
+    assert replay.scope["checked"] == [structure[0]]
+
+
+def test_changes_between_calls_are_seen_each_time() -> None:
+    model, x = Scaled(), tb.ones((1, 2))
+    compiled = tb.compile(lambda x: model(x))
+    for change in (model.train, model.eval, model.eval, model.train):
+        change()
+        assert compiled(x).tolist() == model(x).tolist()
+    model.inner = tb.nn.Linear(2, 2)
+    assert compiled(x).tolist() == model(x).tolist()
+    model.inner.weight.requires_grad_(False)
+    assert compiled(x).requires_grad == model(x).requires_grad
+
+
+def test_a_change_that_the_captured_run_makes_is_seen_by_the_next_call() -> None:
+    model, x = Scaled(), tb.ones((1, 2))
+
+    def step(x: tb.Tensor) -> tb.Tensor:
+        out = model(x)
+        model.eval()
+        return out
+
+    plain = [2 * v for v in model.inner(x).tolist()[0]]
+    compiled = tb.compile(step)
+    assert compiled(x).tolist()[0] == pytest.approx(plain)
+    assert compiled(x).tolist()[0] == pytest.approx([v / 2 for v in plain])
+
+
+@pytest.fixture
+def made_up() -> Iterator[Any]:
+    """A module that looks as if it were a part of the package, while one has been captured."""
+    tb.compile(lambda x: tb.sin(x))(tb.ones(2))
+    module = types.ModuleType("tensorbus.made_up")
+    sys.modules[module.__name__] = module
+    yield module
+    del sys.modules[module.__name__]
+    for name in ("made_up", "another"):
+        if name in tb.__dict__:
+            delattr(tb, name)
+
+
+def test_a_part_of_the_package_that_is_imported_is_no_change(made_up: Any) -> None:
+    before = structure[0]
+    tb.made_up = made_up
+    assert structure[0] == before
+    tb.made_up = made_up  # in the place of something
+    assert structure[0] == before + 1
+    tb.another = made_up
+    assert structure[0] == before + 2

@@ -1,0 +1,49 @@
+"""What is left behind vectors is no loop for vectors, where it is short or seldom there."""
+
+from __future__ import annotations
+
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus.capture import trace
+from tensorbus.lowering.index import const
+from tensorbus.lowering.layout import Layout, packed
+from tensorbus.lowering.program import Program, lower
+from tensorbus.lowering.reduce import Axis, plan_chunks
+from tensorbus.lowering.target import Target
+from tensorbus.lowering.verify import verify
+from tensorbus.ops.op import Spec
+
+TARGET = Target(groups=4, items=64, lanes=64, solo_rows=True)
+
+
+def summed(shape: tuple[int, ...], axis: tuple[int, ...], layout: Layout | None = None) -> Program:
+    graph = trace("sum", [Spec(shape, dt.float32)], {"axis": axis, "keepdims": False, "dtype": None})
+    program = lower(graph, [layout or packed(0, shape)], TARGET, sized=True)
+    for kernel in program.kernels():
+        verify(kernel)
+    return program
+
+
+def test_chunks_of_one_long_row_have_a_rest_that_is_seldom_there() -> None:
+    text = str(summed((100_000,), (0,)))
+    assert text.count(" rest:") == 2, "behind the blocks of lanes, and where lanes come together"
+
+
+def test_short_rows_are_all_rest_and_stay_loops_for_vectors() -> None:
+    assert " rest:" not in str(summed((5000, 50), (1,)))
+
+
+def test_chunks_along_another_axis_leave_a_rest_in_each_row() -> None:
+    apart = Layout(0, (100_000, 50), (64, 1))
+    assert " rest:" not in str(summed(apart.shape, (0, 1), apart))
+
+
+@pytest.mark.parametrize("length", [1025, 4096, 65_537, 100_000, 1_000_003])
+def test_chunks_of_rows_are_whole_lanes_and_cover_the_row_once(length: int) -> None:
+    axes = [Axis(length=const(length), value=length, reduced=True)]
+    found = plan_chunks(axes, 64, True, floating=True, lanes=64)
+    if found is None:
+        assert length < 2048
+        return
+    assert found.size % 64 == 0
+    assert (found.count - 1) * found.size < length <= found.count * found.size

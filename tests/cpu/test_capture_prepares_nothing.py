@@ -1,0 +1,42 @@
+"""A capture asks what an op makes, and leaves the kernels that would run it alone: these may be compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import dispatch
+from tensorbus.compiler import recorder
+from tensorbus.ops.op import table
+
+
+def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "_signatures", {})
+    x = tb.ones((3, 7), device="cpu")
+    prepared: list[str] = []
+    before = dispatch._prepare
+
+    def noting(kernel: Any, *given: Any) -> Any:
+        prepared.append(kernel.name)
+        return before(kernel, *given)
+
+    monkeypatch.setattr(dispatch, "_prepare", noting)
+    found = tb.compile(lambda x: tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1)))(x)
+    assert prepared == []
+    plain = tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1))
+    assert found.item() == pytest.approx(plain.item(), rel=1e-6)
+
+
+def test_a_plan_of_a_captured_op_runs_all_the_same() -> None:
+    x = tb.asarray([1.0, 2.0], device="cpu")
+    op = table["negative"]
+    made = dispatch.plan(op, (x._vtype,), None, {}, captured=True)
+    assert made.run is not None
+    assert list(made.run(x._value)) == [-1.0, -2.0]
+
+
+def test_a_captured_op_that_its_device_lacks_is_refused_while_it_is_captured() -> None:
+    x = tb.asarray([1, 2], device="cpu")
+    with pytest.raises(tb.TensorbusError):
+        tb.compile(lambda x: tb.logical_and(x, "no"))(x)
