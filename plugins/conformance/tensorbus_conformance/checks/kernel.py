@@ -74,6 +74,7 @@ def steady(trial: Trial) -> Iterator[str]:
     tensors = trial.tensors()
     first = [array(x) for x in trial.run(tensors)]
     rounds: list[tuple[int, tuple[int, int]]] = []
+    gc.freeze()  # what was there before need not be looked through at each round
     tracemalloc.start()
     try:
         for _ in range(ROUNDS):
@@ -89,6 +90,7 @@ def steady(trial: Trial) -> Iterator[str]:
             rounds.append((calls, _in_use(trial.device)))
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
     for k, where in enumerate(
         ("host", "device")
     ):  # what the first round leaves behind is kept for later calls
