@@ -32,12 +32,13 @@ def sizes(
         raise ArgumentError(f"{name}: give either output_size or output_ratio, and not both.")
     if output_size is not None:
         return spread(name, "output_size", output_size, rank, 1), None
-    ratios = tuple(output_ratio) if isinstance(output_ratio, Sequence) else (output_ratio,) * rank
-    if len(ratios) != rank or not all(isinstance(r, float) and 0 < r < 1 for r in ratios):
+    given = tuple(output_ratio) if isinstance(output_ratio, Sequence) else (output_ratio,) * rank
+    ratios = tuple([r for r in given if isinstance(r, float) and 0 < r < 1])
+    if len(given) != rank or len(ratios) != rank:
         raise ArgumentError(
             f"{name}: output_ratio must be a number between 0 and 1, or {rank} of them, got {output_ratio!r}."
         )
-    return None, ratios  # type: ignore[return-value]
+    return None, ratios
 
 
 def _starts(sample: Tensor, length: int, count: int, size: int) -> Tensor:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from ..functions import cbrt as cbrt
 from ..functions import digamma as digamma
-from ..functions import digamma as psi  # noqa: F401 - SciPy's other name
 from ..functions import entr as entr
 from ..functions import erf as erf
 from ..functions import erfc as erfc
 from ..functions import erfinv as erfinv
 from ..functions import exp2 as exp2
-from ..functions import lgamma as gammaln  # noqa: F401 - SciPy's name
-from ..functions import sigmoid as expit  # noqa: F401 - SciPy's name
+from ..functions import lgamma, sigmoid
 from ..functions import sinc as sinc
 from ..ops.special import logit as logit
 from .bessel import i0 as i0
@@ -36,3 +34,6 @@ from .normal import ndtr as ndtr
 from .normal import ndtri as ndtri
 from .zeta import polygamma as polygamma
 from .zeta import zeta as zeta
+
+psi, gammaln, expit = digamma, lgamma, sigmoid
+"""SciPy's names for them."""

@@ -85,7 +85,10 @@ def test_a_pre_hook_replaces_the_gradient_of_the_result(everywhere, made) -> Non
             return x * 5
 
     model, seen = Scale(), []
-    hook = lambda m, g: (g[0] * 2,)  # noqa: E731
+
+    def hook(module, gradients):
+        return (gradients[0] * 2,)
+
     handle = (
         nn.register_module_full_backward_pre_hook(hook)
         if everywhere
