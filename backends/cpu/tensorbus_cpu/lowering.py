@@ -121,26 +121,46 @@ _MATH: Final = {
     ),
 }
 """What glibc has for vectors of numbers, by its version: of one operand, of two."""
+_ONE: Final = (
+    "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10"
+    " log1p log2 nearbyint rint round sin sinh sqrt tan tanh tgamma trunc"
+)
+_TWO: Final = "atan2 copysign fmax fmin fmod hypot nextafter pow remainder"
+"""The functions of <math.h> that kernels call: reading all of it takes a tenth of compiling a short one."""
+_WORDS: Final = (
+    "#define INFINITY __builtin_inff()",
+    '#define NAN __builtin_nanf("")',
+    "#define memcpy __builtin_memcpy",
+    "#define memset __builtin_memset",
+    *(f"#define {name}(x) __builtin_{name}(x)" for name in ("isnan", "isinf", "isfinite", "signbit")),
+    "float fmaf(float, float, float);",
+    "double fma(double, double, double);",
+)
 
 
 def prologue() -> str:
     """Return what stands before every kernel.
 
-    The declarations let compilers use vector functions (at most 4 units off in the last place) without the
-    options that would give up infinities, NaN or the sign of zero.
+    The vector functions that the declarations name (at most 4 units off in the last place) are used without
+    the options that would give up infinities, NaN or the sign of zero.
     """
-    lines = [
-        "#include <math.h>", "#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>",
-        "#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC_PREREQ)",
-    ]  # fmt: skip
     simd = '__attribute__((simd("notinbranch")))'
+    lines = ["#include <stdbool.h>", "#include <stdint.h>", "#ifdef __GNUC__", *_WORDS]
+    lines += _declared(_ONE, _TWO, "")
+    lines.append("#if defined(__x86_64__) && !defined(__clang__) && defined(__GLIBC_PREREQ)")
     for (major, minor), (unary, binary) in _MATH.items():
-        lines.append(f"#if __GLIBC_PREREQ({major}, {minor})")
-        for suffix, kind in (("f", "float"), ("", "double")):
-            lines += [f"{simd} {kind} {name}{suffix}({kind});" for name in unary.split()]
-            lines += [f"{simd} {kind} {name}{suffix}({kind}, {kind});" for name in binary.split()]
-        lines.append("#endif")
-    return "\n".join([*lines, "#endif", _INDEPENDENT, _BFLOAT, _HALF, _VECTORS])
+        lines += [f"#if __GLIBC_PREREQ({major}, {minor})", *_declared(unary, binary, f"{simd} "), "#endif"]
+    lines += ["#endif", "#else", "#include <math.h>", "#include <string.h>", "#endif"]
+    return "\n".join([*lines, _INDEPENDENT, _BFLOAT, _HALF, _VECTORS])
+
+
+def _declared(unary: str, binary: str, before: str) -> list[str]:
+    """Return the declarations of functions of one operand and of two, in both precisions."""
+    lines = []
+    for suffix, kind in (("f", "float"), ("", "double")):
+        lines += [f"{before}{kind} {name}{suffix}({kind});" for name in unary.split()]
+        lines += [f"{before}{kind} {name}{suffix}({kind}, {kind});" for name in binary.split()]
+    return lines
 
 
 _INDEPENDENT: Final = """\

@@ -39,7 +39,7 @@ from .listing import Listing
 from .memory import run
 from .rows_added import adds_rows
 from .tape import Tape
-from .units import Units, units_of
+from .units import Unit, Units, units_of
 
 LIBRARY: Final = frozenset(
     """matmul conv conv_transpose conv_weight fold max_pool sort argsort searchsorted scatter
@@ -210,11 +210,15 @@ class _Programs:
         lanes, groups = chosen.get("lanes", own.lanes), chosen.get("groups", own.groups)
         target = replace(own, lanes=lanes, groups=groups)
         library = Library(LIBRARY, self._dialect.types, over=partial(adds_rows, layouts))
-        program = lower(graph, layouts, target, library=library, replaces=self._order.replaces)
+        begun: dict[int, Unit] = {}
+        program = lower(
+            graph, layouts, target, library=library, replaces=self._order.replaces,
+            begin=lambda launches: self._units.symbols(launches, begun),
+        )  # fmt: skip
         if any(isinstance(step, LibraryCall) and step.op == "matmul" for step in program.steps):
             begin_products(self._units.compiler)
         names: list[str] = []
-        made = Tape(graph, program, layouts, self._units, failing(names), chosen)
+        made = Tape(graph, program, layouts, self._units, begun, failing(names), chosen)
         names += made.names
         if self._shown is None:
             self._shown = program, made.source

@@ -32,7 +32,7 @@ from .compiler import pieces, slot
 from .costs import HEAVY, PART, SERIAL, weight
 from .listing import Address, Bound, Listing, PythonCall, Word
 from .rows_added import row_words
-from .units import Units
+from .units import Unit, Units
 
 _KERNEL, _PRODUCT, _PYTHON, _ROWS = range(4)
 _AFTER: Final = 15
@@ -48,8 +48,9 @@ class Tape:
 
     def __init__(
         self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: Units,
-        fail: Callable[..., None], chosen: Mapping[str, int] = MappingProxyType({}),
+        begun: dict[int, Unit], fail: Callable[..., None], chosen: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
+        """``begun`` has the kernels that are being compiled already, by their ids."""
         self.names: list[str] = []
         self._graph = graph
         self._program = program
@@ -59,7 +60,7 @@ class Tape:
         self._inputs = len(layouts)
         self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))
         launches = [step.launch for whole in program.steps for step in steps_of(whole)]
-        symbols, self.source = units.symbols(launches)
+        symbols, self.source = units.symbols(launches, begun)
         self._symbols = {id(x): symbol for x, symbol in zip(launches, symbols, strict=True)}
         self._calls: list[PythonCall] = []
         self._elements = {k: prod(x.shape) for k, x in enumerate(layouts) if x is not None}

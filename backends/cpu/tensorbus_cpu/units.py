@@ -28,8 +28,6 @@ _NAME: Final = "tb_kernel_name"
 _LARGEST: Final = 16
 _LEAST: Final = 3
 """How many kernels one run of the compiler takes: at most, and at least where there are as many."""
-_OPTIONS: Final = ("-fno-tree-loop-distribution",)
-"""A result may lie where an operand lay: a loop stays one loop, so that elements are read before they go."""
 
 
 class Unit:  # plain classes: making a dataclass takes about as long as loading a program
@@ -69,14 +67,16 @@ class Units:
         named = replace(launch, kernel=replace(launch.kernel, name=f"{_NAME}_body"))
         helpers, own = kernel_parts(named.kernel, self.compiler.dialect(0))
         text = f"{own}\n{entry_source(named, _NAME)}"
-        key = self.compiler.key("\0".join((*helpers.values(), text)), _OPTIONS)
+        key = self.compiler.key("\0".join((*helpers.values(), text)), self.compiler.for_kernels)
         return Unit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
 
-    def symbols(self, launches: Sequence[Launch]) -> tuple[list[str], str]:
-        """Begin to compile what is not there; return each launch's symbol, and the source of all kernels."""
+    def symbols(self, launches: Sequence[Launch], made: dict[int, Unit]) -> tuple[list[str], str]:
+        """Begin to compile what is not there; return each launch's symbol, and the source of all kernels.
+
+        ``made`` has what was made of the kernels before, by their ids, and gets the others.
+        """
         from tensorbus.backend_api import verify_kernel
 
-        made: dict[int, Unit] = {}
         for launch in launches:
             if id(launch.kernel) not in made:
                 verify_kernel(launch.kernel)
@@ -135,7 +135,7 @@ class Units:
 
     def _compiled(self, units: Sequence[Unit]) -> Path:
         """Return the library of some kernels, on disk."""
-        binary = self.compiler.build(self._source(units), _OPTIONS)
+        binary = self.compiler.build(self._source(units), self.compiler.for_kernels)
         name = sha256("\0".join(u.symbol for u in units).encode()).hexdigest() + ".so"
         folder = private_folder("cpu", "kernels")
         if folder is not None and keep(folder / name, binary):

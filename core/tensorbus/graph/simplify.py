@@ -110,7 +110,7 @@ def _equal_nodes(graph: Graph) -> Rule:
 
     def rule(node: Node) -> Node:
         try:
-            attrs = named.get(id(node.attrs))
+            attrs = named.get(id(node.attrs)) if node.attrs else ()
             if attrs is None:
                 attrs = named[id(node.attrs)] = _key(node.attrs)
             key = node.op, node.inputs, attrs, node.spec.shape, node.spec.dtype, node.again

@@ -58,7 +58,7 @@ class Words:
 
 
 _FUSED_C: Final = """\
-#ifdef FP_FAST_FMAF
+#ifdef __FP_FAST_FMAF
 #define TB_FMA fmaf
 #else
 #define TB_FMA(a, b, c) ((a) * (b) + (c))

@@ -32,7 +32,7 @@ from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
 from .pointwise import lower_map, lower_maps, lower_stack
 from .pull import ELEMENTWISE, PULLED
 from .repeated import Signatures, again, remember
-from .schedule import arranged
+from .schedule import Begin, arranged
 from .staged import staged
 from .steps import Batch, Call, Program
 from .target import Target
@@ -43,7 +43,7 @@ __all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
 
 def lower(
     graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool = False,
-    library: Calls = None, replaces: Mapping[int, int] | None = None,
+    library: Calls = None, replaces: Mapping[int, int] | None = None, begin: Begin | None = None,
 ) -> Program:  # fmt: skip
     """Return the program of ``graph``. An input that is None is a Python scalar, given at each call.
 
@@ -51,11 +51,12 @@ def lower(
     other lengths. ``library`` names the ops that the device runs by calls of its own; ops that nobody can
     generate become calls as well. None: there are no calls, and every step is a launch. ``replaces`` says of
     outputs which input they take the place of; ``Program.replaceable`` then has those that may be written
-    over it. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
+    over it. ``begin`` is given the launches as soon as their kernels are what they will be: compiling may
+    begin. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
     """
     if library is not None:
         graph = staged(graph, target)
-    program = _Lowering(graph, inputs, target, sized, library).program(replaces or {})
+    program = _Lowering(graph, inputs, target, sized, library).program(replaces or {}, begin)
     return verify_program(program, len(inputs)) if verifying() else program
 
 
@@ -87,6 +88,11 @@ class _Lowering:
         self.library = library
         self.nodes = list(graph)
         self.calls = {node for node in self.nodes if is_call(node, library)}
+        self.read_by: dict[Node, list[Node]] = {}
+        """The calls that read each node."""
+        for call in self.calls:
+            for x in {*call.inputs}:
+                self.read_by.setdefault(x, []).append(call)
         self.bundles = bundles_of([node for node in self.nodes if node not in self.calls])
         self.count = len(inputs)
         self.where: dict[int, Layout] = {}
@@ -181,7 +187,7 @@ class _Lowering:
         uses = sum(n is x for n in (*self.graph.outputs, *(i for n in self.nodes for i in n.inputs)))
         return id(x) in made and uses == 1 and x.spec == node.spec
 
-    def program(self, replaces: Mapping[int, int]) -> Program:
+    def program(self, replaces: Mapping[int, int], begin: Begin | None) -> Program:
         groups = list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
         read = self._read_elsewhere(groups)
         for group in groups:
@@ -194,7 +200,8 @@ class _Lowering:
                 outputs.append(packed(slot, ()))
             else:
                 outputs.append(self.where[id(node)])
-        return arranged(self.steps, outputs, self.count, self.graph, replaces, whole=self.library is not None)
+        whole = self.library is not None
+        return arranged(self.steps, outputs, self.count, self.graph, replaces, whole=whole, begin=begin)
 
     def _read_elsewhere(self, groups: Sequence[Group]) -> set[int]:
         """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
@@ -370,8 +377,7 @@ class _Lowering:
         library = self.library
         if type(library) is not Library:
             return None, None
-        readers = [n for n in self.calls if node in n.inputs]
-        many = max([library.leaves(node, n) for n in readers], default=0)
+        many = max([library.leaves(node, n) for n in self.read_by.get(node, ())], default=0)
         if many:
             self.left[id(node)] = self.steps.temporary(many, float32), many
         found = [self.left[id(x)] for x in node.inputs if id(x) in self.left and library.leaves(x, node)]

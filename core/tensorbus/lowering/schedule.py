@@ -6,12 +6,13 @@ Steps that only make results, like the updates of parameters, move to the end, w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
 
 from ..graph.graph import Graph
+from .builder import Launch
 from .early import early
 from .endings import ended
 from .in_place import in_place
@@ -20,15 +21,19 @@ from .job import ERROR_SLOT, Step, Steps
 from .layout import Layout
 from .steps import Batch, Call, Item, Program, slots_of, steps_of
 
+Begin = Callable[[Sequence[Launch]], object]
 SMALL: Final = 1 << 14
 """How many elements a step may have that is run beside others because it alone would not pay."""
 
 
 def arranged(
     steps: Steps, outputs: Sequence[Layout], inputs: int, graph: Graph, replaces: Mapping[int, int],
-    *, whole: bool,
+    *, whole: bool, begin: Begin | None = None,
 ) -> Program:  # fmt: skip
-    """Return the program of steps in a good order; with ``whole`` False, in the order given."""
+    """Return the program of steps in a good order; with ``whole`` False, in the order given.
+
+    ``begin`` is given the launches when their kernels are settled, and their order is not yet.
+    """
     items: list[Item] = list(steps.steps)
     replacing = {outputs[k].slot: x for k, x in replaces.items()}
     if whole:
@@ -36,6 +41,8 @@ def arranged(
         listed = in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)
         items = ended(listed) if steps.target.ends else [*listed]
         items = _shared(_aliased(items, replacing))
+        if begin is not None:
+            begin([item.launch for item in items if isinstance(item, Step)])
         sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
         sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
         items = _batched(items, sizes, replacing)

@@ -3,6 +3,8 @@
 // Every kernel takes buffers, parameters and the part of the grid to work on: from range[2 * axis] up to
 // range[2 * axis + 1]. Arrays are packed, of shape (outer, n, inner); the axis of n is the one worked along.
 
+#include <stddef.h>
+
 typedef union { double f; int64_t i; uint64_t u; } tb_slot;
 #define KERNEL(name) void name(void *const *b, const tb_slot *p, const int64_t *range)
 #define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)

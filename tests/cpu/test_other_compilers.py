@@ -1,0 +1,49 @@
+"""Programs are compiled with whatever C compiler is named, with the options that it takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_STRICT = """#!{shell}
+for given in "$@"; do
+  case "$given" in
+    -fno-tree-loop-distribution) echo "error: unknown option: $given" >&2; exit 1 ;;
+    -dM) exec {compiler} "$@" -D__clang__=1 ;;
+  esac
+done
+exec {compiler} "$@"
+"""
+_PROGRAM = """
+import numpy as np
+import tensorbus as tb
+from tensorbus_cpu.compiler import NATIVE
+
+@tb.compile(fullgraph=True)
+def f(x, y):
+    return tb.nn.functional.softmax(tb.erf(x) * y + tb.sin(y), -1), tb.sum(x * y)
+
+x = tb.asarray(np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4))
+found = f(x, x + 1)
+expected = tb.nn.functional.softmax(tb.erf(x) * (x + 1) + tb.sin(x + 1), -1), tb.sum(x * (x + 1))
+for a, b in zip(found, expected):
+    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+print(NATIVE.compiler().built)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is called cc here")
+def test_a_compiler_without_an_option_of_gcc_is_not_given_it(tmp_path: Path) -> None:
+    compiler = tmp_path / "strict"
+    compiler.write_text(_STRICT.format(shell=shutil.which("sh"), compiler=shutil.which("cc")))
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    env = os.environ | {"CC": str(compiler), "TENSORBUS_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
