@@ -62,6 +62,11 @@ class Trial:
         """An array for each tensor of the call."""
         return [make(f, self.dtype, f"{self.op.name} {self.place} {k}") for k, f in enumerate(self.fills)]
 
+    @cached_property
+    def worked_out(self) -> dict[str, Any]:
+        """What checks found out of the call that others ask for too, by name."""
+        return {}
+
     @property
     def title(self) -> str:
         """The call, in a line."""
