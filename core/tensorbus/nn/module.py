@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
 from .. import dtypes as dt
-from ..ops.creation import zeros_like
+from ..ops.creation import empty, zeros_like
 from ..pending import restructured
 from ..tensor import Leaf, Tensor
 from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
 from .moving import move
-from .parameter import Parameter
-from .state import LoadResult, load_state, named_state
+from .parameter import Parameter, hold
+from .state import LoadResult, load_state, saved_state
 
 _TABLES: Final = ("_parameters", "_buffers", "_modules")
 
@@ -244,6 +244,26 @@ class Module:
                 raise AttributeError(f"{type(self).__name__}: {name!r} in {target!r} is no module.")
         return found  # type: ignore[no-any-return]
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put ``module`` where a dotted name says; with ``strict`` only in the place of another.
+
+        Raises ``AttributeError`` where the path, or with ``strict`` the place, is not there.
+
+        >>> import tensorbus as tb
+        >>> net = tb.nn.Sequential(tb.nn.Linear(2, 2), tb.nn.ReLU())
+        >>> net.set_submodule("1", tb.nn.Tanh())
+        >>> net[1]
+        Tanh()
+        """
+        if not isinstance(module, Module):
+            raise TypeError(f"set_submodule: a module is needed, got {type(module).__name__}.")
+        path, _, name = target.rpartition(".")
+        self._check_name("module", name)
+        home = self.get_submodule(path)
+        if strict and not isinstance(getattr(home, name), Module):
+            raise AttributeError(f"{type(self).__name__}: {target!r} is no module.")
+        setattr(home, name, module)
+
     def get_parameter(self, target: str) -> Parameter:
         """Return the parameter of a dotted name. Raises ``AttributeError`` where there is none."""
         path, _, name = target.rpartition(".")
@@ -300,6 +320,14 @@ class Module:
         move((*self.parameters(), *self.buffers()), *args, **kwargs)
         return self
 
+    def to_empty(self, *, device: Any) -> Self:
+        """Move to another device and leave values behind: what parameters and buffers hold is anything."""
+        cells = [*self.parameters(), *self.buffers()]
+        values = [empty(x.shape, dtype=x.dtype, device=device) for x in cells]
+        for cell, value in zip(cells, values, strict=True):
+            hold(cell, value)
+        return self
+
     def float(self) -> Self:
         """Move to float32: ``to(tb.float32)``."""
         return self.to(dt.float32)
@@ -316,11 +344,22 @@ class Module:
         """Move to bfloat16."""
         return self.to(dt.bfloat16)
 
-    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
-        """Return parameters and persistent buffers by dotted name, with the values of now."""
-        return {name: cell.detach() for name, cell in named_state(self, prefix)}
+    def get_extra_state(self) -> Any:
+        """Return what else a state dict should have of this module. Modules that need it supply it."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_extra_state(); write what it keeps.")
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> LoadResult:
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what ``get_extra_state`` returned. Modules that supply that one supply this one."""
+        raise NotImplementedError(f"{type(self).__name__} has no set_extra_state(); write what it takes.")
+
+    def state_dict(self, *, prefix: str = "") -> dict[str, Any]:
+        """Return parameters and persistent buffers by dotted name, with the values of now.
+
+        What a module's ``get_extra_state`` returns comes under its name and ``"_extra_state"``.
+        """
+        return saved_state(self, prefix)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Take over the values of ``state_dict``, in each parameter's own dtype and on its own device.
 
         Returns the missing and the unexpected keys, which must be none where ``strict``. Raises

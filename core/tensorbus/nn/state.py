@@ -6,7 +6,7 @@ Loading looks at everything before it changes anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..autograd import no_grad
 from ..errors import StateError, TensorbusError, suggest
@@ -16,6 +16,8 @@ from .uninitialized import fill, is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
+
+_EXTRA: Final = "_extra_state"
 
 
 class LoadResult(NamedTuple):
@@ -38,10 +40,29 @@ def named_state(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]
             yield from named_state(child, f"{prefix}{name}.")
 
 
-def load_state(module: Module, state: Mapping[str, Tensor], strict: bool) -> LoadResult:
+def saved_state(module: Module, prefix: str = "") -> dict[str, Any]:
+    """Return the values of the cells, and the extra state of the modules that have some."""
+    found: dict[str, Any] = {name: cell.detach() for name, cell in named_state(module, prefix)}
+    extras = {f"{prefix}{name}": owner.get_extra_state() for name, owner in _extras(module)}
+    return found | extras
+
+
+def _extras(module: Module) -> Iterator[tuple[str, Module]]:
+    """Yield the modules that supply extra state, and the names that it has."""
+    from .module import Module
+
+    for name, owner in module.named_modules():
+        if type(owner).get_extra_state is not Module.get_extra_state:
+            yield f"{name}.{_EXTRA}" if name else _EXTRA, owner
+
+
+def load_state(module: Module, state: Mapping[str, Any], strict: bool) -> LoadResult:
     """Put ``state`` into the cells of ``module``, in their dtype and on their device."""
-    cells = dict(named_state(module))
-    result = LoadResult([n for n in cells if n not in state], [n for n in state if n not in cells])
+    cells, extras = dict(named_state(module)), dict(_extras(module))
+    known = cells.keys() | extras.keys()
+    result = LoadResult(
+        [n for n in (*cells, *extras) if n not in state], [n for n in state if n not in known]
+    )
     problems = []
     if strict and result.missing_keys:
         problems.append(f"missing key(s): {', '.join(map(repr, result.missing_keys))}.")
@@ -73,4 +94,7 @@ def load_state(module: Module, state: Mapping[str, Tensor], strict: bool) -> Loa
             fill(cell, value)
         else:
             hold(cell, value)
+    for name, owner in extras.items():
+        if name in state:
+            owner.set_extra_state(state[name])
     return result

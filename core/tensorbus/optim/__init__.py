@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from . import lr_scheduler as lr_scheduler
+from .adafactor import Adafactor as Adafactor
+from .adafactor import Muon as Muon
 from .adam import Adam as Adam
 from .adam import AdamW as AdamW
 from .adam_variants import Adamax as Adamax
@@ -15,6 +17,8 @@ from .optimizer import Optimizer as Optimizer
 from .rmsprop import Adadelta as Adadelta
 from .rmsprop import Adagrad as Adagrad
 from .rmsprop import RMSprop as RMSprop
+from .rprop import ASGD as ASGD
+from .rprop import Rprop as Rprop
 from .schedule import CosineAnnealingLR as CosineAnnealingLR
 from .schedule import LRScheduler as LRScheduler
 from .schedule import StepLR as StepLR

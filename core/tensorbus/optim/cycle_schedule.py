@@ -1,8 +1,9 @@
-"""Schedules that go up and down: warm restarts, and one cycle."""
+"""Schedules that go up and down: warm restarts, one cycle, and many."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 from .. import symbolic
@@ -122,13 +123,87 @@ class OneCycleLR(LRScheduler):
                 for group in self.optimizer.param_groups:
                     group["lr"] = self._between(group[low], group[high], share)
                     if self.cycle_momentum:
-                        self._calm(group, self._between(group[first], group[last], share))
+                        _set_momentum(group, self._between(group[first], group[last], share))
                 return
             begin = end
 
-    def _calm(self, group: dict[str, object], momentum: float) -> None:
-        betas = group.get("betas")
-        if isinstance(betas, tuple):
-            group["betas"] = (momentum, *betas[1:])
-        else:
-            group["momentum"] = momentum
+
+class CyclicLR(LRScheduler):
+    """Up from ``base_lr`` to ``max_lr`` and down again, over and over (Smith 2017): step after every batch.
+
+    ``step_size_up`` steps go up and ``step_size_down`` (None: as many) down. ``mode``: ``"triangular"``,
+    ``"triangular2"``, where each cycle is half as high as the one before, or ``"exp_range"``, where each step
+    is ``gamma`` times as high. ``scale_fn`` stands in for the mode: a function of the cycle, or of the step
+    where ``scale_mode`` is ``"iterations"``. With ``cycle_momentum`` momentum (or the first beta) goes the
+    other way, between ``max_momentum`` and ``base_momentum``. Raises ``ArgumentError``.
+
+    >>> import tensorbus as tb
+    >>> optimizer = tb.optim.SGD([tb.ones((1,)).requires_grad_()], lr=1.0, momentum=0.9)
+    >>> schedule = tb.optim.lr_scheduler.CyclicLR(optimizer, 0.0, 1.0, step_size_up=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     schedule.step()
+    ...     rates += schedule.get_last_lr()
+    >>> rates
+    [0.5, 1.0, 0.5, 0.0]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, base_lr: float | list[float], max_lr: float | list[float],
+        step_size_up: int = 2000, step_size_down: int | None = None, mode: str = "triangular",
+        gamma: float = 1.0, scale_fn: Callable[[int], float] | None = None, scale_mode: str = "cycle",
+        cycle_momentum: bool = True, base_momentum: float = 0.8, max_momentum: float = 0.9,
+    ) -> None:  # fmt: skip
+        known = ("triangular", "triangular2", "exp_range")
+        if scale_fn is None and mode not in known:
+            raise ArgumentError(f"CyclicLR: mode is one of {', '.join(known)}, got {mode!r}.")
+        if scale_mode not in ("cycle", "iterations"):
+            raise ArgumentError(f"CyclicLR: scale_mode is 'cycle' or 'iterations', got {scale_mode!r}.")
+        down = step_size_up if step_size_down is None else step_size_down
+        if step_size_up < 1 or down < 1:
+            raise ArgumentError(f"CyclicLR: steps up and down are >= 1, got {step_size_up!r} and {down!r}.")
+        self.step_size_up, self.step_size_down = step_size_up, down
+        self.mode, self.gamma = mode, gamma
+        self.scale_fn, self.scale_mode = scale_fn, scale_mode
+        self.cycle_momentum = cycle_momentum
+        self.base_momentum, self.max_momentum = base_momentum, max_momentum
+        count = len(optimizer.param_groups)
+        lows, self.max_lrs = (
+            list(x) if isinstance(x, (list, tuple)) else [x] * count for x in (base_lr, max_lr)
+        )
+        if len(lows) != count or len(self.max_lrs) != count:
+            raise ArgumentError(
+                f"CyclicLR: {count} rates are needed, got {len(lows)} and {len(self.max_lrs)}."
+            )
+        for group, low in zip(optimizer.param_groups, lows, strict=True):
+            group["initial_lr"] = low
+            if cycle_momentum and "betas" not in group and "momentum" not in group:
+                raise ArgumentError("CyclicLR: cycle_momentum needs an optimizer with momentum or betas.")
+        super().__init__(optimizer)
+
+    def _share(self) -> float:
+        """Return how far up a rate is, from 0 to 1, as the cycle or the step has it scaled."""
+        total, step = self.step_size_up + self.step_size_down, self.last_epoch
+        cycle, at = 1 + step // total, step % total
+        up = at / self.step_size_up
+        height = up if at <= self.step_size_up else (total - at) / self.step_size_down
+        if self.scale_fn is not None:
+            return height * self.scale_fn(cycle if self.scale_mode == "cycle" else step)
+        scales = {"triangular2": 0.5 ** (cycle - 1), "exp_range": self.gamma**step}
+        return height * scales.get(self.mode, 1.0)
+
+    def _set(self) -> None:
+        share = self._share()
+        groups = self.optimizer.param_groups
+        for group, low, high in zip(groups, self.base_lrs, self.max_lrs, strict=True):
+            group["lr"] = low + (high - low) * share
+            if self.cycle_momentum:
+                _set_momentum(group, self.max_momentum - (self.max_momentum - self.base_momentum) * share)
+
+
+def _set_momentum(group: dict[str, object], momentum: float) -> None:
+    betas = group.get("betas")
+    if isinstance(betas, tuple):
+        group["betas"] = (momentum, *betas[1:])
+    else:
+        group["momentum"] = momentum

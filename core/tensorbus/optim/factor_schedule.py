@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 from ..errors import ArgumentError
 from .optimizer import Optimizer
@@ -33,6 +34,35 @@ class LambdaLR(LRScheduler):
     def rates(self, epoch: int) -> list[float]:
         """Return the learning rates in ``epoch``."""
         return [b * f(epoch) for b, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+
+
+class MultiplicativeLR(LRScheduler):
+    """Multiply the rate by ``lr_lambda(epoch)`` at every epoch, one function for all groups or one for each.
+
+    >>> import tensorbus as tb
+    >>> optimizer = tb.optim.SGD([tb.ones((1,)).requires_grad_()], lr=1.0)
+    >>> schedule = tb.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+    >>> schedule.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.25]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
+    ) -> None:
+        count = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != count:
+            raise ArgumentError(
+                f"MultiplicativeLR: {count} functions are needed, got {len(self.lr_lambdas)}."
+            )
+        super().__init__(optimizer)
+
+    def rates(self, epoch: int) -> list[float]:
+        """Return the learning rates in ``epoch``."""
+        epochs = range(1, epoch + 1)
+        return [b * prod(map(f, epochs)) for b, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
 
 class MultiStepLR(LRScheduler):

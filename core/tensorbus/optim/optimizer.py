@@ -185,6 +185,7 @@ class Optimizer:
             )
         groups = []
         of: dict[Any, Tensor] = {}
+        settings: dict[int, Group] = {}
         for own, other in zip(self.param_groups, saved, strict=True):
             of.update(zip(other["params"], own["params"], strict=True))
             group = {**self.defaults, **other, "params": own["params"]}
@@ -192,14 +193,34 @@ class Optimizer:
                 group["param_names"] = own["param_names"]
             self.check(group)
             groups.append(group)
+            settings |= {id(p): group for p in own["params"]}
         state = {}
         for number, entries in state_dict["state"].items():
             if number not in of:
                 raise StateError(
                     f"{name}: the state dict has state of parameter {number!r}, which no group names."
                 )
-            state[of[number]] = {k: _fitted(name, number, k, v, of[number]) for k, v in entries.items()}
+            parameter = of[number]
+            shapes = {k: v.shape for k, v in entries.items() if isinstance(v, Tensor) and k != "step"}
+            if any(shape != parameter.shape for shape in shapes.values()):
+                self._check_shapes(number, shapes, parameter, settings[id(parameter)])
+            state[parameter] = {k: _fitted(k, v, parameter) for k, v in entries.items()}
         self.state, self.param_groups = state, groups
+
+    def _check_shapes(
+        self, number: Any, shapes: Mapping[str, tuple[int, ...]], parameter: Tensor, group: Group
+    ) -> None:
+        """Raise ``StateError`` for state that is neither as the parameter nor as its first state."""
+        first = self.first_state(parameter, group)
+        for name, shape in shapes.items():
+            known = first.get(name)
+            wanted = known.shape if isinstance(known, Tensor) else parameter.shape
+            if shape != wanted:
+                own = "" if wanted == parameter.shape else f", which asks for {wanted}"
+                raise StateError(
+                    f"{type(self).__name__}: {name!r} of parameter {number} has shape {shape}, and the"
+                    f" parameter {parameter.shape}{own}."
+                )
 
     def __repr__(self) -> str:
         lines = []
@@ -234,14 +255,9 @@ def follow(parameter: Tensor, state: State) -> None:
                 state[name] = value.to(parameter.device)
 
 
-def _fitted(optimizer: str, number: Any, name: str, value: Any, parameter: Tensor) -> Any:
+def _fitted(name: str, value: Any, parameter: Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
     if name == "step":
         return value.detach().to(parameter.device)
-    if value.shape != parameter.shape:
-        raise StateError(
-            f"{optimizer}: {name!r} of parameter {number} has shape {value.shape}, and the parameter"
-            f" {parameter.shape}."
-        )
     return value.detach().to(parameter.device, parameter.dtype)

@@ -17,6 +17,9 @@ MAKERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "Adagrad": lambda p: optim.Adagrad(p, lr=0.1, initial_accumulator_value=0.5),
     "Adadelta": lambda p: optim.Adadelta(p, lr=0.1),
     "Adamax": lambda p: optim.Adamax(p, lr=0.1),
+    "Rprop": lambda p: optim.Rprop(p, lr=0.1),
+    "ASGD": lambda p: optim.ASGD(p, lr=0.1),
+    "Adafactor": lambda p: optim.Adafactor(p, lr=0.1),
     "NAdam": lambda p: optim.NAdam(p, lr=0.1),
 }
 

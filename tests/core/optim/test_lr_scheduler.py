@@ -48,6 +48,23 @@ RATES: dict[str, tuple[Make, list[float]]] = {
     "linear": (lambda o: S.LinearLR(o, 0.25, 0.75, 4), [0.25, 0.375, 0.5, 0.625, 0.75, 0.75]),
     "constant": (lambda o: S.ConstantLR(o, 0.5, 2), [0.5, 0.5, 1.0, 1.0]),
     "exponential": (lambda o: S.ExponentialLR(o, 0.5), [1.0, 0.5, 0.25]),
+    "times": (lambda o: S.MultiplicativeLR(o, lambda epoch: 1 / (1 + epoch)), [1.0, 0.5, 1 / 6, 1 / 24]),
+    "cycles": (
+        lambda o: S.CyclicLR(o, 0.1, 1.1, 2, 3),
+        [0.1, 0.6, 1.1, 0.7666667, 0.4333333, 0.1, 0.6, 1.1],
+    ),
+    "cycles half as high": (
+        lambda o: S.CyclicLR(o, 0.1, 1.1, 2, mode="triangular2"),
+        [0.1, 0.6, 1.1, 0.6, 0.1, 0.35, 0.6, 0.35, 0.1, 0.225],
+    ),
+    "cycles that fade": (
+        lambda o: S.CyclicLR(o, 0.0, 1.0, 2, mode="exp_range", gamma=0.9),
+        [0.0, 0.45, 0.81, 0.3645, 0.0, 0.295245],
+    ),
+    "cycles of one's own": (
+        lambda o: S.CyclicLR(o, 0.0, 1.0, 2, scale_fn=lambda step: 1 / (1 + step), scale_mode="iterations"),
+        [0.0, 0.25, 1 / 3, 0.125],
+    ),
     "any": (lambda o: S.LambdaLR(o, [lambda epoch: 1 / (1 + epoch)]), [1.0, 0.5, 1 / 3]),
 }
 
@@ -78,6 +95,26 @@ def test_going_on_from_a_state_dict(name: str):
     assert optimizer.param_groups[0]["lr"] == pytest.approx(want[2])
     again.step()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(want[3])
+
+
+def test_cycles_turn_momentum_too() -> None:
+    optimizer = sgd(momentum=0.9)
+    schedule = S.CyclicLR(optimizer, 0.1, 1.1, 2)
+    found = [optimizer.param_groups[0]["momentum"]]
+    for _ in range(3):
+        schedule.step()
+        found.append(optimizer.param_groups[0]["momentum"])
+    assert found == pytest.approx([0.9, 0.85, 0.8, 0.85])
+    for given, text in (
+        ({"mode": "square"}, "mode is one of"), ({"scale_mode": "epoch"}, "scale_mode is"),
+        ({"step_size_down": 0}, "steps up and down"),
+    ):  # fmt: skip
+        with pytest.raises(tb.ArgumentError, match=f"CyclicLR: {text}"):
+            S.CyclicLR(optimizer, 0.1, 1.1, **given)
+    with pytest.raises(tb.ArgumentError, match="momentum or betas"):
+        S.CyclicLR(adagrad(), 0.1, 1.1)
+    with pytest.raises(tb.ArgumentError, match="MultiplicativeLR: 1 functions are needed, got 2"):
+        S.MultiplicativeLR(optimizer, [lambda epoch: 1.0] * 2)
 
 
 def test_the_cycle_turns_momentum_too():

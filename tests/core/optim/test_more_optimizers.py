@@ -93,6 +93,37 @@ def radam(lr: float, betas: tuple[float, float], decay: float, decoupled: bool) 
         yield x
 
 
+def rprop(lr: float, etas: tuple[float, float], sizes: tuple[float, float]) -> Iterator[Array]:
+    x, before, steps = START, np.zeros((3, 2)), np.full((3, 2), lr)
+    for g in GRADIENTS:
+        turn = np.sign(g * before)
+        steps = np.clip(steps * np.choose(turn.astype(int) + 1, (etas[0], 1.0, etas[1])), *sizes)
+        before = np.where(turn < 0, 0.0, g)
+        x = x - np.sign(before) * steps
+        yield x
+
+
+def asgd(lr: float, lambd: float, alpha: float, decay: float) -> Iterator[Array]:
+    x, rate = START, lr
+    for t, g in enumerate(GRADIENTS, 1):
+        x = x * (1 - lambd * rate) - rate * (g + decay * x)
+        rate = lr / (1 + lambd * lr * t) ** alpha
+        yield x
+
+
+def adafactor(lr: float, power: float, eps: tuple[float, float], d: float, decay: float) -> Iterator[Array]:
+    x, rows, columns = START, np.zeros((3, 1)), np.zeros((1, 2))
+    for t, g in enumerate(GRADIENTS, 1):
+        rate = max(eps[1], np.sqrt(np.mean(x * x))) * min(lr, t**-0.5)
+        x = x * (1 - lr * decay)
+        rows = rows + t**power * (np.mean(g * g, 1, keepdims=True) - rows)
+        columns = columns + t**power * (np.mean(g * g, 0, keepdims=True) - columns)
+        squares = rows @ columns / max(rows.mean(), eps[0])
+        change = g / np.sqrt(np.maximum(squares, eps[0] ** 2))
+        x = x - rate * change / max(1.0, np.sqrt(np.mean(change * change)) / d)
+        yield x
+
+
 CASES: dict[str, tuple[Callable[[list[tb.Tensor]], optim.Optimizer], Iterator[Array]]] = {
     "rmsprop": (optim.RMSprop, rmsprop(1e-2, 0.99, 1e-8, 0, 0, False)),
     "rmsprop settings": (
@@ -121,6 +152,20 @@ CASES: dict[str, tuple[Callable[[list[tb.Tensor]], optim.Optimizer], Iterator[Ar
         lambda p: optim.NAdam(p, 0.1, weight_decay=0.2, momentum_decay=0.1, decoupled_weight_decay=True),
         nadam(0.1, 0.2, True, 0.1),
     ),
+    "rprop": (optim.Rprop, rprop(1e-2, (0.5, 1.2), (1e-6, 50))),
+    "rprop settings": (
+        lambda p: optim.Rprop(p, 0.1, etas=(0.3, 2.0), step_sizes=(0.05, 0.3)),
+        rprop(0.1, (0.3, 2.0), (0.05, 0.3)),
+    ),
+    "asgd": (optim.ASGD, asgd(1e-2, 1e-4, 0.75, 0)),
+    "asgd settings": (
+        lambda p: optim.ASGD(p, 0.1, lambd=0.2, alpha=0.5, weight_decay=0.1), asgd(0.1, 0.2, 0.5, 0.1),
+    ),
+    "adafactor": (optim.Adafactor, adafactor(1e-2, -0.8, (2.0**-52, 1e-3), 1.0, 0)),
+    "adafactor settings": (
+        lambda p: optim.Adafactor(p, 0.3, beta2_decay=-0.5, eps=(1e-3, 0.5), d=1.5, weight_decay=0.1),
+        adafactor(0.3, -0.5, (1e-3, 0.5), 1.5, 0.1),
+    ),
     "radam": (optim.RAdam, radam(1e-3, (0.9, 0.999), 0, False)),
     "radam settings": (
         lambda p: optim.RAdam(p, 0.1, betas=(0.8, 0.9), weight_decay=0.2), radam(0.1, (0.8, 0.9), 0.2, False),
@@ -147,7 +192,58 @@ def test_steps_equal_the_papers(name: str):
             optimizer = again
 
 
-@pytest.mark.parametrize("name", ["RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"])
+def test_averaged_sgd_takes_the_mean_from_t0_on() -> None:
+    x = tb.asarray(START).requires_grad_()
+    optimizer = optim.ASGD([x], 0.1, lambd=0.0, t0=2)
+    seen = []
+    for g in GRADIENTS:
+        x.grad = tb.asarray(g)
+        optimizer.step()
+        seen.append(x.detach().numpy())
+        wanted = seen[-1] if len(seen) < 4 else np.mean(seen[3:], axis=0)
+        np.testing.assert_allclose(optimizer.state[x]["ax"].numpy(), wanted, rtol=1e-12)
+
+
+def test_adafactor_keeps_all_squares_of_a_vector() -> None:
+    x = tb.asarray(START[:, 0]).requires_grad_()
+    optimizer = optim.Adafactor([x], 0.1)
+    x.grad = tb.asarray(GRADIENTS[0][:, 0])
+    optimizer.step()
+    change = np.sign(GRADIENTS[0][:, 0])
+    size = np.sqrt(np.mean(START[:, 0] ** 2))
+    np.testing.assert_allclose(x.detach().numpy(), START[:, 0] - 0.1 * size * change, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4)])
+@pytest.mark.parametrize("adjusted", [None, "match_rms_adamw"])
+def test_muon_steps_are_orthogonal(shape: tuple[int, int], adjusted: str | None) -> None:
+    start, g = RNG.standard_normal(shape), RNG.standard_normal(shape)
+    x = tb.asarray(start).requires_grad_()
+    optimizer = optim.Muon([x], 0.5, weight_decay=0.1, adjust_lr_fn=adjusted)
+    x.grad = tb.asarray(g)
+    optimizer.step()
+    scale = 0.2 * max(shape) ** 0.5 if adjusted else max(1, shape[0] / shape[1]) ** 0.5
+    step = (start * (1 - 0.05) - x.detach().numpy()) / (0.5 * scale)
+    u, _, v = np.linalg.svd(g, full_matrices=False)
+    singular = np.linalg.svd(step, compute_uv=False)
+    assert np.all((singular > 0.6) & (singular < 1.3))
+    assert np.all(np.abs(np.diag(u.T @ step @ v.T)) > 0.5)  # along the gradient's own axes
+
+
+def test_state_of_another_shape_is_refused() -> None:
+    x = tb.asarray(START).requires_grad_()
+    optimizer = optim.Adafactor([x])
+    x.grad = tb.asarray(GRADIENTS[0])
+    optimizer.step()
+    saved = optimizer.state_dict()
+    saved["state"][0]["row_var"] = tb.zeros((2, 1))
+    with pytest.raises(tb.StateError, match=r"'row_var' of parameter 0 has shape .*asks for"):
+        optim.Adafactor([x]).load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    "name", ["RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "Adafactor"]
+)
 def test_maximizing_is_minimizing_the_opposite(name: str):
     ends = []
     for sign, maximize in ((1, False), (-1, True)):
@@ -165,6 +261,13 @@ BAD = [
     (lambda p: optim.Adadelta(p, rho=1.5), "Adadelta: one_minus_rho"),
     (lambda p: optim.Adamax(p, betas=(1.0, 0.9)), "Adamax: betas"),
     (lambda p: optim.NAdam(p, momentum_decay=-1.0), "NAdam: momentum_decay"),
+    (lambda p: optim.Rprop(p, etas=(0.5, 0.9)), "Rprop: etas"),
+    (lambda p: optim.Rprop(p, step_sizes=(1.0, 0.5)), "Rprop: step_sizes"),
+    (lambda p: optim.ASGD(p, lr=-1.0), "ASGD: lr"),
+    (lambda p: optim.Adafactor(p, d=0.5), "Adafactor: d must be a number >= 1"),
+    (lambda p: optim.Adafactor(p, beta2_decay=0.5), "Adafactor: beta2_decay"),
+    (lambda p: optim.Muon([tb.ones(3).requires_grad_()]), "Muon: parameters have two axes"),
+    (lambda p: optim.Muon([tb.ones((2, 2)).requires_grad_()], adjust_lr_fn="best"), "Muon: adjust_lr_fn"),
     (lambda p: optim.LBFGS(p, line_search_fn="golden"), "None or 'strong_wolfe'"),
     (lambda p: optim.LBFGS([{"params": p}, {"params": [tb.ones((1,)).requires_grad_()]}]), "one group"),
     (lambda p: optim.LBFGS(p).step(), "needs a closure"),
