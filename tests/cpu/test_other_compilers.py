@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 _STRICT = """#!{shell}
+unwatched=
 for given in "$@"; do
   case "$given" in
     -fno-tree-loop-distribution) echo "error: unknown option: $given" >&2; exit 1 ;;
+    -fno-sanitize=undefined) unwatched=1 ;;
     -dM) exec {compiler} "$@" -D__clang__=1 ;;
   esac
 done
+[ -n "$unwatched" ] || {{ echo "error: code would be watched" >&2; exit 1; }}
 exec {compiler} "$@"
 """
 _PROGRAM = """
@@ -39,7 +42,7 @@ print(NATIVE.compiler().built)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is called cc here")
-def test_a_compiler_without_an_option_of_gcc_is_not_given_it(tmp_path: Path) -> None:
+def test_a_compiler_gets_the_options_that_it_takes_and_needs(tmp_path: Path) -> None:
     compiler = tmp_path / "strict"
     compiler.write_text(_STRICT.format(shell=shutil.which("sh"), compiler=shutil.which("cc")))
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)

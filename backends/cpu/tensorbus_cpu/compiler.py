@@ -52,6 +52,8 @@ _BARE: Final = "-nostdlib"
 _LINK: Final = ("-lm", "-pthread")
 _PIPE: Final = "-pipe"
 """The assembler reads while the compiler writes: a tenth less for a short source."""
+_UNWATCHED: Final = "-fno-sanitize=undefined"
+"""zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
 _LIGHT, _PIECES, _TILE = 8192, 64, 64
 
 
@@ -75,7 +77,7 @@ class CCompiler:
         if platform.machine() in ("x86_64", "AMD64") and known:
             return [_OWN[0], _PIPE]
         option = self.asked().partition(" ")[0]
-        return [x for x in (option, _PIPE if known else "") if x]
+        return [x for x in (option, _PIPE if known else _UNWATCHED) if x]
 
     @cached_property
     def has_half(self) -> bool:
