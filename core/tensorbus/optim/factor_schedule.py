@@ -11,7 +11,21 @@ from .optimizer import Optimizer
 from .schedule import LRScheduler
 
 
-class LambdaLR(LRScheduler):
+class _ByFunction(LRScheduler):
+    """Base of schedules by ``lr_lambda(epoch)``: one function for all groups, or one for each."""
+
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
+    ) -> None:
+        count = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != count:
+            name = type(self).__name__
+            raise ArgumentError(f"{name}: {count} functions are needed, got {len(self.lr_lambdas)}.")
+        super().__init__(optimizer)
+
+
+class LambdaLR(_ByFunction):
     """Multiply the first rate by ``lr_lambda(epoch)``, one function for all groups or one for each.
 
     >>> import tensorbus as tb
@@ -22,21 +36,12 @@ class LambdaLR(LRScheduler):
     [0.5]
     """
 
-    def __init__(
-        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
-    ) -> None:
-        count = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != count:
-            raise ArgumentError(f"LambdaLR: {count} functions are needed, got {len(self.lr_lambdas)}.")
-        super().__init__(optimizer)
-
     def rates(self, epoch: int) -> list[float]:
         """Return the learning rates in ``epoch``."""
         return [b * f(epoch) for b, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_ByFunction):
     """Multiply the rate by ``lr_lambda(epoch)`` at every epoch, one function for all groups or one for each.
 
     >>> import tensorbus as tb
@@ -47,17 +52,6 @@ class MultiplicativeLR(LRScheduler):
     >>> schedule.get_last_lr()
     [0.25]
     """
-
-    def __init__(
-        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
-    ) -> None:
-        count = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != count:
-            raise ArgumentError(
-                f"MultiplicativeLR: {count} functions are needed, got {len(self.lr_lambdas)}."
-            )
-        super().__init__(optimizer)
 
     def rates(self, epoch: int) -> list[float]:
         """Return the learning rates in ``epoch``."""
