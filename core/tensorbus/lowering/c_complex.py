@@ -139,7 +139,7 @@ _COSH: Final = _function("cosh", 1, """
     return tb_pair#(e * 0.5 * cos@(y) * e, copysign@(e * 0.5, x) * sin@(y) * e);""", PAIR)  # fmt: skip
 _TANH: Final = _function("tanh", 1, """
     R x = a.x, y = a.y;
-    if (isinf(x)) return tb_pair#(copysign@((R)1, x), isfinite(y) ? copysign@((R)0, sin@(2 * y)) : (R)0);
+    if (isinf(x)) return tb_pair#(copysign@((R)1, x), isfinite(y) ? copysign@((R)0, y) : (R)0);
     if (isnan(x)) return tb_pair#(x, y == 0 ? y : x);
     if (!isfinite(y)) return tb_pair#(x == 0 ? x : NAN, NAN);
     if (fabs@(x) > 22.0) return tb_pair#(copysign@((R)1, x), 4 * sin@(y) * cos@(y) * exp@(-2 * fabs@(x)));
