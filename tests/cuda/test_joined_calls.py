@@ -206,3 +206,33 @@ def test_many_indices_are_ranked_and_each_row_has_one_writer() -> None:
     out = node("scatter", x, value, index, shape=(5000, 64), mode="add")
     program = lowered(Graph(inputs=(x, value, index), outputs=(out,)))
     assert names(program)[1:] == ["tb_scatter_rows", "tb_scatter_rank", "tb_scatter_add_ranked"]
+
+
+def test_what_is_computed_and_cut_up_for_a_call_is_one_buffer() -> None:
+    x, bias = given(LENGTH, 3 * HEADS * WIDTH), given(3 * HEADS * WIDTH)
+    both = node("add", node("exp", x, shape=x.spec.shape), bias, shape=x.spec.shape)
+    parts = node("reshape", both, shape=(1, LENGTH, 3, HEADS, WIDTH))
+    turned = node("permute_dims", parts, shape=(3, 1, HEADS, LENGTH, WIDTH), axes=(2, 0, 3, 1, 4))
+    operands = []
+    for k in range(3):
+        cut = node(
+            "slice", turned, shape=(1, 1, HEADS, LENGTH, WIDTH), start=(k, 0, 0, 0, 0),
+            size=(1, 1, HEADS, LENGTH, WIDTH), step=(1, 1, 1, 1, 1),
+        )  # fmt: skip
+        operands.append(node("reshape", cut, shape=(1, HEADS, LENGTH, WIDTH)))
+    call = node(ATTENTION, *operands, shape=(1, HEADS, LENGTH, WIDTH), **ATTRS)
+    program = lowered(Graph(inputs=(x, bias), outputs=(call,)))
+    kernel, made = program.steps
+    assert isinstance(made, Call)
+    assert len({layout.slot for layout in made.inputs if isinstance(layout, Layout)}) == 1
+    assert not isinstance(kernel, Call)
+
+
+def test_a_row_that_many_rows_need_is_computed_once() -> None:
+    x, w = given(1, 256), given(4096, 256)
+    row = x
+    for _ in range(8):
+        row = node("multiply", row, x, shape=x.spec.shape)
+    wide = node("multiply", row, w, shape=w.spec.shape)
+    total = node("sum", wide, shape=(4096,), axis=(1,), keepdims=False)
+    assert len(lowered(Graph(inputs=(x, w), outputs=(total,))).steps) == 2

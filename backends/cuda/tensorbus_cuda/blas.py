@@ -107,7 +107,7 @@ class Library:
         self._matmul.argtypes = [*[pointer] * 14, ctypes.c_size_t, pointer]
         self.handle = ctypes.c_void_p()
         self._check("cublasLtCreate", ctypes.byref(self.handle))
-        self._spaces: dict[int, Any] = {}
+        self._spaces: dict[tuple[int, int], Any] = {}
         self._lock = threading.Lock()
 
     def _check(self, name: str, *arguments: Any) -> None:
@@ -117,7 +117,7 @@ class Library:
 
     def space(self, stream: Any) -> int:
         """Return the address of memory that products of one stream work in, one after the other."""
-        own = self._unit.behind(stream).ptr
+        own = self._unit.workplace(stream)
         found = self._spaces.get(own)
         if found is None:
             with self._lock:

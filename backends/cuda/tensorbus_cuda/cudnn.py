@@ -48,7 +48,7 @@ class Library:
         self.cudnn = cudnn
         self.lock = threading.Lock()
         self.handle = cudnn.create_handle()
-        self._spaces: dict[int, list[Any]] = {}
+        self._spaces: dict[tuple[int, int], list[Any]] = {}
 
     def graph(self, dtype: dt.DType) -> Any:
         """Return a new graph on values of ``dtype``, which computes in float32."""
@@ -105,7 +105,7 @@ class Library:
 
         Recorded programs name it, so that what became too small stays.
         """
-        known = self._spaces.setdefault(self.unit.behind(stream).ptr, [])
+        known = self._spaces.setdefault(self.unit.workplace(stream), [])
         if not known or known[-1].nbytes < room:
             known.append(self.unit.pool.allocate(max(room, 1)))
         return int(known[-1].ptr)

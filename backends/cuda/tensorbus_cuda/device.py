@@ -98,6 +98,8 @@ class Unit:
         self._driver: Driver | None = None
         self.silent: Any = None
         self.recorded_for: Any = None
+        self.lane = 0
+        """Which of several libraries' calls that run side by side is being recorded."""
         self.recording = threading.Lock()
         self._errors: Block | None = None
         self._unread = False
@@ -191,6 +193,10 @@ class Unit:
     def behind(self, stream: Any) -> Any:
         """Return the stream that work queued in ``stream`` will run in: another one while it is recorded."""
         return self.recorded_for if stream is self.silent and self.recorded_for is not None else stream
+
+    def workplace(self, stream: Any) -> tuple[int, int]:
+        """Return a key for the memory that a library works in: calls with the same one run one by one."""
+        return self.behind(stream).ptr, self.lane if stream is self.silent else 0
 
     def error_block(self) -> Block:
         """Return the block for errors; from now on it is looked at when waiting."""

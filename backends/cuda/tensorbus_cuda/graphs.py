@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import cupy
 from tensorbus.backend_api import ERROR_SLOT, DeviceError, get_matmul_precision, plan_memory
 
+from . import branches
 from .failures import listed
 from .launching import Launcher
 
@@ -33,9 +34,17 @@ TRIES: Final = 24
 KEPT: Final = 2
 """How many blocks are kept for each result of a library: one may still be held when the next is made."""
 LITTLE: Final = 1 << 26
-"""Up to how many bytes the results of kernels are kept as well, so that graphs need not be told others."""
+"""Up to how many bytes the results of kernels are kept as well, so that graphs need not be told others.
+
+Temporaries of so little share no memory, and steps that do not wait for each other run side by side: they
+are short. Large ones fill the GPU, and are slower beside each other.
+"""
+_THESE: Final = 1
+"""Dependencies of what is recorded that replace the ones before."""
 _RELAXED: Final = 2
 """Capturing in which other work of this thread and of others may go on."""
+ALIGNMENT: Final = 256
+"""At multiples of how many bytes temporaries begin that share no memory."""
 SHARE: Final = 8
 """The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
 
@@ -77,17 +86,21 @@ class Driver:
         if code:
             raise DeviceError(f"{name} of the CUDA driver returned error {code}.")
 
-    def last_node(self, stream: int) -> int:
-        """Return the node that was recorded last."""
+    def ends(self, stream: int) -> list[int]:
+        """Return the nodes that what is recorded next would follow."""
         state, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
         nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
         self.call(
             "cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(state), ctypes.byref(number),
             ctypes.byref(graph), ctypes.byref(nodes), ctypes.byref(count),
         )  # fmt: skip
-        if count.value != 1:
-            raise DeviceError(f"a recorded kernel has {count.value} nodes at its end, not 1.")
-        return int(nodes[0] or 0)
+        return [int(nodes[k] or 0) for k in range(count.value)]
+
+    def follow(self, stream: int, nodes: Sequence[int]) -> None:
+        """Let what is recorded next follow these nodes, and no others."""
+        given = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
+        count, flags = ctypes.c_size_t(len(nodes)), ctypes.c_uint(_THESE)
+        self.call("cuStreamUpdateCaptureDependencies", ctypes.c_void_p(stream), given, count, flags)
 
 
 class _Changing:
@@ -144,8 +157,20 @@ class Player:
         outputs = {x.slot for x in program.outputs}
         self._made = [s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)]
         arena = plan_memory(program)
-        self._offsets = [(s, at, script.nbytes[s]) for s, at in arena.offsets.items() if s not in outputs]
-        self._total = arena.total
+        offsets, self._total = dict(arena.offsets), arena.total
+        whole = [(s, -(-script.nbytes[s] // ALIGNMENT) * ALIGNMENT) for s in offsets]
+        short = sum(nbytes for _, nbytes in whole) <= LITTLE
+        if short:
+            offsets, self._total = {}, 0
+            for slot, nbytes in whole:
+                offsets[slot] = self._total
+                self._total += nbytes
+        self._offsets = [(s, at, script.nbytes[s]) for s, at in offsets.items() if s not in outputs]
+        order = [[k - 1] if k else [] for k in range(len(script.steps))]
+        if short:
+            over = [(program.outputs[k].slot, given) for k, given in program.replaceable.items()]
+            order = branches.waits(script.steps, branches.shared_places(self._offsets, over))
+        self._order, self._lanes = branches.lanes(order, [step.call is not None for step in script.steps])
         self._inputs = sorted(
             {s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes}
         )
@@ -294,6 +319,21 @@ class Player:
         self._temporaries.clear()
         self._memory = None
 
+    def _step(
+        self, k: int, step: Queued, values: Sequence[Any], given: list[Any], side: Any
+    ) -> tuple[Launcher, list[int]] | None:
+        """Record a step; of a kernel, return what launches it and where its buffers are."""
+        if step.call is not None:
+            self._unit.lane = self._lanes[k]
+            if not step.call(values, given):
+                raise DeviceError("a library call cannot be recorded.")
+            return None
+        launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
+        pointers = self._pointers(step, given)
+        launcher.fill(pointers, [read(values) for read in step.late])
+        launcher.into(side.ptr)
+        return launcher, pointers
+
     def _record(self, values: Sequence[Any], buffers: list[Any]) -> Graph:
         unit = self._unit
         if self._memory is None and self._total:
@@ -306,28 +346,26 @@ class Player:
         with unit.recording, unit.current():
             side = unit.side()
             unit.recorded_for = self._stream
-            unit.library().space(side)
+            for unit.lane in range(max(self._lanes, default=0) + 1):
+                unit.library().space(side)
             before = unit.use(side)
             changing: list[_Changing] = []
             graph = ctypes.c_void_p()
             try:
                 driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(side.ptr), _RELAXED)
                 try:
-                    for step, moves in zip(self._script.steps, self._moves, strict=True):
-                        if step.call is not None:
-                            if not step.call(values, given):
-                                raise DeviceError("a library call cannot be recorded.")
-                            continue
-                        launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
-                        now = self._pointers(step, given), [read(values) for read in step.late]
-                        launcher.fill(*now)
-                        launcher.into(side.ptr)
-                        if moves:
-                            node = driver.last_node(side.ptr)
-                            changing.append(_Changing(step, launcher, node, self._moving, now[0]))
+                    ends: list[list[int]] = []
+                    for k, step in enumerate(self._script.steps):
+                        driver.follow(side.ptr, [node for n in self._order[k] for node in ends[n]])
+                        made = self._step(k, step, values, given, side)
+                        ends.append(driver.ends(side.ptr))
+                        if made is not None and self._moves[k]:
+                            launcher, pointers = made
+                            (node,) = ends[k]
+                            changing.append(_Changing(step, launcher, node, self._moving, pointers))
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
             finally:
                 unit.use(before)
-                unit.recorded_for = None
+                unit.recorded_for, unit.lane = None, 0
             return Graph(driver, graph, changing)

@@ -17,6 +17,7 @@ from ..dtypes import DType, float32
 from ..errors import DeviceError
 from ..graph.affine import with_ends, with_sums
 from ..graph.graph import Graph
+from ..graph.single_rows import with_single_rows
 from ..kernels.from_dialect import Compiler, pack
 from ..lowering.builder import Late, fit
 from ..lowering.families import Library
@@ -72,12 +73,13 @@ class DialectLowering:
 
     def compile(self, order: Order) -> Executable:
         """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
-        known = self.compiler.dialect(order.index).types
+        dialect = self.compiler.dialect(order.index)
+        known = dialect.types
         nodes = [node for node in order.graph if node.op in self.served]
         device = Device(self.device_type, order.index)
         left = {node.op for node in nodes if not has_kernel(node, device)}
         library = self.library | ({node.op for node in nodes} - left)
-        graph = order.graph
+        graph = order.graph if dialect.target.solo_rows else with_single_rows(order.graph)
         if AFFINE in self.served:
             graph = with_ends(graph, lambda node: has_kernel(node, device))
             library |= {AFFINE}
@@ -356,7 +358,12 @@ class _Bound:
             given = [compiler.errors(index) if s == ERROR_SLOT else buffers[s] for s in slots]
             return run(given, [read(values) for read in late])
 
-        self._queued.append(Queued(slots=slots, launch=run, late=tuple(late), source=source, what=launch))
+        self._queued.append(
+            Queued(
+                slots=slots, written=frozenset(slots_of(step)[1]), launch=run, late=tuple(late),
+                source=source, what=launch,
+            )
+        )  # fmt: skip
         return reporting if ERROR_SLOT in slots else plain
 
     def _reader(self, late: Late) -> Callable[[Sequence[Any]], Any]:
@@ -398,7 +405,8 @@ class _Bound:
 
         read, written = slots_of(call)
         slots = (*sorted(read), *sorted(written - read))
-        self._queued.append(Queued(slots=slots, call=direct if into is not None else None))
+        call_of = direct if into is not None else None
+        self._queued.append(Queued(slots=slots, written=frozenset(written), call=call_of))
 
         def run(values: Sequence[Any], buffers: Buffers) -> None:
             if into is not None:

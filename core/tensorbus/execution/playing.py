@@ -16,10 +16,12 @@ class Queued:
 
     ``late`` read the arguments that come with each run. ``call`` takes the run's values and the buffers by
     slot, all of which are there, and says whether it could be queued. ``what`` is what was prepared of
-    ``source``, for a device that would rather prepare it otherwise.
+    ``source``, for a device that would rather prepare it otherwise. Of ``slots`` those in ``written`` are
+    written to.
     """
 
     slots: tuple[int, ...]
+    written: frozenset[int]
     launch: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
     late: tuple[Callable[[Sequence[Any]], Any], ...] = ()
     call: Callable[[Sequence[Any], list[Any]], bool] | None = None

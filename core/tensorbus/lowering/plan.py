@@ -29,10 +29,13 @@ LONG: Final = 50
 CALL: Final = 100
 GATHER: Final = 7
 ROW: Final = 32
+OFTEN: Final = 64
+"""For how many rows the same one is not computed again and again."""
 BODY: Final = 256
 """How many ops one kernel may have: compilers take more than proportional time for more."""
 _ONCE: Final = frozenset({"concat", "pad", "slice_update", "reshape", "permute_dims", "slice", "flip"})
 _VIEWS: Final = frozenset({"reshape", "permute_dims", "broadcast_to"})
+_CUTS: Final = _VIEWS | {"slice"}
 _ELSEWHERE: Final = frozenset({"input", "constant", "slice", "flip", "windows"})
 """What may lie anywhere, so that views of it are known only once it does."""
 _TOP: Final = 1 << 20
@@ -88,6 +91,7 @@ def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *
             size[node] = 0
             cost[node] = 1
             reads[node] = frozenset((node,))
+    wholes = _wholes(nodes, calls) if whole else {}
     readers: dict[Node, set[Node]] = {node: set() for node in nodes}
     for node in reversed(nodes):
         op, called = node.op, node in calls
@@ -106,7 +110,8 @@ def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *
         for x in node.inputs:
             readers[x] |= mine
             if op == "matmul" or called:
-                wanted.add(_base(x) if whole else x)
+                base = _base(x) if whole else x
+                wanted.add(wholes.get(base, base))
                 continue
             rows = not whole and op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
             again = op in SORTS and cost[x] > 0  # an element is read in each pass
@@ -121,7 +126,12 @@ def _dear(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
 
     One function for a row, of what lies there, costs less than a kernel of its own.
     """
-    if cost[x] < LONG or node.op in _ONCE or prod(node.spec.shape) < 2 * prod(x.spec.shape):
+    times = prod(node.spec.shape) // max(prod(x.spec.shape), 1)
+    if node.op in _ONCE or times < 2:
+        return False
+    if times >= OFTEN and cost[x] > CHEAP and _row_of(node, x) == 1:
+        return True
+    if cost[x] < LONG:
         return False
     return cost[x] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
 
@@ -140,6 +150,21 @@ def _is_made_of_rows(node: Node) -> bool:
         if len(found) <= CHEAP and x.op in ELEMENTWISE:
             found += x.inputs
     return False
+
+
+def _wholes(nodes: Sequence[Node], calls: Collection[Node]) -> dict[Node, Node]:
+    """Return what is computed and then cut up for calls, by its cuts: one buffer shows them all."""
+    cuts: dict[Node, dict[Node, None]] = {}
+    for node in nodes:
+        if node.op == "matmul" or node in calls:
+            for x in node.inputs:
+                base, source = _base(x), _shown(x, _CUTS)
+                if base is x is not source and source.op in ELEMENTWISE:
+                    cuts.setdefault(source, {})[x] = None
+    return {
+        cut: source for source, parts in cuts.items() for cut in parts
+        if sum(prod(x.spec.shape) for x in parts) >= prod(source.spec.shape)
+    }  # fmt: skip
 
 
 def _is_short(x: Node) -> bool:
@@ -167,12 +192,16 @@ def _row_of(node: Node, x: Node) -> int:
 
 def _base(node: Node) -> Node:
     """Return the node whose buffer, once there is one, shows ``node`` as a view: itself, or one before it."""
+    base = _shown(node, _VIEWS)
+    return node if base.op in _ELSEWHERE else base
+
+
+def _shown(node: Node, ops: Collection[str]) -> Node:
+    """Return the node whose packed buffer shows ``node`` through some of ``ops``; itself where none does."""
     chain = [node]
-    while chain[-1].op in _VIEWS:
+    while chain[-1].op in ops:
         chain.append(chain[-1].inputs[0])
     base = chain[-1]
-    if base.op in _ELSEWHERE:
-        return node
     seen: Layout | None = Layout(0, base.spec.shape, row_major(base.spec.shape))
     for step in reversed(chain[:-1]):
         seen = view(step, seen) if seen is not None else None

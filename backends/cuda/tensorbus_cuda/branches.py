@@ -1,0 +1,104 @@
+"""Which steps of a program wait for which: a graph runs the others side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tensorbus.backend_api import Queued
+
+LANES: Final = 3
+"""How many calls of libraries run side by side at most: each has memory of its own to work in."""
+
+
+def shared_places(
+    ranges: Sequence[tuple[int, int, int]], pairs: Iterable[tuple[int, int]]
+) -> Mapping[int, Sequence[int]]:
+    """Return for each slot that shares memory with others which these are.
+
+    ``ranges`` are slots, where each begins and how long it is; ``pairs`` are of slots that may be the same.
+
+    >>> shared_places([(5, 0, 8), (6, 8, 8), (7, 4, 8)], [(1, 9)])
+    {5: [7], 7: [5, 6], 6: [7], 1: [9], 9: [1]}
+    """
+    found: dict[int, list[int]] = {}
+    ordered = sorted(ranges, key=lambda x: x[1])
+    for k, (slot, at, size) in enumerate(ordered):
+        for other, start, _ in ordered[k + 1 :]:
+            if start >= at + size:
+                break
+            found.setdefault(slot, []).append(other)
+            found.setdefault(other, []).append(slot)
+    for one, other in pairs:
+        found.setdefault(one, []).append(other)
+        found.setdefault(other, []).append(one)
+    return found
+
+
+def waits(steps: Sequence[Queued], shared: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Return for each step the earlier ones that it follows directly: by what they write and read.
+
+    None of them follows another of them.
+    """
+    wrote: dict[int, int] = {}
+    read: dict[int, int] = {}
+    before: list[int] = []
+    found: list[list[int]] = []
+    for k, step in enumerate(steps):
+        after = 0
+        for slot in dict.fromkeys(step.slots):
+            for place in (slot, *shared.get(slot, ())):
+                after |= wrote.get(place, 0)
+                if slot in step.written:
+                    after |= read.get(place, 0)
+        direct, seen = [], 0
+        for earlier in reversed(range(k)):
+            bit = 1 << earlier
+            if after & bit and not seen & bit:
+                direct.append(earlier)
+                seen |= before[earlier]
+        found.append(direct)
+        before.append(after | seen)
+        for slot in step.slots:
+            to = wrote if slot in step.written else read
+            to[slot] = to.get(slot, 0) | 1 << k
+    return found
+
+
+def lanes(
+    order: Sequence[Sequence[int]], calls: Sequence[bool], most: int = LANES
+) -> tuple[list[list[int]], list[int]]:
+    """Return the order with calls of one lane one after the other, and the lane of each step.
+
+    >>> lanes([[], [], [0, 1], [2]], [True, True, True, True])
+    ([[], [], [0, 1], [2]], [0, 1, 1, 1])
+    >>> lanes([[], [], []], [True, False, True], most=1)
+    ([[], [], [0]], [0, 0, 0])
+    """
+    last: list[int] = []
+    before: list[int] = []
+    found: list[list[int]] = []
+    chosen: list[int] = []
+    for k, (after, called) in enumerate(zip(order, calls, strict=True)):
+        follows = [*after]
+        seen = 0
+        for earlier in after:
+            seen |= before[earlier] | 1 << earlier
+        lane = 0
+        if called:
+            free = [n for n, step in enumerate(last) if seen >> step & 1]
+            if free:
+                lane = max(free, key=lambda n: last[n])
+            elif len(last) < most:
+                lane = len(last)
+                last.append(k)
+            else:
+                lane = min(range(most), key=lambda n: last[n])
+                follows.append(last[lane])
+                seen |= before[last[lane]] | 1 << last[lane]
+            last[lane] = k
+        found.append(follows)
+        before.append(seen)
+        chosen.append(lane)
+    return found, chosen

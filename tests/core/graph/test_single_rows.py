@@ -1,0 +1,88 @@
+"""Products of one row are sums over elements that lie side by side, with the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import dtypes as dt
+from tensorbus.execution.interpret import Interpreting
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.graph.single_rows import with_single_rows
+from tensorbus.graph.verify import verify
+from tensorbus.ops.op import Spec
+from tensorbus.runtime import Order
+
+
+def graph_of(x: tuple[int, ...], y: tuple[int, ...], dtype: dt.DType, turned: str) -> Graph:
+    """Return a product whose operands lie with their last axes exchanged where ``turned`` names them."""
+    inputs, operands = [], []
+    for k, (name, shape) in enumerate(zip("xy", (x, y), strict=True)):
+        lies = (*shape[:-2], shape[-1], shape[-2]) if name in turned else shape
+        node = Node(op="input", attrs={"index": k}, spec=Spec(lies, dtype))
+        inputs.append(node)
+        if name in turned:
+            axes = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+            node = Node(op="permute_dims", inputs=(node,), attrs={"axes": axes}, spec=Spec(shape, dtype))
+        operands.append(node)
+    batch = np.broadcast_shapes(x[:-2], y[:-2])
+    out = Node(op="matmul", inputs=tuple(operands), spec=Spec((*batch, x[-2], y[-1]), dtype))
+    return Graph(inputs=tuple(inputs), outputs=(out,))
+
+
+def values(graph: Graph, device: str) -> Any:
+    generator = np.random.default_rng(3)
+    given = [
+        tb.asarray(generator.integers(-3, 4, n.spec.shape), device=device, dtype=n.spec.dtype)._value
+        for n in graph.inputs
+    ]
+    (found,) = Interpreting(device).compile(Order(graph=graph, index=0))(given)
+    return np.asarray(found, dtype=np.float64)
+
+
+SUMS = [
+    ((1, 24), (24, 40), "y"), ((1, 1, 24), (24, 40), "y"), ((3, 1, 24), (3, 24, 5), "y"),
+    ((40, 24), (24, 1), ""), ((2, 40, 24), (2, 24, 1), ""), ((1, 24), (24, 1), "y"), ((1, 24), (24, 1), "xy"),
+    ((1, 0), (0, 4), "y"),
+]  # fmt: skip
+LEFT = [
+    ((1, 24), (24, 40), ""), ((40, 24), (24, 1), "x"), ((2, 24), (24, 40), "y"), ((3, 1, 24), (24, 5), "y"),
+    ((2, 1, 24), (1, 24, 5), "y"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.bfloat16, dt.float16])
+@pytest.mark.parametrize(("x", "y", "turned"), SUMS)
+def test_a_row_times_a_matrix_is_a_sum(x: Any, y: Any, turned: str, dtype: dt.DType) -> None:
+    graph = graph_of(x, y, dtype, turned)
+    made = verify(with_single_rows(graph))
+    ops = {node.op for node in made}
+    assert "sum" in ops
+    assert "matmul" not in ops
+    assert made.outputs[0].spec == graph.outputs[0].spec
+    summed = next(node for node in made if node.op == "sum")
+    assert summed.spec.dtype is (dt.float64 if dtype is dt.float64 else dt.float32)
+    np.testing.assert_array_equal(values(made, "cpu"), values(graph, "cpu"))
+
+
+@pytest.mark.parametrize("turned", ["", "y"])
+def test_one_term_is_a_product_of_elements(turned: str) -> None:
+    graph = graph_of((5, 1), (1, 7), dt.float32, turned)
+    made = verify(with_single_rows(graph))
+    assert not {"matmul", "sum"} & {node.op for node in made}
+    np.testing.assert_array_equal(values(made, "cpu"), values(graph, "cpu"))
+
+
+@pytest.mark.parametrize(("x", "y", "turned"), LEFT)
+def test_other_products_stay_what_they_are(x: Any, y: Any, turned: str) -> None:
+    graph = graph_of(x, y, dt.float32, turned)
+    made = with_single_rows(graph)
+    assert [node.op for node in made] == [node.op for node in graph]
+
+
+@pytest.mark.parametrize("dtype", [dt.int32, dt.complex64])
+def test_integers_and_complex_numbers_stay_products(dtype: dt.DType) -> None:
+    graph = graph_of((1, 8), (8, 4), dtype, "y")
+    assert with_single_rows(graph).outputs[0].op == "matmul"

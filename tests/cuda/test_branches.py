@@ -1,0 +1,78 @@
+"""Steps of a program wait for those whose memory they need, and for no others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorbus.backend_api import Queued
+from tensorbus_cuda.branches import lanes, shared_places, waits
+
+
+def step(read: Collection[int], written: Collection[int]) -> Queued:
+    return Queued(slots=tuple({*read, *written}), written=frozenset(written))
+
+
+def before(order: Sequence[Sequence[int]]) -> list[set[int]]:
+    """Return for each step all that it follows."""
+    found: list[set[int]] = []
+    for after in order:
+        found.append({*after}.union(*[found[k] for k in after]))
+    return found
+
+
+def test_two_readers_of_one_result_do_not_wait_for_each_other() -> None:
+    steps = [step([0], [1]), step([1], [2]), step([1], [3]), step([2, 3], [4])]
+    assert waits(steps, {}) == [[], [0], [0], [2, 1]]
+
+
+def test_what_is_written_over_waits_for_its_readers() -> None:
+    steps = [step([0], [1]), step([0], [2]), step([1], [0])]
+    assert waits(steps, {}) == [[], [], [1, 0]]
+
+
+def test_slots_that_share_memory_are_one() -> None:
+    shared = shared_places([(1, 0, 64), (2, 64, 64), (3, 32, 64)], [(4, 0)])
+    steps = [step([0], [1]), step([9], [2]), step([9], [3]), step([9], [4])]
+    assert waits(steps, shared) == [[], [], [1, 0], [0]]
+
+
+ACCESS = st.frozensets(st.integers(0, 7), max_size=3)
+
+
+@given(
+    st.lists(st.tuples(ACCESS, ACCESS), max_size=12),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), min_size=8, max_size=8),
+)
+def test_whatever_conflicts_is_in_order(
+    accesses: list[tuple[set[int], set[int]]], places: list[tuple[int, int]]
+) -> None:
+    steps = [step(*access) for access in accesses]
+    order = waits(steps, shared_places([(k, at, size) for k, (at, size) in enumerate(places)], []))
+    follows = before(order)
+
+    def bytes_of(slots: Collection[int]) -> set[int]:
+        return {b for s in slots for b in range(places[s][0], sum(places[s]))}
+
+    for k, (read, written) in enumerate(accesses):
+        for n, (first_read, first_written) in enumerate(accesses[:k]):
+            meets = bytes_of(written) & (bytes_of(first_read) | bytes_of(first_written))
+            if meets or bytes_of(read) & bytes_of(first_written):
+                assert n in follows[k]
+        for n in order[k]:
+            assert not any(n in follows[m] for m in order[k])
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 11)), st.booleans()), max_size=12), st.integers(1, 3))
+def test_calls_in_one_lane_follow_each_other(given: list[tuple[set[int], bool]], most: int) -> None:
+    order = [[n for n in after if n < k] for k, (after, _) in enumerate(given)]
+    calls = [called for _, called in given]
+    made, chosen = lanes(order, calls, most)
+    follows = before(made)
+    for k, after in enumerate(order):
+        assert {*after} <= {*made[k]}
+        assert chosen[k] < most
+        if calls[k]:
+            same = [n for n in range(k) if calls[n] and chosen[n] == chosen[k]]
+            assert {*same} <= follows[k]
