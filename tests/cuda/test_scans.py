@@ -53,7 +53,7 @@ def test_stretches_of_columns_have_no_rows_left_over() -> None:
     packets, stretches = first.launch.grid  # type: ignore[union-attr]
     assert packets == 4096 // 8
     assert 8192 // stretches % 8 == 0
-    assert rest.launch.group == 32  # type: ignore[union-attr]
+    assert rest.launch.grid == (256, 4096 // 8)  # type: ignore[union-attr]
 
 
 @pytest.mark.cuda
@@ -84,3 +84,35 @@ def test_sums_down_columns_agree_with_float64(shape: tuple[int, int]) -> None:
     a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     found = tb.compile(lambda x: tb.sum(x, axis=0))(tb.asarray(a, device=CUDA)).numpy()
     assert np.abs(found - a.astype(np.float64).sum(0)).max() < 1e-5 * np.abs(a).sum(0).max()
+
+
+def test_eager_sums_of_rows_share_them_among_items() -> None:
+    """As in programs: an item by itself would read every so manieth cache line."""
+    x = Node(op="input", spec=Spec((8192, 4096), dt.bfloat16))
+    attrs = {"axis": (1,), "keepdims": False}
+    out = Node(op="sum", inputs=(x,), attrs=attrs, spec=Spec((8192,), dt.bfloat16))
+    graph = Graph(inputs=(x,), outputs=(out,))
+    (step,) = lower(graph, [packed(0, x.spec.shape)], DIALECT.target, True).steps
+    assert step.launch.group >= 32  # type: ignore[union-attr]
+    assert "tb_move<16>" in render(step.launch.kernel, DIALECT)  # type: ignore[union-attr]
+
+
+@pytest.mark.cuda
+@needs_card
+@pytest.mark.parametrize("columns", [8, 12, 260, 768, 1000, 4096])
+@pytest.mark.parametrize("rows", [40, 513, 8192, 70000])
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int32"])
+def test_reductions_of_both_axes_agree_with_numpy(rows: int, columns: int, name: str) -> None:
+    if rows * columns > 1 << 25:
+        rows = (1 << 25) // columns
+    rng = np.random.default_rng(1)
+    whole = rng.integers(-8, 9, (rows, columns))
+    x = tb.asarray(whole, device=CUDA).to(name)
+    for axis in (0, 1):
+        sums = tb.sum(x.to("float32") if name == "bfloat16" else x, axis=axis)
+        assert np.array_equal(sums.numpy(), whole.sum(axis))
+        assert np.array_equal(tb.max(x, axis=axis).to("float32").numpy(), whole.max(axis))
+        assert np.array_equal(tb.argmin(x, axis=axis).numpy(), whole.argmin(axis))
+        if name == "bfloat16":
+            close = tb.sum(x, axis=axis).to("float32").numpy()
+            assert (np.abs(close - whole.sum(axis)) <= 2.0**-8 * np.abs(whole.sum(axis))).all()

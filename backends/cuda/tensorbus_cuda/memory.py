@@ -56,9 +56,9 @@ class Block:
         """Return a part of this memory, which keeps the whole alive and is not counted again."""
         return Block(self, self.ptr + start, nbytes, _PARTS, self.stream, own=False)
 
-    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
-        home = self.home
-        if home is not None and not self.users and len(home) < _MANY:
+    def __del__(self, _finalizing: Any = sys.is_finalizing, _many: int = _MANY) -> None:
+        home = self.home  # names of the module may be gone before the last values
+        if home is not None and not self.users and len(home) < _many:
             self.pool.allocated -= self.nbytes
             home.append((self.memory, self.ptr))
         elif not _finalizing():  # the driver may be gone before the last values

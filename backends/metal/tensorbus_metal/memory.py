@@ -30,8 +30,8 @@ class Block:
         """Where the bytes lie in the host's memory; they are computed first."""
         return int(np.asarray(memoryview(self.array)).ctypes.data)
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
+    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
+        if not _finalizing():  # names of this module may be gone before the last values
             self.pool.free(self.nbytes)
 
 

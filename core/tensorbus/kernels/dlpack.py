@@ -137,8 +137,8 @@ class Owner:
     def __init__(self, struct: Any) -> None:
         self._struct = struct
 
-    def __del__(self) -> None:
-        if self._struct.deleter:
+    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
+        if self._struct.deleter and not _finalizing():  # the producer may be gone before the last values
             _Deleter(self._struct.deleter)(ctypes.addressof(self._struct))
 
 

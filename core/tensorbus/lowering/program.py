@@ -261,7 +261,7 @@ class _Lowering:
         )  # fmt: skip
         node = next(iter(group.roots.values())).node
         even = all(self.where[k].is_contiguous for k in stored)
-        if self.library is not None and self.steps.target.swap and group.reduced and not group.deep:
+        if self.steps.target.swap and group.reduced and not group.deep:
             from .stacks import is_stack_of_rows, lower_stack_of_rows
 
             fused = canonical(group, self.where, self.scalars, stored, self.sized)
@@ -295,7 +295,7 @@ class _Lowering:
 
     def _by_teams(self, group: Group) -> bool:
         """Return whether a reduction alone is one of long enough rows for several light items each."""
-        if self.library is None or self.steps.target.solo_rows or not group.reduced:
+        if self.steps.target.solo_rows or not group.reduced:
             return False
         return prod(group.domain[k] for k in group.reduced) >= SHORT and self._by_rows(
             group.domain, group.reduced

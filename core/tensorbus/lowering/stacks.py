@@ -15,7 +15,7 @@ from .builder import Builder
 from .canonical import Fused
 from .families import REDUCTIONS
 from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Expr, Load, Select, Var
+from .ir import INDEX, Apply, Array, Barrier, Expr, Load, Select, Var
 from .job import Steps, spread
 from .outputs import domain_lengths, same_slots
 from .packets import LEAST, packet_of, packets
@@ -31,12 +31,14 @@ FEWEST, MOST = 16, 1024
 """Rows of a stretch."""
 TURNS = 8
 """How many states of a result an item reads before it adds the first."""
+TEAM, SIDE = 256, 8
+"""How many items join stretches together, and for how many results side by side."""
 
 
 def is_stack_of_rows(fused: Fused, target: Target) -> bool:
     """Return whether reductions go over one axis of a group that is not the last, in packets of the last."""
     domain, over = fused.domain, fused.reduced
-    if len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
+    if target.swap < SIDE or len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
         return False
     found = [n for n in fused.graph if n.op in REDUCTIONS]
     kinds = [n.inputs[0].spec.dtype for n in found]
@@ -133,24 +135,29 @@ class _Stack(Parts):
         self._rest(parts, count)
 
     def _rest(self, parts: dict[str, int], count: int) -> None:
-        """Append what joins the stretches of each result, and makes the outputs of it."""
+        """Append what joins the stretches of each result, and makes the outputs of it.
+
+        A group takes ``SIDE`` results, which lie side by side, and shares their stretches among its items.
+        """
         b, swap = Builder(f"{self.name}_rest"), self.steps.target.swap
         pull, slots = self.fused.puller(b)
         lengths = domain_lengths(b, pull, self.fused)
         total = prod(self.fused.domain[k] for k in self.kept)
-        item, place = Var("i0", INDEX), Var("i1", INDEX)
-        outer = tuple(ix.unflatten(place, [lengths[k] for k in self.kept]))
-        stretches = b.size("chunks", count)
+        item, some = Var("i0", INDEX), Var("i1", INDEX)
+        columns, stretches = b.size("places", total), b.size("chunks", count)
+        column = b.let(ix.modulo(item, const(SIDE)), "column")
+        place = b.let(ix.add(ix.multiply(some, const(SIDE)), column), "place")
+        here = b.let(ix.minimum(place, ix.subtract(columns, ONE)), "here")
+        walkers = TEAM // SIDE
+        first = b.let(ix.quotient(item, const(SIDE)), "walker")
         found: State = tuple(b.let(e, "acc", mutable=True) for e in self.reducer.start())
-        columns = b.size("places", total)
-
-        turns = b.size("turns", -(-count // (TURNS * swap)))
         last = ix.subtract(stretches, ONE)
-        with b.loop(ZERO, turns, prefix="turn") as turn:
-            first = b.let(ix.add(ix.multiply(turn, const(TURNS * swap)), item), "first")
+        each = min(TURNS, -(-count // walkers))
+        with b.loop(ZERO, b.size("turns", -(-count // (each * walkers))), prefix="turn") as turn:
+            begin = b.let(ix.add(ix.multiply(turn, const(each * walkers)), first), "first")
             read = []
-            for number in [ix.add(first, const(k * swap)) for k in range(TURNS)]:
-                at = b.let(ix.add(ix.multiply(ix.minimum(number, last), columns), place), "at")
+            for number in [ix.add(begin, const(k * walkers)) for k in range(each)]:
+                at = b.let(ix.add(ix.multiply(ix.minimum(number, last), columns), here), "at")
                 loads = [Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True)]
                 read.append((number, tuple([b.let(e, "part") for e in loads])))
             for number, new in read:  # no read waits for a sum, or for a turn that others have not
@@ -158,14 +165,31 @@ class _Stack(Parts):
                 for var, e in zip(found, b.all(self.reducer.combine(b, found, new)), strict=True):
                     b.assign(var, Select(inside, e, var, e.dtype))  # type: ignore[arg-type]
         apart = swap // 2
-        while apart:
+        while apart >= SIDE:
             other = tuple(Apply(f"swap_{apart}", (e,), e.dtype) for e in found)
             found = tuple(b.let(e, "all") for e in self.reducer.combine(b, found, other))
             apart //= 2
-        with b.when(ix.less(item, ONE)):
-            self.end(b, pull, outer, lengths, found)
-        made = b.finish([(item, const(swap), swap), (place, b.size("places", total), total)])
+        names = [b.fresh("team") for _ in found]
+        warp = b.let(ix.quotient(item, const(swap)), "warp")
+        with b.when(ix.less(ix.modulo(item, const(swap)), const(SIDE))):
+            for name, own in zip(names, found, strict=True):
+                b.store(name, ix.add(ix.multiply(warp, const(SIDE)), column), own)
+        b.emit(Barrier())
+        with b.when(ix.less(item, const(SIDE))), b.when(ix.less(place, columns)):
+            joined: State | None = None
+            for k in range(TEAM // swap):
+                kept = ix.add(column, const(k * SIDE))
+                part = tuple(Load(n, kept, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
+                joined = part if joined is None else b.all(self.reducer.combine(b, joined, part))
+            assert joined is not None
+            self.end(b, pull, tuple(ix.unflatten(place, [lengths[k] for k in self.kept])), lengths, joined)
+        b.emit(Barrier())  # before the next results' values come
+        groups = -(-total // SIDE)
+        made = b.finish([(item, const(TEAM), TEAM), (some, b.size("groups", groups), groups)])
+        arrays = [
+            Array(name, d, TEAM // swap * SIDE, "shared")
+            for name, d in zip(names, self.reducer.dtypes, strict=True)
+        ]
+        made = replace(made, kernel=replace(made.kernel, body=(*arrays, *made.kernel.body)), group=TEAM)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
-        self.steps.add(
-            replace(made, group=swap), {**slots, **parts, **rows}, same_slots(self.fused, full=False)
-        )
+        self.steps.add(made, {**slots, **parts, **rows}, same_slots(self.fused, full=False))
