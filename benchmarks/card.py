@@ -175,6 +175,9 @@ def _rows(dtype: str) -> Iterator[Case]:
             array = cupy.from_dlpack(p)
             calls["CuPy"] = lambda: cupy.sort(array, axis=1)
         yield f"{name}, {ROWS}x{LENGTH} {dtype}", calls, passes * size, "ms each"
+        if passes:
+            eager: dict[str, Call] = {"tensorbus": partial(one, x), "PyTorch": partial(other, p)}
+            yield f"{name}, eager, {ROWS}x{LENGTH} {dtype}", eager, passes * size, "ms each"
 
 
 def products() -> Iterator[Case]:
