@@ -238,7 +238,8 @@ def _walk(
 ) -> dict[Any, Tensor]:  # fmt: skip
     """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``.
 
-    ``within``: what is behind the nodes in ``keep`` is another's to walk, also where it leads to one of them.
+    ``within``: what is behind the nodes in ``keep`` is another's to walk, also where it leads to one of them,
+    and so are their hooks to call.
     """
     ends = keep if within and keep is not None else set()
     grads: dict[Any, Tensor] = {}
@@ -257,7 +258,7 @@ def _walk(
             g = grads.pop(node, None)
             if g is None:
                 continue
-            g = _hooked(node, g) if hooks else g
+            g = _hooked(node, g) if hooks and id(node) not in ends else g
             if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
             if isinstance(node, Leaf) or id(node) in ends:

@@ -39,7 +39,8 @@ class _Block(autograd.Node):
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
         keep = {id(parent) for parent in self.parents}
-        grads = autograd._walk([x for x, _ in pairs], [seed for _, seed in pairs], None, create, keep)
+        outputs, given = [x for x, _ in pairs], [seed for _, seed in pairs]
+        grads = autograd._walk(outputs, given, None, create, keep, within=True)
         return [grads.get(parent) for parent in self.parents]
 
     def release(self) -> None:

@@ -77,3 +77,48 @@ def test_without_gradients_it_is_a_call() -> None:
     with tb.no_grad():
         assert not tb.checkpoint(lambda x: x * 2, tb.ones(2).requires_grad_()).requires_grad
     assert not tb.checkpoint(lambda x: x * 2, tb.ones(2)).requires_grad
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("save", [False, True])
+def test_hooks_at_the_edge_of_a_block_are_called_once(save: bool, compiled: bool) -> None:
+    w, x = tb.ones((3, 3)).requires_grad_(), tb.ones((2, 3)).requires_grad_()
+    inner: list[int] = []
+
+    def step() -> None:
+        h = x * 1
+        h.register_hook(lambda g: g * 3)
+
+        def product(y):
+            z = y @ w
+            z.register_hook(lambda g: (inner.append(1), g * 5)[1])
+            return z * 1
+
+        (tb.checkpoint(product, h) if save else product(h)).sum().backward()
+
+    handle = w.register_hook(lambda g: g * 2)
+    (tb.compile(step) if compiled else step)()
+    handle.remove()
+    assert w.grad.tolist() == [[2 * 5 * 2.0] * 3] * 3
+    assert x.grad.tolist() == [[3 * 5 * 3.0] * 3] * 2
+    assert len(inner) == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_weight_may_be_used_before_a_block_and_in_several(compiled: bool) -> None:
+    def gradient(save):
+        w, x = (tb.arange(9.0).reshape((3, 3)) / 10).requires_grad_(), tb.ones((2, 3))
+
+        def layer(y):
+            return tb.tanh(y @ w)
+
+        def step():
+            h = x @ w
+            for _ in range(3):
+                h = tb.checkpoint(layer, h) if save else layer(h)
+            h.sum().backward()
+
+        (tb.compile(step) if compiled else step)()
+        return w.grad.reshape((-1,)).tolist()
+
+    assert gradient(True) == pytest.approx(gradient(False), rel=1e-5)

@@ -241,15 +241,19 @@ def join(a: Group, b: Group, target: Target) -> Group | None:
     if found is None:
         return None
     domain, to_a, to_b = found
+    for group, to in ((a, to_a), (b, to_b)):
+        over = [to[k] for k in group.reduced]
+        if over != sorted(over):  # what is summed has its axes in the order of the domain's
+            return None
     reduced = {tuple(sorted(to[k] for k in g.reduced)) for g, to in ((a, to_a), (b, to_b)) if g.reduced}
     if len(reduced) > 1:
         return None
-    over = reduced.pop() if reduced else ()
-    free = over[0] if len(over) == 1 else FREE
+    joint = reduced.pop() if reduced else ()
+    free = joint[0] if len(joint) == 1 else FREE
     roots = {**{k: _moved(r, to_a, free) for k, r in a.roots.items()},
              **{k: _moved(r, to_b, free) for k, r in b.roots.items()}}  # fmt: skip
     roots = dict(sorted(roots.items(), key=lambda item: item[1].place))
-    made = replace(a, domain=domain, reduced=over, roots=roots, size=a.size + b.size)
+    made = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
     return made if _holds(made) and _fits(made, target) else None
 
 
