@@ -250,10 +250,13 @@ class Script:
         plain = function(*[x.plain if type(x) is Number else x for x in operands])
         parts = [self._text(x) for x in operands]
         late = not self._late.isdisjoint(parts)
+        known = (op, *parts) in self._known
         found = self._number((op, *parts), plain, text.format(*parts), late)
         if not self.drifting.isdisjoint(parts):
             self.drifting.add(found.name)
             self._count_values(op, found, operands)
+            if op == "pow" and not known:  # of integers a float, of negative ones a complex number
+                self._line(f"if type({found.name}) is not {type(plain).__name__}: return None", late)
         return found
 
     def _count_values(self, op: str, found: Number, operands: Iterable[Any]) -> None:

@@ -303,7 +303,7 @@ def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
         Part(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
     )
     named = tuple(
-        Part(("named", k), f".__kwdefaults__[{k!r}]", v, True) for k, v in (x.__kwdefaults__ or {}).items()
+        Part(("named", k), f".__kwdefaults__[{k!r}]", v) for k, v in (x.__kwdefaults__ or {}).items()
     )
     extra = _attributes(x, names)
     rule = Rule("{at}.__code__ is {k}", lambda: x.__code__, "the code")
@@ -383,8 +383,14 @@ def _class(x: type, names: frozenset[str] | None) -> Look:
         Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
         if not isinstance(v, _SLOTS)
     )  # fmt: skip
-    count = Rule("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes")
-    return Look("class", _marks(parts), (*bases, *parts), (count,))
+    rules: tuple[Rule, ...] = (
+        Rule("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes"),
+        Rule("{at}.__mro__ == {k}", lambda: x.__mro__, "the bases"),
+    )
+    if isinstance(x, abc.ABCMeta):  # classes may be registered as derived from it
+        code = "{k}[0]() == {k}[1]"
+        rules += (Rule(code, lambda: (abc.get_cache_token, abc.get_cache_token()), "what is registered"),)
+    return Look("class", _marks(parts), (*bases, *parts), rules)
 
 
 def _is_special(name: str, value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import enum
 import types
@@ -331,3 +332,88 @@ def mappingproxy_and_vars():
         yield (x,)
 
     return (fn, calls())
+
+
+@program
+def a_class_registered_with_an_abstract_one():
+    class Base(abc.ABC):  # noqa: B024 - only a name
+        pass
+
+    class Kind:
+        pass
+
+    kind = Kind()
+
+    def calls():
+        x = tb.ones(2)
+        yield (x,)
+        yield (x,)
+        Base.register(Kind)
+        yield (x,)
+        yield (x,)
+
+    return (lambda x: x * 2 if isinstance(kind, Base) else x), calls()
+
+
+@program
+def bases_exchanged():
+    class Once:
+        def change(self, x):
+            return x + 1
+
+    class Thrice:
+        def change(self, x):
+            return x * 3
+
+    class Changing(Once):
+        pass
+
+    made = Changing()
+
+    def calls():
+        x = tb.ones(2)
+        yield (x,)
+        yield (x,)
+        Changing.__bases__ = (Thrice,)
+        yield (x,)
+        yield (x,)
+
+    return (lambda x: made.change(x)), calls()
+
+
+@program
+def a_default_by_name_changed_in_place():
+    def inner(x, *, by=2.0, also=abs):
+        return also(x) * by
+
+    def calls():
+        x = tb.ones(2)
+        yield (x,)
+        yield (x,)
+        inner.__kwdefaults__["by"] = 7.0
+        yield (x,)
+        inner.__kwdefaults__["also"] = tb.exp
+        yield (x,)
+        yield (x,)
+
+    return (lambda x: inner(x)), calls()
+
+
+@program
+def a_number_whose_power_becomes_complex():
+    def calls():
+        x = tb.ones(2)
+        for n in (1.0, 2.0, 3.0, -4.0, 9.0, -2.0):
+            yield (x, n)
+
+    return (lambda x, n: tb.abs(x * (n**0.5))), calls()
+
+
+@program
+def a_power_of_integers_that_becomes_a_fraction():
+    def calls():
+        x = tb.ones(2, dtype=tb.int32)
+        for n in (1, 2, 3, -1, 4, -2):
+            yield (x, n)
+
+    return (lambda x, n: x * (2**n)), calls()
