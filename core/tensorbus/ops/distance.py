@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs, maximum, minimum
 from .comparison import equal, not_equal
+from .creation import broadcast_arrays
+from .elementwise import common_dtype
 from .gathering import gather
 from .loss import Reduction, reduced
 from .reduction import max, sum
-from .selection import where
+from .selection import narrowed, where, widened
 from .transcendental import power, sqrt
 
 if TYPE_CHECKING:
@@ -23,17 +25,24 @@ if TYPE_CHECKING:
 
 
 def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) -> Tensor:
-    """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN."""
+    """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN.
+
+    Powers of narrow dtypes are those of float32: the square of 300 is no float16.
+    """
     if p == math.inf:
         return max(abs(x), axis=axis, keepdims=keepdims)
+    wide = widened(x)
     if p == 1:
-        return sum(abs(x), axis=axis, keepdims=keepdims)
-    if p == 0:
-        return sum(where(not_equal(x, 0), x * 0 + 1, 0.0), axis=axis, keepdims=keepdims)
-    total = sum(x * x if p == 2 else power(abs(x), p), axis=axis, keepdims=keepdims)
-    none = equal(total, 0)
-    safe = where(none, 1.0, total)
-    return where(none, 0.0, sqrt(safe) if p == 2 else power(safe, 1 / p))
+        found = sum(abs(wide), axis=axis, keepdims=keepdims)
+    elif p == 0:
+        found = sum(where(not_equal(wide, 0), wide * 0 + 1, 0.0), axis=axis, keepdims=keepdims)
+    else:
+        total = sum(wide * wide if p == 2 else power(abs(wide), p), axis=axis, keepdims=keepdims)
+        none = equal(total, 0)
+        safe = where(none, 1.0, total)
+        found = where(none, 0.0, sqrt(safe) if p == 2 else power(safe, 1 / p))
+    length: Tensor = narrowed(found, x.dtype)
+    return length
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
@@ -47,10 +56,20 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it."""
+    """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it.
+
+    ``dim`` is an axis of the shape that both are broadcast to.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.functional.cosine_similarity(tb.ones((2, 4)), tb.ones(4), dim=1).tolist()
+    [1.0, 1.0]
+    """
+    dtype = common_dtype((x1.dtype, x2.dtype))
+    x1, x2 = broadcast_arrays(widened(x1), widened(x2))
     first = x1 / maximum(vector_length(x1, dim, True), eps)
     second = x2 / maximum(vector_length(x2, dim, True), eps)
-    return sum(first * second, axis=dim)
+    cosine: Tensor = narrowed(sum(first * second, axis=dim), dtype)
+    return cosine
 
 
 def pairwise_distance(

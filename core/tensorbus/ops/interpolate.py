@@ -68,9 +68,11 @@ def interpolate(
         return out
     cubic = mode == "bicubic"
     out = widened(input)
+    # A length that a scale leaves as it is keeps its elements, as in PyTorch: a cubic one with all others.
+    kept = not antialias and (not cubic or tuple(input.shape[2:]) == tuple(lengths))
     for k, (m, scale) in enumerate(zip(lengths, scales, strict=True)):
         n = input.shape[2 + k]
-        if n == m and scale in (None, 1.0):
+        if n == m and (kept or scale in (None, 1.0)):
             continue
         if antialias:
             at, weights = _filtered(n, m, scale, bool(align_corners), cubic, out)

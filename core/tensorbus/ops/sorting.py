@@ -14,7 +14,7 @@ from ..errors import ArgumentError, ShapeError
 from .along import scatter_along_axis, take_along_axis
 from .arithmetic import ceil, floor, round
 from .batching import shifted
-from .comparison import equal, isnan, less_equal
+from .comparison import equal, isfinite, isnan, less_equal
 from .creation import full, zeros
 from .elementwise import Operand, fit
 from .movement import broadcast_to, moveaxis, normalize_axis, reshape, squeeze
@@ -143,7 +143,7 @@ def median(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
     length = _filled("median", x, place)
     rows = sort(cast(x, fit("median", x.dtype, dt.FLOATING)), axis=place)
     low, high, last = (cut(rows, place, k, k + 1) for k in ((length - 1) // 2, length // 2, length - 1))
-    middle = where(equal(low, high), low, low * 0.5 + high * 0.5)
+    middle = low if length % 2 else low * 0.5 + high * 0.5
     out = where(isnan(last), last, middle)
     return out if keepdims else squeeze(out, axis=place)
 
@@ -209,7 +209,9 @@ def _between(rows: Any, q: Any, length: int, interpolation: str) -> Any:
     below, above = (_at(rows, place, lead) for place in (low, high))
     share = at - low if interpolation == "linear" else 0.5
     share = where(equal(low, high), 0.0, share)
-    between = where(equal(below, above), below, below + (above - below) * share)
+    apart = above - below
+    ends = where(equal(share, 0), below, below * (1 - share) + above * share)  # an infinite one stays
+    between = where(isfinite(apart), below + apart * share, ends)
     bad = isnan(cut(rows, len(lead), length - 1, length)) | ~inside
     return where(bad, float("nan"), between)
 

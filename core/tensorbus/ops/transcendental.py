@@ -9,7 +9,7 @@ from typing import Any
 from ..dtypes import FLOATING, INEXACT, NUMERIC
 from .arithmetic import complex as from_parts
 from .arithmetic import conj, imag, real
-from .comparison import equal, greater, greater_equal, isfinite
+from .comparison import equal, greater_equal, isfinite
 from .elementwise import elementwise
 from .op import Op, table
 from .selection import where, wide
@@ -27,7 +27,11 @@ def _power_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
     if _is_scalar(x):
         if isinstance(x, complex) and x != 0:
             return g * conj(out * cmath.log(x))
-        return g * conj(out * math.log(x)) if x > 0 else where(greater(y, 0), 0.0, g * math.nan)
+        if isinstance(x, complex):
+            return g * 0
+        if x == 0:
+            return where(greater_equal(y, 0), 0.0, g * (out * -math.inf))
+        return g * conj(out * (math.log(x) if x > 0 else math.nan))
     still = equal(x, 0) if x.dtype.is_complex else equal(x, 0) & greater_equal(y, 0)
     return g * conj(out * log(where(still, 1, x)))
 

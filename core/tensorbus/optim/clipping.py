@@ -11,6 +11,7 @@ from ..ops.arithmetic import abs, maximum, minimum
 from ..ops.creation import zeros
 from ..ops.movement import stack
 from ..ops.reduction import max, sum
+from ..ops.selection import narrowed, widened
 from ..tensor import Tensor
 
 
@@ -37,7 +38,8 @@ def clip_grad_norm_(
         return zeros(())
     with no_grad():
         home = pairs[0][1]
-        norms = stack([_norm(g, norm_type).to(home.device, home.dtype) for _, g in pairs])
+        first = _norm(home, norm_type)
+        norms = stack([first, *(_norm(g, norm_type).to(home.device, first.dtype) for _, g in pairs[1:])])
         total = _norm(norms, norm_type)
         if error_if_nonfinite and not math.isfinite(float(total)):
             raise AutogradError(
@@ -46,7 +48,8 @@ def clip_grad_norm_(
         factor = minimum(max_norm / (total + 1e-6), 1.0)
         for parameter, gradient in pairs:
             parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
-    return total
+        found: Tensor = narrowed(total, home.dtype)
+        return found
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
@@ -63,6 +66,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 
 def _norm(x: Tensor, kind: float) -> Tensor:
+    """Return the norm of all elements, of narrow dtypes in float32, where the square of 300 is a number."""
+    x = widened(x)
     if kind == math.inf:
         return max(abs(x))
     if kind == 2:

@@ -56,12 +56,14 @@ def _integral(exponent: Callable[[Any], Any], length: Any) -> Any:
 def _length(slope: Any, bend: Any, step: Callable[[Any], tuple[Any, Any]]) -> Any:
     """Return where a convex function that starts at 0 reaches ``_FALL``.
 
-    From its parabola by Newton's method; ``step`` returns the function and its derivative.
+    From its parabola by Newton's method; ``step`` returns the function and its derivative. A length is one
+    whose exponential is a number.
     """
-    length = 2 * _FALL / (slope + hypot(slope, sqrt(2 * _FALL * bend)))
+    most = math.log(dt.largest(slope.dtype)) - 1
+    length = minimum(2 * _FALL / (slope + hypot(slope, sqrt(2 * _FALL * bend))), most)
     for _ in range(4):
         value, rise = step(length)
-        length = length - (value - _FALL) / rise
+        length = minimum(length - (value - _FALL) / rise, most)
     return length
 
 
@@ -203,5 +205,5 @@ def betainc(a: Any, b: Any, x: Any, /) -> Any:
     a_inside, b_inside, share = where(inner, a, 1.0), where(inner, b, 1.0), where(inner, x, 0.5)
     found = where(inner, beta_share(a_inside, b_inside, share, 1 - share), math.nan)
     # All of the mass lies at 0 where a is 0 or b infinite, and at 1 the other way round.
-    below = equal(x, 1) | equal(a, 0) | equal(b, math.inf)
+    below = equal(x, 1) | (less(0, x) & (equal(a, 0) | equal(b, math.inf)))
     return where(fine & ~inner & below, 1.0, where(fine & ~inner & ~below, 0.0, found))

@@ -1,0 +1,93 @@
+"""Values and gradients at the edges of narrow dtypes, of shapes and of infinities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorbus as tb
+
+F = tb.nn.functional
+HALF = np.array([[300.0, 1.0]], np.float16)
+
+
+def test_lengths_of_half_precision_do_not_overflow(device: str) -> None:
+    x = tb.asarray(HALF, device=device)
+    np.testing.assert_allclose(F.normalize(x).numpy(), [[1, 1 / 300]], rtol=2e-3)
+    assert F.cosine_similarity(x, x).tolist() == [1.0]
+    assert F.pairwise_distance(x, -x).tolist() == [600.0]
+    assert F.normalize(tb.full((1, 4), 1e-4, dtype="float16", device=device)).tolist() == [[0.5] * 4]
+    assert F.normalize(x).dtype is F.cosine_similarity(x, x).dtype is tb.float16
+
+
+def test_gradients_in_half_precision_are_clipped_by_their_norm(device: str) -> None:
+    parameters = [tb.nn.Parameter(tb.asarray(HALF, device=device)) for _ in range(2)]
+    for p in parameters:
+        p.grad = p.detach()
+    norm = tb.optim.clip_grad_norm_(parameters, 1.0)
+    assert norm.dtype is tb.float16
+    assert norm.item() == pytest.approx(300 * math.sqrt(2), rel=1e-3)
+    np.testing.assert_allclose(parameters[0].grad.numpy(), [[0.7071, 0.00236]], rtol=2e-3)
+
+
+def test_a_table_in_half_precision_is_shortened(device: str) -> None:
+    table = tb.asarray(HALF, device=device)
+    found = F.embedding(tb.asarray([0], device=device), table, max_norm=1.0)
+    np.testing.assert_allclose(found.numpy(), [[1, 1 / 300]], rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dim"),
+    [((2, 3), (1, 1), 1), ((3,), (2, 3), 0), ((2, 3), (3,), 1), ((2, 1), (1, 3), -1)],
+)
+def test_cosines_are_of_the_common_shape(
+    device: str, first: tuple[int, ...], second: tuple[int, ...], dim: int
+) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(1, 2, first), rng.uniform(1, 2, second)
+    x, y = np.broadcast_arrays(a, b)
+    wanted = (x * y).sum(dim) / np.linalg.norm(x, axis=dim) / np.linalg.norm(y, axis=dim)
+    given = [tb.asarray(v.astype("f4"), device=device) for v in (a, b)]
+    np.testing.assert_allclose(F.cosine_similarity(*given, dim=dim).numpy(), wanted, rtol=1e-5)
+
+
+def test_the_exponent_of_zero_and_of_negative_numbers(device: str) -> None:
+    x = tb.asarray([0.0, 1.0, -1.0], device=device).requires_grad_()
+    (0.0**x).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, -math.inf]
+    y = tb.asarray([0.3, 2.0], device=device).requires_grad_()
+    ((-2.0) ** y).sum().backward()
+    assert np.isnan(y.grad.numpy()).all()
+
+
+def test_quantiles_beside_infinities(device: str) -> None:
+    x = tb.asarray([-math.inf, -math.inf, 1.0, math.inf], device=device)
+    q = tb.asarray([0.0, 0.1, 0.5, 0.9, 1.0], device=device)
+    assert tb.quantile(x, q).tolist() == [-math.inf, -math.inf, -math.inf, math.inf, math.inf]
+    assert tb.quantile(tb.asarray([-math.inf, 1.0], device=device), 0.5).item() == -math.inf
+
+
+def test_equal_elements_share_the_gradient_of_what_lies_between(device: str) -> None:
+    for function, wanted in ((lambda x: tb.quantile(x, 0.25), [0.75, 0.25]), (tb.median, [0.5, 0.5])):
+        x = tb.asarray([1.0, 1.0], device=device).requires_grad_()
+        out = function(x)
+        out.backward()
+        assert out.item() == 1.0
+        assert x.grad.tolist() == wanted
+
+
+def test_the_beta_distribution_of_small_exponents(device: str) -> None:
+    found = tb.special.betainc(*[tb.asarray([v], device=device) for v in (0.0048, 68.7, 1.07e-4)])
+    assert found.tolist() == pytest.approx([0.9793171], rel=1e-5)
+    share = tb.special.stdtr(tb.asarray([0.002], device=device), tb.asarray([0.83], device=device))
+    assert share.tolist() == pytest.approx([0.5036], rel=1e-5)
+    zero = tb.asarray([0.0], device=device)
+    assert tb.special.betainc(zero + 0.5, zero + math.inf, zero).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("mode", ["linear", "bilinear", "bicubic"])
+def test_a_scale_that_leaves_a_length_keeps_its_elements(device: str, mode: str) -> None:
+    shape = (1, 2, 3) if mode == "linear" else (1, 2, 3, 2)
+    x = tb.asarray(np.random.default_rng(0).random(shape).astype("f4"), device=device)
+    assert F.interpolate(x, scale_factor=1.3, mode=mode).tolist() == x.tolist()
