@@ -49,7 +49,8 @@ def block_class(of: Library) -> type[Any]:
 
         def forward(self, x: Any) -> Any:
             x = x + self.attend(self.before(x))
-            return x + self.narrow(of.functional.gelu(self.wide(self.between(x))))
+            wide = of.functional.gelu(self.wide(self.between(x)), approximate="tanh")  # as GPT-2 has it
+            return x + self.narrow(wide)
 
     return Block
 
@@ -65,11 +66,14 @@ def gpt(of: Library, layers: int, width: int, heads: int, length: int, vocabular
             self.blocks = of.nn.ModuleList([block(width, heads) for _ in range(layers)])
             self.last = of.nn.LayerNorm(width)
 
-        def forward(self, tokens: Any) -> Any:
+        def hidden(self, tokens: Any) -> Any:
             x = self.words(tokens) + self.places.weight
             for part in self.blocks:
                 x = part(x)
-            return of.functional.linear(self.last(x), self.words.weight)
+            return self.last(x)
+
+        def forward(self, tokens: Any) -> Any:
+            return of.functional.linear(self.hidden(tokens), self.words.weight)
 
     return GPT()
 

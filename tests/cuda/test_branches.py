@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorbus.backend_api import Queued
-from tensorbus_cuda.branches import lanes, shared_places, waits
+from tensorbus_cuda.branches import in_turn, lanes, shared_places, waits
 
 
 def step(read: Collection[int], written: Collection[int]) -> Queued:
@@ -76,3 +76,8 @@ def test_calls_in_one_lane_follow_each_other(given: list[tuple[set[int], bool]],
         if calls[k]:
             same = [n for n in range(k) if calls[n] and chosen[n] == chosen[k]]
             assert {*same} <= follows[k]
+
+
+def test_batches_come_one_after_the_other() -> None:
+    assert in_turn([]) == []
+    assert in_turn([1, 3, 1, 2]) == [[], [0], [0], [0], [1, 2, 3], [4], [4]]

@@ -189,7 +189,7 @@ class Library:
 class Product:
     """A product that is prepared: it takes addresses. What it refers to lives as long as the process."""
 
-    __slots__ = ("_fixed", "_found", "_library", "_lock", "_note", "_pointers", "_run", "_tail")
+    __slots__ = ("_fixed", "_found", "_library", "_lock", "_note", "_pointers", "_run", "_space", "_tail")
 
     def __init__(
         self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any, kept: Any,
@@ -197,6 +197,8 @@ class Product:
     ) -> None:  # fmt: skip
         self._library = library
         self._found = found
+        # No more than it asked for: in what it has beyond that it clears counters, and counts tiles.
+        self._space = int(found.space)
         self._run = library._matmul
         self._note = library._unit.failures.note
         y, x, out = (layout.value for layout in layouts)
@@ -228,7 +230,7 @@ class Product:
         self._note("matmul")
         code = self._run(
             handle, description, one, y, y_lies, x, x_lies, kept, added or out, out_lies, out, out_lies,
-            self._tail, space, _SPACE, stream.ptr,
+            self._tail, space, self._space, stream.ptr,
         )  # fmt: skip
         if code:
             raise self._library._unit.refused("cublasLtMatmul", code)

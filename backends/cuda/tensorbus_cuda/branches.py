@@ -66,6 +66,21 @@ def waits(steps: Sequence[Queued], shared: Mapping[int, Sequence[int]]) -> list[
     return found
 
 
+def in_turn(counts: Iterable[int]) -> list[list[int]]:
+    """Return what each step follows directly, of batches of these many steps that come one after the other.
+
+    >>> in_turn([1, 3, 1])
+    [[], [0], [0], [0], [1, 2, 3]]
+    """
+    found: list[list[int]] = []
+    before: list[int] = []
+    for count in counts:
+        batch = [*range(len(found), len(found) + count)]
+        found += [before] * count
+        before = batch
+    return found
+
+
 def lanes(
     order: Sequence[Sequence[int]], calls: Sequence[bool], most: int = LANES
 ) -> tuple[list[list[int]], list[int]]:

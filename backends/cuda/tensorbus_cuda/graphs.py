@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
-from tensorbus.backend_api import ERROR_SLOT, DeviceError, get_matmul_precision, plan_memory
+from tensorbus.backend_api import ERROR_SLOT, DeviceError, get_matmul_precision, plan_memory, steps_of
 
 from . import branches
 from .failures import listed
@@ -37,7 +37,7 @@ LITTLE: Final = 1 << 26
 """Up to how many bytes the results of kernels are kept as well, so that graphs need not be told others.
 
 Temporaries of so little share no memory, and steps that do not wait for each other run side by side: they
-are short. Large ones fill the GPU, and are slower beside each other.
+are short. Large ones fill the GPU, and are slower beside each other: of those only the steps of a batch do.
 """
 _THESE: Final = 1
 """Dependencies of what is recorded that replace the ones before."""
@@ -166,7 +166,7 @@ class Player:
                 offsets[slot] = self._total
                 self._total += nbytes
         self._offsets = [(s, at, script.nbytes[s]) for s, at in offsets.items() if s not in outputs]
-        order = [[k - 1] if k else [] for k in range(len(script.steps))]
+        order = branches.in_turn(len(steps_of(item)) or 1 for item in program.steps)
         if short:
             over = [(program.outputs[k].slot, given) for k, given in program.replaceable.items()]
             order = branches.waits(script.steps, branches.shared_places(self._offsets, over))

@@ -31,6 +31,7 @@ from .outputs import same_slots
 from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
 from .pointwise import lower_map, lower_maps, lower_stack
 from .pull import ELEMENTWISE, PULLED
+from .rematerialize import rematerialized
 from .repeated import Signatures, again, remember
 from .schedule import Begin, arranged
 from .staged import staged
@@ -188,7 +189,7 @@ class _Lowering:
         return id(x) in made and uses == 1 and x.spec == node.spec
 
     def program(self, replaces: Mapping[int, int], begin: Begin | None) -> Program:
-        groups = list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+        groups = self._groups()
         read = self._read_elsewhere(groups)
         for group in groups:
             self._lower(group, read)
@@ -203,13 +204,32 @@ class _Lowering:
         whole = self.library is not None
         return arranged(self.steps, outputs, self.count, self.graph, replaces, whole=whole, begin=begin)
 
-    def _read_elsewhere(self, groups: Sequence[Group]) -> set[int]:
-        """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
+    def _groups(self) -> list[Group]:
+        """Return the kernels to be, in order; what they had better compute again has no buffer any more."""
+        groups = list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+        if self.library is None or len(groups) < 2:
+            return groups
+        shown = self._shown() | _read(self.calls)
+        left = rematerialized(groups, self.made, self.where, self.nodes, shown, self.steps.target)
+        if not left:
+            return groups
+        self.made -= left
+        for key in left:
+            self.steps.sizes.pop(self.where.pop(key).slot)
+        return list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+
+    def _shown(self) -> set[int]:
+        """Return the ids of the nodes whose buffers are those of the outputs."""
         found: set[int] = set()
         for node in self.graph.outputs:
             while id(node) not in self.made and node.inputs and id(node) in self.where:
                 node = node.inputs[0]
             found.add(id(node))
+        return found
+
+    def _read_elsewhere(self, groups: Sequence[Group]) -> set[int]:
+        """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
+        found = self._shown()
         for group in groups:
             for root in group.roots.values():
                 found |= {id(n) for n, _ in root.reads if id(n) not in group.roots}

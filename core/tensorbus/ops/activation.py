@@ -40,9 +40,8 @@ softplus = elementwise(
 
 
 def _gelu_erf_slope(x: Any) -> Any:
-    # Of -x, so that programs do not keep the function's own erf, in float32, from forward to backward.
     bell = exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
-    return 0.5 * (1 - erf(x * -math.sqrt(0.5))) + x * bell
+    return 0.5 * (1 + erf(x * math.sqrt(0.5))) + x * bell
 
 
 gelu_erf = elementwise(

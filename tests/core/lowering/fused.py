@@ -123,10 +123,11 @@ def check(
     *arrays: Any,
     tolerance: float = 1e-5,
     replaces: dict[int, int] | None = None,
+    target: Target = CPU,
 ) -> Program:
     """Hold a program against the same function run eagerly; return the program."""
     specs = [Spec(np.shape(a), dt.dtype(str(a.dtype))) for a in arrays]
-    graph, program = program_of(record(function, *specs), replaces=replaces)
+    graph, program = program_of(record(function, *specs), target, replaces=replaces)
     made = function(*(tb.asarray(a.copy()) for a in arrays))
     wanted = made if isinstance(made, tuple | list) else (made,)
     for in_place in (False, True) if program.replaceable else (False,):

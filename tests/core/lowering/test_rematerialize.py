@@ -1,0 +1,86 @@
+"""What forward and backward need: kept, or computed again by kernels that read what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from fused import CPU, THIN, check, program_of, record, spec
+from tensorbus import dtypes as dt
+from tensorbus.lowering.rematerialize import LARGE
+from tensorbus.lowering.steps import Program, steps_of
+
+RNG = np.random.default_rng(0)
+F = tb.nn.functional
+SIDE = 512
+assert SIDE * SIDE >= LARGE
+
+
+def f(*shape: int) -> Any:
+    return (RNG.normal(size=shape) * 0.1).astype("f4")
+
+
+def trained(act: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a hidden layer whose gradient needs the result: its backward runs behind two products."""
+
+    def step(x: Any, w: Any) -> Any:
+        x.requires_grad_()
+        out = act(x) @ w
+        (out * out).sum().backward()
+        return out, x.grad
+
+    return step
+
+
+def kernels_of(program: Program) -> list[list[str]]:
+    """Return the dtypes of what each kernel writes."""
+    return [
+        [str(b.dtype).removeprefix("tensorbus.") for b in step.launch.kernel.buffers if b.writes]
+        for item in program.steps for step in steps_of(item)
+    ]  # fmt: skip
+
+
+def kept_by(step: Callable[..., Any], side: int, dtype: dt.DType, target: Any) -> int:
+    """Return how many buffers of the layer's size the first kernel writes."""
+    given = spec(side, side, dtype=dtype)
+    _, program = program_of(record(step, given, given), target)
+    return len(kernels_of(program)[0])
+
+
+@pytest.mark.parametrize("act", [F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.silu, tb.tanh])
+def test_a_function_of_what_backward_reads_is_computed_again(act: Callable[[Any], Any]) -> None:
+    for dtype in (dt.float32, dt.bfloat16):
+        assert kept_by(trained(act), SIDE, dtype, THIN) == 1
+
+
+def test_small_values_and_costly_ones_are_kept() -> None:
+    def cubed(x: Any) -> Any:  # three functions: more than reading what they give
+        return x * tb.tanh(tb.exp(tb.sin(x)))
+
+    assert kept_by(trained(F.silu), 16, dt.float32, THIN) == 2
+    assert kept_by(trained(cubed), SIDE, dt.float32, THIN) > 1
+
+
+def test_functions_that_a_processor_calls_one_by_one_are_kept() -> None:
+    assert kept_by(trained(F.silu), SIDE, dt.float32, CPU) == 2
+
+
+def test_what_is_shown_stays() -> None:
+    def step(x: Any, w: Any) -> Any:
+        x.requires_grad_()
+        inner = tb.sigmoid(x)
+        out = (x * inner) @ w
+        (out * out).sum().backward()
+        return inner, x.grad
+
+    given = spec(SIDE, SIDE)
+    _, program = program_of(record(step, given, given), THIN)
+    assert len(kernels_of(program)[0]) == 2
+
+
+@pytest.mark.parametrize("act", [F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.silu, F.mish])
+def test_results_are_the_same(act: Callable[[Any], Any]) -> None:
+    check(trained(act), f(SIDE, SIDE), f(SIDE, SIDE), target=THIN)
