@@ -247,7 +247,7 @@ class Script:
     def apply(self, op: str, *operands: Any) -> Number:
         """Return the number that an operator makes of others."""
         text, function = OPERATORS[op]
-        plain = function(*[x.plain if type(x) is Number else x for x in operands])
+        plain = self.checked(function, *operands)
         parts = [self._text(x) for x in operands]
         late = not self._late.isdisjoint(parts)
         known = (op, *parts) in self._known
@@ -271,12 +271,22 @@ class Script:
         if not any(type(x) is Number for x in operands):
             return function(*operands)
         parts = [self._text(x) for x in operands]
-        plain = function(*[x.plain if type(x) is Number else x for x in operands])
+        plain = self.checked(function, *operands)
         text = f"{self.name(function)}({', '.join(parts)})"
         found = self._number((function, *parts), plain, text, not self._late.isdisjoint(parts))
         if not self.drifting.isdisjoint(parts):
             self.drifting.add(found.name)
         return found
+
+    def checked(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Return what a function makes of the numbers of this run; that it fails depends on all of them."""
+        try:
+            return function(*[x.plain if type(x) is Number else x for x in operands])
+        except Exception:
+            for x in operands:
+                if type(x) is Number:
+                    self.decide(x)
+            raise
 
     def bounded(self, found: Number, low: int, high: int) -> None:
         """Make it a condition that a number which moves lies in a range: others are an error of the op."""

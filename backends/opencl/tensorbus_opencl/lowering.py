@@ -216,6 +216,9 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         vector_load="vload{lanes}(0, {p} + ({i}))",
         vector_store="vstore{lanes}({v}, 0, {p} + ({i}))",
         vector_store_some=_STORE_SOME,
+        # Intel's compiler for processors makes `x - y` of `x + -y`, and vectors of loops of that, which then
+        # add up wrongly: sums of negatives along rows. A product by 1 keeps the sum a sum.
+        plus="mad({1}, ({T})1, {0})" if target.solo_rows else "",
         vector_past=_PAST if target.solo_rows else "",
         fetch=_FETCH if target.solo_rows else "",
         report=_REPORT,

@@ -18,7 +18,12 @@ from .recording import Recording
 
 def moves(script: Script, key: Any) -> bool:
     """Return whether a key holds a number that is another at each run."""
-    return any(_is_moving(script, n) for item in _items(key) for n in _numbers(item))
+    return any(_is_moving(script, n) for n in numbers(key))
+
+
+def numbers(key: Any) -> list[Any]:
+    """Return the numbers of a key, and what stands for none."""
+    return [n for item in _items(key) for n in _numbers(item)]
 
 
 def plain(key: Any) -> Any:

@@ -226,7 +226,7 @@ class Recorder:
             _signatures[key] = found
         for kind, x, computed in zip(kinds, operands, found.plan.computed, strict=True):
             if kind is int:
-                check_scalar(op.name, x.plain if type(x) is Number else x, computed)
+                self.script.checked(partial(check_scalar, op.name, dtype=computed), x)
         return found
 
     def _open_signature(
@@ -351,7 +351,8 @@ class Recorder:
 
     def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
         """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
-        known = function(x, moving_index.plain(key), *value)
+        now = moving_index.plain(key)
+        known = self.script.checked(lambda *_: function(x, now, *value), *moving_index.numbers(key))
         return moving_index.indexed(self.script, self._recording(x.device), known, function, x, key, *value)
 
     def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:

@@ -26,7 +26,7 @@ from .executables import Family, Program, Ready, program
 from .failing import may_fail_named
 from .guards import AMBIENT, Guard, GuardWriter, label
 from .history import attach, derive, is_spent, spent
-from .looking import NotReplayable, TensorState, look
+from .looking import NotReplayable, Part, TensorState, look
 from .observing import Observer
 from .reach import Global, Reach, Seen
 from .recorder import Recorder
@@ -304,7 +304,7 @@ class Writer:
         lines = [f"{seen.at}._value = {self._output(seen.thing)}" for seen in changes.cells]
         lines += [f"{seen.at}._node = Leaf()" for seen in changes.leaves]
         lines += [f"{s.at}._node.grad = {self.answer.build(s.thing._node.grad)}" for s in changes.grads]
-        lines += [f"{self.reach.access(s, part)} = {self.answer.build(x)}" for s, part, x in changes.slots]
+        lines += [self._put(s, part, self.answer.build(x)) for s, part, x in changes.slots]
         lines += [f"{self._global(found)} = {self.answer.build(x)}" for found, x in changes.names]
         for held in self.script.held.values():
             if held.changed:
@@ -312,6 +312,12 @@ class Writer:
         for grown in self.script.grown.values():
             lines += [f"{grown.name}.append({self.answer.build(x)})" for x in grown.items]
         return [*lines, *[self.answer.fill(s, FILLED.get(type(s.thing), "")) for s in changes.contents]]
+
+    def _put(self, seen: Seen, part: Part, text: str) -> str:
+        """Return the code that puts something in a place."""
+        if isinstance(seen.thing, type) and isinstance(part.key, tuple):  # whose dictionary cannot be written
+            return f"type.__setattr__({seen.at}, {part.key[1]!r}, {text})"
+        return f"{self.reach.access(seen, part)} = {text}"
 
     def _number(self, x: Any) -> str:
         """Return the code of what a place has come to hold."""

@@ -101,7 +101,7 @@ def picked(node: Node, access: Access) -> tuple[int, Access] | None:
     return chosen[0], tuple(found)
 
 
-def reads(root: Node, access: Access, reduced: tuple[int, ...], stop: Container[Node]) -> list[Read]:
+def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Container[Node]) -> list[Read]:
     """Return every node that computing ``root`` comes to, once for each access; ``stop`` nodes end the walk.
 
     ``root`` itself is followed. Nodes behind others than elementwise ones have no access.

@@ -78,6 +78,7 @@ class Dialect:
     ``paged`` follows the name of an array of a page or more: it is to begin where pages do, as buffers do. A
     processor that has written a little beyond where it reads, but for whole pages, takes what it reads next
     for what it has written, and waits.
+    ``plus`` adds ``{1}`` to a variable ``{0}`` of floats, where a compiler is known to get sums wrong.
     ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
     before an innermost loop that its iterations touch different elements. ``rest`` is a statement that keeps
@@ -118,6 +119,7 @@ class Dialect:
     vector_store_some: Template = ""
     vector_past: Template = ""
     fetch: Template = ""
+    plus: str = ""
     packet_array: str = ""
     packet_move: str = ""
     splat: str = "({V})({0})"

@@ -14,7 +14,7 @@ from math import prod
 from typing import Final, NamedTuple
 
 from ..graph.graph import Graph, Node
-from .aligned import FREE, Access, Read, own_access, reads, walked
+from .aligned import FREE, Access, Read, own_access, picked, reads, walked
 from .families import INSIDE, REDUCTIONS
 from .layout import Shape
 from .plan import BODY, ROOTS, cost_of, is_stack
@@ -36,12 +36,18 @@ _LITTLE: Final = 1 << 17
 
 
 class Root(NamedTuple):
-    """A node that a kernel stores: which axes of the domain it follows, and what computing it reads."""
+    """A node that a kernel stores: which axes of the domain it follows, and what computing it reads.
+
+    ``chosen`` are the lengths of the axes that indices choose one element of, ``behind`` the ids of what is
+    read for that.
+    """
 
     node: Node
     place: int
     access: Access
     reads: tuple[Read, ...]
+    chosen: frozenset[int] = frozenset()
+    behind: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,7 +192,15 @@ class Groups:
             or (node.op == "concat" and is_stack(node, cost_of(Graph(inputs=(), outputs=(node,)))))
         )
         domain = tuple(shape[k] for k in walked(shape))
-        root = Root(node=node, place=place, access=access, reads=stops)
+        picks = [
+            (n, pick) for n, at in body
+            if n.op == "gather" and at is not None and FREE not in at and (pick := picked(n, at)) is not None
+        ]  # fmt: skip
+        chosen = frozenset(n.inputs[0].spec.shape[pick[0]] for n, pick in picks)
+        behind = frozenset(
+            id(x) for n, _ in picks for x, _ in reads(n, None, (), self._stop) if x in self._stop
+        )
+        root = Root(node=node, place=place, access=access, reads=stops, chosen=chosen, behind=behind)
         return Group(number=self._count, domain=domain, reduced=reduced, roots={id(node): root},
                      size=len(body), open=not closed)  # fmt: skip
 
@@ -249,12 +263,27 @@ def join(a: Group, b: Group, target: Target) -> Group | None:
     if len(reduced) > 1:
         return None
     joint = reduced.pop() if reduced else ()
-    free = joint[0] if len(joint) == 1 else FREE
-    roots = {**{k: _moved(r, to_a, free) for k, r in a.roots.items()},
-             **{k: _moved(r, to_b, free) for k, r in b.roots.items()}}  # fmt: skip
+    roots: dict[int, Root] = {}
+    for group, to in ((a, to_a), (b, to_b)):
+        for key, root in group.roots.items():
+            near = _chooses_in_rows(root, to, joint, domain)
+            if not near and any(k in a.roots or k in b.roots for k in root.behind):
+                return None
+            roots[key] = _moved(root, to, joint[0] if near and joint else FREE)
     roots = dict(sorted(roots.items(), key=lambda item: item[1].place))
     made = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
     return made if _holds(made) and _fits(made, target) else None
+
+
+def _chooses_in_rows(root: Root, to: Mapping[int, int], reduced: Sequence[int], domain: Shape) -> bool:
+    """Return whether what indices choose for a root, if anything, lies in the rows that are reduced.
+
+    The kernel that goes over a row has it at hand. Anything else is computed by itself, from what is stored.
+    """
+    if not root.chosen:
+        return True
+    own = {to[k] for k in root.access if k is not None}
+    return len(reduced) == 1 and reduced[0] not in own and root.chosen == {domain[reduced[0]]}
 
 
 def _in_time(a: Group, b: Group) -> bool:
@@ -316,7 +345,7 @@ def _moved(root: Root, to: Mapping[int, int], free: int) -> Root:
         return root
 
     given = tuple([(n, None if at is None else over(at)) for n, at in root.reads])
-    return Root(node=root.node, place=root.place, access=over(root.access), reads=given)
+    return root._replace(access=over(root.access), reads=given)
 
 
 def _holds(group: Group) -> bool:

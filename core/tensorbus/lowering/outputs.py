@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final
 
@@ -10,7 +10,7 @@ from ..dtypes import DType
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Builder
-from .canonical import Fused, Output
+from .canonical import PLAIN, Fused, Output
 from .ir import Expr, For, If, Stmt, Store
 from .layout import Layout
 from .pull import Index, Pull
@@ -63,22 +63,37 @@ def same_slots(fused: Fused, full: bool = True, picks: bool = True) -> frozenset
         return frozenset()
     given: dict[int, bool] = {}
     (strides,) = outs
-    moving = {"permute_dims", "reshape", "gather"} | ({"pick"} if picks else set())
-    plain = {id(x) for n in fused.graph if n.op in moving for x in _all(n)}
+    moved = elsewhere(fused.graph, picks=picks)
     for node in fused.graph:
         layout = fused.leaves.get(id(node))
         if layout is not None:
             at = layout.strides == strides and layout.offset == 0 and layout.late is None
-            given[layout.slot] = given.get(layout.slot, True) and at and id(node) not in plain
+            given[layout.slot] = given.get(layout.slot, True) and at and id(node) not in moved
     return frozenset(slot for slot, at in given.items() if at)
 
 
-def _all(node: Node) -> list[Node]:
-    found: list[Node] = []
-    stack = [node]
+def elsewhere(nodes: Iterable[Node], picks: bool = True) -> set[int]:
+    """Return the ids of the nodes of a canonical group that are read at other elements than the domain's.
+
+    ``picks``: whether what an index chooses in a row counts as that.
+    """
+    found: set[int] = set()
+    stack: list[Node] = []
+    for node in nodes:
+        if node.op not in PLAIN and (picks or node.op != "pick"):
+            stack += _moved(node)
     while stack:
-        at = stack.pop()
-        if not any(at is f for f in found):
-            found.append(at)
-            stack.extend(at.inputs)
+        node = stack.pop()
+        if id(node) not in found:
+            found.add(id(node))
+            stack += node.inputs
     return found
+
+
+def _moved(node: Node) -> tuple[Node, ...]:
+    """Return the operands of which a node reads other elements: what a part of another is written over."""
+    if node.op != "slice_update":
+        return node.inputs
+    x, part = node.inputs
+    whole = part.spec.shape == x.spec.shape and {*node.attrs["step"]} <= {1}
+    return () if whole else (part,)

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..dtypes import NARROW, DType, float64, real_of, uint32, uint64
+from ..dtypes import NARROW, DType, float32, float64, real_of, uint32, uint64
 from ..errors import TensorbusError
 from .c_complex import PAIR
 from .dialect import Dialect, Helper, Template, TypeRule
@@ -107,6 +107,15 @@ class _Renderer:
         for s in body:
             self.statement(s)
 
+    def assigned(self, s: Assign) -> str:
+        """Return what a variable becomes: a sum of itself is written as the dialect has it."""
+        e, plus = s.value, self.dialect.plus
+        if plus and e.dtype in (float32, float64) and s.var.lanes == 1:
+            match e:
+                case Apply(op="add", args=(first, other)) if first == s.var:
+                    return plus.format(s.var.name, self.expr(other), T=self.type(e.dtype))
+        return self.expr(e)
+
     def nested(self, body: Sequence[Stmt]) -> None:
         self.depth += 1
         self.block(body)
@@ -121,7 +130,7 @@ class _Renderer:
                     f"{const}{self.type(s.var.dtype, s.var.lanes)} {s.var.name} = {self.expr(s.value)};"
                 )
             case Assign():
-                self.line(f"{s.var.name} = {self.expr(s.value)};")
+                self.line(f"{s.var.name} = {self.assigned(s)};")
             case Array():
                 self.memory[s.name] = (s.dtype, s.space == "packet")
                 if s.space == "packet":

@@ -21,7 +21,7 @@ from .index import ZERO
 from .ir import Cast, Expr, Fetch
 from .job import Loops, Steps, spread
 from .layout import Layout
-from .outputs import domain_lengths, goes_past, place_of, same_slots
+from .outputs import domain_lengths, elsewhere, goes_past, place_of, same_slots
 from .plan import COSTLY
 from .pull import Index, Leaf
 from .reducer import Reducer, Several, State
@@ -62,6 +62,8 @@ class Rows:
         self.shared: list[tuple[str, DType]] = []
         self.walked = 0
         self.reread: set[int] = set()
+        self.inside = elsewhere(self.nodes, picks=False)
+        """The nodes that others read at places of their own: they have no element that is the row's."""
 
     def lower(self) -> None:
         """Append the launch."""
@@ -86,7 +88,7 @@ class Rows:
         last = not any(part.stores or part.keeps for part in early) and not any(part.keeps for part in parts)
         for slot, name in self.names.items():
             if slot < 0:
-                b.buffers.pop(name)
+                b.buffers.pop(name, None)
         slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
         # An item has chosen elements of its row before the last walk, in which they may be written over.
         same = same_slots(fused, picks=not self.steps.target.solo_rows) if last else frozenset[int]()
@@ -140,9 +142,12 @@ class Rows:
         free = [o for o in fused.outputs if fused.full(o.node)]
         if any(n.op == "pick" for n in self.nodes):  # which reads an element that another walk may have kept
             free = []
+        moved = elsewhere(self.nodes)
         for node in reversed(self.nodes):
             used = [w for w in range(count) if id(node) in uses[w]]
             if len(used) < 2 or node.op not in COSTLY or not all(n != 1 for n in node.spec.shape):
+                continue
+            if id(node) in moved:  # another row has it
                 continue
             own = next((o for o in free if o.node is node), None)
             taken = own or next(
@@ -202,6 +207,7 @@ class Rows:
         for node in self.nodes:
             plain = node.op not in REDUCTIONS and node.op not in ("input", "constant", "full")
             known = self.waves[id(node)] <= wave and len(node.spec.shape) == len(row)
+            known = known and id(node) not in self.inside
             if plain and known and not self.fused.full(node) and not self.pull.knows(node, row):
                 at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True))
                 value = self.pull.value(node, at)

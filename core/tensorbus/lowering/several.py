@@ -233,11 +233,11 @@ class _Panels(Parts):
 
     def _chunks(self, axis: int) -> Chunks:
         domain, target = self.fused.domain, self.steps.target
-        panels = -(-domain[-1] // WIDTH) * prod(domain[k] for k in self.kept[:-1])
+        panels = max(-(-domain[-1] // WIDTH) * prod(domain[k] for k in self.kept[:-1]), 1)
         count = max(-(-target.groups // panels), -(-domain[axis] // MOST))
         count = max(1, min(count, domain[axis] // LEAST))
-        size = -(-domain[axis] // count)
-        return Chunks(axis=axis, size=size, count=-(-domain[axis] // size))
+        size = max(-(-domain[axis] // count), 1)
+        return Chunks(axis=axis, size=size, count=max(-(-domain[axis] // size), 1))
 
     def _walk(self, b: Builder, stop: Expr, write: Callable[[Expr], None]) -> None:
         def emit(k: Expr) -> State:

@@ -159,6 +159,7 @@ class _Strips(Rows):
             if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= wave
             and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
             and len(node.spec.shape) == len(self.row) and not self.fused.full(node)
+            and id(node) not in self.inside
         ]  # fmt: skip
         if not made:
             return

@@ -173,7 +173,7 @@ class _Widener:
                 return Apply(e.op, tuple(self.value(a) for a in e.args), e.dtype, self.lanes)
             case Select() if not self.varies(e.condition):
                 return Select(e.condition, self.value(e.then), self.value(e.other), e.dtype, self.lanes)
-            case Select() if "select" in self.ops:
+            case Select() if "select" in self.ops and not (_loads(e.then) or _loads(e.other)):
                 condition = self.mask(e.condition, e.dtype)
                 return Select(condition, self.value(e.then), self.value(e.other), e.dtype, self.lanes)
             case _:
@@ -229,6 +229,21 @@ _TURNED = {
     "less_equal": "greater_equal", "greater_equal": "less_equal",
 }  # fmt: skip
 """Comparisons, and what they are with their operands the other way round."""
+
+
+def _loads(e: Expr) -> bool:
+    """Return whether an expression loads: where only some lanes choose it, the others have nothing there."""
+    match e:
+        case Load():
+            return True
+        case Cast():
+            return _loads(e.arg)
+        case Apply():
+            return any(_loads(a) for a in e.args)
+        case Select():
+            return _loads(e.condition) or _loads(e.then) or _loads(e.other)
+        case _:
+            return False
 
 
 def widen(

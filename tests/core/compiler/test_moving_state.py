@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import deque
@@ -9,6 +10,7 @@ from functools import lru_cache
 
 import pytest
 import tensorbus as tb
+from tensorbus.errors import DtypeError
 
 
 def calls(fn, compiled, xs):
@@ -284,3 +286,94 @@ def test_a_number_that_an_op_does_not_take_is_an_error_as_without_a_capture() ->
         compiled(x, 300)
     assert compiled(x, 7).item() == 8
     assert compiled(x, 2.5).item() == 3.5
+
+
+def of_place(x, i):
+    try:
+        return x[i]
+    except IndexError:
+        return x * 0 - 1
+
+
+def of_written_place(x, i):
+    y = x.clone()
+    try:
+        y[i] = 5.0
+    except IndexError:
+        y[0] = -9.0
+    return y
+
+
+def of_quotient(x, i):
+    try:
+        return x * (1 / i)
+    except ZeroDivisionError:
+        return x * 0 - 1
+
+
+def of_logarithm(x, i):
+    try:
+        return x * math.log(i)
+    except ValueError:
+        return x * 0 - 1
+
+
+def of_power(x, i):
+    with contextlib.suppress(ZeroDivisionError):
+        x = x * 0**i
+    return x + 1
+
+
+def of_narrow_sum(x, i):
+    try:
+        return tb.astype(x, tb.int8) + i
+    except DtypeError:
+        return tb.astype(x * 0 - 1, tb.int8)
+
+
+@pytest.mark.parametrize(
+    "fn", [of_place, of_written_place, of_quotient, of_logarithm, of_power, of_narrow_sum]
+)
+@pytest.mark.parametrize("given", [(0, 500, 0, 1, 2, -1, 0), (1, 0, 1, 2, 0), (-1, 2, -1, 500, 1), (5, 0, 1)])
+def test_that_an_operation_fails_depends_on_its_numbers(fn, given) -> None:
+    compiled, x = tb.compile(fn), tb.arange(3.0)
+    for i in given:
+        assert compiled(x, i).tolist() == fn(x, i).tolist(), i
+
+
+def test_a_loader_that_begins_again_where_it_ends() -> None:
+    data = [tb.ones(2) * k for k in range(3)]
+
+    def load(state):
+        state["n"] += 1
+        try:
+            found = data[state["n"]] * (1 / (state["n"] - 2))
+        except ZeroDivisionError:
+            found = data[2] * 10
+        except IndexError:
+            state["n"], found = 0, data[0]
+        return found + 1
+
+    one, two = {"n": -1}, {"n": -1}
+    compiled = tb.compile(lambda: load(two))
+    for _ in range(9):
+        assert compiled().tolist() == load(one).tolist()
+        assert one == two
+
+
+def test_tensors_that_are_attributes_of_classes() -> None:
+    class Shared:
+        total = tb.zeros(2)
+
+    class Derived(Shared):
+        pass
+
+    @tb.compile
+    def add(x):
+        Shared.total = Shared.total + x
+        Derived.total = Derived.total * 2
+        return Shared.total
+
+    for k in range(5):
+        assert add(tb.ones(2)).tolist() == [k + 1.0] * 2
+    assert (Shared.total.tolist(), Derived.total.tolist()) == ([5.0] * 2, [32.0] * 2)
