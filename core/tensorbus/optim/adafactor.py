@@ -50,7 +50,8 @@ class Adafactor(Optimizer):
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
-        """Raise ``ArgumentError`` for settings that are out of range."""
+        """Raise ``ArgumentError`` for settings that are out of range, and for complex parameters."""
+        _real("Adafactor", group)
         least, smallest = group["eps"]
         at_least("Adafactor", 0, lr=group["lr"], weight_decay=group["weight_decay"], eps=smallest)
         at_least("Adafactor", 1, d=group["d"])
@@ -126,7 +127,8 @@ class Muon(Optimizer):
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
-        """Raise ``ArgumentError`` for settings out of range, and for a parameter that is no matrix."""
+        """Raise ``ArgumentError`` for settings out of range, and for a parameter that is no real matrix."""
+        _real("Muon", group)
         names = ("lr", "weight_decay", "momentum", "eps", "ns_steps")
         at_least("Muon", 0, **{k: group[k] for k in names})
         if group["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
@@ -161,6 +163,16 @@ class Muon(Optimizer):
         step = _orthogonal(change, group["ns_coefficients"], group["ns_steps"], group["eps"])
         moved: Tensor = parameter * (1 - lr * group["weight_decay"]) - step * (lr * scale)
         return moved
+
+
+def _real(name: str, group: Group) -> None:
+    """Raise ``ArgumentError`` for complex parameters, whose parts are no rows and columns."""
+    for parameter in group["params"]:
+        if parameter.dtype.is_complex:
+            raise ArgumentError(
+                f"{name}: parameters are real, got one of {parameter.dtype}; give it to Adam, or optimize its"
+                " view_as_real."
+            )
 
 
 def _size(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 from .. import symbolic
 from ..autograd import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
+from ..ops.complex import view_as_complex, view_as_real
 from ..ops.creation import zeros_like
 from ..pending import unwatched
 from ..tensor import Leaf, Tensor
@@ -31,8 +32,9 @@ class Optimizer:
 
     ``params`` are tensors, pairs of name and tensor, or dicts of ``"params"`` and the settings that differ
     from ``defaults``. A subclass writes ``update(parameter, gradient, state, group)``, which runs without
-    recording history and returns the parameter's next value. Raises ``ArgumentError`` for no parameters, one
-    given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
+    recording history and returns the parameter's next value. A complex parameter, its gradient and its state
+    come to ``update`` as real tensors with the parts along a last axis of 2. Raises ``ArgumentError`` for no
+    parameters, one given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
     """
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
@@ -97,6 +99,15 @@ class Optimizer:
         """
         return {}
 
+    def begin(self, parameter: Tensor, group: Group) -> State:
+        """Return the ``first_state`` as it is kept: that of a complex parameter's parts is joined."""
+        if not parameter.dtype.is_complex:
+            return self.first_state(parameter, group)
+        parts = view_as_real(parameter)
+        state = self.first_state(parts, group)
+        _join(state, parts)
+        return state
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or make them zeros."""
         for group in self.param_groups:
@@ -143,10 +154,22 @@ class Optimizer:
                     follow(parameter, state)
                     if group.get("maximize"):
                         gradient = -gradient
-                    changes.append((parameter, self.update(parameter, gradient, state, settings), state))
+                    changes.append((parameter, self._updated(parameter, gradient, state, settings), state))
         for parameter, value, state in changes:
             parameter.rebind(value)
             _store(self.state.setdefault(parameter, {}), state)
+
+    def _updated(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return what ``update`` does; complex numbers go through it as two reals each."""
+        if not parameter.dtype.is_complex:
+            return self.update(parameter, gradient, state, group)
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.dtype.is_complex:
+                state[name] = view_as_real(value)
+        moved = self.update(view_as_real(parameter), view_as_real(gradient), state, group)
+        _join(state, moved)
+        joined: Tensor = view_as_complex(moved)
+        return joined
 
     def state_dict(self) -> dict[str, Any]:
         """Return state and groups, parameters numbered in order: data and tensors, fit for ``tb.save``."""
@@ -201,17 +224,21 @@ class Optimizer:
                     f"{name}: the state dict has state of parameter {number!r}, which no group names."
                 )
             parameter = of[number]
-            shapes = {k: v.shape for k, v in entries.items() if isinstance(v, Tensor) and k != "step"}
-            if any(shape != parameter.shape for shape in shapes.values()):
-                self._check_shapes(number, shapes, parameter, settings[id(parameter)])
-            state[parameter] = {k: _fitted(k, v, parameter) for k, v in entries.items()}
+            state[parameter] = self._fit(number, entries, parameter, settings[id(parameter)])
         self.state, self.param_groups = state, groups
+
+    def _fit(self, number: Any, entries: State, parameter: Tensor, group: Group) -> State:
+        """Return saved state as a parameter keeps it. Raises ``StateError`` for another shape."""
+        shapes = {k: v.shape for k, v in entries.items() if isinstance(v, Tensor) and k != "step"}
+        if any(shape != parameter.shape for shape in shapes.values()):
+            self._check_shapes(number, shapes, parameter, group)
+        return {k: _fitted(k, v, parameter) for k, v in entries.items()}
 
     def _check_shapes(
         self, number: Any, shapes: Mapping[str, tuple[int, ...]], parameter: Tensor, group: Group
     ) -> None:
         """Raise ``StateError`` for state that is neither as the parameter nor as its first state."""
-        first = self.first_state(parameter, group)
+        first = self.begin(parameter, group)
         for name, shape in shapes.items():
             known = first.get(name)
             wanted = known.shape if isinstance(known, Tensor) else parameter.shape
@@ -228,6 +255,13 @@ class Optimizer:
             lines.append(f"Parameter Group {number}")
             lines += [f"    {k}: {v}" for k, v in sorted(group.items()) if k not in ("params", "param_names")]
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def _join(state: State, parts: Tensor) -> None:
+    """Make complex what has the shape of a complex parameter's parts."""
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == parts.shape:
+            state[name] = view_as_complex(value)
 
 
 def _store(known: State, state: State) -> None:
