@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Unpack
 
 from ..dtype_info import finfo
 from ..dtypes import bfloat16, float32
@@ -14,7 +14,7 @@ from ..ops.matmul import matmul, matrix_transpose
 from ..ops.reduction import mean, sum
 from ..ops.transcendental import rsqrt, sqrt
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 _POLYNOMIAL: Final = (3.4445, -4.775, 2.0315)
 """Keller Jordan's coefficients: five steps bring singular values near 1."""
@@ -40,6 +40,7 @@ class Adafactor(Optimizer):
         self, params: Parameters, lr: float = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0, *,
         maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -47,6 +48,7 @@ class Adafactor(Optimizer):
                 "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
                 "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from .. import symbolic
-from ..autograd import enable_grad, no_grad
+from ..autograd import HookHandle, enable_grad, no_grad
 from ..errors import ArgumentError, StateError
 from ..ops.complex import view_as_complex, view_as_real
 from ..ops.creation import zeros_like
 from ..pending import unwatched
 from ..tensor import Leaf, Tensor
+from .step_hooks import StepHook, around
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 Group = dict[str, Any]
@@ -27,6 +28,15 @@ def at_least(optimizer: str, least: float, **settings: Any) -> None:
             raise ArgumentError(f"{optimizer}: {name} must be a number >= {least}, got {value!r}.")
 
 
+class Choices(TypedDict, total=False):
+    """How PyTorch carries out a step."""
+
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
+
+
 class Optimizer:
     """Base of optimizers: what PyTorch's is, with the same groups, state and state dicts.
 
@@ -35,9 +45,16 @@ class Optimizer:
     recording history and returns the parameter's next value. A complex parameter, its gradient and its state
     come to ``update`` as real tensors with the parts along a last axis of 2. Raises ``ArgumentError`` for no
     parameters, one given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
+
+    ``foreach``, ``fused`` and ``capturable`` choose an implementation in PyTorch: they change no result here.
+    ``differentiable=True`` is refused, as steps record no history.
     """
 
-    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+    def __init__(
+        self, params: Parameters, defaults: dict[str, Any], *, foreach: bool | None = None,
+        fused: bool | None = None, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        self._refuse(differentiable)
         if isinstance(params, Tensor):
             raise TypeError(
                 f"{type(self).__name__}: params is an iterable of tensors, got one tensor; put it in a list."
@@ -56,6 +73,7 @@ class Optimizer:
         name = type(self).__name__
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError(f"{name}: a parameter group is a dict with 'params', got {param_group!r}.")
+        self._refuse(param_group.get("differentiable"))
         given = param_group["params"]
         listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
         named = bool(listed) and isinstance(listed[0], tuple)
@@ -80,6 +98,13 @@ class Optimizer:
             group["param_names"] = [pair[0] for pair in listed]
         self.check(group)
         self.param_groups.append(group)
+
+    def _refuse(self, differentiable: Any) -> None:
+        if differentiable:
+            raise ArgumentError(
+                f"{type(self).__name__}: differentiable=True is not supported, as steps record no history;"
+                " compute new values with ops, from gradients made with create_graph=True."
+            )
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range. Subclasses supply it."""
@@ -134,6 +159,17 @@ class Optimizer:
             else:
                 self._change()
         return loss
+
+    def register_step_pre_hook(self, hook: StepHook) -> HookHandle:
+        """Call ``hook(optimizer, args, kwargs)`` before each step; it may return new ``(args, kwargs)``.
+
+        These are the arguments of ``step``, the optimizer first, as in PyTorch.
+        """
+        return around(self, "before", hook)
+
+    def register_step_post_hook(self, hook: StepHook) -> HookHandle:
+        """Call ``hook(optimizer, args, kwargs)`` after each step, with the arguments that the step had."""
+        return around(self, "after", hook)
 
     def _is_own(self) -> bool:
         """Return whether a step runs nothing of the user's."""
