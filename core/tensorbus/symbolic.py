@@ -347,23 +347,26 @@ class Script:
 
     def call(
         self, owner: Any, function: Callable[..., T], touched: Iterable[tuple[Any, Any]] = (),
-        sizes: tuple[Any, ...] = (),
+        sizes: tuple[Any, ...] = (), parts: Iterable[Any] = (),
     ) -> T:  # fmt: skip
         """Call ``function(*sizes)`` now and at each run; only it may depend on what it changes in ``owner``.
 
-        ``touched``: containers and keys that it changes besides. ``sizes`` may be open lengths.
+        ``touched``: containers and keys that it changes besides. ``sizes`` may be open lengths. ``parts`` are
+        further owners.
         """
+        owners = [owner, *parts]
         if not self._called:
             self._called, self._first = True, len(self.lines)
         self._touched |= {*self._written, *((id(container), key) for container, key in touched)}
         self._written = {}
-        self.owners.append(owner)
+        self.owners += owners
         self.reads.update({(id(container), key): container for container, key in touched})
         self.lines.extend(self.writes)
         self.writes = []
         given = ", ".join(n.text if type(n) is Length else repr(n) for n in sizes)
         touched = {(id(container), ("item", (type(key), repr(key)))) for container, key in touched}
-        moved = [h for at, h in self.held.items() if at in touched or at[0] == id(owner)]
+        own = {id(each) for each in owners}
+        moved = [h for at, h in self.held.items() if at in touched or at[0] in own]
         self.lines += [line for h in moved for line in h.settled(self._text)]
         self.lines.append(f"{self.name(function)}({given})")
         if moved and not sizes:
@@ -431,12 +434,18 @@ def store(container: dict[str, Any], key: str, value: Any) -> None:
         container[key] = value
 
 
-def call(owner: Any, function: Callable[[], T], touched: Iterable[tuple[Any, Any]] = ()) -> T:
-    """Call ``function``, at each run: it changes numbers of ``owner`` and those ``touched``, no tensor."""
+def call(
+    owner: Any, function: Callable[[], T], touched: Iterable[tuple[Any, Any]] = (), parts: Iterable[Any] = ()
+) -> T:
+    """Call ``function``, at each run: it changes numbers of ``owner``, its ``parts``, and those ``touched``.
+
+    It changes no tensor.
+    """
     active = recorder()
     if active is None:
         return function()
-    return active.aside(lambda: active.script.call(owner, function, touched))  # type: ignore[no-any-return]
+    made: T = active.aside(lambda: active.script.call(owner, function, touched, parts=parts))
+    return made
 
 
 def value(owner: Any, function: Callable[..., Any], *sizes: int) -> Any:

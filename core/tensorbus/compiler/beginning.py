@@ -38,7 +38,7 @@ class Begun:
                 if not isinstance(parameter._node, Leaf):
                     continue
                 with no_grad():
-                    made = optimizer.first_state(parameter, group)
+                    made = optimizer.begin(parameter, group)
                 state: State = {k: v.detach() if isinstance(v, Tensor) else v for k, v in made.items()}
                 optimizer.state[parameter] = state
                 self._made.append((optimizer, parameter, {k: _mark(v) for k, v in state.items()}))

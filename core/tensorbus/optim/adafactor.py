@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Unpack
 
 from ..dtype_info import finfo
 from ..dtypes import bfloat16, float32
@@ -14,7 +14,7 @@ from ..ops.matmul import matmul, matrix_transpose
 from ..ops.reduction import mean, sum
 from ..ops.transcendental import rsqrt, sqrt
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 _POLYNOMIAL: Final = (3.4445, -4.775, 2.0315)
 """Keller Jordan's coefficients: five steps bring singular values near 1."""
@@ -40,6 +40,7 @@ class Adafactor(Optimizer):
         self, params: Parameters, lr: float = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0, *,
         maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -47,10 +48,12 @@ class Adafactor(Optimizer):
                 "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
                 "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
-        """Raise ``ArgumentError`` for settings that are out of range."""
+        """Raise ``ArgumentError`` for settings that are out of range, and for complex parameters."""
+        _real("Adafactor", group)
         least, smallest = group["eps"]
         at_least("Adafactor", 0, lr=group["lr"], weight_decay=group["weight_decay"], eps=smallest)
         at_least("Adafactor", 1, d=group["d"])
@@ -126,7 +129,8 @@ class Muon(Optimizer):
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
-        """Raise ``ArgumentError`` for settings out of range, and for a parameter that is no matrix."""
+        """Raise ``ArgumentError`` for settings out of range, and for a parameter that is no real matrix."""
+        _real("Muon", group)
         names = ("lr", "weight_decay", "momentum", "eps", "ns_steps")
         at_least("Muon", 0, **{k: group[k] for k in names})
         if group["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
@@ -161,6 +165,16 @@ class Muon(Optimizer):
         step = _orthogonal(change, group["ns_coefficients"], group["ns_steps"], group["eps"])
         moved: Tensor = parameter * (1 - lr * group["weight_decay"]) - step * (lr * scale)
         return moved
+
+
+def _real(name: str, group: Group) -> None:
+    """Raise ``ArgumentError`` for complex parameters, whose parts are no rows and columns."""
+    for parameter in group["params"]:
+        if parameter.dtype.is_complex:
+            raise ArgumentError(
+                f"{name}: parameters are real, got one of {parameter.dtype}; give it to Adam, or optimize its"
+                " view_as_real."
+            )
 
 
 def _size(x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import ArgumentError
 from ..ops.arithmetic import maximum
@@ -11,13 +11,14 @@ from ..ops.creation import zeros, zeros_like
 from ..ops.transcendental import expm1, sqrt
 from ..tensor import Tensor
 from .bundled import bundled
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015), or with ``amsgrad`` the variant of Reddi, Kale, Kumar 2018.
 
-    ``weight_decay`` is added to the gradient. With ``capturable`` the count of steps is a tensor on the
+    ``weight_decay`` is added to the gradient, or with ``decoupled_weight_decay`` shrinks parameters, as in
+    ``AdamW``. With ``capturable`` the count of steps is a tensor on the
     parameter's device, so that a captured step can be run again. Raises ``ArgumentError`` for settings out of
     range.
 
@@ -35,13 +36,14 @@ class Adam(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
-        capturable: bool = False,
+        decoupled_weight_decay: bool = False, **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize, "capturable": capturable,
+            "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay,
+            "capturable": choices.get("capturable", False),
         }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, defaults, **choices)
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range."""
@@ -64,12 +66,13 @@ class Adam(Optimizer):
         if not state:
             state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
-        if decay and not self.decoupled:
+        decoupled = self.decoupled or group["decoupled_weight_decay"]
+        if decay and not decoupled:
             gradient = gradient + parameter * decay
         floor, rate = _corrected(step, group)
         if isinstance(step, Tensor):
             floor, rate = floor.to(parameter.dtype), rate.to(parameter.dtype)
-        if decay and self.decoupled:
+        if decay and decoupled:
             parameter = parameter * (1 - group["lr"] * decay)
         numbers = beta1, 1 - beta1, beta2, 1 - beta2, floor, rate
         given = parameter, gradient, state["exp_avg"], state["exp_avg_sq"]
@@ -149,7 +152,9 @@ class AdamW(Adam):
     def __init__(
         self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-        capturable: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
-        more = {"maximize": maximize, "capturable": capturable}
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **more)
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True,
+            **choices,
+        )  # fmt: skip

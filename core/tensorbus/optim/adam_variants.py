@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import ArgumentError
 from ..ops.arithmetic import abs, maximum
@@ -11,7 +11,7 @@ from ..ops.transcendental import sqrt
 from ..tensor import Tensor
 from .adam import moments
 from .bundled import bundled
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
 def check_betas(name: str, group: Group, *settings: str) -> None:
@@ -28,9 +28,10 @@ class Adamax(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, defaults)
+        super().__init__(params, defaults, **choices)
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range."""
@@ -74,6 +75,7 @@ class NAdam(Optimizer):
         self, params: Parameters, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -82,6 +84,7 @@ class NAdam(Optimizer):
                 "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
                 "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
@@ -130,6 +133,7 @@ class RAdam(Optimizer):
         self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
         maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -137,6 +141,7 @@ class RAdam(Optimizer):
                 "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
                 "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:

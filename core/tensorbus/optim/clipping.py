@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 
 from ..autograd import no_grad
-from ..errors import ArgumentError, AutogradError
+from ..dtypes import real_of
+from ..errors import ArgumentError, AutogradError, DtypeError
 from ..ops.arithmetic import abs, maximum, minimum
 from ..ops.creation import zeros
 from ..ops.movement import stack
@@ -22,7 +23,8 @@ def clip_grad_norm_(
     """Scale all gradients so that their joint norm is at most ``max_norm``; return the norm they had.
 
     Nothing is read back to the host unless ``error_if_nonfinite``, which raises ``AutogradError`` for a norm
-    that is infinite or NaN. Parameters without a gradient count for nothing. Pascanu, Mikolov, Bengio 2013.
+    that is infinite or NaN. Parameters without a gradient count for nothing, complex numbers by their moduli.
+    Pascanu, Mikolov, Bengio 2013.
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([3.0, 4.0]).requires_grad_()
@@ -47,7 +49,7 @@ def clip_grad_norm_(
             )
         factor = minimum(max_norm / (total + 1e-6), 1.0)
         for parameter, gradient in pairs:
-            parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
+            parameter.grad = gradient * factor.to(gradient.device, real_of(gradient.dtype))
         found: Tensor = narrowed(total, home.dtype)
         return found
 
@@ -55,19 +57,26 @@ def clip_grad_norm_(
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Limit every element of all gradients to ``clip_value`` in size.
 
-    Raises ``ArgumentError`` for a negative limit.
+    Raises ``ArgumentError`` for a negative limit, and ``DtypeError`` for complex gradients.
     """
     if not clip_value >= 0:
         raise ArgumentError(f"clip_grad_value_: clip_value must be >= 0, got {clip_value!r}.")
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(p, p.grad) for p in given if p.grad is not None]
+    for _, gradient in pairs:
+        if gradient.dtype.is_complex:
+            raise DtypeError(
+                f"clip_grad_value_: gradients are real, got one of {gradient.dtype}, which have no order;"
+                " use clip_grad_norm_."
+            )
     with no_grad():
-        for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
-            if parameter.grad is not None:
-                parameter.grad = maximum(minimum(parameter.grad, clip_value), -clip_value)
+        for parameter, gradient in pairs:
+            parameter.grad = maximum(minimum(gradient, clip_value), -clip_value)
 
 
 def _norm(x: Tensor, kind: float) -> Tensor:
     """Return the norm of all elements, of narrow dtypes in float32, where the square of 300 is a number."""
-    x = widened(x)
+    x = abs(x) if x.dtype.is_complex else widened(x)
     if kind == math.inf:
         return max(abs(x))
     if kind == 2:

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, StateError
 from .optimizer import Optimizer
-from .schedule import LRScheduler
+from .schedule import LRScheduler, last_rates, set_rates
 
 
 class SequentialLR(LRScheduler):
@@ -38,38 +38,102 @@ class SequentialLR(LRScheduler):
         self.milestones = list(milestones)
         super().__init__(optimizer)
 
-    def _set(self) -> None:
-        place = bisect_right(self.milestones, self.last_epoch)
-        begun = self.milestones[place - 1] if place else 0
-        self.schedulers[place].go_to(self.last_epoch - begun)
+    def _parts(self) -> list[LRScheduler]:
+        return _within(self.schedulers)
+
+    def _at(self, epoch: int) -> tuple[LRScheduler, int]:
+        """Return the schedule that an epoch belongs to, and which epoch it is there."""
+        place = bisect_right(self.milestones, epoch)
+        return self.schedulers[place], epoch - (self.milestones[place - 1] if place else 0)
+
+    def _enter(self, epoch: int) -> None:
+        self.last_epoch = epoch
+        schedule, there = self._at(epoch)
+        if there == 0:
+            schedule.go_to(0)
+        else:
+            schedule.step()
+
+    def _go(self, epoch: int) -> None:
+        self.last_epoch = epoch
+        schedule, there = self._at(epoch)
+        schedule.go_to(there)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and the states of the schedules."""
-        return {**super().state_dict(), "schedulers": [s.state_dict() for s in self.schedulers]}
+        """Return the epoch, the rates, and the states of the schedules."""
+        return {**super().state_dict(), "schedulers": _states(self.schedulers)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where another schedule was."""
-        for schedule, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
-            schedule.load_state_dict(state)
+        _load(self.schedulers, state_dict)
         super().load_state_dict(state_dict)
 
 
 class ChainedScheduler(LRScheduler):
-    """Several schedules that step together, each multiplying what it alone would make of the first rate."""
+    """Several schedules that step together, in turn: each goes on from the rates that the last one left.
+
+    >>> import tensorbus as tb
+    >>> optimizer = tb.optim.SGD([tb.ones((1,)).requires_grad_()], lr=1.0)
+    >>> S = tb.optim.lr_scheduler
+    >>> both = S.ChainedScheduler([S.ExponentialLR(optimizer, 0.5), S.StepLR(optimizer, 2, 0.1)])
+    >>> both.step()
+    >>> both.step()
+    >>> both.get_last_lr()
+    [0.025]
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
             raise ArgumentError("ChainedScheduler: at least one scheduler is needed, got none.")
-        self.schedulers = list(schedulers)
+        self.schedulers: list[LRScheduler] = []  # all have set their first rates already
         super().__init__(optimizer or schedulers[0].optimizer)
+        self.schedulers = list(schedulers)
 
-    def rates(self, epoch: int) -> list[float]:
-        """Return the learning rates in ``epoch``."""
-        found = list(self.base_lrs)
+    def _parts(self) -> list[LRScheduler]:
+        return _within(self.schedulers)
+
+    def _enter(self, epoch: int) -> None:
+        self.last_epoch = epoch
         for schedule in self.schedulers:
-            alone = schedule.rates(epoch)
-            found = [f * r / b if b else 0.0 for f, r, b in zip(found, alone, schedule.base_lrs, strict=True)]
-        return found
+            if epoch == 0:
+                schedule._enter(0)
+            else:
+                schedule.step()
+
+    def _go(self, epoch: int) -> None:
+        """Begin again and step: some rates are known only from those before."""
+        set_rates(self.optimizer, self.base_lrs)
+        for passed in range(epoch + 1):
+            self._enter(passed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, the rates, and the states of the schedules."""
+        return {**super().state_dict(), "schedulers": _states(self.schedulers)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go to where another schedule was."""
+        _load(self.schedulers, state_dict)
+        super().load_state_dict(state_dict)
+
+
+def _within(schedulers: Sequence[LRScheduler]) -> list[LRScheduler]:
+    """Return schedules and their parts."""
+    return [part for schedule in schedulers for part in (schedule, *schedule._parts())]
+
+
+def _states(schedulers: Sequence[LRScheduler]) -> list[dict[str, Any]]:
+    return [schedule.state_dict() for schedule in schedulers]
+
+
+def _load(schedulers: Sequence[LRScheduler], state_dict: Mapping[str, Any]) -> None:
+    """Take over the states of the parts. Raises ``StateError`` for another number of them."""
+    states = state_dict["schedulers"]
+    if len(states) != len(schedulers):
+        raise StateError(
+            f"load_state_dict: the state is of {len(states)} schedules, and there are {len(schedulers)}."
+        )
+    for schedule, state in zip(schedulers, states, strict=True):
+        schedule.load_state_dict(state)
 
 
 class ReduceLROnPlateau:
@@ -141,9 +205,12 @@ class ReduceLROnPlateau:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything but the optimizer."""
-        return {k: v for k, v in vars(self).items() if k != "optimizer"}
+        """Return everything but the optimizer, and the rates of its groups."""
+        own = {k: v for k, v in vars(self).items() if k != "optimizer"}
+        return {**own, "last_lr": [group["lr"] for group in self.optimizer.param_groups]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where another schedule was."""
-        vars(self).update({k: v for k, v in state_dict.items() if k != "optimizer"})
+        """Go to where another schedule was, with the rates that its optimizer had. Raises ``StateError``."""
+        rates = last_rates(type(self).__name__, self.optimizer, state_dict)
+        vars(self).update({k: v for k, v in state_dict.items() if k not in ("optimizer", "last_lr")})
+        set_rates(self.optimizer, rates)

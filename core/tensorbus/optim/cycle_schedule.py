@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from .. import symbolic
 from ..errors import ArgumentError
 from .optimizer import Optimizer
 from .schedule import LRScheduler
@@ -28,27 +28,41 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_0 = T_0
         self.T_mult = T_mult
         self.eta_min = eta_min
-        self._time = 0.0
         super().__init__(optimizer)
 
     def step(self, epoch: float | None = None) -> None:
         """Go to the next epoch, or to ``epoch``, and set the rates of all groups."""
         if epoch is not None and epoch < 0:
             raise ArgumentError(f"CosineAnnealingWarmRestarts: an epoch is >= 0, got {epoch!r}.")
-        symbolic.call(self, partial(self._move, epoch), self._touched())
+        self._call(self._next if epoch is None else partial(self._go, epoch))
 
-    def _move(self, epoch: float | None) -> None:
-        self._time = self._time + 1 if epoch is None else float(epoch)
-        self.last_epoch = math.floor(self._time)
-        self._set()
+    def _next(self) -> None:
+        self._go(self._time + 1)
 
-    def rate(self, base: float, epoch: int) -> float:
-        """Return the learning rate at the time where the schedule is."""
-        length, since = float(self.T_0), self._time
+    def _enter(self, epoch: float) -> None:
+        self._go(epoch)
+
+    def _go(self, epoch: float) -> None:
+        self._time = float(epoch)
+        self.last_epoch = math.floor(epoch)
+        self._set([self.rate(base, epoch) for base in self.base_lrs])
+
+    def rate(self, base: float, epoch: float) -> float:
+        """Return the learning rate in ``epoch``, which may be a fraction."""
+        length, since = float(self.T_0), float(epoch)
         while since >= length:
             since -= length
             length *= self.T_mult
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * since / length)) / 2
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, also with its fraction, the rates that groups began with, and those they have."""
+        return {**super().state_dict(), "time": self._time}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go to where another schedule was, as ``LRScheduler`` does."""
+        super().load_state_dict(state_dict)
+        self._time = state_dict["time"]
 
 
 class OneCycleLR(LRScheduler):
@@ -111,21 +125,29 @@ class OneCycleLR(LRScheduler):
             return start + (end - start) * share
         return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
 
-    def _set(self) -> None:
-        if self.last_epoch > self.total_steps:
+    def _phase(self, epoch: int) -> tuple[float, tuple[str, str, str, str]]:
+        """Return how far the phase of an epoch has come, and the settings at its beginning and end."""
+        if epoch > self.total_steps:
             raise ArgumentError(
-                f"OneCycleLR: step {self.last_epoch} was asked for, and the cycle has {self.total_steps}."
+                f"OneCycleLR: step {epoch} was asked for, and the cycle has {self.total_steps}."
             )
-        begin = 0.0
-        for end, low, high, first, last in self._phases:
-            if self.last_epoch <= end or end == self._phases[-1][0]:
-                share = (self.last_epoch - begin) / (end - begin) if end != begin else 1.0
-                for group in self.optimizer.param_groups:
-                    group["lr"] = self._between(group[low], group[high], share)
-                    if self.cycle_momentum:
-                        _set_momentum(group, self._between(group[first], group[last], share))
-                return
-            begin = end
+        ends = [end for end, *_ in self._phases]
+        place = next((k for k, end in enumerate(ends) if epoch <= end), len(ends) - 1)
+        begin = ends[place - 1] if place else 0.0
+        share = (epoch - begin) / (ends[place] - begin) if ends[place] != begin else 1.0
+        return share, self._phases[place][1:]
+
+    def rates(self, epoch: int) -> list[float]:
+        """Return the learning rate of each group in ``epoch``."""
+        share, (low, high, _, _) = self._phase(epoch)
+        return [self._between(group[low], group[high], share) for group in self.optimizer.param_groups]
+
+    def _set(self, rates: Sequence[float]) -> None:
+        super()._set(rates)
+        if self.cycle_momentum:
+            share, (_, _, first, last) = self._phase(self.last_epoch)
+            for group in self.optimizer.param_groups:
+                _set_momentum(group, self._between(group[first], group[last], share))
 
 
 class CyclicLR(LRScheduler):
@@ -181,9 +203,9 @@ class CyclicLR(LRScheduler):
                 raise ArgumentError("CyclicLR: cycle_momentum needs an optimizer with momentum or betas.")
         super().__init__(optimizer)
 
-    def _share(self) -> float:
+    def _share(self, step: int) -> float:
         """Return how far up a rate is, from 0 to 1, as the cycle or the step has it scaled."""
-        total, step = self.step_size_up + self.step_size_down, self.last_epoch
+        total = self.step_size_up + self.step_size_down
         cycle, at = 1 + step // total, step % total
         up = at / self.step_size_up
         height = up if at <= self.step_size_up else (total - at) / self.step_size_down
@@ -192,12 +214,16 @@ class CyclicLR(LRScheduler):
         scales = {"triangular2": 0.5 ** (cycle - 1), "exp_range": self.gamma**step}
         return height * scales.get(self.mode, 1.0)
 
-    def _set(self) -> None:
-        share = self._share()
-        groups = self.optimizer.param_groups
-        for group, low, high in zip(groups, self.base_lrs, self.max_lrs, strict=True):
-            group["lr"] = low + (high - low) * share
-            if self.cycle_momentum:
+    def rates(self, epoch: int) -> list[float]:
+        """Return the learning rate of each group in ``epoch``."""
+        share = self._share(epoch)
+        return [low + (high - low) * share for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
+
+    def _set(self, rates: Sequence[float]) -> None:
+        super()._set(rates)
+        if self.cycle_momentum:
+            share = self._share(self.last_epoch)
+            for group in self.optimizer.param_groups:
                 _set_momentum(group, self.max_momentum - (self.max_momentum - self.base_momentum) * share)
 
 

@@ -58,6 +58,12 @@ class MultiplicativeLR(_ByFunction):
         epochs = range(1, epoch + 1)
         return [b * prod(map(f, epochs)) for b, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
+    def next_rates(self, present: list[float], epoch: int) -> list[float]:
+        """Return the present rates times what the functions give."""
+        if epoch == 0:
+            return present
+        return [rate * f(epoch) for rate, f in zip(present, self.lr_lambdas, strict=True)]
+
 
 class MultiStepLR(LRScheduler):
     """Multiply the rate by ``gamma`` at every epoch of ``milestones``."""
@@ -71,6 +77,11 @@ class MultiStepLR(LRScheduler):
         """Return the learning rate in ``epoch``."""
         return base * self.gamma ** bisect_right(self.milestones, epoch)
 
+    def next_rates(self, present: list[float], epoch: int) -> list[float]:
+        """Return the present rates, ``gamma`` times as high for each milestone that the epoch is."""
+        count = self.milestones.count(epoch)
+        return [rate * self.gamma**count for rate in present] if count else present
+
 
 class ExponentialLR(LRScheduler):
     """Multiply the rate by ``gamma`` every epoch."""
@@ -82,6 +93,10 @@ class ExponentialLR(LRScheduler):
     def rate(self, base: float, epoch: int) -> float:
         """Return the learning rate in ``epoch``."""
         return base * self.gamma**epoch
+
+    def next_rates(self, present: list[float], epoch: int) -> list[float]:
+        """Return the present rates times ``gamma``."""
+        return [rate * self.gamma for rate in present] if epoch else present
 
 
 class ConstantLR(LRScheduler):
@@ -97,6 +112,14 @@ class ConstantLR(LRScheduler):
     def rate(self, base: float, epoch: int) -> float:
         """Return the learning rate in ``epoch``."""
         return base * self.factor if epoch < self.total_iters else base
+
+    def next_rates(self, present: list[float], epoch: int) -> list[float]:
+        """Return the present rates, multiplied at the beginning and divided again at the end."""
+        if epoch == 0 and self.total_iters > 0:
+            return [rate * self.factor for rate in present]
+        if epoch == 0 or epoch != self.total_iters:
+            return present
+        return [rate * (1.0 / self.factor) for rate in present] if self.factor else self.rates(epoch)
 
 
 class LinearLR(LRScheduler):
@@ -121,6 +144,16 @@ class LinearLR(LRScheduler):
         share = min(epoch, self.total_iters) / self.total_iters
         return base * (self.start_factor + (self.end_factor - self.start_factor) * share)
 
+    def next_rates(self, present: list[float], epoch: int) -> list[float]:
+        """Return the present rates times this epoch's factor over the one before."""
+        if epoch == 0:
+            return [rate * self.start_factor for rate in present]
+        if epoch > self.total_iters:
+            return present
+        rise = self.end_factor - self.start_factor
+        factor = 1.0 + rise / (self.total_iters * self.start_factor + (epoch - 1) * rise)
+        return [rate * factor for rate in present]
+
 
 class PolynomialLR(LRScheduler):
     """Let the rate fall to 0 at epoch ``total_iters``, as ``(1 - epoch / total_iters) ** power``."""
@@ -134,3 +167,10 @@ class PolynomialLR(LRScheduler):
         """Return the learning rate in ``epoch``."""
         left: float = (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power
         return base * left
+
+    def next_rates(self, present: list[float], epoch: int) -> list[float]:
+        """Return the present rates times this epoch's factor over the one before."""
+        if epoch == 0 or epoch > self.total_iters:
+            return present
+        left, before = (1 - e / self.total_iters for e in (epoch, epoch - 1))
+        return [rate * (left / before) ** self.power for rate in present]

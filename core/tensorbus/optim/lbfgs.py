@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd import enable_grad, no_grad
-from ..errors import ArgumentError
+from ..errors import ArgumentError, StateError
 from ..ops.arithmetic import abs
+from ..ops.complex import view_as_complex, view_as_real
 from ..ops.creation import zeros_like
 from ..ops.movement import concat, reshape
 from ..ops.reduction import max, sum
 from ..tensor import Tensor
 from .line_search import strong_wolfe
-from .optimizer import Group, Optimizer, Parameters, at_least
+from .optimizer import Group, Optimizer, Parameters, State, at_least
 
 
 class LBFGS(Optimizer):
@@ -62,8 +63,25 @@ class LBFGS(Optimizer):
             )
 
     def _gradient(self) -> Tensor:
-        parts = [zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        parts = [_real(zeros_like(p) if p.grad is None else p.grad) for p in self._parameters]
         return concat([reshape(g, (g.size,)) for g in parts])
+
+    def _fit(self, number: Any, entries: State, parameter: Tensor, group: Group) -> State:
+        """Return saved state: its tensors are of all parameters at once. Raises ``StateError``."""
+        like = self._gradient()
+
+        def fitted(name: str, value: Any) -> Any:
+            if isinstance(value, list):
+                return [fitted(name, x) for x in value]
+            if not isinstance(value, Tensor):
+                return value
+            if value.shape != like.shape:
+                raise StateError(
+                    f"LBFGS: {name!r} has shape {value.shape}, and all parameters together {like.shape}."
+                )
+            return value.detach().to(like.device, like.dtype)
+
+        return {name: fitted(name, value) for name, value in entries.items()}
 
     def _values(self) -> list[Tensor]:
         return [p.detach() for p in self._parameters]
@@ -71,9 +89,10 @@ class LBFGS(Optimizer):
     def _move(self, values: list[Tensor], step: float, direction: Tensor) -> None:
         at = 0
         for parameter, value in zip(self._parameters, values, strict=True):
-            part = reshape(direction[at : at + parameter.size], parameter.shape)
-            parameter.rebind(value + part * step)
-            at += parameter.size
+            real = _real(value)
+            moved = real + reshape(direction[at : at + real.size], real.shape) * step
+            parameter.rebind(view_as_complex(moved) if value.dtype.is_complex else moved)
+            at += real.size
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make up to ``max_iter`` steps; return the loss at the start. The closure is needed."""
@@ -165,3 +184,9 @@ class LBFGS(Optimizer):
             direction = direction + move * (weight - float(sum(change * direction)) * factor)
         out: Tensor = direction
         return out
+
+
+def _real(x: Tensor) -> Tensor:
+    """Return a tensor's numbers, the parts of complex ones along a last axis."""
+    found: Tensor = view_as_real(x) if x.dtype.is_complex else x
+    return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from .. import symbolic
-from ..autograd import enable_grad, no_grad
+from ..autograd import HookHandle, enable_grad, no_grad
 from ..errors import ArgumentError, StateError
+from ..ops.complex import view_as_complex, view_as_real
 from ..ops.creation import zeros_like
 from ..pending import unwatched
 from ..tensor import Leaf, Tensor
+from .step_hooks import StepHook, around
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 Group = dict[str, Any]
@@ -26,16 +28,33 @@ def at_least(optimizer: str, least: float, **settings: Any) -> None:
             raise ArgumentError(f"{optimizer}: {name} must be a number >= {least}, got {value!r}.")
 
 
+class Choices(TypedDict, total=False):
+    """How PyTorch carries out a step."""
+
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
+
+
 class Optimizer:
     """Base of optimizers: what PyTorch's is, with the same groups, state and state dicts.
 
     ``params`` are tensors, pairs of name and tensor, or dicts of ``"params"`` and the settings that differ
     from ``defaults``. A subclass writes ``update(parameter, gradient, state, group)``, which runs without
-    recording history and returns the parameter's next value. Raises ``ArgumentError`` for no parameters, one
-    given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
+    recording history and returns the parameter's next value. A complex parameter, its gradient and its state
+    come to ``update`` as real tensors with the parts along a last axis of 2. Raises ``ArgumentError`` for no
+    parameters, one given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
+
+    ``foreach``, ``fused`` and ``capturable`` choose an implementation in PyTorch: they change no result here.
+    ``differentiable=True`` is refused, as steps record no history.
     """
 
-    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+    def __init__(
+        self, params: Parameters, defaults: dict[str, Any], *, foreach: bool | None = None,
+        fused: bool | None = None, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        self._refuse(differentiable)
         if isinstance(params, Tensor):
             raise TypeError(
                 f"{type(self).__name__}: params is an iterable of tensors, got one tensor; put it in a list."
@@ -54,6 +73,7 @@ class Optimizer:
         name = type(self).__name__
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError(f"{name}: a parameter group is a dict with 'params', got {param_group!r}.")
+        self._refuse(param_group.get("differentiable"))
         given = param_group["params"]
         listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
         named = bool(listed) and isinstance(listed[0], tuple)
@@ -79,6 +99,13 @@ class Optimizer:
         self.check(group)
         self.param_groups.append(group)
 
+    def _refuse(self, differentiable: Any) -> None:
+        if differentiable:
+            raise ArgumentError(
+                f"{type(self).__name__}: differentiable=True is not supported, as steps record no history;"
+                " compute new values with ops, from gradients made with create_graph=True."
+            )
+
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range. Subclasses supply it."""
 
@@ -96,6 +123,15 @@ class Optimizer:
         first step, so that one program serves all steps. No two entries may be the same tensor.
         """
         return {}
+
+    def begin(self, parameter: Tensor, group: Group) -> State:
+        """Return the ``first_state`` as it is kept: that of a complex parameter's parts is joined."""
+        if not parameter.dtype.is_complex:
+            return self.first_state(parameter, group)
+        parts = view_as_real(parameter)
+        state = self.first_state(parts, group)
+        _join(state, parts)
+        return state
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or make them zeros."""
@@ -124,6 +160,17 @@ class Optimizer:
                 self._change()
         return loss
 
+    def register_step_pre_hook(self, hook: StepHook) -> HookHandle:
+        """Call ``hook(optimizer, args, kwargs)`` before each step; it may return new ``(args, kwargs)``.
+
+        These are the arguments of ``step``, the optimizer first, as in PyTorch.
+        """
+        return around(self, "before", hook)
+
+    def register_step_post_hook(self, hook: StepHook) -> HookHandle:
+        """Call ``hook(optimizer, args, kwargs)`` after each step, with the arguments that the step had."""
+        return around(self, "after", hook)
+
     def _is_own(self) -> bool:
         """Return whether a step runs nothing of the user's."""
         written = type(self).__module__, type(self).update.__module__
@@ -143,10 +190,22 @@ class Optimizer:
                     follow(parameter, state)
                     if group.get("maximize"):
                         gradient = -gradient
-                    changes.append((parameter, self.update(parameter, gradient, state, settings), state))
+                    changes.append((parameter, self._updated(parameter, gradient, state, settings), state))
         for parameter, value, state in changes:
             parameter.rebind(value)
             _store(self.state.setdefault(parameter, {}), state)
+
+    def _updated(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """Return what ``update`` does; complex numbers go through it as two reals each."""
+        if not parameter.dtype.is_complex:
+            return self.update(parameter, gradient, state, group)
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.dtype.is_complex:
+                state[name] = view_as_real(value)
+        moved = self.update(view_as_real(parameter), view_as_real(gradient), state, group)
+        _join(state, moved)
+        joined: Tensor = view_as_complex(moved)
+        return joined
 
     def state_dict(self) -> dict[str, Any]:
         """Return state and groups, parameters numbered in order: data and tensors, fit for ``tb.save``."""
@@ -201,17 +260,21 @@ class Optimizer:
                     f"{name}: the state dict has state of parameter {number!r}, which no group names."
                 )
             parameter = of[number]
-            shapes = {k: v.shape for k, v in entries.items() if isinstance(v, Tensor) and k != "step"}
-            if any(shape != parameter.shape for shape in shapes.values()):
-                self._check_shapes(number, shapes, parameter, settings[id(parameter)])
-            state[parameter] = {k: _fitted(k, v, parameter) for k, v in entries.items()}
+            state[parameter] = self._fit(number, entries, parameter, settings[id(parameter)])
         self.state, self.param_groups = state, groups
+
+    def _fit(self, number: Any, entries: State, parameter: Tensor, group: Group) -> State:
+        """Return saved state as a parameter keeps it. Raises ``StateError`` for another shape."""
+        shapes = {k: v.shape for k, v in entries.items() if isinstance(v, Tensor) and k != "step"}
+        if any(shape != parameter.shape for shape in shapes.values()):
+            self._check_shapes(number, shapes, parameter, group)
+        return {k: _fitted(k, v, parameter) for k, v in entries.items()}
 
     def _check_shapes(
         self, number: Any, shapes: Mapping[str, tuple[int, ...]], parameter: Tensor, group: Group
     ) -> None:
         """Raise ``StateError`` for state that is neither as the parameter nor as its first state."""
-        first = self.first_state(parameter, group)
+        first = self.begin(parameter, group)
         for name, shape in shapes.items():
             known = first.get(name)
             wanted = known.shape if isinstance(known, Tensor) else parameter.shape
@@ -228,6 +291,13 @@ class Optimizer:
             lines.append(f"Parameter Group {number}")
             lines += [f"    {k}: {v}" for k, v in sorted(group.items()) if k not in ("params", "param_names")]
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def _join(state: State, parts: Tensor) -> None:
+    """Make complex what has the shape of a complex parameter's parts."""
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == parts.shape:
+            state[name] = view_as_complex(value)
 
 
 def _store(known: State, state: State) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from ..ops.creation import full_like, zeros_like
 from ..ops.transcendental import sqrt
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
 class RMSprop(Optimizer):
@@ -26,6 +28,7 @@ class RMSprop(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -33,6 +36,7 @@ class RMSprop(Optimizer):
                 "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
                 "centered": centered, "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
@@ -75,6 +79,7 @@ class Adagrad(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -82,6 +87,7 @@ class Adagrad(Optimizer):
                 "lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay,
                 "initial_accumulator_value": initial_accumulator_value, "eps": eps, "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:
@@ -112,9 +118,10 @@ class Adadelta(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
         weight_decay: float = 0.0, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         defaults = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, defaults)
+        super().__init__(params, defaults, **choices)
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from ..errors import ArgumentError
 from ..ops.activation import clip
 from ..ops.arithmetic import sign
 from ..ops.creation import full_like, zeros_like
 from ..ops.selection import where
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
 class Rprop(Optimizer):
@@ -29,8 +31,10 @@ class Rprop(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+        defaults = {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}
+        super().__init__(params, defaults, **choices)
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range."""
@@ -82,6 +86,7 @@ class ASGD(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
         weight_decay: float = 0.0, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -89,6 +94,7 @@ class ASGD(Optimizer):
                 "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
                 "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from ..errors import ArgumentError
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
 class SGD(Optimizer):
@@ -24,6 +26,7 @@ class SGD(Optimizer):
     def __init__(
         self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
         weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
+        **choices: Unpack[Choices],
     ) -> None:  # fmt: skip
         super().__init__(
             params,
@@ -31,6 +34,7 @@ class SGD(Optimizer):
                 "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
                 "nesterov": nesterov, "maximize": maximize,
             },
+            **choices,
         )  # fmt: skip
 
     def check(self, group: Group) -> None:

@@ -37,7 +37,9 @@ def test_cosine_schedule_and_its_state():
     optim.CosineAnnealingLR(other, T_max=10, eta_min=0.1).load_state_dict(state)
     assert other.param_groups[0]["lr"] == chosen.param_groups[0]["lr"]
     with pytest.raises(tb.StateError, match="2 groups"):
-        schedule.load_state_dict({"last_epoch": 1, "base_lrs": [1.0, 2.0]})
+        schedule.load_state_dict({"last_epoch": 1, "base_lrs": [1.0, 2.0], "last_lr": [1.0, 2.0]})
+    with pytest.raises(tb.StateError, match="no 'last_lr'"):
+        schedule.load_state_dict({"last_epoch": 1, "base_lrs": [1.0]})
 
 
 def test_schedules_refuse_no_epochs():
