@@ -9,7 +9,7 @@ from .. import dtypes as dt
 from ..dtypes import FLOATING, REAL
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs, maximum, minimum
-from .comparison import equal, greater, greater_equal, less, less_equal
+from .comparison import equal, greater, greater_equal, isnan, less, less_equal, logical_and
 from .elementwise import elementwise
 from .selection import tensors, where, wide
 from .transcendental import erf, exp, expm1, log1p, tanh
@@ -75,8 +75,9 @@ logaddexp = elementwise(
 
 
 def _gap(x: Any, y: Any) -> Any:
-    """Return ``x - y``, which is 0 for equal infinities."""
-    return where(equal(x, y), 0.0, x - y)
+    """Return ``x - y``, which is 0 for equal infinities; equal numbers keep their derivatives of 1 and -1."""
+    apart = x - y
+    return where(logical_and(equal(x, y), isnan(apart)), 0.0, apart)
 
 
 logaddexp2 = elementwise(
