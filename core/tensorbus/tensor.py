@@ -249,6 +249,7 @@ class Tensor:
     def rebind(self, other: Tensor) -> None:
         """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
 
+        Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
         Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
         """
         from .autograd import is_grad_enabled
@@ -259,15 +260,14 @@ class Tensor:
                 f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
                 f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
             )
-        if isinstance(self._node, Leaf):
-            if is_grad_enabled():
-                raise AutogradError(
-                    "a leaf that requires a gradient cannot be changed in place while history is recorded;"
-                    " do it under tensorbus.no_grad()."
-                )
-            self._hold(other)
-        else:
-            self._hold(other)
+        recording = is_grad_enabled()
+        if recording and isinstance(self._node, Leaf):
+            raise AutogradError(
+                "a leaf that requires a gradient cannot be changed in place while history is recorded;"
+                " do it under tensorbus.no_grad()."
+            )
+        self._hold(other)
+        if recording:
             self._node = other._node
 
     def _hold(self, other: Tensor) -> None:
