@@ -18,13 +18,14 @@ from .grad_mode import GradMode, recording
 from .grad_mode import enable_grad as enable_grad
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
+from .leaf import RETAINED, Gathered, HookHandle, Leaf, add_hook, note_gradients
 from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
 from .ops.op import table
 from .ops.selection import cast
-from .pending import recorders, restructured, unwatched
-from .tensor import Leaf, Tensor, held, note_gradients
+from .pending import recorders, unwatched
+from .tensor import Tensor, held
 
 _order = itertools.count(1)
 _FREED: Final = ("freed",)
@@ -144,23 +145,42 @@ def backward(
     *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradients of ``tensors`` to ``.grad`` of every leaf that they depend on.
+    """Add the gradients of ``tensors`` to ``.grad`` of every leaf that they depend on, or of ``inputs`` only.
 
     A 0-dimensional (or one-element) tensor needs no ``grad_tensors``. What the history kept is let go on the
     way unless ``retain_graph``; with ``create_graph`` the gradients have a history of their own.
-    Raises ``AutogradError`` where there is no history, or it has been let go.
+    Raises ``AutogradError`` where there is no history, or it has been let go, and for an input that keeps no
+    gradient.
     """
     if recorders:
         note_gradients()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph)
+    keep = None if inputs is None else _keeping([inputs] if isinstance(inputs, Tensor) else inputs)
+    grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if recorders:
                 note_gradients(node)
             with GradMode(create_graph):
                 node.grad = g._again() if node.grad is None else node.grad + g
+    for node in grads:
+        for hook in list(getattr(node, "hooks", {}).values()):
+            if type(hook) is Gathered:
+                hook.run()
+
+
+def _keeping(inputs: Sequence[Tensor]) -> set[int]:
+    """Return the ids of the histories of tensors that keep their gradients."""
+    if not inputs:
+        raise AutogradError("backward: inputs is empty; leave it out for every leaf.")
+    for place, x in enumerate(inputs):
+        if x._node is None or not (x.is_leaf or RETAINED in getattr(x._node, "hooks", {})):
+            why = "does not require a gradient" if x._node is None else "is the result of an op"
+            needed = "requires_grad_()" if x._node is None else "retain_grad()"
+            raise AutogradError(f"backward: input {place} {why}; call {needed} on it first.")
+    return {id(x._node) for x in inputs}
 
 
 def grad(
@@ -291,18 +311,6 @@ def _hooked(node: Any, g: Any) -> Any:
     return g
 
 
-class HookHandle:
-    """What ``register_hook`` returns: ``remove()`` takes the hook away again."""
-
-    def __init__(self, hooks: dict[int, Any], key: int) -> None:
-        self._hooks, self._key = hooks, key
-
-    def remove(self) -> None:
-        """Take the hook away; again is no error."""
-        self._hooks.pop(self._key, None)
-        restructured()
-
-
 def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
     """Call ``hook`` with the gradient of ``x`` whenever it is computed; a tensor that it returns replaces it.
 
@@ -310,12 +318,20 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHan
     """
     if x._node is None:
         raise AutogradError("register_hook: this tensor requires no gradient; call requires_grad_() first.")
-    hooks: dict[int, Any] = getattr(x._node, "hooks", None) or {}
-    x._node.hooks = hooks
-    key = next(_order)
-    hooks[key] = hook
-    restructured()
-    return HookHandle(hooks, key)
+    return add_hook(x._node, next(_order), hook)
+
+
+def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
+    """Call ``hook`` with ``x``, a leaf, whenever ``backward`` has added to its gradient.
+
+    Raises ``AutogradError`` for any other tensor.
+    """
+    if not isinstance(x._node, Leaf):
+        raise AutogradError(
+            "register_post_accumulate_grad_hook: gradients gather at leaves that require one; for a"
+            " result use register_hook(), for another tensor call requires_grad_() first."
+        )
+    return add_hook(x._node, next(_order), Gathered(x, hook))
 
 
 def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:

@@ -179,7 +179,9 @@ def _halved(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("run", [_halved, tb.compile(_halved)], ids=["eager", "compiled"])
-def test_a_change_that_is_not_recorded_keeps_the_history(device: str, run: Callable[[Tensor], Tensor]) -> None:
+def test_a_change_that_is_not_recorded_keeps_the_history(
+    device: str, run: Callable[[Tensor], Tensor]
+) -> None:
     for _ in range(3):
         x = tb.asarray([1.0, 2.0], device=device).requires_grad_()
         h = run(x)
