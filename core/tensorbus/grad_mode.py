@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from functools import wraps
+from functools import partial
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
+
+from .decorating import inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,15 +32,8 @@ class GradMode:
         recording.reset(self._tokens.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return ``function`` as it runs inside."""
-        on = self._on
-
-        @wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with GradMode(on):
-                return function(*args, **kwargs)
-
-        return wrapped
+        """Return ``function`` as it runs inside; of a generator function, each step does."""
+        return inside(partial(GradMode, self._on), function)
 
 
 class no_grad(GradMode):  # noqa: N801 - PyTorch's name
