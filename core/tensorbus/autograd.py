@@ -232,6 +232,11 @@ def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list
 
 def _seed(out: Tensor, g: Tensor | None) -> Tensor:
     if g is None:
+        if out.dtype.is_complex:
+            raise AutogradError(
+                f"a gradient is created for real outputs only, this one is {out.dtype}; pass the gradient to"
+                " start from, or take its .real or abs()."
+            )
         if out.size != 1:
             raise AutogradError(
                 f"a gradient is created for one-element outputs only, this one has shape {out.shape};"

@@ -44,13 +44,13 @@ class LazyLinear(Linear):
         super().__init__(1, out_features, bias, device, dtype)
         wait(self, "in_features")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Become a ``Linear`` and return its result."""
-        if not x.shape:
+        if not input.shape:
             raise ShapeError("LazyLinear: an input of at least 1 dimension is needed, got a scalar.")
-        make = partial(Linear, x.shape[-1], self.out_features, self.bias is not None)
-        become(self, Linear, "in_features", x.shape[-1], make)
-        return Linear.forward(self, x)
+        make = partial(Linear, input.shape[-1], self.out_features, self.bias is not None)
+        become(self, Linear, "in_features", input.shape[-1], make)
+        return Linear.forward(self, input)
 
 
 def _convolution(

@@ -135,8 +135,9 @@ def gaussian_nll_loss(
     """Return the negative log likelihood of ``target`` under normal distributions (Nix and Weigend 1994).
 
     ``input`` is the mean and ``var`` the variance, of its shape, with a last axis of 1 or without it.
-    Variances below ``eps`` count as ``eps``, and keep their gradient. ``full`` adds the constant term.
-    Raises ``ShapeError`` where ``var`` does not fit.
+    Variances below ``eps`` count as ``eps``, and keep their gradient; so do negative ones in a tensor, whose
+    values are not read back to be checked. ``full`` adds the constant term.
+    Raises ``ShapeError`` where ``var`` does not fit, ``ArgumentError`` for a negative number.
     """
     spread: Any = var
     if not isinstance(var, (int, float)):
