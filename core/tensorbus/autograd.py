@@ -12,12 +12,14 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from .device import ValueType
-from .dispatch import Plan
+from .dispatch import Plan, is_above, raised
 from .errors import AutogradError, DeviceError, DtypeError, ShapeError
 from .grad_mode import GradMode, recording
 from .grad_mode import enable_grad as enable_grad
+from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
+from .grad_mode import set_grad_enabled as set_grad_enabled
 from .leaf import RETAINED, Gathered, HookHandle, Leaf, add_hook, note_gradients
 from .ops.arithmetic import real
 from .ops.creation import full, ones_like
@@ -157,8 +159,15 @@ def backward(
     if recorders:
         note_gradients()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    seeds = _as_list(grad_tensors, len(outputs))
+    for out, g in zip(outputs, seeds, strict=True):
+        if isinstance(g, Tensor) and g.device != out.device and is_above(g.device, out.device):
+            raise AutogradError(
+                f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
+                " gather at tensors from outside; use tensorbus.grad, which returns it."
+            )
     keep = None if inputs is None else _keeping([inputs] if isinstance(inputs, Tensor) else inputs)
-    grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph, keep)
+    grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if recorders:
@@ -248,7 +257,9 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
         raise DtypeError(
             f"the gradient to start from is a tensor of shape {out.shape}, got {type(g).__name__}."
         )
-    if g.device != out.device:
+    if is_above(out.device, g.device):
+        g = raised(g, out.device)
+    elif not is_above(g.device, out.device):  # one that differs between the examples of a vmap may be above
         raise DeviceError(
             f"a gradient on {g.device} was given for an output on {out.device}; move it with .to()."
         )
@@ -294,7 +305,7 @@ def _walk(
                 _gather_part(grads, node, g)
                 continue
             for parent, back in zip(node.parents, node.pull(g, create), strict=True):
-                if id(parent) in useful:
+                if back is not None and id(parent) in useful:
                     _gather(grads, parent, back)
             if not (create if retain is None else retain):
                 node.release()

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import leaf
 from .device import Device, ValueType
+from .dispatch import is_above
 from .dtypes import DType
-from .errors import AutogradError, DtypeError, ShapeError
+from .errors import AutogradError, DeviceError, DtypeError, ShapeError
 from .leaf import HookHandle as HookHandle
 from .leaf import Leaf as Leaf
 from .leaf import note_gradients as note_gradients
@@ -245,6 +246,11 @@ class Tensor:
         from .autograd import is_grad_enabled
 
         if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
+            if is_above(other.device, self.device) and other.device != self.device:
+                raise DeviceError(
+                    f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
+                    f" outside ({self.device}), which has room for one; return it, or change a copy."
+                )
             wrong = DtypeError if other.dtype is not self.dtype else ShapeError
             raise wrong(
                 f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
