@@ -6,10 +6,11 @@ changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import weakref
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .device import ValueType
 from .dispatch import Plan, is_above, raised
@@ -29,8 +30,20 @@ from .ops.selection import cast
 from .pending import recorders, unwatched
 from .tensor import Tensor, held
 
+if TYPE_CHECKING:
+    from .custom_gradient import Function as Function
+    from .gradient_check import gradcheck as gradcheck
+
 _order = itertools.count(1)
+_LATER: Final = {"Function": "custom_gradient", "gradcheck": "gradient_check"}
 _FREED: Final = ("freed",)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what stands above this module when it is first named."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_LATER[name]}", __package__), name)
 
 
 class Node:
