@@ -51,6 +51,7 @@ class Node:
 
     __slots__ = ("__weakref__", "hooks", "order", "out", "parents", "parts", "plan", "shapes", "values")
 
+    hooks: dict[int, Any]
     order: int
     out: Any
     parents: tuple[Any, ...]

@@ -24,6 +24,13 @@ CHANGES: dict[str, Callable[[Tensor], Any]] = {
     "remainder": lambda x: x.__imod__(2.0),
     "power": lambda x: x.__ipow__(2.0),
     "matmul": lambda x: x.__imatmul__(tb.ones((3, 3), device=x.device)),
+    "copy_": lambda x: x.copy_(tb.ones(3)), "fill_": lambda x: x.fill_(9.0), "zero_": lambda x: x.zero_(),
+    "add_": lambda x: x.add_(x, alpha=2), "sub_": lambda x: x.sub_(1.0), "mul_": lambda x: x.mul_(x),
+    "div_": lambda x: x.div_(2.0), "pow_": lambda x: x.pow_(2), "lerp_": lambda x: x.lerp_(x * 3, 0.5),
+    "clamp_": lambda x: x.clamp_(2.0, 3.0), "clip_": lambda x: x.clip_(min=2.0),
+    "addcmul_": lambda x: x.addcmul_(x, x), "addcdiv_": lambda x: x.addcdiv_(x, x),
+    "masked_fill_": lambda x: x.masked_fill_(x > 2, 0.0), "normal_": lambda x: x.normal_(5.0),
+    "uniform_": lambda x: x.uniform_(7.0, 8.0),
 }  # fmt: skip
 DERIVED: dict[str, Callable[[Tensor], Tensor]] = {
     "clone": Tensor.clone, "detach": Tensor.detach, "positive": lambda x: +x,
