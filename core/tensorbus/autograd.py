@@ -21,7 +21,7 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .leaf import RETAINED, Gathered, HookHandle, Leaf, add_hook, note_gradients
+from .leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients
 from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
@@ -180,7 +180,7 @@ def backward(
                 f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
             )
-    keep = None if inputs is None else _keeping([inputs] if isinstance(inputs, Tensor) else inputs)
+    keep = None if inputs is None else keeping([inputs] if isinstance(inputs, Tensor) else inputs)
     grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
@@ -192,18 +192,6 @@ def backward(
         for hook in list(getattr(node, "hooks", {}).values()):
             if type(hook) is Gathered:
                 hook.run()
-
-
-def _keeping(inputs: Sequence[Tensor]) -> set[int]:
-    """Return the ids of the histories of tensors that keep their gradients."""
-    if not inputs:
-        raise AutogradError("backward: inputs is empty; leave it out for every leaf.")
-    for place, x in enumerate(inputs):
-        if x._node is None or not (x.is_leaf or RETAINED in getattr(x._node, "hooks", {})):
-            why = "does not require a gradient" if x._node is None else "is the result of an op"
-            needed = "requires_grad_()" if x._node is None else "retain_grad()"
-            raise AutogradError(f"backward: input {place} {why}; call {needed} on it first.")
-    return {id(x._node) for x in inputs}
 
 
 def grad(

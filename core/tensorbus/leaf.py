@@ -6,7 +6,7 @@ A leaf stands in for its tensor in histories. It has the hooks of the tensor too
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from . import symbolic
@@ -116,6 +116,18 @@ def retain(x: Tensor) -> None:
 def _retained(node: Any) -> Retained | None:
     found: Retained | None = getattr(node, "hooks", {}).get(RETAINED)
     return found
+
+
+def keeping(inputs: Sequence[Tensor]) -> set[int]:
+    """Return the ids of the histories of tensors that keep their gradients."""
+    if not inputs:
+        raise AutogradError("backward: inputs is empty; leave it out for every leaf.")
+    for place, x in enumerate(inputs):
+        if x._node is None or not (x.is_leaf or RETAINED in getattr(x._node, "hooks", {})):
+            why = "does not require a gradient" if x._node is None else "is the result of an op"
+            needed = "requires_grad_()" if x._node is None else "retain_grad()"
+            raise AutogradError(f"backward: input {place} {why}; call {needed} on it first.")
+    return {id(x._node) for x in inputs}
 
 
 class HookHandle:
