@@ -15,8 +15,10 @@ from .version import __version__ as __version__
 from .autograd import backward as backward
 from .autograd import enable_grad as enable_grad
 from .autograd import grad as grad
+from .autograd import inference_mode as inference_mode
 from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
+from .autograd import set_grad_enabled as set_grad_enabled
 from .default_dtype import get_default_dtype as get_default_dtype
 from .default_dtype import set_default_dtype as set_default_dtype
 from .device import Device as Device

@@ -6,28 +6,44 @@ changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import weakref
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .device import ValueType
-from .dispatch import Plan
+from .dispatch import Plan, is_above, raised
 from .errors import AutogradError, DeviceError, DtypeError, ShapeError
 from .grad_mode import GradMode, recording
 from .grad_mode import enable_grad as enable_grad
+from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
+from .grad_mode import set_grad_enabled as set_grad_enabled
+from .leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients
 from .ops.arithmetic import real
 from .ops.creation import full, ones_like
 from .ops.movement import sum_to
 from .ops.op import table
 from .ops.selection import cast
-from .pending import recorders, restructured, unwatched
-from .tensor import Leaf, Tensor, held, note_gradients
+from .pending import recorders, unwatched
+from .tensor import Tensor, held
+
+if TYPE_CHECKING:
+    from .custom_gradient import Function as Function
+    from .gradient_check import gradcheck as gradcheck
 
 _order = itertools.count(1)
+_LATER: Final = {"Function": "custom_gradient", "gradcheck": "gradient_check"}
 _FREED: Final = ("freed",)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what stands above this module when it is first named."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_LATER[name]}", __package__), name)
 
 
 class Node:
@@ -35,6 +51,7 @@ class Node:
 
     __slots__ = ("__weakref__", "hooks", "order", "out", "parents", "parts", "plan", "shapes", "values")
 
+    hooks: dict[int, Any]
     order: int
     out: Any
     parents: tuple[Any, ...]
@@ -144,23 +161,37 @@ def backward(
     *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradients of ``tensors`` to ``.grad`` of every leaf that they depend on.
+    """Add the gradients of ``tensors`` to ``.grad`` of every leaf that they depend on, or of ``inputs`` only.
 
     A 0-dimensional (or one-element) tensor needs no ``grad_tensors``. What the history kept is let go on the
     way unless ``retain_graph``; with ``create_graph`` the gradients have a history of their own.
-    Raises ``AutogradError`` where there is no history, or it has been let go.
+    Raises ``AutogradError`` where there is no history, or it has been let go, and for an input that keeps no
+    gradient.
     """
     if recorders:
         note_gradients()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    grads = _walk(outputs, _as_list(grad_tensors, len(outputs)), retain_graph, create_graph)
+    seeds = _as_list(grad_tensors, len(outputs))
+    for out, g in zip(outputs, seeds, strict=True):
+        if isinstance(g, Tensor) and g.device != out.device and is_above(g.device, out.device):
+            raise AutogradError(
+                f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
+                " gather at tensors from outside; use tensorbus.grad, which returns it."
+            )
+    keep = None if inputs is None else keeping([inputs] if isinstance(inputs, Tensor) else inputs)
+    grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if recorders:
                 note_gradients(node)
             with GradMode(create_graph):
                 node.grad = g._again() if node.grad is None else node.grad + g
+    for node in grads:
+        for hook in list(getattr(node, "hooks", {}).values()):
+            if type(hook) is Gathered:
+                hook.run()
 
 
 def grad(
@@ -212,6 +243,11 @@ def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list
 
 def _seed(out: Tensor, g: Tensor | None) -> Tensor:
     if g is None:
+        if out.dtype.is_complex:
+            raise AutogradError(
+                f"a gradient is created for real outputs only, this one is {out.dtype}; pass the gradient to"
+                " start from, or take its .real or abs()."
+            )
         if out.size != 1:
             raise AutogradError(
                 f"a gradient is created for one-element outputs only, this one has shape {out.shape};"
@@ -223,7 +259,9 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
         raise DtypeError(
             f"the gradient to start from is a tensor of shape {out.shape}, got {type(g).__name__}."
         )
-    if g.device != out.device:
+    if is_above(out.device, g.device):
+        g = raised(g, out.device)
+    elif not is_above(g.device, out.device):  # one that differs between the examples of a vmap may be above
         raise DeviceError(
             f"a gradient on {g.device} was given for an output on {out.device}; move it with .to()."
         )
@@ -269,7 +307,7 @@ def _walk(
                 _gather_part(grads, node, g)
                 continue
             for parent, back in zip(node.parents, node.pull(g, create), strict=True):
-                if id(parent) in useful:
+                if back is not None and id(parent) in useful:
                     _gather(grads, parent, back)
             if not (create if retain is None else retain):
                 node.release()
@@ -291,18 +329,6 @@ def _hooked(node: Any, g: Any) -> Any:
     return g
 
 
-class HookHandle:
-    """What ``register_hook`` returns: ``remove()`` takes the hook away again."""
-
-    def __init__(self, hooks: dict[int, Any], key: int) -> None:
-        self._hooks, self._key = hooks, key
-
-    def remove(self) -> None:
-        """Take the hook away; again is no error."""
-        self._hooks.pop(self._key, None)
-        restructured()
-
-
 def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
     """Call ``hook`` with the gradient of ``x`` whenever it is computed; a tensor that it returns replaces it.
 
@@ -310,12 +336,20 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHan
     """
     if x._node is None:
         raise AutogradError("register_hook: this tensor requires no gradient; call requires_grad_() first.")
-    hooks: dict[int, Any] = getattr(x._node, "hooks", None) or {}
-    x._node.hooks = hooks
-    key = next(_order)
-    hooks[key] = hook
-    restructured()
-    return HookHandle(hooks, key)
+    return add_hook(x._node, next(_order), hook)
+
+
+def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
+    """Call ``hook`` with ``x``, a leaf, whenever ``backward`` has added to its gradient.
+
+    Raises ``AutogradError`` for any other tensor.
+    """
+    if not isinstance(x._node, Leaf):
+        raise AutogradError(
+            "register_post_accumulate_grad_hook: gradients gather at leaves that require one; for a"
+            " result use register_hook(), for another tensor call requires_grad_() first."
+        )
+    return add_hook(x._node, next(_order), Gathered(x, hook))
 
 
 def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:

@@ -71,6 +71,10 @@ class Transform(Protocol):
         """Return a tensor from outside as one of the pseudo device."""
         ...
 
+    def inner(self, device: Device) -> Device:
+        """Return where the values lie that those of the pseudo device stand for."""
+        ...
+
 
 # Each use is one operation on a dict or list, which Python makes whole: no lock, as `invalidate` also runs in
 # forked children, where a lock that another thread held would never be released.
@@ -94,6 +98,34 @@ def observe(
 def is_transform(device_type: str) -> bool:
     """Return whether values of this type stand for others, and have no memory of their own."""
     return device_type in _transforms or is_fixed(device_type)
+
+
+def beneath(device: Device) -> Device | None:
+    """Return where the values lie that those of a transform's pseudo device stand for; None: it is none."""
+    transform = _transforms.get(device.type)
+    return None if transform is None else transform.inner(device)
+
+
+def is_above(device: Device | None, other: Device) -> bool:
+    """Return whether values of ``device`` stand for those of ``other``, or for others that do."""
+    while device is not None and device != other:
+        device = beneath(device)
+    return device is not None
+
+
+def raised(x: Any, device: Device) -> Any:
+    """Return a tensor from outside as one of ``device``, which is that of a transform above its own."""
+    if x.device == device:
+        return x
+    inner = beneath(device)
+    return x if inner is None else _transforms[device.type].lift(raised(x, inner), device)
+
+
+def ground(device: Device) -> Device:
+    """Return the device behind all transforms."""
+    while (inner := beneath(device)) is not None:
+        device = inner
+    return device
 
 
 def new_cache() -> dict[Any, Plan]:

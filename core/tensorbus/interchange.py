@@ -17,7 +17,7 @@ from . import autograd
 from . import dtypes as dt
 from .choice import source
 from .device import Device, ValueType, device, get_default_device
-from .dispatch import Plan, is_transform
+from .dispatch import Plan, beneath, ground, is_above, is_transform, raised
 from .dtypes import DType, Scalar, check_scalar
 from .errors import (
     DeviceError,
@@ -65,6 +65,8 @@ def _host_arrays(where: Device) -> capabilities.SupportsHostArrays | None:
 
 
 def _on(where: Device | str | None) -> Device:
+    if isinstance(where, Device) and beneath(where) is not None:
+        return where
     return get_default_device() if where is None else device(where)
 
 
@@ -103,6 +105,9 @@ def asarray(
             raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
         return obj if copy is False else moved
     where = _on(device)
+    inner = beneath(where)
+    if inner is not None:
+        return raised(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
     if isinstance(obj, _PYTHONS) and not keeps:
         if copy is False:
@@ -125,7 +130,8 @@ def asarray(
 def assigned(value: Any, x: Tensor) -> Tensor:
     """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
     if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
-        return _from_sequence(value, x.dtype, x.device, fit=True)
+        made = _from_sequence(value, x.dtype, ground(x.device), fit=True)
+        return raised(made, x.device)  # type: ignore[no-any-return]
     return asarray(value, dtype=x.dtype, device=x.device)
 
 
@@ -422,7 +428,8 @@ def to(
         if hint and target.partition(":")[0] not in known_types():
             raise DtypeError(f"to: {target!r} is neither a dtype nor an installed device type.{hint}")
     out = x
-    if where is not None and (there := _on(where)) != x.device:
+    there = x.device if where is None else _on(where)
+    if there != x.device and not is_above(x.device, there):  # inside of a transform it lies there already
         narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize
         if dtype is not None and (narrow or not _has(there, x.dtype)):
             out, dtype = cast(out, dtype), None
@@ -458,6 +465,9 @@ def carried(x: Tensor, there: Device) -> Tensor:
 
 
 def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
+    inner = beneath(there)
+    if inner is not None:
+        return raised(to(x, inner), there)  # type: ignore[no-any-return]
     check_dtype("to", x.dtype, there)
     active = recorder() if recorders else None
     out: Any = NotImplemented if active is None else active.transfer(x, there)

@@ -61,6 +61,10 @@ _LATER_METHODS: Final = {
 }
 
 
+_IN_PLACE: Final = """copy_ fill_ zero_ add_ sub_ mul_ div_ pow_ lerp_ clamp_ clip_ addcmul_ addcdiv_
+    masked_fill_ normal_ uniform_"""
+
+
 class _Later:
     """A method whose module is imported when it is first looked up; the function then takes its place."""
 
@@ -68,7 +72,8 @@ class _Later:
         self.module, self.name = module, name
 
     def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
-        found = getattr(importlib.import_module(f".ops.{self.module}", __package__), self.name)
+        part = importlib.import_module(f".{self.module}", __package__)
+        found = part.METHODS[self.name] if self.name.endswith("_") else getattr(part, self.name)
         function = found.function if isinstance(found, Op) else found
         setattr(Tensor, self.name, function)
         return function.__get__(instance, owner)
@@ -206,7 +211,9 @@ def attach() -> None:
         setattr(Tensor, function.__name__, function)
     for module, names in _LATER_METHODS.items():
         for name in names.split():
-            setattr(Tensor, name, _Later(module, name))
+            setattr(Tensor, name, _Later(f"ops.{module}", name))
+    for name in _IN_PLACE.split():
+        setattr(Tensor, name, _Later("in_place", name))
     dynamic.real = property(arithmetic.real, doc="The real part.")
     dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
     for op in table:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import ParamSpec, TypeVar
 
+from .decorating import inside
 from .ops.op import table
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _preferred: ContextVar[dict[str, str]] = ContextVar("tensorbus_preferred", default={})  # noqa: B039 - never changed
 _lock = threading.Lock()
@@ -46,7 +50,7 @@ def _count(by: int) -> None:
             listener()
 
 
-class prefer_kernel(ContextDecorator):  # noqa: N801 - a function to its users
+class prefer_kernel:  # noqa: N801 - a function to its users
     """Choose kernels by name inside a ``with`` block or a decorated function, for this thread or task.
 
     ``prefer_kernel(softmax="generated")`` names a kernel for each op; where two plugins supply kernels of one
@@ -82,5 +86,6 @@ class prefer_kernel(ContextDecorator):  # noqa: N801 - a function to its users
         _preferred.reset(self._tokens.pop())
         _count(-1)
 
-    def _recreate_cm(self) -> Any:
-        return prefer_kernel(**self._kernels)
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return ``function`` as it runs inside; of a generator function, each step does."""
+        return inside(partial(prefer_kernel, **self._kernels), function)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import dtypes as dt
 from . import symbolic
+from .dispatch import ground, raised
 from .dtypes import DType
 from .errors import DtypeError, ShapeError
 from .interchange import asarray
@@ -81,18 +82,19 @@ def manual_seed(seed: int) -> Generator:
 
 def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
     source, words = generator or default_generator, prod(check_shape("random", shape))
-    where = resolve(device)
+    asked = resolve(device)
+    where = ground(asked)
 
     def state(words: int) -> Tensor:
         return asarray(list(source.advance(words)), dtype=dt.uint64, device=where)
 
     tape = _tape.get()
     if tape is not None and tape.playing:
-        return random_bits(tape.states.pop(0), shape)
+        return random_bits(raised(tape.states.pop(0), asked), shape)
     drawn = symbolic.value(source, state, words)
     if tape is not None:
         tape.states.append(drawn)
-    return random_bits(drawn, shape)
+    return random_bits(raised(drawn, asked), shape)
 
 
 @dataclass(slots=True)

@@ -10,13 +10,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
+from . import leaf
 from .device import Device, ValueType
+from .dispatch import is_above
 from .dtypes import DType
-from .errors import AutogradError, DtypeError, ShapeError
+from .errors import AutogradError, DeviceError, DtypeError, ShapeError
+from .leaf import HookHandle as HookHandle
+from .leaf import Leaf as Leaf
+from .leaf import note_gradients as note_gradients
 from .ops import indexing
 from .ops.movement import permute_dims, reshape
 from .ops.op import Shape, table
@@ -24,8 +29,6 @@ from .pending import Pending, recorder, recorders, restructured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from .autograd import HookHandle
 
 
 _storing = threading.RLock()
@@ -41,16 +44,6 @@ if hasattr(os, "register_at_fork"):  # a thread that does not live on in the chi
     os.register_at_fork(after_in_child=_storing_anew)
 
 
-class Leaf:
-    """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
-
-    __slots__ = ("grad", "hooks")
-    order = 0
-
-    def __init__(self) -> None:
-        self.grad: Tensor | None = None
-
-
 def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     """Return a tensor that holds ``value``; ``node`` is its history."""
     x = Tensor()
@@ -60,15 +53,6 @@ def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     if type(value) is Pending:
         value.cells.append(weakref.ref(x))
     return x
-
-
-def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
-    """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
-    active = recorder()
-    if active is not None:
-        active.grads = True
-        if leaf is not None:
-            active.gradients.setdefault(leaf, written)
 
 
 def settle(x: Tensor) -> Any:
@@ -170,28 +154,25 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient gathered by ``backward()``; None before, and for tensors that are no leaves."""
-        if not isinstance(self._node, Leaf):
-            return None
-        if recorders:
-            note_gradients(self._node)
-        return self._node.grad
+        """The gradient gathered by ``backward()``; None before, and for results without ``retain_grad()``."""
+        return leaf.gradient(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        if not isinstance(self._node, Leaf):
-            raise AutogradError(
-                "only a leaf that requires a gradient holds one; call requires_grad_() first."
-            )
-        if value is not None and (value.shape, value._vtype.settled) != (self.shape, self._vtype.settled):
-            raise ShapeError(
-                f"a gradient has its tensor's shape, dtype and device, {self.shape} {self.dtype} on"
-                f" {self.device};"
-                f" got {value.shape} {value.dtype} on {value.device}."
-            )
-        if recorders:
-            note_gradients(self._node, written=True)
-        self._node.grad = value
+        leaf.set_gradient(self, value)
+
+    def retain_grad(self) -> None:
+        """Keep this result's gradient in ``.grad`` during ``backward``, as leaves do.
+
+        >>> import tensorbus as tb
+        >>> x = tb.asarray([1.0]).requires_grad_()
+        >>> y = x * 2
+        >>> y.retain_grad()
+        >>> (y * y).backward()
+        >>> y.grad.tolist()
+        [4.0]
+        """
+        leaf.retain(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for a gradient, or stop asking; return the tensor itself.
@@ -225,12 +206,13 @@ class Tensor:
         return cell(self._value, self._vtype, self._node)
 
     def backward(
-        self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
-    ) -> None:
-        """Add the gradient of this tensor to ``.grad`` of every leaf that it was made from."""
+        self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        """Add the gradient of this tensor to ``.grad`` of each leaf that it was made from, or ``inputs``."""
         from .autograd import backward  # autograd walks tensors, so it stands above this module
 
-        backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
+        backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call ``hook`` with this tensor's gradient during ``backward``; what it returns replaces it.
@@ -246,28 +228,42 @@ class Tensor:
 
         return register_hook(self, hook)
 
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
+        """Call ``hook`` with this leaf whenever ``backward`` has added to its ``.grad``.
+
+        An optimizer that steps there, and lets the gradient go, needs memory for one gradient at a time.
+        """
+        from .autograd import register_post_accumulate_grad_hook
+
+        return register_post_accumulate_grad_hook(self, hook)
+
     def rebind(self, other: Tensor) -> None:
         """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
 
+        Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
         Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
         """
         from .autograd import is_grad_enabled
 
         if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
+            if is_above(other.device, self.device) and other.device != self.device:
+                raise DeviceError(
+                    f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
+                    f" outside ({self.device}), which has room for one; return it, or change a copy."
+                )
             wrong = DtypeError if other.dtype is not self.dtype else ShapeError
             raise wrong(
                 f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
                 f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
             )
-        if isinstance(self._node, Leaf):
-            if is_grad_enabled():
-                raise AutogradError(
-                    "a leaf that requires a gradient cannot be changed in place while history is recorded;"
-                    " do it under tensorbus.no_grad()."
-                )
-            self._hold(other)
-        else:
-            self._hold(other)
+        recording = is_grad_enabled()
+        if recording and isinstance(self._node, Leaf):
+            raise AutogradError(
+                "a leaf that requires a gradient cannot be changed in place while history is recorded;"
+                " do it under tensorbus.no_grad()."
+            )
+        self._hold(other)
+        if recording:
             self._node = other._node
 
     def _hold(self, other: Tensor) -> None:
@@ -429,7 +425,11 @@ class Tensor:
         copied = object.__new__(type(self))
         copied._hold(self)
         copied._node = None
-        return copied.requires_grad_(self.requires_grad)
+        copied.requires_grad_(self.requires_grad)
+        gradient = self.grad
+        if gradient is not None:
+            copied.grad = gradient.detach()
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         from .interchange import from_pickle, to_bytes

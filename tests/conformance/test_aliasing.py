@@ -24,6 +24,13 @@ CHANGES: dict[str, Callable[[Tensor], Any]] = {
     "remainder": lambda x: x.__imod__(2.0),
     "power": lambda x: x.__ipow__(2.0),
     "matmul": lambda x: x.__imatmul__(tb.ones((3, 3), device=x.device)),
+    "copy_": lambda x: x.copy_(tb.ones(3)), "fill_": lambda x: x.fill_(9.0), "zero_": lambda x: x.zero_(),
+    "add_": lambda x: x.add_(x, alpha=2), "sub_": lambda x: x.sub_(1.0), "mul_": lambda x: x.mul_(x),
+    "div_": lambda x: x.div_(2.0), "pow_": lambda x: x.pow_(2), "lerp_": lambda x: x.lerp_(x * 3, 0.5),
+    "clamp_": lambda x: x.clamp_(2.0, 3.0), "clip_": lambda x: x.clip_(min=2.0),
+    "addcmul_": lambda x: x.addcmul_(x, x), "addcdiv_": lambda x: x.addcdiv_(x, x),
+    "masked_fill_": lambda x: x.masked_fill_(x > 2, 0.0), "normal_": lambda x: x.normal_(5.0),
+    "uniform_": lambda x: x.uniform_(7.0, 8.0),
 }  # fmt: skip
 DERIVED: dict[str, Callable[[Tensor], Tensor]] = {
     "clone": Tensor.clone, "detach": Tensor.detach, "positive": lambda x: +x,
@@ -168,3 +175,44 @@ def test_gradients_that_are_equal_are_not_one_cell(device: str) -> None:
         assert g is not None
         g += 1
     assert [g.tolist() for g in (*found, ones) if g is not None] == [[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]
+
+
+def _halved(x: Tensor) -> Tensor:
+    h = x * 2
+    with tb.no_grad():
+        h[0] = 0.0
+        h *= 0.5
+    return h
+
+
+@pytest.mark.parametrize("run", [_halved, tb.compile(_halved)], ids=["eager", "compiled"])
+def test_a_change_that_is_not_recorded_keeps_the_history(
+    device: str, run: Callable[[Tensor], Tensor]
+) -> None:
+    for _ in range(3):
+        x = tb.asarray([1.0, 2.0], device=device).requires_grad_()
+        h = run(x)
+        assert (h.tolist(), h.requires_grad) == ([0.0, 2.0], True)
+        ((h * h).sum() + x.sum()).backward()
+        assert x.grad.tolist() == [1.0, 9.0]
+
+
+def _step(x: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    h = _halved(x)
+    ((h * h).sum() + x.sum()).backward()
+    assert x.grad is not None
+    return x.grad
+
+
+def test_a_change_that_is_not_recorded_within_a_compiled_step(device: str) -> None:
+    x, step = tb.asarray([1.0, 2.0], device=device), tb.compile(_step)
+    assert [step(x).tolist() for _ in range(3)] == [[1.0, 9.0]] * 3
+
+
+def test_a_change_that_is_not_recorded_gives_no_history(device: str) -> None:
+    x, y = tb.ones(2, device=device), tb.ones(2, device=device).requires_grad_()
+    z = y * 2
+    with tb.no_grad():
+        x.rebind(z)
+    assert (x.tolist(), x.requires_grad, z.requires_grad) == ([2.0, 2.0], False, True)

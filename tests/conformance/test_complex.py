@@ -163,3 +163,18 @@ def test_a_turn_by_a_phase(device: str) -> None:
     assert g is not None
     np.testing.assert_allclose(g.numpy(), [-2 * math.sin(0.7)], rtol=1e-6)
     np.testing.assert_allclose(tb.polar(2.0, phase).detach().numpy(), [2 * cmath.exp(0.7j)], rtol=1e-6)
+
+
+def test_variances_and_distances_are_real(device: str) -> None:
+    z = tb.asarray([1 + 1j, 2 - 1j], device=device).requires_grad_()
+    spread = tb.var(z)
+    assert (spread.item(), spread.dtype, z.std(axis=0).dtype) == (1.25, tb.float32, tb.float32)
+    assert tb.grad(spread, z)[0].tolist() == [-0.5 + 1j, 0.5 - 1j]
+    slope = np.array([-0.5 + 1j, 0.5 - 1j]) / (2 * math.sqrt(1.25))
+    np.testing.assert_allclose(tb.grad(tb.std(z), z)[0].numpy(), slope, rtol=1e-6)
+    same = tb.asarray([1j, 1j], device=device).requires_grad_()
+    assert tb.grad(tb.std(same), same)[0].tolist() == [0j, 0j]
+    far = tb.nn.functional.pairwise_distance(tb.asarray([[3j, 4]], device=device), tb.zeros(2, device=device))
+    assert (round(far.item(), 4), far.dtype) == (5.0, tb.float32)
+    with pytest.raises(tb.DtypeError, match=r"mse_loss: real numbers are needed, got complex64"):
+        tb.mse_loss(z, z)

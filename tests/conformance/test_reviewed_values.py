@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,3 +92,21 @@ def test_a_scale_that_leaves_a_length_keeps_its_elements(device: str, mode: str)
     shape = (1, 2, 3) if mode == "linear" else (1, 2, 3, 2)
     x = tb.asarray(np.random.default_rng(0).random(shape).astype("f4"), device=device)
     assert F.interpolate(x, scale_factor=1.3, mode=mode).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (tb.logaddexp, 0.25),
+        (tb.logaddexp2, 0.25 * math.log(2)),
+        (lambda x, y: tb.logcumsumexp(tb.stack([x, y]))[1], 0.25),
+    ],
+)
+def test_second_derivatives_at_equal_operands(device: str, function: Any, slope: float) -> None:
+    x = tb.asarray([0.0, 0.0], device=device).requires_grad_()
+    (g,) = tb.grad(function(x[0], x[1]), x, create_graph=True)
+    assert g.tolist() == [0.5, 0.5]
+    (second,) = tb.grad(g[0], x)
+    np.testing.assert_allclose(second.numpy(), [slope, -slope], rtol=1e-6)
+    none = tb.asarray([-math.inf, -math.inf], device=device).requires_grad_()
+    assert tb.grad(function(none[0], none[1]), none)[0].tolist() == [0.5, 0.5]

@@ -61,3 +61,36 @@ def test_it_is_guarded_and_local_to_its_thread() -> None:
     assert decorated(x).dtype is tb.bfloat16
     with pytest.raises(TypeError, match="float16 or bfloat16"):
         tb.autocast(tb.float64)
+
+
+def test_for_one_type_of_device() -> None:
+    here, there = tb.ones((2, 2)), tb.ones((2, 2), device="refdev")
+    run = tb.compile(lambda x: x @ x)
+    contexts = {"cpu": tb.autocast("cpu", tb.float16), "refdev": tb.autocast("refdev", dtype="float16")}
+    for first, context in contexts.items():
+        wanted = [tb.float16, tb.float32] if first == "cpu" else [tb.float32, tb.float16]
+        for _ in range(2):
+            with context:
+                assert [(x @ x).dtype for x in (here, there)] == wanted
+                assert [run(x).dtype for x in (here, there)] == wanted
+    with tb.autocast(device_type="cpu"):
+        assert (here @ here).dtype is tb.bfloat16
+    for wrong, told in (
+        ("cpuu", "Did you mean 'cpu'"),
+        ("cpu:0", "a type of device is needed"),
+        (3, "needed"),
+    ):
+        with pytest.raises(tb.DeviceError, match=told):
+            tb.autocast(wrong)
+
+
+def test_generators_run_inside_at_each_step() -> None:
+    @tb.autocast("float16")
+    def products():
+        for _ in range(2):
+            yield (tb.ones((2, 2)) @ tb.ones((2, 2))).dtype
+
+    found = []
+    for dtype in products():
+        found.append((dtype, (tb.ones((2, 2)) @ tb.ones((2, 2))).dtype))
+    assert found == [(tb.float16, tb.float32)] * 2

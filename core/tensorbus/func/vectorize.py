@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..device import Device, ValueType
 from ..dispatch import add_transform
-from ..errors import ShapeError, UnsupportedOpError
+from ..errors import DeviceError, ShapeError, UnsupportedOpError
 from ..ops.movement import broadcast_to, moveaxis, normalize_axis
 from ..ops.op import Op, Shape, table
 from ..runtime import Call
@@ -68,6 +68,12 @@ class _Rules:
     def lift(self, x: Any, device: Device) -> Any:
         return cell(Batched(x, False), ValueType.of(x.dtype, device))
 
+    def inner(self, device: Device) -> Device:
+        depths = _inner.get()
+        if device.index >= len(depths):
+            raise DeviceError(f"{device} is where tensors lie inside of vmap; it does not exist outside.")
+        return depths[device.index]
+
 
 def _creating(op: Op[...], call: Call) -> Callable[..., Any]:
     def run() -> Batched:
@@ -95,7 +101,8 @@ def vmap(
     inside are drawn once, and are the same for all examples.
 
     Raises ``ShapeError`` where the arguments differ in their number of examples or have none, and
-    ``DeviceError`` where the program asks for the value of a tensor that differs between examples.
+    ``DeviceError`` where the program asks for the value of a tensor that differs between examples, or writes
+    it into a tensor from outside.
 
     >>> import tensorbus as tb
     >>> rows = tb.asarray([[1.0, 2.0], [3.0, 4.0]])

@@ -9,6 +9,7 @@ from . import functional as functional
 from . import init as init
 from . import parametrizations as parametrizations
 from . import parametrize as parametrize
+from . import utils as utils
 from .activation import GELU as GELU
 from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid

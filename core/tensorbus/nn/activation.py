@@ -21,9 +21,9 @@ class ReLU(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.relu(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.relu(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the setting where it is on."""
@@ -37,9 +37,9 @@ class SiLU(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.silu(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.silu(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the setting where it is on."""
@@ -55,9 +55,9 @@ class GELU(Module):
             raise ArgumentError(f"GELU: approximate must be 'none' or 'tanh', got {approximate!r}.")
         self.approximate = approximate
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.gelu(x, self.approximate)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.gelu(input, self.approximate)
         return out
 
     def extra_repr(self) -> str:
@@ -68,17 +68,17 @@ class GELU(Module):
 class Sigmoid(Module):
     """The logistic function."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return functional.sigmoid(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return functional.sigmoid(input)
 
 
 class Tanh(Module):
     """The hyperbolic tangent."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return functional.tanh(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return functional.tanh(input)
 
 
 class Softmin(Module):
@@ -88,9 +88,9 @@ class Softmin(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the shares, which add up to 1 along ``dim``."""
-        return functional.softmin(x, self.dim)
+        return functional.softmin(input, self.dim)
 
     def extra_repr(self) -> str:
         """Return the axis."""
@@ -100,11 +100,11 @@ class Softmin(Module):
 class Softmax2d(Module):
     """``softmax`` over the channels of images ``([batch,] channels, height, width)``."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the shares of the channels. Raises ``ShapeError`` for another rank."""
-        if x.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: 3 or 4 dimensions are needed, got shape {x.shape}.")
-        return functional.softmax(x, -3)
+        if input.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d: 3 or 4 dimensions are needed, got shape {input.shape}.")
+        return functional.softmax(input, -3)
 
 
 class Softmax(Module):
@@ -114,9 +114,9 @@ class Softmax(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the shares, which add up to 1 along ``dim``."""
-        return functional.softmax(x, self.dim)
+        return functional.softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         """Return the axis."""

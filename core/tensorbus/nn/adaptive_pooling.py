@@ -24,9 +24,9 @@ class _AdaptiveAvgPool(Module):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the means."""
-        return _AVERAGE[self.rank](x, self.output_size)
+        return _AVERAGE[self.rank](input, self.output_size)
 
     def extra_repr(self) -> str:
         """Return the size."""
@@ -64,9 +64,9 @@ class _AdaptiveMaxPool(Module):
         self.output_size = output_size
         self.return_indices = return_indices
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Return the maxima, and where they are if asked."""
-        return _MAX[self.rank](x, self.output_size, self.return_indices)
+        return _MAX[self.rank](input, self.output_size, self.return_indices)
 
     def extra_repr(self) -> str:
         """Return the size."""

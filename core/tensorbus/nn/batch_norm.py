@@ -86,9 +86,9 @@ class _BatchNorm(_Norm):
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` normalized. Raises ``ShapeError`` for a wrong rank or number of channels."""
-        self.check(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` normalized. Raises ``ShapeError`` for a wrong rank or number of channels."""
+        self.check(input)
         by_batch = self.training or self.running_mean is None
         momentum: Any = self.momentum if self.momentum is not None else 0.0
         if self.training and self.track_running_stats:
@@ -98,7 +98,7 @@ class _BatchNorm(_Norm):
                 momentum = reciprocal(cast(self.num_batches_tracked, self.running_mean.dtype))
         tracked = self.track_running_stats and (self.training or not by_batch)
         return functional.batch_norm(
-            x, self.running_mean if tracked else None, self.running_var if tracked else None,
+            input, self.running_mean if tracked else None, self.running_var if tracked else None,
             self.weight, self.bias, by_batch, momentum, self.eps,
         )  # fmt: skip
 
@@ -147,17 +147,17 @@ class _InstanceNorm(_Norm):
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` normalized. Raises ``ShapeError`` for a wrong rank or number of channels."""
-        self.check(x)
-        alone = x.ndim == self.ranks[0]
-        whole = reshape(x, (1, *x.shape)) if alone else x
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` normalized. Raises ``ShapeError`` for a wrong rank or number of channels."""
+        self.check(input)
+        alone = input.ndim == self.ranks[0]
+        whole = reshape(input, (1, *input.shape)) if alone else input
         momentum = 0.0 if self.momentum is None else self.momentum
         by_example = self.training or not self.track_running_stats
         out = functional.instance_norm(
             whole, self.running_mean, self.running_var, self.weight, self.bias, by_example, momentum, self.eps
         )
-        return reshape(out, x.shape) if alone else out
+        return reshape(out, input.shape) if alone else out
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -74,6 +74,20 @@ class _Numbered(Module):
             self.register_module(name, module)
         return self
 
+    def __add__(self, modules: Iterable[Module]) -> Self:
+        made = type(self)()
+        made._set_all([*self, *self._more(modules)])
+        return made
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(self._more(modules))
+
+    def _more(self, modules: Iterable[Module]) -> list[Module]:
+        """Return the modules to be added."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(f"{type(self).__name__} + {type(modules).__name__}: modules are needed.")
+        return list(modules)
+
     def insert(self, index: int, module: Module) -> Self:
         """Add a module before place ``index``; return the container."""
         modules = list(self)
@@ -99,11 +113,18 @@ class Sequential(_Numbered):
         else:
             self.extend(modules)  # type: ignore[arg-type]
 
-    def forward(self, x: Any) -> Any:
+    def _more(self, modules: Iterable[Module]) -> list[Module]:
+        if not isinstance(modules, Sequential):
+            raise TypeError(
+                f"Sequential + {type(modules).__name__}: another Sequential is needed; extend() takes lists."
+            )
+        return list(modules)
+
+    def forward(self, input: Any) -> Any:
         """Return the result of the last module."""
         for module in self:
-            x = module(x)
-        return x
+            input = module(input)
+        return input
 
 
 class ModuleList(_Numbered):
@@ -112,9 +133,6 @@ class ModuleList(_Numbered):
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
         self.extend(modules)
-
-    def __iadd__(self, modules: Iterable[Module]) -> Self:
-        return self.extend(modules)
 
     def __repr__(self) -> str:
         """Show equal neighbours once, as PyTorch does."""

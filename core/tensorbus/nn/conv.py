@@ -64,13 +64,13 @@ class _Conv(Module):
         """Draw new initial values, from within ``1 / sqrt(fan_in)`` of zero."""
         init.reset_affine(self.weight, self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the convolution. Raises ``ShapeError`` where the input does not fit."""
         if self.padding_mode != "zeros":
-            padded = functional.pad(x, self._edges(), mode=self.padding_mode)
+            padded = functional.pad(input, self._edges(), mode=self.padding_mode)
             return _RUN[self.rank](padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
         return _RUN[self.rank](
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
 
     def _edges(self) -> list[int]:

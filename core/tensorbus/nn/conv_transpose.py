@@ -62,11 +62,11 @@ class _ConvTranspose(Module):
         """Draw new initial values, as PyTorch does: within ``1 / sqrt(out / groups * window)`` of zero."""
         init.reset_affine(self.weight, self.bias)
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Return the transposed convolution, of exactly ``output_size`` (its last axes) where it is given."""
-        extra = self.output_padding if output_size is None else self._extra(x, tuple(output_size))
+        extra = self.output_padding if output_size is None else self._extra(input, tuple(output_size))
         return _RUN[self.rank](
-            x, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
 
     def _extra(self, x: Tensor, wanted: tuple[int, ...]) -> tuple[int, ...]:

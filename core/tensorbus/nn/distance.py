@@ -57,9 +57,9 @@ class HingeEmbeddingLoss(Loss):
         super().__init__(reduction)
         self.margin = margin
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.hinge_embedding_loss(x, target, self.margin, reduction=self.reduction)
+        return functional.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
 class MarginRankingLoss(Loss):

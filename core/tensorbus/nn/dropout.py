@@ -23,9 +23,9 @@ class _Dropout(Module):
         self.p = p
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x``, thinned out in training."""
-        out: Tensor = type(self).run(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input``, thinned out in training."""
+        out: Tensor = type(self).run(input, self.p, self.training, self.inplace)
         return out
 
     def extra_repr(self) -> str:

@@ -88,10 +88,10 @@ class Embedding(_Table):
             rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings, freeze
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the rows. Raises ``IndexingError`` for a number that is not there."""
         return functional.embedding(
-            x, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
             self.sparse,
         )  # fmt: skip
 
@@ -131,11 +131,11 @@ class EmbeddingBag(_Table):
         self.include_last_offset = include_last_offset
 
     def forward(
-        self, x: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """Return one row for each bag."""
         return functional.embedding_bag(
-            x, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
             self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx,
         )  # fmt: skip
 

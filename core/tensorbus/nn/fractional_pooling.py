@@ -27,10 +27,10 @@ class _FractionalMaxPool(Module):
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Return the maxima, and where they are if asked. Raises ``ShapeError`` where windows do not fit."""
         return _RUN[self.rank](
-            x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
             self._random_samples,
         )  # fmt: skip
 

@@ -67,6 +67,7 @@ from ..ops.loss import multilabel_soft_margin_loss as multilabel_soft_margin_los
 from ..ops.loss import nll_loss as nll_loss
 from ..ops.loss import soft_margin_loss as soft_margin_loss
 from ..ops.movement import flatten as flatten
+from ..ops.movement import reshape
 from ..ops.normalization import group_norm as group_norm
 from ..ops.normalization import layer_norm as layer_norm
 from ..ops.normalization import local_response_norm as local_response_norm
@@ -117,28 +118,37 @@ from .thinning import feature_alpha_dropout as feature_alpha_dropout
 from .thinning import gumbel_softmax as gumbel_softmax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..tensor import Tensor
 
 
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Return ``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above ``threshold``."""
-    out: Tensor = softplus_scaled(x, beta, threshold)
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Return ``log(1 + exp(beta * input)) / beta``; ``input`` where ``beta * input > threshold``."""
+    out: Tensor = softplus_scaled(input, beta, threshold)
     return out
 
 
 def softmax(input: Tensor, dim: int, dtype: DType | str | None = None) -> Tensor:
     """Return ``exp(input)`` divided by its sum along ``dim``, computed in ``dtype`` where one is given."""
-    return _softmax.softmax(_in(input, dtype), axis=dim)
+    return _along(_softmax.softmax, _in(input, dtype), dim)
 
 
 def softmin(input: Tensor, dim: int, dtype: DType | str | None = None) -> Tensor:
     """Return the softmax of ``-input`` along ``dim``."""
-    return _softmax.softmax(-_in(input, dtype), axis=dim)
+    return _along(_softmax.softmax, -_in(input, dtype), dim)
 
 
 def log_softmax(input: Tensor, dim: int, dtype: DType | str | None = None) -> Tensor:
     """Return the logarithm of ``softmax``, without its loss of precision."""
-    return _softmax.log_softmax(_in(input, dtype), axis=dim)
+    return _along(_softmax.log_softmax, _in(input, dtype), dim)
+
+
+def _along(function: Callable[..., Tensor], x: Tensor, dim: int) -> Tensor:
+    """Let a single number have one axis, as PyTorch does."""
+    if not x.shape and dim in (0, -1):
+        return reshape(function(reshape(x, (1,)), axis=0), ())
+    return function(x, axis=dim)
 
 
 def _in(x: Tensor, dtype: DType | str | None) -> Tensor:

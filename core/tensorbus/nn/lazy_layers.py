@@ -44,13 +44,13 @@ class LazyLinear(Linear):
         super().__init__(1, out_features, bias, device, dtype)
         wait(self, "in_features")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Become a ``Linear`` and return its result."""
-        if not x.shape:
+        if not input.shape:
             raise ShapeError("LazyLinear: an input of at least 1 dimension is needed, got a scalar.")
-        make = partial(Linear, x.shape[-1], self.out_features, self.bias is not None)
-        become(self, Linear, "in_features", x.shape[-1], make)
-        return Linear.forward(self, x)
+        make = partial(Linear, input.shape[-1], self.out_features, self.bias is not None)
+        become(self, Linear, "in_features", input.shape[-1], make)
+        return Linear.forward(self, input)
 
 
 def _convolution(
@@ -77,19 +77,19 @@ def _transposed(
     wait(self, "in_channels")
 
 
-def _convolve(self: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
+def _convolve(self: Any, input: Tensor, *rest: Any, **named: Any) -> Tensor:
     """Become the plain layer and return its result. Raises ``ShapeError`` for an input of a wrong rank."""
     rank, kind = self.rank, self.plain
-    if x.ndim not in (rank + 1, rank + 2):
+    if input.ndim not in (rank + 1, rank + 2):
         raise ShapeError(
             f"{type(self).__name__}: an input of {rank + 1} or {rank + 2} dimensions is needed, got shape"
-            f" {x.shape}."
+            f" {input.shape}."
         )
     settings = {name: getattr(self, name) for name in _CONVOLUTION if hasattr(self, name)}
-    channels = x.shape[-1 - rank]
+    channels = input.shape[-1 - rank]
     make = partial(kind, channels, self.out_channels, bias=self.bias is not None, **settings)
     become(self, kind, "in_channels", channels, make)
-    out: Tensor = self.forward(x, *rest, **named)
+    out: Tensor = self.forward(input, *rest, **named)
     return out
 
 
@@ -149,14 +149,14 @@ def _normalization(
     wait(self, "num_features")
 
 
-def _normalize(self: Any, x: Tensor) -> Tensor:
+def _normalize(self: Any, input: Tensor) -> Tensor:
     """Become the plain layer and return its result. Raises ``ShapeError`` for an input of a wrong rank."""
-    self.check(x)
+    self.check(input)
     kind, settings = self.plain, {name: getattr(self, name) for name in _NORMALIZATION}
-    alone = kind in _OF_EXAMPLES and x.ndim == kind.ranks[0]
-    count = x.shape[0 if alone else 1]
+    alone = kind in _OF_EXAMPLES and input.ndim == kind.ranks[0]
+    count = input.shape[0 if alone else 1]
     become(self, kind, "num_features", count, partial(kind, count, bias=self.bias is not None, **settings))
-    out: Tensor = self.forward(x)
+    out: Tensor = self.forward(input)
     return out
 
 

@@ -50,9 +50,9 @@ class Linear(Module):
         """Draw new initial values."""
         init.reset_affine(self.weight, self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the result. Raises ``ShapeError`` where the last axis is not ``in_features`` long."""
-        return functional.linear(x, self.weight, self.bias)
+        return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """Return the sizes."""
@@ -67,9 +67,9 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x``."""
-        return x
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input``."""
+        return input
 
 
 class Bilinear(Module):

@@ -52,10 +52,10 @@ class CrossEntropyLoss(_Weighted):
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss. Raises ``ShapeError`` where the target does not fit the logits."""
         return functional.cross_entropy(
-            x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )  # fmt: skip
 
@@ -69,10 +69,10 @@ class NLLLoss(_Weighted):
         super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         return functional.nll_loss(
-            x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
 
 
@@ -82,9 +82,9 @@ class BCELoss(_Weighted):
     def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(weight, reduction=reduction)
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.binary_cross_entropy(x, target, self.weight, reduction=self.reduction)
+        return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Weighted):
@@ -101,19 +101,19 @@ class BCEWithLogitsLoss(_Weighted):
         super().__init__(weight, reduction=reduction)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         return functional.binary_cross_entropy_with_logits(
-            x, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )
 
 
 class SoftMarginLoss(Loss):
     """``log(1 + exp(-target * x))`` for targets of 1 and -1."""
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.soft_margin_loss(x, target, reduction=self.reduction)
+        return functional.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Weighted):
@@ -122,9 +122,9 @@ class MultiLabelSoftMarginLoss(_Weighted):
     def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(weight, reduction=reduction)
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.multilabel_soft_margin_loss(x, target, self.weight, reduction=self.reduction)
+        return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
 
 
 class MultiMarginLoss(_Weighted):
@@ -139,19 +139,19 @@ class MultiMarginLoss(_Weighted):
         self.p = p
         self.margin = margin
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         return functional.multi_margin_loss(
-            x, target, self.p, self.margin, self.weight, reduction=self.reduction
+            input, target, self.p, self.margin, self.weight, reduction=self.reduction
         )
 
 
 class MultiLabelMarginLoss(Loss):
     """The hinge loss between the scores of all classes that are named and those of all others."""
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.multilabel_margin_loss(x, target, reduction=self.reduction)
+        return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class CTCLoss(Loss):
@@ -172,17 +172,17 @@ class CTCLoss(Loss):
 class MSELoss(Loss):
     """The mean squared difference."""
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.mse_loss(x, target, reduction=self.reduction)
+        return functional.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(Loss):
     """The mean absolute difference."""
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.l1_loss(x, target, reduction=self.reduction)
+        return functional.l1_loss(input, target, reduction=self.reduction)
 
 
 class HuberLoss(Loss):
@@ -192,9 +192,9 @@ class HuberLoss(Loss):
         super().__init__(reduction)
         self.delta = delta
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.huber_loss(x, target, reduction=self.reduction, delta=self.delta)
+        return functional.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class SmoothL1Loss(Loss):
@@ -204,9 +204,9 @@ class SmoothL1Loss(Loss):
         super().__init__(reduction)
         self.beta = beta
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
+        return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 class KLDivLoss(Loss):
@@ -218,9 +218,9 @@ class KLDivLoss(Loss):
         super().__init__(reduction)
         self.log_target = log_target
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return functional.kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
+        return functional.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
 class PoissonNLLLoss(Loss):
@@ -249,6 +249,6 @@ class GaussianNLLLoss(Loss):
         self.full = full
         self.eps = eps
 
-    def forward(self, x: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        """Return the loss of means ``x`` and variances ``var``."""
-        return functional.gaussian_nll_loss(x, target, var, self.full, self.eps, reduction=self.reduction)
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        """Return the loss of means ``input`` and variances ``var``."""
+        return functional.gaussian_nll_loss(input, target, var, self.full, self.eps, reduction=self.reduction)

@@ -55,9 +55,9 @@ class LayerNorm(Module):
         """Make the weight ones and the bias zeros."""
         _reset(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` normalized. Raises ``ShapeError`` where its last axes are not ``normalized_shape``."""
-        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` normalized. Raises ``ShapeError`` unless it ends in ``normalized_shape``."""
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -91,9 +91,9 @@ class RMSNorm(Module):
         """Make the weight ones."""
         _reset(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` normalized. Raises ``ShapeError`` where its last axes are not ``normalized_shape``."""
-        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` normalized. Raises ``ShapeError`` unless it ends in ``normalized_shape``."""
+        return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -134,9 +134,9 @@ class GroupNorm(Module):
         """Make the weight ones and the bias zeros."""
         _reset(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` normalized. Raises ``ShapeError`` for a wrong number of channels."""
-        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` normalized. Raises ``ShapeError`` for a wrong number of channels."""
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -157,9 +157,9 @@ class LocalResponseNorm(Module):
         self.beta = beta
         self.k = k
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` damped. Raises ``ShapeError`` for fewer than 3 dimensions."""
-        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` damped. Raises ``ShapeError`` for fewer than 3 dimensions."""
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -25,9 +25,9 @@ class _Pad(Module):
             )
         self.padding = given
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` padded. Raises ``ShapeError`` where it is too small for it."""
-        return functional.pad(x, self.padding, self.mode)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` padded. Raises ``ShapeError`` where it is too small for it."""
+        return functional.pad(input, self.padding, self.mode)
 
     def extra_repr(self) -> str:
         """Return the lengths."""
@@ -39,9 +39,9 @@ class _ConstantPad(_Pad):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` padded with the value."""
-        return functional.pad(x, self.padding, "constant", self.value)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` padded with the value."""
+        return functional.pad(input, self.padding, "constant", self.value)
 
     def extra_repr(self) -> str:
         """Return the lengths and the value."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..autograd import no_grad
 from ..pending import restructured
 from ..tensor import Leaf, Tensor
@@ -35,9 +33,6 @@ class Parameter(Tensor):
         if requires_grad:
             made.requires_grad_()
         return made
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        return type(self)(self.detach(), self.requires_grad)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

@@ -20,9 +20,9 @@ class ReLU6(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.relu6(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.relu6(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -37,9 +37,9 @@ class LeakyReLU(Module):
         self.negative_slope = negative_slope
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.leaky_relu(x, self.negative_slope), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.leaky_relu(input, self.negative_slope), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -64,9 +64,9 @@ class PReLU(Module):
         self.num_parameters = num_parameters
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype, device=device))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.prelu(x, self.weight)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.prelu(input, self.weight)
         return out
 
     def extra_repr(self) -> str:
@@ -83,9 +83,9 @@ class RReLU(Module):
         self.upper = upper
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return functional.rrelu(x, self.lower, self.upper, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return functional.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -101,9 +101,9 @@ class Hardtanh(Module):
         self.max_val = max_val
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.hardtanh(x, self.min_val, self.max_val), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.hardtanh(input, self.min_val, self.max_val), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -117,9 +117,9 @@ class Hardsigmoid(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.hardsigmoid(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.hardsigmoid(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -133,9 +133,9 @@ class Hardswish(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.hardswish(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.hardswish(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -149,9 +149,9 @@ class Hardshrink(Module):
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.hardshrink(x, self.lambd)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.hardshrink(input, self.lambd)
         return out
 
     def extra_repr(self) -> str:
@@ -166,9 +166,9 @@ class Softshrink(Module):
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.softshrink(x, self.lambd)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.softshrink(input, self.lambd)
         return out
 
     def extra_repr(self) -> str:
@@ -185,9 +185,9 @@ class Threshold(Module):
         self.value = value
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.threshold(x, self.threshold, self.value), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.threshold(input, self.threshold, self.value), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -39,10 +39,10 @@ class _MaxPool(Module):
         self.return_indices = return_indices
         self.ceil_mode = ceil_mode
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Return the maxima, and where they are if asked. Raises ``ShapeError`` where no window fits."""
         return _MAX[self.rank](
-            x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
         )  # fmt: skip
 
@@ -108,9 +108,9 @@ class AvgPool1d(_AvgPool):
         size, stride, padding = _spread("AvgPool1d", 1, kernel_size, stride, padding)
         super().__init__(size, stride, padding, ceil_mode, count_include_pad)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the means. Raises ``ShapeError`` where no window fits."""
-        return functional.avg_pool1d(x, *self._settings())
+        return functional.avg_pool1d(input, *self._settings())
 
 
 class AvgPool2d(_AvgPool):
@@ -121,17 +121,17 @@ class AvgPool2d(_AvgPool):
     [[[3.0]]]
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the means. Raises ``ShapeError`` where no window fits."""
-        return functional.avg_pool2d(x, *self._settings(), self.divisor_override)
+        return functional.avg_pool2d(input, *self._settings(), self.divisor_override)
 
 
 class AvgPool3d(_AvgPool):
     """The mean of each window of ``(*, depth, height, width)``."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the means. Raises ``ShapeError`` where no window fits."""
-        return functional.avg_pool3d(x, *self._settings(), self.divisor_override)
+        return functional.avg_pool3d(input, *self._settings(), self.divisor_override)
 
 
 class _LPPool(Module):
@@ -146,9 +146,9 @@ class _LPPool(Module):
         self.stride = stride
         self.ceil_mode = ceil_mode
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the norms. Raises ``ShapeError`` where no window fits."""
-        return _LP[self.rank](x, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+        return _LP[self.rank](input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -184,9 +184,9 @@ class _MaxUnpool(Module):
         given = kernel_size, stride, padding
         self.kernel_size, self.stride, self.padding = _spread(type(self).__name__, self.rank, *given)
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Return the values where ``indices`` say, and 0 elsewhere."""
-        return _UNPOOL[self.rank](x, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return _UNPOOL[self.rank](input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -21,9 +21,9 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` with fewer axes."""
-        out: Tensor = functional.flatten(x, self.start_dim, self.end_dim)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` with fewer axes."""
+        out: Tensor = functional.flatten(input, self.start_dim, self.end_dim)
         return out
 
     def extra_repr(self) -> str:
@@ -44,20 +44,20 @@ class Unflatten(Module):
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` with more axes. Raises ``ShapeError`` where the lengths do not multiply to it."""
-        axis = normalize_axis("Unflatten", self.dim, x.ndim)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` with more axes. Raises ``ShapeError`` where the lengths do not multiply to it."""
+        axis = normalize_axis("Unflatten", self.dim, input.ndim)
         sizes, known = list(self.unflattened_size), 1
         for n in sizes:
             known *= n if n != -1 else 1
-        if sizes.count(-1) == 1 and known and x.shape[axis] % known == 0:
-            sizes[sizes.index(-1)] = x.shape[axis] // known
-            known = x.shape[axis]
-        if -1 in sizes or known != x.shape[axis]:
+        if sizes.count(-1) == 1 and known and input.shape[axis] % known == 0:
+            sizes[sizes.index(-1)] = input.shape[axis] // known
+            known = input.shape[axis]
+        if -1 in sizes or known != input.shape[axis]:
             raise ShapeError(
-                f"Unflatten: axis {axis} of shape {x.shape} does not split into {self.unflattened_size}."
+                f"Unflatten: axis {axis} of shape {input.shape} does not split into {self.unflattened_size}."
             )
-        return reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+        return reshape(input, (*input.shape[:axis], *sizes, *input.shape[axis + 1 :]))
 
     def extra_repr(self) -> str:
         """Return the axis and the lengths."""
@@ -76,9 +76,9 @@ class Unfold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the columns."""
-        return functional.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+        return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -102,10 +102,10 @@ class Fold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the image."""
         return functional.fold(
-            x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
+            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
         )
 
     def extra_repr(self) -> str:
@@ -123,9 +123,9 @@ class PixelShuffle(Module):
         super().__init__()
         self.upscale_factor = upscale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the larger image."""
-        return functional.pixel_shuffle(x, self.upscale_factor)
+        return functional.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         """Return the factor."""
@@ -139,9 +139,9 @@ class PixelUnshuffle(Module):
         super().__init__()
         self.downscale_factor = downscale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the smaller image."""
-        return functional.pixel_unshuffle(x, self.downscale_factor)
+        return functional.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         """Return the factor."""
@@ -155,9 +155,9 @@ class ChannelShuffle(Module):
         super().__init__()
         self.groups = groups
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` with its channels in another order."""
-        return functional.channel_shuffle(x, self.groups)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input`` with its channels in another order."""
+        return functional.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         """Return the number of groups."""
@@ -185,10 +185,10 @@ class Upsample(Module):
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the resized input."""
         return functional.interpolate(
-            x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+            input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
         )
 
     def extra_repr(self) -> str:

@@ -84,27 +84,27 @@ class _Recurrent(Module):
         bias = getattr(self, f"bias_{which}_{suffix}") if self.bias else None
         return linear(x, getattr(self, f"weight_{which}_{suffix}"), bias)
 
-    def forward(self, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         """Return the outputs of the last layer at all times, and the last state of every layer.
 
-        ``x`` is ``(length, batch, input_size)``, with ``batch_first`` ``(batch, length, input_size)``, or
+        ``input`` is ``(length, batch, input_size)``, with ``batch_first`` ``(batch, length, input_size)``, or
         ``(length, input_size)``. States are ``(layers * directions, [batch,] size)``, 0 by default; those of
         an LSTM are pairs. Raises ``ShapeError`` where they do not fit.
         """
         name = type(self).__name__
-        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{name}: an input of 2 or 3 dimensions, the last {self.input_size} long, is needed; got"
-                f" shape {x.shape}."
+                f" shape {input.shape}."
             )
-        alone = x.ndim == 2
+        alone = input.ndim == 2
         if alone:
-            x = batched(x, 1)
+            input = batched(input, 1)
         elif self.batch_first:
-            x = permute_dims(x, (1, 0, 2))
-        if not x.shape[0]:
+            input = permute_dims(input, (1, 0, 2))
+        if not input.shape[0]:
             raise ShapeError(f"{name}: at least one step of time is needed, got none.")
-        states, cells = self._start(x, hx, alone)
+        states, cells = self._start(input, hx, alone)
         last: list[Tensor] = []
         last_cells: list[Any] = []
         for layer in range(self.num_layers):
@@ -112,20 +112,20 @@ class _Recurrent(Module):
             results = []
             for suffix in ways:
                 place = len(last)
-                out, state, cell = self._run(suffix, x, states[place], cells[place])
+                out, state, cell = self._run(suffix, input, states[place], cells[place])
                 results.append(out)
                 last.append(state)
                 last_cells.append(cell)
-            x = results[0] if len(results) == 1 else concat(results, axis=-1)
+            input = results[0] if len(results) == 1 else concat(results, axis=-1)
             if self.dropout and self.training and layer < self.num_layers - 1:
-                x = functional.dropout(x, self.dropout)
+                input = functional.dropout(input, self.dropout)
         if alone:
-            x = reshape(x, (x.shape[0], x.shape[2]))
+            input = reshape(input, (input.shape[0], input.shape[2]))
             last = [reshape(s, s.shape[1:]) for s in last]
             last_cells = [c if c is None else reshape(c, c.shape[1:]) for c in last_cells]
         elif self.batch_first:
-            x = permute_dims(x, (1, 0, 2))
-        return x, (stack(last), stack(last_cells)) if self.pair else stack(last)
+            input = permute_dims(input, (1, 0, 2))
+        return input, (stack(last), stack(last_cells)) if self.pair else stack(last)
 
     def _run(self, suffix: str, x: Tensor, state: Tensor, cell: Any) -> tuple[Tensor, Tensor, Any]:
         """Go through time in one direction of one layer."""

@@ -115,9 +115,9 @@ class RNNCell(_Cell):
         super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = check_nonlinearity("RNNCell", nonlinearity)
 
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state; the first is 0."""
-        from_input, from_state = self._sums(x, self._start(x, hx))
+        from_input, from_state = self._sums(input, self._start(input, hx))
         return plain_step(from_input + from_state, self.nonlinearity)
 
 
@@ -132,11 +132,11 @@ class LSTMCell(_Cell):
 
     gates = 4
 
-    def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the next output and cell state; the first are 0."""
         state, cell = (None, None) if hx is None else hx
-        from_input, from_state = self._sums(x, self._start(x, state))
-        return lstm_step(from_input + from_state, self._start(x, cell, "cx"))
+        from_input, from_state = self._sums(input, self._start(input, state))
+        return lstm_step(from_input + from_state, self._start(input, cell, "cx"))
 
 
 class GRUCell(_Cell):
@@ -144,10 +144,10 @@ class GRUCell(_Cell):
 
     gates = 3
 
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state; the first is 0."""
-        state = self._start(x, hx)
-        return gru_step(*self._sums(x, state), state)
+        state = self._start(input, hx)
+        return gru_step(*self._sums(input, state), state)
 
 
 def batched(x: Any, axis: int) -> Any:

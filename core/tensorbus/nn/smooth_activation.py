@@ -16,9 +16,9 @@ class ELU(Module):
         self.alpha = alpha
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.elu(x, self.alpha), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.elu(input, self.alpha), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -33,9 +33,9 @@ class CELU(Module):
         self.alpha = alpha
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.celu(x, self.alpha), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.celu(input, self.alpha), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -49,9 +49,9 @@ class SELU(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.selu(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.selu(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -65,9 +65,9 @@ class Mish(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        return also_in(x, functional.mish(x), self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.mish(input), self.inplace)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -82,9 +82,9 @@ class Softplus(Module):
         self.beta = beta
         self.threshold = threshold
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.softplus(x, self.beta, self.threshold)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.softplus(input, self.beta, self.threshold)
         return out
 
     def extra_repr(self) -> str:
@@ -95,27 +95,27 @@ class Softplus(Module):
 class LogSigmoid(Module):
     """``log(sigmoid(x))``."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.logsigmoid(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.logsigmoid(input)
         return out
 
 
 class Softsign(Module):
     """``x / (1 + abs(x))``."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.softsign(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.softsign(input)
         return out
 
 
 class Tanhshrink(Module):
     """``x - tanh(x)``."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.tanhshrink(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.tanhshrink(input)
         return out
 
 
@@ -126,9 +126,9 @@ class GLU(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.glu(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.glu(input, self.dim)
         return out
 
     def extra_repr(self) -> str:
@@ -143,9 +143,9 @@ class LogSoftmax(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation of ``x``."""
-        out: Tensor = functional.log_softmax(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.log_softmax(input, self.dim)
         return out
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ from .. import dtypes as dt
 from ..dtypes import FLOATING, REAL
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs, maximum, minimum
-from .comparison import equal, greater, greater_equal, less, less_equal
+from .comparison import equal, greater, greater_equal, isnan, less, less_equal, logical_and
 from .elementwise import elementwise
 from .selection import tensors, where, wide
 from .transcendental import erf, exp, expm1, log1p, tanh
@@ -75,8 +75,9 @@ logaddexp = elementwise(
 
 
 def _gap(x: Any, y: Any) -> Any:
-    """Return ``x - y``, which is 0 for equal infinities."""
-    return where(equal(x, y), 0.0, x - y)
+    """Return ``x - y``, which is 0 for equal infinities; equal numbers keep their derivatives of 1 and -1."""
+    apart = x - y
+    return where(logical_and(equal(x, y), isnan(apart)), 0.0, apart)
 
 
 logaddexp2 = elementwise(
@@ -213,43 +214,55 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
     return leaky_relu_op(x, negative_slope)
 
 
-def prelu(x: Any, weight: Any) -> Any:
-    """Return ``x`` above zero, ``weight * x`` below: one weight, or one for each channel (axis 1).
+def prelu(input: Any, weight: Any) -> Any:
+    """Return ``input`` above zero, ``weight * input`` below: one weight, or one for each channel (axis 1).
 
     He, Zhang, Ren, Sun 2015. Raises ``ShapeError`` for another number of weights.
     """
-    channels = x.shape[1] if x.ndim > 1 else 1
+    channels = input.shape[1] if input.ndim > 1 else 1
     if weight.ndim > 1 or weight.size not in (1, channels):
         raise ShapeError(
             f"prelu: one weight or one for each of {channels} channels is needed, got shape {weight.shape}."
         )
-    if weight.ndim and x.ndim > 1:
-        weight = weight.reshape((weight.size, *(1,) * (x.ndim - 2)))
-    return leaky_relu_op(x, weight)
+    if weight.ndim and input.ndim != 1:
+        weight = weight.reshape((weight.size, *(1,) * (input.ndim - 2)) if input.ndim else ())
+    return leaky_relu_op(input, weight)
 
 
 def relu6(x: Any) -> Any:
     """Return ``min(max(x, 0), 6)``."""
-    return hardtanh_op(x, 0.0, 6.0)
+    return hardtanh(x, 0.0, 6.0)
 
 
 def hardtanh(x: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
-    """Return ``x`` limited to ``[min_val, max_val]``, with a derivative of 0 at the limits."""
+    """Return ``x`` limited to ``[min_val, max_val]``, with a derivative of 0 at the limits.
+
+    Integers stay integers; what limits have behind the point is cut off for them.
+    """
+    if x.dtype.is_integer and all(isinstance(limit, (int, float)) for limit in (min_val, max_val)):
+        return clip(x, int(min_val), int(max_val))
     return hardtanh_op(x, min_val, max_val)
 
 
-def hardshrink(x: Any, lambd: Any = 0.5) -> Any:
-    """Return ``x``, or 0 where it is within ``lambd`` of zero."""
-    return hardshrink_op(x, lambd)
+def hardshrink(input: Any, lambd: Any = 0.5) -> Any:
+    """Return ``input``, or 0 where it is within ``lambd`` of zero."""
+    return hardshrink_op(input, lambd)
 
 
-def softshrink(x: Any, lambd: Any = 0.5) -> Any:
-    """Return ``x`` moved towards zero by ``lambd``, and 0 where it is nearer than that."""
-    return softshrink_op(x, lambd)
+def softshrink(input: Any, lambd: Any = 0.5) -> Any:
+    """Return ``input`` moved towards zero by ``lambd``, and 0 where it is nearer than that.
+
+    Raises ``ArgumentError`` for a number below 0.
+    """
+    if isinstance(lambd, (int, float)) and not lambd >= 0:
+        raise ArgumentError(f"softshrink: lambd must be >= 0, got {lambd!r}.")
+    return softshrink_op(input, lambd)
 
 
 def threshold(x: Any, threshold: Any, value: Any) -> Any:
-    """Return ``x`` where it is above ``threshold`` or NaN, ``value`` elsewhere."""
+    """Return ``x`` where it is above ``threshold`` or NaN, ``value`` elsewhere; integers stay integers."""
+    if x.dtype.is_integer and isinstance(value, float):
+        value = int(value)
     return where(less_equal(x, threshold), value, x)
 
 
@@ -261,21 +274,21 @@ def softplus_scaled(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return where(above, x, smooth if beta == 1 else smooth / beta)
 
 
-def glu(x: Any, dim: int = -1) -> Any:
-    """Return the first half of ``x`` along an axis times the sigmoid of the second (Dauphin and others 2017).
+def glu(input: Any, dim: int = -1) -> Any:
+    """Return the first half of ``input`` along an axis times the sigmoid of the second.
 
-    Raises ``ShapeError`` for an axis of odd length.
+    Dauphin and others 2017. Raises ``ShapeError`` for an axis of odd length.
     """
-    axis = dim + x.ndim if dim < 0 else dim
-    if not 0 <= axis < x.ndim or x.shape[axis] % 2:
-        raise ShapeError(f"glu: an axis of even length is needed, got axis {dim} of shape {x.shape}.")
-    half = x.shape[axis] // 2
+    axis = dim + input.ndim if dim < 0 else dim
+    if not 0 <= axis < input.ndim or input.shape[axis] % 2:
+        raise ShapeError(f"glu: an axis of even length is needed, got axis {dim} of shape {input.shape}.")
+    half = input.shape[axis] // 2
     lead = (slice(None),) * axis
-    return x[(*lead, slice(half))] * sigmoid(x[(*lead, slice(half, None))])
+    return input[(*lead, slice(half))] * sigmoid(input[(*lead, slice(half, None))])
 
 
-def gelu(x: Any, /, approximate: str = "none") -> Any:
-    """Return the Gaussian error linear unit of ``x``: exact, or ``approximate="tanh"``.
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """Return the Gaussian error linear unit of ``input``: exact, or ``approximate="tanh"``.
 
     >>> import tensorbus as tb
     >>> round(tb.gelu(tb.asarray(1.0)).item(), 4)
@@ -283,7 +296,7 @@ def gelu(x: Any, /, approximate: str = "none") -> Any:
     """
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}.")
-    return gelu_tanh(x) if approximate == "tanh" else gelu_erf(x)
+    return gelu_tanh(input) if approximate == "tanh" else gelu_erf(input)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:

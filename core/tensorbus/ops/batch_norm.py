@@ -27,15 +27,17 @@ def batch_norm(
 
     In training by the statistics of the batch, which then move the running ones (those of shape
     ``(channels,)``, rebound in place) by ``momentum``, the variance with Bessel's correction; else by the
-    running ones. Raises ``ShapeError`` for a wrong number of channels, or for one value per channel in
-    training.
+    running ones. A batch of no examples moves nothing. Raises ``ShapeError`` for a wrong number of channels,
+    or for one value per channel in training.
     """
     _check("batch_norm", input, running_mean, running_var, weight, bias)
     if not training:
         return _by_running("batch_norm", input, running_mean, running_var, weight, bias, eps)
     axes = (0, *range(2, len(input.shape)))
     count = prod(input.shape[a] for a in axes)
-    if count <= 1:
+    if not count:
+        return by_channel("batch_norm", +input, weight, bias)
+    if count == 1:
         raise ShapeError(
             f"batch_norm: training needs more than one value per channel, got shape {input.shape}."
         )

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) -> Tensor:
     """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN.
 
-    Powers of narrow dtypes are those of float32: the square of 300 is no float16.
+    Powers of narrow dtypes are those of float32: the square of 300 is no float16. Complex numbers count by
+    their size.
     """
+    if x.dtype.is_complex:
+        x = abs(x)
     if p == math.inf:
         return max(abs(x), axis=axis, keepdims=keepdims)
     wide = widened(x)

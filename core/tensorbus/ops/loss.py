@@ -226,10 +226,15 @@ def multi_margin_loss(
 ) -> Tensor:  # fmt: skip
     """Return the hinge loss between the score of the class ``target`` and all others.
 
-    ``input`` is ``(batch, classes)`` or ``(classes,)``; ``p`` is 1 or 2. Raises ``ArgumentError`` otherwise.
+    ``input`` is ``(batch, classes)`` or ``(classes,)``, which may have a ``target`` of shape ``(1,)``; a
+    single number is the score of the only class. ``p`` is 1 or 2. Raises ``ArgumentError`` otherwise.
     """
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss: p must be 1 or 2, got {p!r}.")
+    if not input.shape:
+        input = reshape(input, (1,))
+    if (len(input.shape), target.shape) == (1, (1,)):
+        input = reshape(input, (1, *input.shape))
     axis = _class_axis("multi_margin_loss", input)
     classes = input.shape[axis]
     _check_weight("multi_margin_loss", weight, classes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import dtypes as dt
 from ..dtypes import BOOL, INEXACT, NUMERIC, REAL, DType
 from ..errors import DtypeError, ShapeError
-from .arithmetic import conj, divide
+from .arithmetic import conj, divide, real
 from .batching import Rule, shifted
 from .comparison import equal
 from .elementwise import Operand, fit
@@ -256,11 +256,13 @@ argmin = _arg_reduction("argmin", "The index of the first smallest element along
 def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Return the variance, the squared distances divided by the count less ``correction``.
 
+    Complex numbers have a real one, of their distances in the plane.
+
     >>> import tensorbus as tb
     >>> tb.var(tb.asarray([1.0, 3.0])).item()
     1.0
     """
-    return narrowed(_variance("var", x, axis, correction, keepdims), x.dtype)
+    return narrowed(_variance("var", x, axis, correction, keepdims), dt.real_of(x.dtype))
 
 
 def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
@@ -272,7 +274,7 @@ def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = 
     """
     spread = _variance("std", x, axis, correction, keepdims)
     flat = equal(spread, 0)
-    return narrowed(where(flat, 0.0, sqrt(where(flat, 1.0, spread))), x.dtype)
+    return narrowed(where(flat, 0.0, sqrt(where(flat, 1.0, spread))), dt.real_of(x.dtype))
 
 
 def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
@@ -281,7 +283,8 @@ def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) 
     wide = widened(x)
     centred = wide - mean(wide, axis=axes, keepdims=True)
     count = _count(x.shape, axes) - correction
-    total = sum(centred * centred, axis=axes, keepdims=keepdims)
+    square = real(centred * conj(centred)) if x.dtype.is_complex else centred * centred
+    total = sum(square, axis=axes, keepdims=keepdims)
     return divide(total, float(count)) if count > 0 else total * float("nan")
 
 

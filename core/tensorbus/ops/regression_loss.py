@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 from .arithmetic import abs, maximum
 from .comparison import equal, greater
 from .loss import Reduction, reduced
@@ -34,8 +34,18 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
 def mse_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    """Return the mean squared difference."""
+    """Return the mean squared difference. Raises ``DtypeError`` for complex numbers.
+
+    >>> import tensorbus as tb
+    >>> tb.mse_loss(tb.asarray([3.0]), tb.asarray([1.0])).item()
+    4.0
+    """
     difference = input - target
+    if difference.dtype.is_complex:
+        raise DtypeError(
+            f"mse_loss: real numbers are needed, got {input.dtype} and {target.dtype}; the squared distance"
+            " of complex ones is abs(input - target) ** 2."
+        )
     return _weighted("mse_loss", difference * difference, weight, reduction)
 
 
@@ -125,8 +135,9 @@ def gaussian_nll_loss(
     """Return the negative log likelihood of ``target`` under normal distributions (Nix and Weigend 1994).
 
     ``input`` is the mean and ``var`` the variance, of its shape, with a last axis of 1 or without it.
-    Variances below ``eps`` count as ``eps``, and keep their gradient. ``full`` adds the constant term.
-    Raises ``ShapeError`` where ``var`` does not fit.
+    Variances below ``eps`` count as ``eps``, and keep their gradient; so do negative ones in a tensor, whose
+    values are not read back to be checked. ``full`` adds the constant term.
+    Raises ``ShapeError`` where ``var`` does not fit, ``ArgumentError`` for a negative number.
     """
     spread: Any = var
     if not isinstance(var, (int, float)):

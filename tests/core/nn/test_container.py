@@ -52,3 +52,20 @@ def test_lists_and_dicts_own_their_modules():
         heads["b"]
     with pytest.raises(TypeError, match="int"):
         heads["c"] = 3  # type: ignore[assignment]
+
+
+def test_containers_add_up() -> None:
+    first, second = nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())
+    both = first + second
+    assert (len(first), [type(m) for m in both]) == (1, [nn.ReLU, nn.Tanh])
+    first += second
+    assert [name for name, _ in first.named_children()] == ["0", "1"]
+    with pytest.raises(TypeError, match=r"Sequential \+ list: another Sequential is needed"):
+        first += [nn.ReLU()]
+    parts = nn.ModuleList([nn.ReLU()])
+    more = parts + [nn.Tanh()]  # noqa: RUF005 - it is no list
+    assert (type(more), len(parts), len(more)) == (nn.ModuleList, 1, 2)
+    more += parts
+    assert len(more) == 3
+    with pytest.raises(TypeError, match=r"ModuleList \+ int"):
+        more + 3

@@ -1,0 +1,154 @@
+"""Where histories end: leaves, the gradients that gather at them, and those that results keep.
+
+A leaf stands in for its tensor in histories. It has the hooks of the tensor too, so that a capture sees both.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from . import symbolic
+from .errors import AutogradError, ShapeError
+from .pending import recorder, recorders, restructured
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+RETAINED: Final = 0
+"""The key among a result's hooks of what keeps its gradient; those of users count from 1."""
+
+
+class Leaf:
+    """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
+
+    __slots__ = ("grad", "hooks")
+    order = 0
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+
+
+class Retained:
+    """The hook of a result that keeps its gradient: it adds up what comes."""
+
+    __slots__ = ("grad",)
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+
+    def __call__(self, g: Tensor) -> None:
+        """Add ``g``; it stays as it is."""
+        self.grad = g._again() if self.grad is None else self.grad + g
+
+
+class Gathered:
+    """A hook of a leaf that is called when ``backward`` has added to its gradient, with the tensor."""
+
+    __slots__ = ("hook", "tensor")
+
+    def __init__(self, x: Tensor, hook: Callable[[Tensor], None]) -> None:
+        self.tensor, self.hook = weakref.ref(x), hook
+
+    def __call__(self, g: Tensor) -> None:
+        """Leave the gradient that comes as it is: the hook is called later."""
+
+    def run(self) -> None:
+        """Call the hook."""
+        x = self.tensor()
+        if x is not None:
+            self.hook(x)
+
+
+def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
+    """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
+    active = recorder()
+    if active is not None:
+        active.grads = True
+        if leaf is not None:
+            active.gradients.setdefault(leaf, written)
+
+
+def gradient(x: Tensor) -> Tensor | None:
+    """Return the gradient gathered at ``x``, or kept by it."""
+    node = x._node
+    if isinstance(node, Leaf):
+        if recorders:
+            note_gradients(node)
+        return node.grad
+    kept = _retained(node)
+    if kept is None:
+        return None
+    symbolic.reading("the gradient that the result of an op keeps")
+    return kept.grad
+
+
+def set_gradient(x: Tensor, value: Tensor | None) -> None:
+    """Put ``value`` in the place of the gradient of ``x``.
+
+    Raises ``AutogradError`` where ``x`` holds none, ``ShapeError`` where it does not fit.
+    """
+    node = x._node
+    kept = node if isinstance(node, Leaf) else _retained(node)
+    if kept is None:
+        raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
+    if value is not None and (value.shape, value._vtype.settled) != (x.shape, x._vtype.settled):
+        raise ShapeError(
+            f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"
+            f" {x.device}; got {value.shape} {value.dtype} on {value.device}."
+        )
+    if recorders and isinstance(kept, Leaf):
+        note_gradients(kept, written=True)
+    kept.grad = value
+
+
+def retain(x: Tensor) -> None:
+    """Let ``x``, the result of a recorded op, keep its gradient in ``backward``, as leaves do."""
+    node = x._node
+    if node is None:
+        raise AutogradError("retain_grad: this tensor requires no gradient; call requires_grad_() first.")
+    if not isinstance(node, Leaf) and _retained(node) is None:
+        node.hooks = getattr(node, "hooks", None) or {}
+        node.hooks[RETAINED] = Retained()
+
+
+def _retained(node: Any) -> Retained | None:
+    found: Retained | None = getattr(node, "hooks", {}).get(RETAINED)
+    return found
+
+
+def keeping(inputs: Sequence[Tensor]) -> set[int]:
+    """Return the ids of the histories of tensors that keep their gradients."""
+    if not inputs:
+        raise AutogradError("backward: inputs is empty; leave it out for every leaf.")
+    for place, x in enumerate(inputs):
+        if x._node is None or not (x.is_leaf or RETAINED in getattr(x._node, "hooks", {})):
+            why = "does not require a gradient" if x._node is None else "is the result of an op"
+            needed = "requires_grad_()" if x._node is None else "retain_grad()"
+            raise AutogradError(f"backward: input {place} {why}; call {needed} on it first.")
+    return {id(x._node) for x in inputs}
+
+
+class HookHandle:
+    """What ``register_hook`` returns: ``remove()`` takes the hook away again."""
+
+    def __init__(self, hooks: dict[int, Any], key: int) -> None:
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        """Take the hook away; again is no error."""
+        self._hooks.pop(self._key, None)
+        restructured()
+
+
+def add_hook(node: Any, key: int, hook: Callable[..., Any]) -> HookHandle:
+    """Put a hook behind those that a node has, but before what keeps its gradient."""
+    hooks: dict[int, Any] = getattr(node, "hooks", None) or {}
+    node.hooks = hooks
+    kept = hooks.pop(RETAINED, None)
+    hooks[key] = hook
+    if kept is not None:
+        hooks[RETAINED] = kept
+    restructured()
+    return HookHandle(hooks, key)

@@ -1,0 +1,194 @@
+"""Functions with derivatives of their own, and derivatives held against differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import Tensor
+from tensorbus.autograd import Function, gradcheck
+
+SCALE = 1.0
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return g * 3 * x * x
+
+
+class Exponential(Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return tb.exp(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g * ctx.saved_tensors[0]
+
+
+class Rounded(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return tb.round(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g * SCALE
+
+
+class Several(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, factor: float) -> tuple[Any, ...]:
+        ctx.save_for_backward(x, None, y)
+        ctx.factor = factor
+        order = tb.argsort(x)
+        flat = x * 0
+        ctx.mark_non_differentiable(flat)
+        return x * y * factor, x + y, order, flat, "word"
+
+    @staticmethod
+    def backward(ctx: Any, first: Tensor, second: Tensor) -> tuple[Any, ...]:
+        x, none, y = ctx.saved_tensors
+        assert none is None
+        assert ctx.needs_input_grad == (True, True, False)
+        return first * y * ctx.factor + second, first * x * ctx.factor + second, None
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [(Cube, [[12.0], [12.0], [6.0]]), (Exponential, [[math.exp(2)]] * 3)]
+)
+def test_derivatives_of_every_order(device: str, kind: type[Function], wanted: list[list[float]]) -> None:
+    x = tb.asarray([2.0], device=device).requires_grad_()
+    out = kind.apply(x)
+    for order in wanted:
+        (out,) = tb.grad(out.sum(), x, create_graph=True)
+        np.testing.assert_allclose(out.detach().numpy(), order, rtol=1e-6)
+    y = kind.apply(x)
+    y.backward()
+    with pytest.raises(tb.AutogradError, match=f"{kind.__name__}: the history was let go"):
+        y.backward()
+    with tb.no_grad():
+        assert not kind.apply(x).requires_grad
+    assert not kind.apply(x.detach()).requires_grad
+
+
+def test_several_results(device: str) -> None:
+    x, y = (tb.asarray(v, device=device).requires_grad_() for v in ([2.0, 3.0], [4.0, 5.0]))
+    product, total, order, flat, word = Several.apply(x, y, 2.0)
+    assert (order.tolist(), word, flat.requires_grad, order.requires_grad) == ([0, 1], "word", False, False)
+    (product * tb.asarray([1.0, 0.0], device=device)).sum().backward(retain_graph=True)
+    assert (x.grad.tolist(), y.grad.tolist()) == ([8.0, 0.0], [4.0, 0.0])
+    total.sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([9.0, 1.0], [5.0, 1.0])
+
+
+def test_what_is_saved_is_not_changed_later(device: str) -> None:
+    x = tb.asarray([2.0], device=device).requires_grad_()
+    y = Cube.apply(x)
+    with tb.no_grad():
+        x[0] = 5.0
+    y.backward()
+    assert x.grad.tolist() == [12.0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_steps(device: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = tb.asarray([1.5, 2.0], device=device).requires_grad_()
+    optimizer = tb.optim.SGD([weight], lr=0.25)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (Rounded.apply(weight * 1) * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run, found = tb.compile(step) if compiled else step, []
+    for scale in (1.0, 1.0, 1.0, 2.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)  # a compiled step notices
+        found.append(run(tb.asarray([1.0, 2.0], device=device)).item())
+    assert found == [6.0, 5.0, 3.0, 1.0]
+    assert weight.tolist() == [0.25, -0.5]
+
+
+def test_results_of_compiled_functions(device: str) -> None:
+    def square(x: Tensor) -> Tensor:
+        return (Rounded.apply(x * 1.25) ** 2).sum()
+
+    run = tb.compile(square)
+    for _ in range(3):
+        x = tb.asarray([1.0], device=device).requires_grad_()
+        (slope,) = tb.grad(run(x), x, create_graph=True)
+        assert (slope.item(), tb.grad(slope.sum(), x)[0].item()) == (2.5, 3.125)
+
+
+def test_inside_of_vmap(device: str) -> None:
+    x = tb.asarray([[1.25], [2.75]], device=device)
+    assert tb.vmap(Rounded.apply)(x).tolist() == [[1.0], [3.0]]
+
+    def slope(row: Tensor) -> Any:
+        row = row.detach().requires_grad_()
+        return tb.grad(Cube.apply(row).sum(), row)[0]
+
+    assert tb.vmap(slope)(tb.asarray([[1.0], [2.0]], device=device)).tolist() == [[3.0], [12.0]]
+    with pytest.raises(tb.AutogradError, match="Rounded: inside of vmap"):
+        tb.vmap(Rounded.apply)(x.requires_grad_())
+
+
+@pytest.mark.parametrize(
+    ("backward", "told"),
+    [
+        (lambda ctx, g: (g, g), "returned 2 gradient"),
+        (lambda ctx, g: (), "returned 0 gradient"),
+        (lambda ctx, g: 3.0, "returned float for argument 0"),
+        (lambda ctx, g: tb.ones(3, device=g.device), r"returned a gradient of shape \(3,\) for argument 0"),
+    ],
+)
+def test_wrong_derivatives(device: str, backward: Callable[..., Any], told: str) -> None:
+    kind = type("Wrong", (Rounded,), {"backward": staticmethod(backward)})
+    x = tb.ones(2, device=device).requires_grad_()
+    with pytest.raises(tb.AutogradError, match=f"Wrong.backward {told}"):
+        kind.apply(x).sum().backward()
+
+
+def test_derivatives_that_are_larger_or_missing(device: str) -> None:
+    def larger(ctx: Any, g: Tensor) -> Tensor:
+        return tb.stack([g, g])
+
+    x = tb.ones(2, device=device).requires_grad_()
+    type("Larger", (Rounded,), {"backward": staticmethod(larger)}).apply(x).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    y = tb.ones(2, device=device).requires_grad_()
+    type("Missing", (Rounded,), {"backward": staticmethod(lambda ctx, g: None)}).apply(y).sum().backward()
+    assert y.grad is None
+    with pytest.raises(tb.AutogradError, match="save_for_backward keeps tensors and None, got int"):
+        type("Keeps", (Rounded,), {"forward": staticmethod(lambda ctx, x: ctx.save_for_backward(3))}).apply(x)
+
+
+def test_gradients_against_differences(device: str) -> None:
+    x = tb.asarray([0.5, 2.0], dtype=tb.float64, device=device).requires_grad_()
+    y = tb.asarray([[1.0], [3.0]], dtype=tb.float64, device=device).requires_grad_()
+    assert gradcheck(Cube.apply, x)
+    assert gradcheck(lambda a, b, k: (a * b * k, a.exp()), [x, y, 3.0])
+    with pytest.raises(tb.AutogradError, match="element 0 of result 0 by element 0 of input 0 is 1, where"):
+        gradcheck(Rounded.apply, x.detach().requires_grad_())
+    assert not gradcheck(Rounded.apply, x, raise_exception=False)
+    with pytest.raises(tb.ArgumentError, match="no input requires a gradient"):
+        gradcheck(Cube.apply, x.detach())
+    with pytest.raises(tb.ArgumentError, match="input 0 is complex"):
+        gradcheck(Cube.apply, tb.asarray([1j], device=device).requires_grad_())
