@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import plugins, settings
+from .. import plugin_ops, plugins, settings
 from ..api_version import API_VERSION
 from ..device import Device
 from ..errors import TensorbusError
@@ -62,17 +62,26 @@ def examine() -> Diagnosis:
         warnings.simplefilter("ignore", RuntimeWarning)  # what they say is in the report
         for name in plugins.known_types():
             open_quietly(name)
-        plugins.ops()
+        plugin_ops.refresh()
     default = default_device()
     wanted = {(settings.default_device() or "").partition(":")[0], default.type if default else ""}
     if default is None and settings.default_device() is None:
         wanted |= {_host_type()}
-    findings = tuple(_finding(status, wanted) for status in plugins.status())
+    findings = tuple(_finding(_with_ops(status), wanted) for status in plugins.status())
     return Diagnosis(
         default=str(default) if default else None,
         reason=None if default else why_no_default() or "it can be used now",
         findings=findings,
     )
+
+
+def _with_ops(status: PluginStatus) -> PluginStatus:
+    """Return the status with what is wrong with the ops that the package defines."""
+    fault = plugin_ops.faults().get(f"{status.dist} {status.version}".rstrip())
+    if fault is None or status.broken:
+        return status
+    text = "".join(traceback.format_exception(fault.__cause__)) if fault.__cause__ is not None else None
+    return replace(status, reason=str(fault), traceback=text, broken=True)
 
 
 def _finding(status: PluginStatus, wanted: set[str]) -> Finding:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import settings
 from ..discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
@@ -19,7 +19,6 @@ from .backend import Backend, Failure, State
 from .extension import Extension
 
 if TYPE_CHECKING:
-    from ..ops.op import Op
     from .report import PluginStatus
 
 
@@ -221,11 +220,20 @@ class Registry:
                 backend.kernels = [pair for pair in backend.kernels if pair[0] != addon.extension.owner]
         self._changed()
 
-    def ops(self) -> list[tuple[str, Op[Any]]]:
-        """Return the ops of all plugins and of all devices that are ready, as ``(owner, op)``."""
+    def ops(self) -> list[tuple[str, object]]:
+        """Return the ops of all plugins and of all devices that are ready, as ``(owner, op)``; unchecked.
+
+        A ``PluginError`` stands for the ops of a device whose hook failed; those of a plugin that failed are
+        left out, and its failure is kept.
+        """
         with self._lock:
             addons, backends = self._all_addons(), list(self._ready.values())
-        found = [(b.extension.owner, op) for b in backends for op in b.extension.ops()]
+        found: list[tuple[str, object]] = []
+        for backend in backends:
+            try:
+                found += [(backend.extension.owner, op) for op in backend.extension.ops()]
+            except Exception as error:
+                found.append((backend.extension.owner, _failed_ops(backend.extension.owner, error)))
         for addon in addons:
             found += [
                 (addon.extension.owner, op)
@@ -388,6 +396,14 @@ class Registry:
             self._ready.pop(backend.type, None)
         if lost:
             self._changed()
+
+
+def _failed_ops(owner: str, error: Exception) -> PluginError:
+    if isinstance(error, PluginError):
+        return error
+    failed = PluginError(f"tensorbus_ops of {owner} failed: {type(error).__name__}: {error}.")
+    failed.__cause__ = error
+    return failed
 
 
 def _extension(
