@@ -355,4 +355,12 @@ def in_threads(function: Callable[[Any], object], parts: Sequence[Any]) -> None:
             function(part)
         return
     with ThreadPoolExecutor(NATIVE.threads) as pool:
-        list(pool.map(function, parts))
+        try:
+            running = [pool.submit(function, part) for part in parts]
+        except RuntimeError:  # the interpreter is ending and starts no threads
+            running = []
+        for each in running:
+            each.result()
+    if not running:
+        for part in parts:
+            function(part)

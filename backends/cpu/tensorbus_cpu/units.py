@@ -125,11 +125,16 @@ class Units:
         if not units:
             return
         runs = max(-(-len(units) // _LARGEST), min(cores(), len(units) // _LEAST), 1)
-        from concurrent.futures import ThreadPoolExecutor  # imports more than loading a program takes
+        from concurrent.futures import Future, ThreadPoolExecutor  # imports more than loading a program takes
 
         pool = ThreadPoolExecutor(min(runs, cores()))
         for group in _shared_out(units, runs):
-            made = _Build(group, pool.submit(self._compiled, group))
+            try:
+                path = pool.submit(self._compiled, group)
+            except RuntimeError:  # the interpreter is ending and starts no threads
+                path = Future()
+                path.set_result(self._compiled(group))
+            made = _Build(group, path)
             self._coming |= {unit.symbol: made for unit in group}
         pool.shutdown(wait=False)
 

@@ -215,3 +215,15 @@ def test_an_interrupt_between_two_devices_leaves_new_values(monkeypatch: pytest.
             both()
     assert here.tolist() == [1.0, 1.0]
     assert there.tolist() == [1.0, 1.0]
+
+
+def test_a_derivative_that_cannot_be_compiled_is_heard(
+    device: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(order: Order) -> Executable:
+        raise RuntimeError("no room for code")
+
+    x = tb.ones(3).requires_grad_()
+    monkeypatch.setattr(device, "compile", refuse)
+    with pytest.raises(RuntimeError, match="no room for code"):
+        tb.compile(lambda x: tb.softmax(x * 3 - 1))(x)
