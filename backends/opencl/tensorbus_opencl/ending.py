@@ -1,4 +1,4 @@
-"""Calls of the driver that leave Python to others meanwhile, at the end of a program whose threads still work.
+"""Calls of the driver that leave Python to others meanwhile, at the end of programs whose threads still work.
 
 Python ends daemon threads where they come back from such a call, in the midst of PyOpenCL's C++, which then
 aborts the process. So before that happens no thread is in such a call, and only the main one begins another.
