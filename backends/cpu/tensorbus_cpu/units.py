@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from tensorbus.backend_api import DeviceError, keep, kept, private_folder
 
-from .compiler import CCompiler, cores, entry_source, scratch
+from .compiler import CCompiler, entry_source, put_aside
+from .machine import cores
 
 if TYPE_CHECKING:  # the code generator is imported when something is to be generated
     from concurrent.futures import Future
@@ -147,9 +148,7 @@ class Units:
             for unit in units:
                 keep(folder / unit.symbol, name.encode())
             return folder / name
-        path = Path(scratch()) / name
-        path.write_bytes(binary)
-        return path
+        return put_aside(name, binary)
 
     def _load(self, made: _Build) -> None:
         """Wait for a library and load it. ``DeviceError`` shows the source that does not compile."""
