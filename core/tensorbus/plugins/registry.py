@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .. import settings
 from ..discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
@@ -20,6 +20,9 @@ from .extension import Extension
 
 if TYPE_CHECKING:
     from .report import PluginStatus
+
+
+_INSTALL: Final = " Install one: pip install tensorbus."
 
 
 class Registry:
@@ -95,9 +98,14 @@ class Registry:
         if name is None:
             raise DeviceUnavailableError(
                 f"no installed device type lives in host memory (host = true in its manifest). Installed:"
-                f" {', '.join(self.known_types()) or 'none'}. Install one: pip install tensorbus."
+                f" {', '.join(self.known_types()) or 'none'}.{self.hidden() or _INSTALL}"
             )
         return self.backend(name)
+
+    def hidden(self) -> str:
+        """Return which installed devices the user's switches hide, as a sentence after a space; "": none."""
+        with self._lock:
+            return selection.hidden(self._group(DEVICES))
 
     def host_type(self) -> str | None:
         """Return the name of the host device type, without importing it; None where there is none."""
@@ -166,7 +174,7 @@ class Registry:
             if self._late.pop(device_type, None) is None:
                 claims = self._claims(device_type)
                 if not claims:
-                    raise selection.unknown(device_type, self.known_types())
+                    raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
                 self._removed.add(device_type)
                 for claim in claims:
                     self._found.pop(claim, None)
@@ -302,7 +310,7 @@ class Registry:
                 return late
             claims = self._claims(device_type)
             if not claims:
-                raise selection.unknown(device_type, self.known_types())
+                raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
             chosen = selection.choose(device_type, claims)
             backend = self._found.get(chosen)
             if backend is None:
