@@ -20,6 +20,7 @@ from .device import Device, ValueType, device, get_default_device
 from .dispatch import Plan, is_transform
 from .dtypes import DType, Scalar, check_scalar
 from .errors import (
+    ArgumentError,
     DeviceError,
     DtypeError,
     OutOfMemoryError,
@@ -360,6 +361,11 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         if target not in (None, x.device) and copy is False:
             raise BufferError(f"from_dlpack: {x.device} to {target} needs a copy; drop copy=False.")
         return to(x.detach(), target)
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise ArgumentError(
+            f"from_dlpack: an array with __dlpack__ and __dlpack_device__ is needed, got {type(x).__name__};"
+            f" asarray takes numbers, lists and buffers."
+        )
     code, index = x.__dlpack_device__()
     source_type = dlpack_types().get(int(code))
     if source_type is None and target == host_device():
