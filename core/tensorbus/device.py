@@ -85,7 +85,7 @@ class Device:
 
     def memory_stats(self) -> MemoryStats:
         """Return the bytes in use now, and at their peak."""
-        return self.runtime.memory_stats(self.index)
+        return self._backend.memory_stats(self.index)
 
     def reset_peak_memory_stats(self) -> None:
         """Make the peak equal to what is in use now."""

@@ -285,7 +285,13 @@ def from_pickle(
 
 def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
-    found: memoryview = _by_device(runtime(x.device).to_host, settle(x), x.dtype, x.device.index)
+    found: object = _by_device(runtime(x.device).to_host, settle(x), x.dtype, x.device.index)
+    nbytes = x.size * x.dtype.itemsize
+    if type(found) is not memoryview or found.nbytes != nbytes:
+        got = f"{found.nbytes} bytes" if isinstance(found, memoryview) else type(found).__name__
+        raise backend(x.device.type).breach(
+            "to_host(...)", got, f"a memoryview of {nbytes} bytes, for {x.dtype} of shape {x.shape}"
+        )
     return found
 
 

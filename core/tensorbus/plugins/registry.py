@@ -173,6 +173,11 @@ class Registry:
         with self._lock:
             if self._late.pop(device_type, None) is None:
                 claims = self._claims(device_type)
+                if not claims and device_type in self._addons:
+                    raise PluginError(
+                        f"{device_type!r} is a plugin, not a device type: call unregister_plugin"
+                        f"({device_type!r})."
+                    )
                 if not claims:
                     raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
                 self._removed.add(device_type)
