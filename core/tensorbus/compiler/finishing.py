@@ -36,7 +36,9 @@ class Finish:
     ) -> None:
         self._recorder, self._recordings, self._ready = recorder, recordings, ready
         self._wanted = [((d, p.place), p) for d, recording in recordings.items() for p in recording.alive()]
-        self._given = [feed.value for recording in recordings.values() for feed in recording.feeds]
+        self._given = [  # an interrupt may leave one feed more than there are inputs
+            feed.value for r in recordings.values() for feed in r.feeds[: len(r.inputs)]
+        ]
         self._several = len(recordings) > 1
         self._made: list[tuple[Sequence[Spot], list[Any]]] = []
         self._in_place = False

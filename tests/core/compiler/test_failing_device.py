@@ -9,6 +9,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.compiler import executables, finishing
+from tensorbus.compiler.recording import Recording
 from tensorbus.errors import DeviceError, OutOfMemoryError, ValuesError
 from tensorbus.execution.interpret import Interpreting
 from tensorbus.runtime import Executable, Order
@@ -227,3 +228,24 @@ def test_a_derivative_that_cannot_be_compiled_is_heard(
     monkeypatch.setattr(device, "compile", refuse)
     with pytest.raises(RuntimeError, match="no room for code"):
         tb.compile(lambda x: tb.softmax(x * 3 - 1))(x)
+
+
+def test_an_interrupt_in_the_midst_of_a_new_input_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = tb.ones(2), tb.ones(2)
+    add = Recording.add
+
+    def interrupted(self: Recording, op: str, *args: Any) -> Any:
+        if op == "input" and len(self.feeds) == 2:
+            raise KeyboardInterrupt
+        return add(self, op, *args)
+
+    @tb.compile
+    def change() -> None:
+        weight[...] = weight * 2
+        weight[...] = weight + x
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            change()
+    assert weight.tolist() == [2.0, 2.0]
