@@ -6,13 +6,13 @@ of the device's own backend come first, then others by the name of their plugin,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from .device import Device
 from .dtypes import DType
-from .errors import PluginError, UnsupportedOpError
+from .errors import PluginError, TensorbusError, UnsupportedOpError
 from .plugins import backend, opened
 from .preference import preferred
 from .runtime import Call, Kernel
@@ -153,13 +153,45 @@ class Verdict:
 def judge(op: str, call: Call, device: Device) -> list[Verdict]:
     """Return every kernel of ``op`` on ``device``, best first, each with its verdict on ``call``."""
     offers = order(op, source(device.type).candidates(op))
-    return [Verdict(owner=owner, kernel=kernel, reason=_refusal(kernel, call)) for owner, kernel in offers]
+    return [
+        Verdict(owner=owner, kernel=kernel, reason=_refusal(owner, kernel, call)) for owner, kernel in offers
+    ]
 
 
-def _refusal(kernel: Kernel, call: Call) -> str | None:
+def unmet(device_type: str, ops: Collection[str]) -> list[str]:
+    """Return what the kernel tables of a device that is ready name and nobody has: ops, and other kernels."""
+    found = []
+    tables = backend(device_type).kernels
+    for op in sorted({op for _, table in tables for op in table}):
+        offers = source(device_type).candidates(op)
+        if op not in ops:
+            owners = sorted({owner for owner, _ in offers})
+            found.append(f"the kernel table of {', '.join(owners)} has {op!r}, and there is no such op")
+        known = {"*", *(name for offer in offers for name in _names(*offer))}
+        for owner, kernel in offers:
+            for where, names in (("before", kernel.before), ("after", kernel.after)):
+                found += [
+                    f"kernel {kernel.name!r} of {owner} for {op!r} is to come {where} {name!r}, and there is"
+                    f" no such kernel"
+                    for name in names
+                    if name not in known
+                ]
+    return found
+
+
+def _refusal(owner: str, kernel: Kernel, call: Call) -> str | None:
     if kernel.dtypes is not None and not kernel.dtypes.issuperset(call.dtypes):
         return f"takes only {', '.join(sorted(d.name for d in kernel.dtypes))}"
-    answer = True if kernel.supports is None else kernel.supports(call)
+    try:
+        answer = True if kernel.supports is None else kernel.supports(call)
+    except TensorbusError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"{call.op}: kernel {kernel.name!r} of {owner} cannot say whether it serves the call: its"
+            f" supports failed with {type(error).__name__}: {error}. It must return True or the reason"
+            f" why not."
+        ) from error
     return None if answer is True else str(answer or "does not support this call")
 
 

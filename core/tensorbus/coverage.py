@@ -52,9 +52,9 @@ def survey(device: Device, *, own: bool = False) -> Coverage:
 
     ``own`` is for what the device's package itself supplies, without the kernels that others add to it.
     """
-    from . import plugins
+    from . import plugin_ops, plugins
 
-    plugins.ops()
+    plugin_ops.refresh()
     lazy.load_all()
     dtypes = tuple(d for d in ALL if d in device.properties.dtypes)
     tensors = _Tensors(device)

@@ -85,7 +85,7 @@ class Device:
 
     def memory_stats(self) -> MemoryStats:
         """Return the bytes in use now, and at their peak."""
-        return self.runtime.memory_stats(self.index)
+        return self._backend.memory_stats(self.index)
 
     def reset_peak_memory_stats(self) -> None:
         """Make the peak equal to what is in use now."""
@@ -189,8 +189,9 @@ def _find_initial() -> Device:
         if only is None:
             raise DeviceUnavailableError(
                 f"there is no default device: of the installed device types ({', '.join(known) or 'none'}) "
-                f"none lives in host memory. Choose one with tensorbus.set_default_device(...) or"
-                f" TENSORBUS_DEFAULT_DEVICE, or install one: pip install tensorbus."
+                f"none lives in host memory.{plugins.hidden()} Choose one with"
+                f" tensorbus.set_default_device(...) or TENSORBUS_DEFAULT_DEVICE, or"
+                f" {'change that variable' if plugins.hidden() else 'install one: pip install tensorbus'}."
             )
         found = device(only)
     _initial = found

@@ -84,10 +84,13 @@ class OutOfMemoryError(DeviceError, MemoryError):
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest of ``known``, or the empty string.
 
-    >>> suggest("opencll", ["cpu", "opencl"])
+    >>> suggest("OpenCLL", ["cpu", "opencl"])
     " Did you mean 'opencl'?"
+    >>> suggest("nope", ["cpu", "opencl"])
+    ''
     """
     import difflib  # only where something is already wrong
 
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    names = {name.lower(): name for name in reversed(list(known))}
+    near = difflib.get_close_matches(word.lower(), list(names)[::-1], n=1, cutoff=0.65)
+    return f" Did you mean {names[near[0]]!r}?" if near else ""

@@ -20,6 +20,7 @@ from .device import Device, ValueType, device, get_default_device
 from .dispatch import Plan, beneath, ground, is_above, is_transform, raised
 from .dtypes import DType, Scalar, check_scalar
 from .errors import (
+    ArgumentError,
     DeviceError,
     DtypeError,
     OutOfMemoryError,
@@ -290,7 +291,13 @@ def from_pickle(
 
 def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
-    found: memoryview = _by_device(runtime(x.device).to_host, settle(x), x.dtype, x.device.index)
+    found: object = _by_device(runtime(x.device).to_host, settle(x), x.dtype, x.device.index)
+    nbytes = x.size * x.dtype.itemsize
+    if type(found) is not memoryview or found.nbytes != nbytes:
+        got = f"{found.nbytes} bytes" if isinstance(found, memoryview) else type(found).__name__
+        raise backend(x.device.type).breach(
+            "to_host(...)", got, f"a memoryview of {nbytes} bytes, for {x.dtype} of shape {x.shape}"
+        )
     return found
 
 
@@ -366,6 +373,11 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         if target not in (None, x.device) and copy is False:
             raise BufferError(f"from_dlpack: {x.device} to {target} needs a copy; drop copy=False.")
         return to(x.detach(), target)
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise ArgumentError(
+            f"from_dlpack: an array with __dlpack__ and __dlpack_device__ is needed, got {type(x).__name__};"
+            f" asarray takes numbers, lists and buffers."
+        )
     code, index = x.__dlpack_device__()
     source_type = dlpack_types().get(int(code))
     if source_type is None and target == host_device():

@@ -191,6 +191,7 @@ def attach() -> None:
     """Attach every operator and method. Called once, when tensorbus is imported."""
     for short, name in BINARY.items():
         function: Any = table.function(name)
+        function.operator.__qualname__ = f"Tensor.__{short}__"  # as errors about arguments name it
         setattr(Tensor, f"__{short}__", function.operator)
         setattr(Tensor, f"__r{short}__", _reflected(function))
         setattr(Tensor, f"__i{short}__", _in_place(function.operator))

@@ -18,7 +18,7 @@ from . import dtypes as dt
 from . import symbolic
 from .dispatch import ground, raised
 from .dtypes import DType
-from .errors import DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError
 from .interchange import asarray
 from .ops.comparison import bitwise_and, bitwise_right_shift, less
 from .ops.creation import DeviceLike, check_shape, resolve
@@ -49,7 +49,11 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of ``seed`` (64 bits count) from its beginning."""
-        symbolic.call(self, partial(self._go, int(seed) & 0xFFFFFFFFFFFFFFFF, 0))
+        try:
+            whole = int(seed)
+        except (TypeError, ValueError, OverflowError):
+            raise ArgumentError(f"manual_seed: a whole number is needed, got {seed!r}.") from None
+        symbolic.call(self, partial(self._go, whole & 0xFFFFFFFFFFFFFFFF, 0))
         return self
 
     def _go(self, seed: int, position: int) -> None:

@@ -7,6 +7,7 @@ from .capabilities import SupportsCache, SupportsThreads
 from .device import Device, DeviceLike
 from .device import device as find_device
 from .errors import ArgumentError, UnsupportedOpError
+from .settings import MOST_THREADS
 
 
 def set_num_threads(count: int, device: DeviceLike = None) -> None:
@@ -22,8 +23,10 @@ def set_num_threads(count: int, device: DeviceLike = None) -> None:
     1
     >>> tb.set_num_threads(before)
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ArgumentError(f"set_num_threads: a number of threads from 1 on is needed, got {count!r}.")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_THREADS:
+        raise ArgumentError(
+            f"set_num_threads: a number of threads from 1 to {MOST_THREADS} is needed, got {count!r}."
+        )
     found = _host(device)
     _threads(found).set_num_threads(count, found.index)
 

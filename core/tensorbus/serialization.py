@@ -89,6 +89,8 @@ def _write(path: Path, header: bytes, tensors: list[Tensor]) -> None:
         raise StateError(
             f"save: the names and shapes take {len(header)} bytes, and the format allows 100 MB."
         )
+    if not path.name:
+        raise StateError(f"save: {str(path)!r} names no file; give the path of one.")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with open(unfinished, "xb") as file:

@@ -1,12 +1,39 @@
-"""The environment variables that tensorbus reads. No other module reads the environment."""
+"""The environment variables that tensorbus reads. No other module reads the environment.
+
+A value that makes no sense is warned of, once, and counts as if the variable were not set.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+MOST_THREADS: Final = 1 << 16
+_ON: Final = ("1", "true", "on", "yes")
+_OFF: Final = ("0", "false", "off", "no")
+_told: Final[set[tuple[str, str]]] = set()
+
+
+def _refuse(variable: str, got: str, needed: str) -> None:
+    """Warn, once, of a value that makes no sense."""
+    import warnings
+
+    if (variable, got) not in _told:
+        _told.add((variable, got))
+        warnings.warn(f"{variable}={got!r} is ignored: it must be {needed}.", RuntimeWarning, stacklevel=4)
+
+
+def _switch(variable: str, default: bool) -> bool:
+    text = os.environ.get(variable, "").strip()
+    if text.lower() in (_OFF if default else _ON):
+        return not default
+    if text and text.lower() not in (*_ON, *_OFF):
+        _refuse(variable, text, "1 (on) or 0 (off)")
+    return default
 
 
 def _names(variable: str) -> frozenset[str] | None:
@@ -18,7 +45,7 @@ def _names(variable: str) -> frozenset[str] | None:
 
 def autoload() -> bool:
     """``TENSORBUS_AUTOLOAD=0`` turns the discovery of installed plugins off."""
-    return os.environ.get("TENSORBUS_AUTOLOAD", "1").strip().lower() not in ("0", "false", "off", "no")
+    return _switch("TENSORBUS_AUTOLOAD", True)
 
 
 def allowed() -> frozenset[str] | None:
@@ -38,17 +65,23 @@ def default_device() -> str | None:
 
 def logged() -> frozenset[str]:
     """``TENSORBUS_LOG=dispatch``: what is told on the error stream: each new choice of a kernel."""
-    return _names("TENSORBUS_LOG") or frozenset()
+    names = _names("TENSORBUS_LOG") or frozenset()
+    if names - {"dispatch"}:
+        _refuse("TENSORBUS_LOG", ",".join(sorted(names - {"dispatch"})), "dispatch")
+    return names & {"dispatch"}
 
 
 def probe_timeout() -> float:
     """``TENSORBUS_PROBE_TIMEOUT``: how many seconds a device may take to answer its probe (default 20)."""
-    text = os.environ.get("TENSORBUS_PROBE_TIMEOUT", "")
+    text = os.environ.get("TENSORBUS_PROBE_TIMEOUT", "").strip()
     try:
-        seconds = float(text)
+        seconds = float(text or 20)
     except ValueError:
-        return 20.0
-    return seconds if seconds > 0 else 20.0
+        seconds = 0.0
+    if 0 < seconds < float("inf"):
+        return seconds
+    _refuse("TENSORBUS_PROBE_TIMEOUT", text, "a number of seconds above 0")
+    return 20.0
 
 
 def cache_dir() -> Path:
@@ -64,8 +97,13 @@ def cache_dir() -> Path:
 
 def threads() -> int | None:
     """``TENSORBUS_NUM_THREADS``: how many threads a device on the host computes with. None: one a core."""
-    text = os.environ.get("TENSORBUS_NUM_THREADS", "")
-    return int(text) if text.strip().isdecimal() and int(text) > 0 else None
+    text = os.environ.get("TENSORBUS_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    if text.isdecimal() and len(text) < 10 and 0 < int(text) <= MOST_THREADS:
+        return int(text)
+    _refuse("TENSORBUS_NUM_THREADS", text, f"a whole number from 1 to {MOST_THREADS}")
+    return None
 
 
 def c_compiler() -> str | None:
@@ -75,7 +113,7 @@ def c_compiler() -> str | None:
 
 def verifying() -> bool:
     """``TENSORBUS_VERIFY=1``: check graphs and loop IR after each pass of the compiler."""
-    return os.environ.get("TENSORBUS_VERIFY", "").strip().lower() not in ("", "0", "false", "off", "no")
+    return _switch("TENSORBUS_VERIFY", False)
 
 
 def dump_dir() -> Path | None:
@@ -88,4 +126,4 @@ def dump_dir() -> Path | None:
 
 def metal_host() -> bool:
     """``TENSORBUS_METAL_HOST=1``: the metal device computes on the host, for tests without Metal."""
-    return os.environ.get("TENSORBUS_METAL_HOST", "").strip().lower() not in ("", "0", "false", "off", "no")
+    return _switch("TENSORBUS_METAL_HOST", False)

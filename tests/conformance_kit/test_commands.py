@@ -188,3 +188,12 @@ def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("the process crashed") == 2
     assert "2 native, 2 failed" in done.stdout
+
+
+def test_what_cannot_be_written_or_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    kit = ("tensorbus.cli", "conformance", *ADD)
+    assert "this is a folder" in _run(*kit, "--report", str(tmp_path), code=2)
+    assert "--jobs -1" in _run(*kit, "-n", "-1", code=2)
+    missing = str(tmp_path / "nowhere")
+    shown = _run("tensorbus.cli", "coverage", "--all", "--markdown", "--reports", missing, code=2)
+    assert f"--reports {missing}" in shown

@@ -49,3 +49,45 @@ def test_what_is_written_into_a_graph_is_no_decision(
     found = tb.explain(step, X)
     assert {d.device.type for d in found.decisions} <= {"cpu"}
     assert "graph" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda: tb.matmul(tb.ones((2, 3, 4)), tb.ones((5, 4, 3))),
+            tb.ShapeError,
+            "matmul: operands of shapes (2, 3, 4), (5, 4, 3)",
+        ),
+        (
+            lambda: tb.broadcast_to(X, (4, 4)),
+            tb.ShapeError,
+            "broadcast_to: shape (1, 3) does not broadcast to (4, 4)",
+        ),
+        (
+            lambda: tb.broadcast_to(X, (3,)),
+            tb.ShapeError,
+            "broadcast_to: shape (1, 3) does not broadcast to (3,)",
+        ),
+        (lambda: tb.from_dlpack(3), tb.ArgumentError, "from_dlpack: an array with __dlpack__"),
+        (lambda: pow(X, 2, 3), TypeError, "Tensor.__pow__() takes 2 positional arguments but 3"),
+        (lambda: tb.save({}, ""), tb.StateError, "names no file"),
+        (lambda: tb.manual_seed("a"), tb.ArgumentError, "manual_seed: a whole number is needed, got 'a'"),
+        (lambda: tb.diff(X, 1.5), tb.ArgumentError, "diff: n must be >= 0, a whole number, got 1.5"),
+        (
+            lambda: tb.kernel({"cpu:0": ""}, name="k", tensors={"x": tb.float32}, out=lambda x: x),
+            tb.ArgumentError,
+            "kernel 'k': source is for 'cpu:0', which names no device type",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_named_with_the_function(
+    call: Callable[[], Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(words)):
+        call()
+
+
+def test_differences_are_counted_by_position_too() -> None:
+    x = tb.asarray([1, 4, 9, 16])
+    assert tb.diff(x, 2).tolist() == x.diff(n=2).tolist() == [2, 2]

@@ -83,6 +83,64 @@ def test_without_a_compiler_numpy_does_it_all_visibly(tmp_path: Path) -> None:
     assert "out of order" in process(CC=str(broken), TENSORBUS_CACHE_DIR=str(tmp_path))
 
 
+PROGRAM = """
+import tensorbus as tb
+x = tb.ones((60, 60), device="cpu")
+f = tb.compile(lambda x: tb.softmax(x * 2.5 + 0.25))
+assert [round(f(y).sum().item()) for y in (x, x @ x, x)] == [60] * 3
+print(tb.device("cpu").properties.extra.get("note", "compiled"))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the broken compiler is a script for sh")
+@pytest.mark.parametrize("command", ["/nowhere/gcc", "/bin/false", "cc --no-such-option"])
+def test_a_program_runs_where_cc_does_not_work_and_the_note_names_it(tmp_path: Path, command: str) -> None:
+    note = process(PROGRAM, CC=command, TENSORBUS_CACHE_DIR=str(tmp_path))
+    assert f"CC={command!r}" in note
+    assert note.count("\n") < 8
+
+
+def test_what_may_not_be_kept_is_removed_at_exit(tmp_path: Path) -> None:
+    place, temporary = tmp_path / "a file", tmp_path / "temporary"
+    place.write_text("in the way")
+    temporary.mkdir()
+    process(PROGRAM, TENSORBUS_CACHE_DIR=str(place), TMPDIR=str(temporary))
+    assert not list(temporary.iterdir())
+
+
+FULL = """
+import errno, tempfile, warnings
+import tensorbus as tb
+make, full = tempfile.TemporaryDirectory, {full}
+
+def refuse(*args, dir=None, **kwargs):
+    if dir is None or full:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return make(*args, dir=dir, **kwargs)
+
+f = tb.compile(lambda x: tb.softmax(x * 2.5 + 0.25))
+g = tb.compile(lambda x: tb.sin(x) * 2 + 1)
+x = tb.ones((600, 600), device="cpu")
+if {late}:
+    f(x), tb.exp(x)
+tempfile.TemporaryDirectory = refuse
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        assert round(f(x).sum().item()) == 600
+        assert round(g(x).sum().item()) == 965859
+        assert round(tb.log(tb.exp(x) + x).sum().item()) == 472774
+print(*["no room" for w in told if "No space left" in str(w.message)])
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_folder_for_temporary_files_ends_no_program(tmp_path: Path, late: bool) -> None:
+    for full, said in ((False, ""), (True, "no room")):
+        folder = str(tmp_path / str(full))
+        assert process(FULL.format(full=full, late=late), TENSORBUS_CACHE_DIR=folder) == said
+
+
 def test_the_commands_tell_of_a_missing_compiler(tmp_path: Path) -> None:
     script = "import sys; sys.argv = ['tensorbus', 'devices']; from tensorbus.cli.app import main; main()"
     assert "no C compiler" in " ".join(process(script, PATH=str(tmp_path), COLUMNS="200").split())

@@ -82,6 +82,9 @@ def _build(out: Path) -> None:
         if name != "tensorbus":
             ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
             shutil.copytree(folder / package, copy / package, ignore=ignored)
+        else:  # as in the tree, where hatchling would look for a package of this name
+            (copy / "core" / package).mkdir(parents=True)
+            shutil.copy(folder / "core" / package / "__init__.py", copy / "core" / package)
         _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out / name, cwd=copy)
 
 

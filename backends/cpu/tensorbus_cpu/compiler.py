@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import errno
 import importlib.util
 import os
 import platform
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from hashlib import sha256
@@ -29,9 +32,9 @@ from tensorbus.backend_api import (
     numbered,
     private_folder,
     threads,
-    write_whole,
 )
 
+from .machine import cores, physical_memory
 from .memory import empty, use_pool
 
 if TYPE_CHECKING:  # the code generator is imported when the first array is large enough
@@ -55,6 +58,10 @@ _PIPE: Final = "-pipe"
 _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
 _LIGHT, _PIECES, _TILE = 8192, 64, 64
+
+
+class NoRoomError(DeviceError):
+    """Nothing can be compiled, for lack of room; what NumPy can compute it computes from then on."""
 
 
 class CCompiler:
@@ -168,29 +175,54 @@ class CCompiler:
                 pass  # whole, but not for this system: build it again
         binary = self.build(source, options)
         if path is None or not keep(path, binary):
-            path = Path(scratch()) / f"{self.key(source, options)}.so"
-            write_whole(path, binary)
+            path = put_aside(f"{self.key(source, options)}.so", binary)
         return ctypes.CDLL(str(path))
 
     def build(self, source: str, options: Sequence[str]) -> bytes:
         """Run the compiler; return the shared library that it makes. ``DeviceError`` shows the source."""
         self.built += 1
-        with tempfile.TemporaryDirectory(prefix="tensorbus-") as folder:
-            made = Path(folder) / "made.so"
-            written = Path(folder) / "source.c"
-            written.write_text(source)
-            command = [*self.command, *self._options, *options, str(written), "-o", str(made), *_LINK]
+        try:
+            return self._built(source, options, None)
+        except NoRoomError as error:
+            other = private_folder("cpu", "libraries")
             try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-            except OSError as error:
-                raise DeviceError(
-                    f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}"
-                ) from error
-            if done.returncode or not made.exists():
-                raise DeviceError(
-                    f"cpu: C code does not compile.\n{shlex.join(command)}\n{done.stderr}\n{numbered(source)}"
-                )
-            return made.read_bytes()
+                if other is None:
+                    raise error
+                return self._built(source, options, str(other))
+            except NoRoomError as last:
+                NATIVE.give_up(str(last))
+                raise
+
+    def _built(self, source: str, options: Sequence[str], place: str | None) -> bytes:
+        """Compile in a new folder in ``place``, by default the system's for temporary files."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="tensorbus-", dir=place) as folder:
+                made = Path(folder) / "made.so"
+                written = Path(folder) / "source.c"
+                written.write_text(source)
+                command = [*self.command, *self._options, *options, str(written), "-o", str(made), *_LINK]
+                done = self._ran(command, {**os.environ, "TMPDIR": folder} if place else None)
+                if os.strerror(errno.ENOSPC) in done.stderr:
+                    raise NoRoomError(f"cpu: there is no room to compile C code in.\n{done.stderr}")
+                if done.returncode or not made.exists():
+                    raise DeviceError(
+                        f"cpu: C code does not compile.\n{shlex.join(command)}\n{done.stderr}\n"
+                        f"{numbered(source)}"
+                    )
+                return made.read_bytes()
+        except OSError as error:
+            raise NoRoomError(
+                f"cpu: C code cannot be compiled in {place or 'the folder for temporary files'}: {error}."
+                f" Make room there, or set TMPDIR."
+            ) from error
+
+    def _ran(
+        self, command: Sequence[str], environment: dict[str, str] | None
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        except OSError as error:
+            raise DeviceError(f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}") from error
 
     def call(
         self,
@@ -313,12 +345,21 @@ def c_source(name: str) -> str:
 @cache
 def scratch() -> str:
     """Return a folder for libraries where nothing may be kept."""
-    folder = tempfile.TemporaryDirectory(prefix="tensorbus-cpu-")
-    _kept_alive.append(folder)
-    return folder.name
+    folder = tempfile.mkdtemp(prefix="tensorbus-cpu-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
-_kept_alive: Final[list[Any]] = []
+def put_aside(name: str, binary: bytes) -> Path:
+    """Write a library where nothing may be kept; return its path. Raises ``NoRoomError``."""
+    try:
+        path = Path(scratch()) / name
+        path.write_bytes(binary)
+    except OSError as error:
+        found = NoRoomError(f"cpu: compiled code can be written nowhere: {error}. Make room, or set TMPDIR.")
+        NATIVE.give_up(str(found))
+        raise found from error
+    return path
 
 
 @cache
@@ -354,6 +395,13 @@ _MISSING: Final = (
 )
 
 
+def _broken(why: str) -> str:
+    """Return the note on a compiler that does not work, without the source that it was given."""
+    named = f" (CC={c_compiler()!r})" if c_compiler() is not None else ""
+    text = why.partition("\n   1 ")[0].strip()
+    return f"no C compiler that works{named}: NumPy computes large arrays, on one thread. {text}"
+
+
 class Native:
     """The compiler, once something is large enough to need it; or why there is none."""
 
@@ -371,8 +419,8 @@ class Native:
             command = find() if hasattr(os, "fork") else None
             try:
                 self._tools = CCompiler(command) if command is not None else None
-            except DeviceError:
-                return None
+            except DeviceError as error:
+                self._tried, self.reason = True, _broken(str(error))
         return self._tools or self.found
 
     def compiler(self) -> CCompiler | None:
@@ -394,11 +442,28 @@ class Native:
             found = tools or CCompiler(command)
             runtime = found.runtime
         except DeviceError as error:
-            self.reason = f"no C compiler that works: NumPy computes large arrays, on one thread. {error}"
+            self.reason = _broken(str(error))
             return None
         use_pool(runtime, (physical_memory() or 1 << 32) // 8)
         runtime.tb_set_threads(self.threads)
         return found
+
+    def answers(self, tools: CCompiler) -> bool:
+        """Return whether a compiler says what it is; one that does not counts as none."""
+        try:
+            tools.asked()
+        except DeviceError as error:
+            with self._lock:
+                self._tools, self._tried, self.reason = None, True, _broken(str(error))
+            return False
+        return True
+
+    def give_up(self, why: str) -> None:
+        """Do without a compiler from now on, and say so, once."""
+        told = bool(self.reason)
+        self.found, self._tools, self._tried, self.reason = None, None, True, _broken(why)
+        if not told:
+            warnings.warn(self.reason, RuntimeWarning, stacklevel=2)
 
     def describe(self) -> dict[str, object]:
         """Say what large arrays are computed by, without making it."""
@@ -420,19 +485,6 @@ class Native:
             self._tools.after_fork()
         if self.found is not None:
             self.found.after_fork()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def physical_memory() -> int | None:
-    """Return the bytes of the machine's memory."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 NATIVE: Final = Native()

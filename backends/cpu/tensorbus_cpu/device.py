@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from tensorbus.backend_api import DeviceProperties, DType, MemoryStats, SourceCall, threads
 
-from .compiler import NATIVE, cores, physical_memory
+from .compiler import NATIVE
+from .machine import cores, physical_memory
 from .memory import DTYPES, from_bytes, from_producer, share, to_bytes
 from .products import use_blas_threads
 

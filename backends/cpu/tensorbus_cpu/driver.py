@@ -111,9 +111,14 @@ def begin(compiler: CCompiler, products: bool = False) -> None:
     if compiler not in _started:  # what takes longest first; of four cores one is left for the caller
         last = (_table, small_products) if products else (_table,)
         for parts in ((driver_of,), (_rest,), last):
-            threading.Thread(target=_quietly, args=(compiler, *parts), daemon=True).start()
+            _aside(compiler, *parts)
     elif products:
         begin_products(compiler)
+
+
+def _aside(compiler: CCompiler, *parts: Callable[[CCompiler], object]) -> None:
+    with suppress(RuntimeError):  # the interpreter is ending and starts no threads; who needs it compiles it
+        threading.Thread(target=_quietly, args=(compiler, *parts), daemon=True).start()
 
 
 def _rest(compiler: CCompiler) -> None:
@@ -129,7 +134,7 @@ def _table(compiler: CCompiler) -> ctypes.CDLL:
 
 def begin_products(compiler: CCompiler) -> None:
     """Compile what multiplies small matrices, as ``begin`` does."""
-    threading.Thread(target=_quietly, args=(compiler, small_products), daemon=True).start()
+    _aside(compiler, small_products)
 
 
 def small_products(compiler: CCompiler) -> ctypes.CDLL:

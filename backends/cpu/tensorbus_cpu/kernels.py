@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -20,6 +21,7 @@ from tensorbus.backend_api import (
 )
 
 from . import convolution, large, products, reductions, sums
+from .compiler import NoRoomError
 from .large import COSTLY, LIGHT, Compiled, is_covered
 from .memory import DTYPES, fast_run, run
 
@@ -324,7 +326,24 @@ def _table() -> KernelTable:
     for name in ("softmax", "log_softmax", "standardize"):
         table[name] = Kernel(name="generated", prepare=reductions.rows, supports=reductions.takes_rows)
     pool = Kernel(name="numpy", prepare=lambda call: quiet(partial(_max_pool, **call.attrs)))
+    table |= {
+        name: replace(kernel, prepare=_in_spite(kernel.prepare))
+        for name, kernel in table.items()
+        if isinstance(kernel, Kernel) and kernel.prepare is not None
+    }
     return {**table, **linalg_from_namespace(np, quiet), "random_bits": _random_bits, "max_pool": pool}
+
+
+def _in_spite(prepare: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:
+    """Prepare once more, without the compiler, where there is no room for what it makes."""
+
+    def prepared(call: Call) -> Callable[..., Any]:
+        try:
+            return prepare(call)
+        except NoRoomError:
+            return prepare(call)
+
+    return prepared
 
 
 TABLE: Final = _table()

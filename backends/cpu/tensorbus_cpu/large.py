@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
-from .compiler import NATIVE, CCompiler, c_source, pieces
+from .compiler import NATIVE, CCompiler, NoRoomError, c_source, pieces
 from .launches import Launch, slots
 from .memory import DTYPES, NAMES, address, empty, run
 
@@ -67,7 +67,10 @@ class Compiled:
         given = [_strided(x) if type(x) is _ARRAY else x for x in values]
         if self._run is self.otherwise or None in given:
             return self.otherwise(*values)
-        out = self._run(*given)
+        try:
+            out = self._run(*given)
+        except NoRoomError:  # it compiles for each layout
+            return self.otherwise(*values)
         return np.ndarray(out.shape, DTYPES[out.dtype], out.buffer)
 
 
@@ -355,4 +358,12 @@ def in_threads(function: Callable[[Any], object], parts: Sequence[Any]) -> None:
             function(part)
         return
     with ThreadPoolExecutor(NATIVE.threads) as pool:
-        list(pool.map(function, parts))
+        try:
+            running = [pool.submit(function, part) for part in parts]
+        except RuntimeError:  # the interpreter is ending and starts no threads
+            running = []
+        for each in running:
+            each.result()
+    if not running:
+        for part in parts:
+            function(part)

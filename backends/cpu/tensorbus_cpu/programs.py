@@ -32,7 +32,7 @@ from tensorbus.backend_api import (
     prepared,
 )
 
-from .compiler import NATIVE
+from .compiler import NATIVE, NoRoomError
 from .costs import PART
 from .driver import Driver, begin, begin_products, driver_of, failing
 from .listing import Listing
@@ -73,7 +73,7 @@ class CpuLowering:
     def compile(self, order: Order) -> Executable:
         """Return the executable of a program."""
         tools = NATIVE.tools()
-        if tools is None:
+        if tools is None or not NATIVE.answers(tools):
             return Interpreting("cpu").compile(order)
         begin(tools)
         known = tools.dialect(0).types
@@ -103,8 +103,12 @@ class CpuExecutable:
         driver = self._programs.driver
         if driver is None:
             return Interpreting("cpu").compile(self._order)
+        try:
+            program = self._program
+        except NoRoomError:
+            return Interpreting("cpu").compile(self._order)
         run: Callable[[Sequence[Any]], Sequence[Any]] = driver.executable(
-            self._program, self.other, len(self._order.graph.inputs)
+            program, self.other, len(self._order.graph.inputs)
         )
         return run
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from tensorbus.backend_api import DeviceError, keep, kept, private_folder
 
-from .compiler import CCompiler, cores, entry_source, scratch
+from .compiler import CCompiler, entry_source, put_aside
+from .machine import cores
 
 if TYPE_CHECKING:  # the code generator is imported when something is to be generated
     from concurrent.futures import Future
@@ -125,11 +126,16 @@ class Units:
         if not units:
             return
         runs = max(-(-len(units) // _LARGEST), min(cores(), len(units) // _LEAST), 1)
-        from concurrent.futures import ThreadPoolExecutor  # imports more than loading a program takes
+        from concurrent.futures import Future, ThreadPoolExecutor  # imports more than loading a program takes
 
         pool = ThreadPoolExecutor(min(runs, cores()))
         for group in _shared_out(units, runs):
-            made = _Build(group, pool.submit(self._compiled, group))
+            try:
+                path = pool.submit(self._compiled, group)
+            except RuntimeError:  # the interpreter is ending and starts no threads
+                path = Future()
+                path.set_result(self._compiled(group))
+            made = _Build(group, path)
             self._coming |= {unit.symbol: made for unit in group}
         pool.shutdown(wait=False)
 
@@ -142,9 +148,7 @@ class Units:
             for unit in units:
                 keep(folder / unit.symbol, name.encode())
             return folder / name
-        path = Path(scratch()) / name
-        path.write_bytes(binary)
-        return path
+        return put_aside(name, binary)
 
     def _load(self, made: _Build) -> None:
         """Wait for a library and load it. ``DeviceError`` shows the source that does not compile."""

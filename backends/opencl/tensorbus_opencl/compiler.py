@@ -30,6 +30,7 @@ from tensorbus.backend_api import (
 )
 from tensorbus.backend_api import dtypes as dt
 
+from .ending import blocking
 from .loaded import Loaded
 from .replay import Replay
 
@@ -90,7 +91,7 @@ class OpenclCompiler:
 
     def seconds(self, event: cl.Event) -> float:
         """Return how long the kernel of an event ran."""
-        event.wait()
+        blocking(event.wait)
         return float(event.profile.end - event.profile.start) / 1e9
 
     def knobs(self, index: int) -> Sequence[Knob]:
@@ -188,7 +189,12 @@ class OpenclCompiler:
         missing = [s for s in dict.fromkeys(sources) if (path := self._path(unit, s)) and not path.exists()]
         if len(missing) > 1:
             with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
-                list(pool.map(partial(self._load, unit), missing))
+                try:
+                    running = [pool.submit(self._load, unit, source) for source in missing]
+                except RuntimeError:  # the interpreter is ending: ``prepare`` compiles one after the other
+                    running = []
+                for each in running:
+                    each.result()
 
     def _path(self, unit: Unit, source: str) -> Path | None:
         text = "\0".join(
@@ -251,6 +257,10 @@ _quiet = _Quiet()
 
 
 def _build(program: cl.Program, unit: Unit) -> cl.Program:
+    return blocking(_built, program, unit)
+
+
+def _built(program: cl.Program, unit: Unit) -> cl.Program:
     with _quiet:
         # False keeps PyOpenCL's own cache out of the way; its annotation leaves that out.
         no_cache: Any = False

@@ -31,6 +31,7 @@ drivers.set_up()
 import pyopencl as cl  # noqa: E402  (the loader looks for drivers when it is imported)
 
 from .compiler import OpenclCompiler  # noqa: E402
+from .ending import blocking  # noqa: E402
 from .lowering import dialect  # noqa: E402
 from .memory import Block, Pool  # noqa: E402
 from .pinned import Pinned  # noqa: E402
@@ -43,6 +44,10 @@ class Queue(cl.CommandQueue):
     """
 
     bit: int
+
+    def finish(self) -> None:
+        """Wait for its work."""
+        blocking(super().finish)
 
     def __del__(self) -> None:
         self.finish()
@@ -124,7 +129,7 @@ class Unit:
         block = self._errors.get(bit)
         if block is None:
             block = self.pool.allocate(32, self.default.bit)
-            cl.enqueue_copy(self.default, block.memory, np.zeros(4, np.int64))
+            blocking(cl.enqueue_copy, self.default, block.memory, np.zeros(4, np.int64))
             self._errors[bit] = block
         self._unread.add(bit)
         return block
@@ -134,9 +139,9 @@ class Unit:
         while self._unread:
             memory = self._errors[self._unread.pop()].memory
             found = np.zeros(3, np.int64)
-            cl.enqueue_copy(self.default, found, memory)
+            blocking(cl.enqueue_copy, self.default, found, memory)
             if found[0]:
-                cl.enqueue_copy(self.default, memory, np.zeros(3, np.int64))
+                blocking(cl.enqueue_copy, self.default, memory, np.zeros(3, np.int64))
                 raise reports.error(self.name, *found)
 
 
@@ -182,7 +187,7 @@ class OpenclRuntime:
             return StridedArray.contiguous(None, shape, dtype)
         queue = unit.queue()
         block = unit.pool.allocate(data.nbytes, queue.bit)
-        cl.enqueue_copy(queue, block.memory, np.frombuffer(data, np.uint8), is_blocking=True)
+        blocking(cl.enqueue_copy, queue, block.memory, np.frombuffer(data, np.uint8), is_blocking=True)
         return StridedArray.contiguous(block, shape, dtype)
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
@@ -194,7 +199,7 @@ class OpenclRuntime:
         unit.wait(but=unit.queue())  # whichever queue makes the value; the current one is in order
         packed = pack(self.compiler, value, index)
         host: Any = np.empty(value.nbytes, np.uint8)
-        cl.enqueue_copy(unit.queue(), host, packed.buffer.memory, is_blocking=True)
+        blocking(cl.enqueue_copy, unit.queue(), host, packed.buffer.memory, is_blocking=True)
         unit.check(self.reports)
         return memoryview(host)
 
@@ -304,7 +309,7 @@ class OpenclRuntime:
 
     def synchronize_event(self, event: Any, index: int) -> None:
         """Block until ``event`` has been reached."""
-        event.wait()
+        blocking(event.wait)
 
     def event_done(self, event: Any, index: int) -> bool:
         """Return whether ``event`` has been reached."""
@@ -312,7 +317,7 @@ class OpenclRuntime:
 
     def elapsed_time(self, start: Any, end: Any, index: int) -> float:
         """Return the milliseconds between two events."""
-        cl.wait_for_events([start, end])
+        blocking(cl.wait_for_events, [start, end])
         return float(end.profile.end - start.profile.end) / 1e6
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import pyopencl as cl
 from tensorbus.backend_api import DType, StridedArray, from_capsule, to_capsule
 
+from .ending import blocking
+
 if TYPE_CHECKING:
     from .device import Unit
 
@@ -32,9 +34,10 @@ def host_view(unit: Unit, value: StridedArray) -> Any:
         return np.empty(value.shape, native)
     unit.wait()
     memory = value.buffer.memory
-    mapped, _ = cl.enqueue_map_buffer(
-        unit.default, memory, cl.map_flags.READ, 0, (memory.size,), np.dtype(np.uint8)
-    )
+    mapped, _ = blocking(
+        cl.enqueue_map_buffer,
+        unit.default, memory, cl.map_flags.READ, 0, (memory.size,), np.dtype(np.uint8),
+    )  # fmt: skip
     strides = [s * native.itemsize for s in value.strides]
     return np.ndarray(value.shape, native, mapped, value.offset * native.itemsize, strides)
 

@@ -15,6 +15,8 @@ import numpy as np
 import pyopencl as cl
 from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray
 
+from .ending import blocking
+
 if TYPE_CHECKING:
     from .device import Queue, Unit
     from .memory import Block
@@ -39,7 +41,7 @@ class Pinned:
         unit = self._unit
         try:
             buffer = cl.Buffer(unit.context, flags, nbytes)
-            array, _ = _mapped(unit.default, buffer, both, 0, (nbytes,), np.uint8, is_blocking=True)
+            array, _ = blocking(_mapped, unit.default, buffer, both, 0, (nbytes,), np.uint8, is_blocking=True)
         except (cl.MemoryError, cl.RuntimeError) as error:
             raise OutOfMemoryError(
                 f"{unit.name}: no room for {nbytes:,} bytes of pinned memory: {error}. Let go of"
@@ -78,7 +80,7 @@ class Pinned:
         event = self._copy(unit.queue(), np.frombuffer(data, np.uint8), value.buffer.memory, (data, value))
 
         def wait() -> None:
-            event.wait()
+            blocking(event.wait)
             unit.check(reports)
 
         return data, wait

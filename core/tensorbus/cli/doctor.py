@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import plugins, settings
+from .. import plugin_ops, plugins, settings
 from ..api_version import API_VERSION
+from ..choice import unmet
 from ..device import Device
 from ..errors import TensorbusError
+from ..ops import lazy
+from ..ops.op import table
 from ..plugins.probe import Probe
 from ..plugins.report import PluginStatus
 from .devices import STYLES, default_device, open_quietly, why_no_default
@@ -30,12 +33,16 @@ class Smoke:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A plugin, its smoke runs (one for each unit of a device), and whether it counts as a failure."""
+    """A plugin, its smoke runs (one for each unit of a device), and whether it counts as a failure.
+
+    ``notes`` say what its kernel tables name and nobody has: a slip of the pen, or what is not installed.
+    """
 
     status: PluginStatus
     smoke: tuple[Smoke, ...]
     select: str
     failed: bool
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +69,27 @@ def examine() -> Diagnosis:
         warnings.simplefilter("ignore", RuntimeWarning)  # what they say is in the report
         for name in plugins.known_types():
             open_quietly(name)
-        plugins.ops()
+        lazy.load_all()
+        plugin_ops.refresh()
     default = default_device()
     wanted = {(settings.default_device() or "").partition(":")[0], default.type if default else ""}
     if default is None and settings.default_device() is None:
         wanted |= {_host_type()}
-    findings = tuple(_finding(status, wanted) for status in plugins.status())
+    findings = tuple(_finding(_with_ops(status), wanted) for status in plugins.status())
     return Diagnosis(
         default=str(default) if default else None,
         reason=None if default else why_no_default() or "it can be used now",
         findings=findings,
     )
+
+
+def _with_ops(status: PluginStatus) -> PluginStatus:
+    """Return the status with what is wrong with the ops that the package defines."""
+    fault = plugin_ops.faults().get(f"{status.dist} {status.version}".rstrip())
+    if fault is None or status.broken:
+        return status
+    text = "".join(traceback.format_exception(fault.__cause__)) if fault.__cause__ is not None else None
+    return replace(status, reason=str(fault), traceback=text, broken=True)
 
 
 def _finding(status: PluginStatus, wanted: set[str]) -> Finding:
@@ -83,6 +100,9 @@ def _finding(status: PluginStatus, wanted: set[str]) -> Finding:
         smoke=smoke,
         select=_how_to_select(status),
         failed=status.broken or missed or any(run.problem for run in smoke),
+        notes=tuple(unmet(status.name, {*table.names()}))
+        if status.kind == "device" and status.state == "ready"
+        else (),
     )
 
 
@@ -137,25 +157,27 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
         seconds = (
             "not imported" if status.import_seconds is None else f"{1000 * status.import_seconds:.1f} ms"
         )
-        table = Table(show_header=False, title_justify="left", title=f"{status.kind} {status.name}")
-        table.add_column(style="dim")
-        table.add_column(overflow="fold")
-        table.add_row("package", Text(f"{status.dist} {status.version}".rstrip()))
-        table.add_row("entry point", Text(f"{status.entry_point}  {status.location}".rstrip()))
-        table.add_row("API range", Text(status.api or "unknown"))
-        table.add_row("import", seconds)
-        table.add_row("state", state)
+        shown = Table(show_header=False, title_justify="left", title=f"{status.kind} {status.name}")
+        shown.add_column(style="dim")
+        shown.add_column(overflow="fold")
+        shown.add_row("package", Text(f"{status.dist} {status.version}".rstrip()))
+        shown.add_row("entry point", Text(f"{status.entry_point}  {status.location}".rstrip()))
+        shown.add_row("API range", Text(status.api or "unknown"))
+        shown.add_row("import", seconds)
+        shown.add_row("state", state)
         for run in finding.smoke:
             result = Text("right", style="green") if run.problem is None else Text(run.problem, style="red")
-            table.add_row(f"add on {run.device}", result)
-        table.add_row("select", Text(finding.select))
+            shown.add_row(f"add on {run.device}", result)
+        for note in finding.notes:
+            shown.add_row("note", Text(note, style="yellow"))
+        shown.add_row("select", Text(finding.select))
         for trace in [
             status.traceback if finding.failed else None,
             *(run.traceback for run in finding.smoke),
         ]:
             if trace:
-                table.add_row("traceback", Text(trace.rstrip()))
-        console.print(table)
+                shown.add_row("traceback", Text(trace.rstrip()))
+        console.print(shown)
     failed = [
         f"{finding.status.kind} {finding.status.name}" for finding in diagnosis.findings if finding.failed
     ]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from time import perf_counter
@@ -63,7 +65,10 @@ class Timed:
         self.seconds.append(perf_counter() - start)
         if len(self.seconds) in _TIMED:
             steps = getattr(self.inner, "times", None)
-            self.page.write(self.seconds, steps(values) if steps is not None else {})
+            try:
+                self.page.write(self.seconds, steps(values) if steps is not None else {})
+            except OSError as error:
+                _refused(self.page.folder.parent, error)
         return out
 
     def stages(self) -> Mapping[str, str]:
@@ -193,5 +198,24 @@ def dumped(
     with _lock:
         _count += 1
         number = _count
-    page = Page(folder / f"program_{os.getpid()}_{number:04d}", device, order, executable, seconds, notes)
+    try:
+        page = Page(folder / f"program_{os.getpid()}_{number:04d}", device, order, executable, seconds, notes)
+    except OSError as error:
+        _refused(folder, error)
+        return executable
     return Timed(executable, device, page)
+
+
+@cache
+def _refuse(folder: Path, why: str) -> None:
+    warnings.warn(
+        f"TENSORBUS_DUMP={str(folder)!r}: programs cannot be written there: {why}. Name a folder that can be"
+        f" made or written to; the program goes on without.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def _refused(folder: Path, error: OSError) -> None:
+    """Warn, once for each folder, that nothing can be written to it."""
+    _refuse(folder, error.strerror or str(error))

@@ -61,10 +61,17 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A program, a family of them, or one of several devices; and the places of what it returns."""
+    """A program, a family of them, or one of several devices; and the places of what it returns.
+
+    ``old`` says of these places which input, by number, holds what a tensor had before that has the result;
+    ``in_place`` whether results may be written over inputs; ``leaves`` have gradients among the results.
+    """
 
     program: Any
     places: tuple[Any, ...]
+    old: Mapping[int, int] = field(default_factory=dict)
+    in_place: bool = False
+    leaves: tuple[Any, ...] = ()
 
 
 _programs: OrderedDict[Any, Program] = OrderedDict()

@@ -21,7 +21,7 @@ from .reach import Reach
 from .recorder import Recorder
 from .recording import Entry
 from .replay import Replay, Writer
-from .restoring import ENDS_DRY_RUNS, Snapshot
+from .restoring import ENDS_DRY_RUNS, Snapshot, surely
 
 Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
 
@@ -49,8 +49,7 @@ def generalize(
     except ENDS_DRY_RUNS:
         return None
     finally:
-        active.discard()
-        before.put_back()
+        surely(active.discard, before.put_back)
 
 
 def _same(first: Sequence[Entry], active: Recorder) -> bool:

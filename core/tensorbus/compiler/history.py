@@ -140,7 +140,7 @@ def derive(
         if isinstance(node, Leaf):
             raise NotReplayable("returns a tensor made from one that asked for a gradient inside")
     forward, inputs, lines = len(recording.entries), list(recording.inputs), len(active.script.lines)
-    seeds = []
+    seeds, pendings = [], len(recording.pendings)
     try:
         for x in results:
             place = recording.input(Spec(x.shape, x.dtype), "", None)
@@ -154,6 +154,7 @@ def derive(
         made = len(active.script.lines), len(recording.inputs)
     finally:
         del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
+        del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
     if made != (lines, len(inputs) + len(results)):
         raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
     kept = partition.saved(recording, forward, places, [*inputs, *numbers])

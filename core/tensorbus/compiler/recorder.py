@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,11 @@ from ..symbolic import Number, Script
 from ..tensor import Tensor, cell
 from . import moving_index
 from .breaks import Break, where
-from .executables import Program, Ready, once, program, recurring
+from .executables import Program, Ready, program
 from .failing import INDEXING, READS, attempt, is_handled, may_fail
+from .finishing import Finish
 from .observing import paused, resume
 from .recording import Key, Recording, Transfer
-from .staging import Spot, Staged
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = _SCALARS | {Tensor, Parameter, Number}
@@ -87,6 +87,8 @@ class Recorder:
 
     def __exit__(self, *exception: object) -> None:
         recorders.pop(self._thread, None)
+        if exception[0] is not None and self.recordings and not self.script.dry:
+            self.run()  # an interrupt came between the lines that see to it
 
     def aside(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` as if nothing were being captured."""
@@ -405,13 +407,13 @@ class Recorder:
         ``ready`` is a program of the only recording that gives (most of) these values.
         """
         recordings = self.recordings
-        self.recordings, self._places, self._brought, self._kept = {}, {}, {}, []
+        finish = Finish(self, recordings, ready)
         try:
-            if len(recordings) > 1:
-                self.aside(partial(self._run_several, recordings, ready))
-            else:
-                for recording in recordings.values():
-                    self.aside(partial(self._run, recording, ready))
+            self.recordings, self._places, self._brought, self._kept = {}, {}, {}, []
+            self.aside(finish.run)
+        except BaseException as error:
+            self.aside(partial(finish.rescue, error))
+            raise
         finally:
             for recording in recordings.values():
                 for p in recording.pendings:
@@ -422,71 +424,9 @@ class Recorder:
                 stand.fill(stand.value)
             self._opened = []
 
-    def _run(self, recording: Recording, ready: Ready | None) -> None:
-        wanted = recording.alive()
-        given = [feed.value for feed in recording.feeds]
-        try:
-            values = self._values(recording, ready, wanted, given)
-        except Exception:
-            self._salvage(recording, wanted, given)
-            raise
-        for p in wanted:
-            p.fill(values[p.place])
-
-    def _values(
-        self, recording: Recording, ready: Ready | None, wanted: Sequence[Pending], given: Sequence[Any]
-    ) -> dict[int, Any]:
-        values: dict[int, Any] = {}
-        given_too = () if ready is None else ready.places
-        outputs = list(dict.fromkeys(p.place for p in wanted if p.place not in given_too))
-        if outputs:  # before the program that is ready, whose results may take the places of given values
-            more: list[Any] = []
-            if self.trial:
-                made = once(recording, outputs, self.mode)
-            else:
-                made, more = recurring(recording, outputs, self.mode, self.lengths.hints)
-            self.programs.append(made)
-            values.update(zip(outputs, made([*given, *more]), strict=True))
-        if ready is not None:
-            made = ready.program.at(self.lengths.hints)
-            self.programs.insert(len(self.programs) - bool(outputs), made)
-            values.update(zip(ready.places, made(given), strict=True))
-        return values
-
-    def _run_several(self, recordings: Mapping[Device, Recording], ready: Ready | None) -> None:
-        """Run the recordings of several devices, which may wait for each other."""
-        wanted = [((d, p.place), p) for d, recording in recordings.items() for p in recording.alive()]
-        given = [feed.value for recording in recordings.values() for feed in recording.feeds]
-        values: dict[Spot, Any] = {}
-        try:
-            if ready is not None:
-                self.programs += ready.program.programs
-                values = dict(zip(ready.places, ready.program(given), strict=True))
-            outputs = list(dict.fromkeys(spot for spot, _ in wanted if spot not in values))
-            if outputs:
-                made = Staged(recordings, outputs, self._once if self.trial else self.program)
-                self.programs += made.programs
-                values.update(zip(outputs, made(given), strict=True))
-        except Exception:
-            for spot, p in wanted:
-                with suppress(Exception):
-                    p.fill(Staged(recordings, [spot], self._once)(given)[0])
-            raise
-        for spot, p in wanted:
-            p.fill(values[spot])
-
     def program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
         """Return the program of a part of a recording."""
         return program(recording, outputs, self.mode, inputs=inputs)
-
-    def _once(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
-        return once(recording, outputs, self.mode, inputs)
-
-    def _salvage(self, recording: Recording, wanted: Sequence[Pending], given: Sequence[Any]) -> None:
-        """Compute what does not depend on the op that failed: state that was changed before it."""
-        for p in wanted:
-            with suppress(Exception):
-                p.fill(once(recording, [p.place], self.mode)(given)[0])
 
 
 def _is_pending(x: Any) -> bool:

@@ -164,7 +164,10 @@ class Writer:
             made = self._program(recordings, changes)
         self.guards.write(self.used)  # while the device may already be compiling
         if self.outputs:
-            ready = Ready(made, tuple(self.outputs))
+            old = {} if self._several else self._before(recordings[0], changes)
+            in_place = not self._several and bool(self._replaces(recordings[0], changes))
+            leaves = tuple(seen.thing._node for seen in changes.grads)
+            ready = Ready(made, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
             body += self._released(changes, [*values, *self.answer.lines, *history, *effects, answer])
             at = len(body)
@@ -373,9 +376,7 @@ class Writer:
         """
         if any(not is_spent(x) for x, _ in self.answer.tracked):
             return {}
-        place = {
-            id(feed.value): k for k, feed in enumerate(recording.feeds) if isinstance(feed.source, Tensor)
-        }
+        place = _numbers(recording)
         found: dict[int, int] = {}
         for seen in changes.cells:
             value, k = seen.thing._value, place.get(id(seen.before.state.value))
@@ -384,6 +385,15 @@ class Writer:
             if type(value) is Pending:
                 found.setdefault(self.outputs.index(value.place), k)
         return found
+
+    def _before(self, recording: Recording, changes: Changes) -> dict[int, int]:
+        """Return of the places of new values which input, by number, holds the old one."""
+        numbers = _numbers(recording)
+        return {
+            seen.thing._value.place: numbers[id(seen.before.state.value)]
+            for seen in changes.cells
+            if type(seen.thing._value) is Pending and id(seen.before.state.value) in numbers
+        }
 
     def _made(self, body: Sequence[str], answer: str, ready: Ready | None) -> Replay:
         lines = [f"    {line}".replace("return None", "return MISS") for line in body]
@@ -416,6 +426,11 @@ class Writer:
             scope=scope,
             lengths=self.recorder.lengths,
         )
+
+
+def _numbers(recording: Recording) -> dict[int, int]:
+    """Return which input each value of a tensor is, by id."""
+    return {id(feed.value): k for k, feed in enumerate(recording.feeds) if isinstance(feed.source, Tensor)}
 
 
 def _sizes(recorder: Recorder) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ..errors import TensorbusError
@@ -20,6 +20,23 @@ ENDS_DRY_RUNS: Final = (
 )  # fmt: skip
 """What a dry run may raise where its stand-ins do not do: then nothing is known of other calls."""
 _ABSENT: Final = object()
+
+
+def surely(*steps: Callable[[], None]) -> None:
+    """Take steps that put things back, each of which may be taken again; an interrupt waits for the last."""
+    interrupt: BaseException | None = None
+    for step in steps:
+        for _ in range(3):
+            try:
+                step()
+            except Exception:
+                raise
+            except BaseException as error:
+                interrupt = error
+            else:
+                break
+    if interrupt is not None:
+        raise interrupt
 
 
 class Snapshot:

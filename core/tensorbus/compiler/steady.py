@@ -26,7 +26,7 @@ from .reach import NUMBERS, Global, Reach, Seen, is_number, place_of
 from .recorder import Recorder
 from .recording import Recording
 from .replay import Replay, Writer
-from .restoring import ENDS_DRY_RUNS, Snapshot
+from .restoring import ENDS_DRY_RUNS, Snapshot, surely
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +125,10 @@ def steady(
     if any(type(s.thing) is _lru_cache_wrapper for s in seen.reach.seen.values()):
         return None  # what it keeps could not be taken back
     after = Snapshot(seen.reach, now=True)
-    Snapshot(seen.reach).put_back()
     active = Recorder(mode, dry=True)
     run = _Run(active, seen, changes, places)
     try:
+        Snapshot(seen.reach).put_back()
         reach = make()
         given, named = [*args], {**kwargs}
         run.prepare(reach, given, named)
@@ -146,9 +146,7 @@ def steady(
     except ENDS_DRY_RUNS:
         return None
     finally:
-        run.finish()
-        active.discard()
-        after.put_back()
+        surely(run.finish, active.discard, after.put_back)
 
 
 class _Run:
@@ -218,10 +216,10 @@ class _Run:
     def finish(self) -> None:
         """Put the numbers and lists back that were there."""
         if not self._finished:
-            self._finished = True
             self.script.release()
             for put, value in self._lists:
                 put(value)
+            self._finished = True
 
     def agrees(self, after: Snapshot) -> bool:
         """Return whether the numbers and lists have come to be what the first run left there."""

@@ -151,6 +151,7 @@ class _Writer:
         self.nodes: dict[int, Node] = {}
         self._lines: list[tuple[Node | None, str, tuple[str, ...], str]] = []
         self._arrays: dict[int, str] = {}
+        self._kept: list[tuple[Node, ...]] = []  # nodes are known by their ids
         self._plans: dict[Any, Plan] = {}
         self._count = 0
 
@@ -278,6 +279,7 @@ class _Writer:
             else:
                 made = op.decompose(*given, **node.attrs)  # type: ignore[misc]
         roots = tuple(x._value for x in (made if op.results else (made,)))
+        self._kept.append(roots)
         for inner in Graph(inputs=(), outputs=roots):
             if inner.op != "input":
                 where[id(inner)] = self._write(inner, where)

@@ -66,7 +66,7 @@ full = table.add(
         arguments=_full_arguments,
         infer=lambda specs, shape, value, dtype: Spec(shape, dtype),
         dtypes=ALL,
-        doc="``shape`` filled with ``fill_value``.",
+        doc="``shape`` filled with ``fill_value``, which kernels know as ``value``.",
     )
 )
 

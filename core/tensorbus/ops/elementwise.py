@@ -47,6 +47,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def broadcast_in(op: str, shapes: Sequence[Shape], parts: Sequence[Shape] | None = None) -> Shape:
+    """Return what the operands' ``shapes``, or these ``parts`` of them, broadcast to; the error names all."""
+    try:
+        return broadcast_shapes(*(shapes if parts is None else parts))
+    except ShapeError as error:
+        raise ShapeError(f"{op}: operands of shapes {', '.join(map(str, shapes))}: {error}") from None
+
+
 def common_dtype(operands: Sequence[DType | type]) -> DType:
     """Return what dtypes and weak Python scalars (given by their type) promote to."""
     strong = [d for d in operands if isinstance(d, DType)]

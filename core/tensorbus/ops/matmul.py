@@ -10,7 +10,7 @@ from ..dtypes import NUMERIC, DType
 from ..errors import ShapeError
 from .arithmetic import conj
 from .batching import aligned
-from .elementwise import Operand, broadcast_shapes, common_dtype, fit
+from .elementwise import Operand, broadcast_in, broadcast_shapes, common_dtype, fit
 from .movement import moveaxis, normalize_axis, permute_dims, reshape, sum_to
 from .op import Op, Shape, Spec, table
 
@@ -25,7 +25,8 @@ def _infer(specs: tuple[Spec, ...]) -> Spec:
             f"matmul: shapes {x.shape} and {y.shape} do not fit; the last axis of the first must have the"
             f" length of the last but one of the second."
         )
-    return Spec((*broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]), x.dtype)
+    lead = broadcast_in("matmul", (x.shape, y.shape), (x.shape[:-2], y.shape[:-2]))
+    return Spec((*lead, x.shape[-2], y.shape[-1]), x.dtype)
 
 
 def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:

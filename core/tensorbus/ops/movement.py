@@ -13,7 +13,7 @@ from ..dtypes import ALL, DType, Scalar, check_scalar, promote
 from ..errors import AxisError, ShapeError
 from ..lengths import index
 from .batching import Rule, broadcast, prefixed, shifted, unchanged
-from .elementwise import Operand, broadcast_shapes
+from .elementwise import Operand
 from .op import Op, Shape, Spec, table
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
@@ -70,8 +70,13 @@ def normalize_axis(name: str, axis: int, rank: int) -> int:
 
 
 def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
-    if len(specs[0].shape) > len(shape) or broadcast_shapes(specs[0].shape, shape) != shape:
-        raise ShapeError(f"broadcast_to: shape {specs[0].shape} does not broadcast to {shape}.")
+    given = specs[0].shape
+    pairs = zip(given[::-1], shape[::-1], strict=False)
+    if len(given) > len(shape) or any(a not in (1, b) for a, b in pairs):
+        raise ShapeError(
+            f"broadcast_to: shape {given} does not broadcast to {shape}: counted from the last, each of its"
+            f" axes must have the length that is asked for, or 1."
+        )
     return Spec(shape, specs[0].dtype)
 
 

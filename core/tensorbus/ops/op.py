@@ -121,7 +121,7 @@ class OpTable:
         self._runners: dict[str, Callable[..., Any]] = {}
         self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
         self._bind_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
-        self._on_miss: Callable[[], None] | None = None
+        self._on_miss: Callable[[str], None] | None = None
         self._lock = threading.RLock()
 
     def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
@@ -162,7 +162,7 @@ class OpTable:
         """
         self._bind, self._bind_runner = make, runner
 
-    def on_miss(self, look: Callable[[], None]) -> None:
+    def on_miss(self, look: Callable[[str], None]) -> None:
         """Say what may add an op that is asked for and not there: the search for plugins' ops."""
         self._on_miss = look
 
@@ -191,7 +191,7 @@ class OpTable:
     def __getitem__(self, name: str) -> Op[...]:
         found = self._ops.get(name) or self._unlisted.get(name)
         if found is None and self._on_miss is not None:
-            self._on_miss()
+            self._on_miss(name)
             found = self._ops.get(name)
         if found is None:
             raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..dtypes import DType, bfloat16, dtype, float8_e4m3fn, float8_e5m2, float16, float32, int8
 from ..errors import DtypeError, ShapeError
-from .elementwise import Operand, broadcast_shapes
+from .elementwise import Operand, broadcast_in, broadcast_shapes
 from .matmul import product
 from .op import Op, Shape, Spec, table
 from .selection import cast
@@ -44,7 +44,8 @@ def _infer(specs: tuple[Spec, ...], *, dtype: DType) -> Spec:
             f"{NAME}: shapes {x.shape} and {y.shape} do not fit; the last axis of the first must have the"
             f" length of the last but one of the second, and both need two axes."
         )
-    shape = (*broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+    lead = broadcast_in(NAME, (x.shape, y.shape), (x.shape[:-2], y.shape[:-2]))
+    shape = (*lead, x.shape[-2], y.shape[-1])
     needed = {"scale_x": (*shape[:-1], 1), "scale_y": (*shape[:-2], 1, shape[-1]), "bias": shape}
     for (name, most), other in zip(needed.items(), others, strict=False):
         if not _fits(other.shape, most):

@@ -204,7 +204,7 @@ def _extremes(x: Any, values: Any, axis: int) -> Extremes:
 
 
 def diff(
-    x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
+    x: Any, /, n: int = 1, *, axis: int = -1, prepend: Any = None, append: Any = None
 ) -> Any:  # fmt: skip
     """Return the differences of neighbours along ``axis``, taken ``n`` times; bools differ or do not.
 
@@ -214,8 +214,8 @@ def diff(
     >>> tb.diff(tb.asarray([1, 4, 9])).tolist()
     [3, 5]
     """
-    if n < 0:
-        raise ArgumentError(f"diff: n must be >= 0, got {n}.")
+    if not hasattr(n, "__index__") or n < 0:
+        raise ArgumentError(f"diff: n must be >= 0, a whole number, got {n!r}.")
     place = normalize_axis("diff", axis, len(x.shape))
     parts = [part for part in (prepend, x, append) if part is not None]
     out = concat(parts, axis=place) if len(parts) > 1 else x

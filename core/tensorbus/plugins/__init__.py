@@ -20,6 +20,7 @@ known_types = _registry.known_types
 dlpack_types = _registry.dlpack_types
 host_backend = _registry.host_backend
 host_type = _registry.host_type
+hidden = _registry.hidden
 opened = _registry.opened
 status = _registry.status
 ops = _registry.ops

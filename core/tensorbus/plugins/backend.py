@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .. import settings
+from ..dtypes import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
-from ..runtime import KernelTable
+from ..runtime import DeviceProperties, KernelTable, MemoryStats
 from .extension import Extension
 from .probe import Probe, ProbeTimeoutError
 
 if TYPE_CHECKING:
     from ..discovery import EntryPoint
     from ..manifest import Manifest
-    from ..runtime import DeviceProperties, Lowering, Runtime
+    from ..runtime import Lowering, Runtime
 
 T = TypeVar("T")
 State = Literal["discovered", "imported", "probed", "ready", "unavailable"]
@@ -120,15 +121,41 @@ class Backend:
         return f"<Backend {self.type!r} {self.state} from {self.extension.owner}>"
 
     def properties(self, index: int) -> DeviceProperties:
-        """Return what a unit says of itself. Raises ``DeviceError`` with the cause where it fails to."""
+        """Return what a unit says of itself.
+
+        Raises ``DeviceError`` with the cause where it fails to, ``PluginError`` for anything but properties.
+        """
         try:
-            return self.runtime.properties(index)
+            found: object = self.runtime.properties(index)
         except Exception as error:
             text = " ".join(str(error).split()) or "no reason given"
             raise DeviceError(
                 f"device '{self.type}:{index}' of {self.extension.owner} cannot be described: its"
                 f" runtime.properties({index}) failed: {type(error).__name__}: {text}"
             ) from error
+
+        dtypes = getattr(found, "dtypes", None) if isinstance(found, DeviceProperties) else None
+        if not isinstance(dtypes, frozenset) or not all(isinstance(d, DType) for d in dtypes):
+            got = f"DeviceProperties whose dtypes are {dtypes!r}" if dtypes is not None else repr(found)
+            raise self.breach(
+                f"properties({index})", got, "DeviceProperties with a frozenset of tensorbus dtypes"
+            )
+        assert isinstance(found, DeviceProperties)
+        return found
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return the bytes that a unit has in use. Raises ``PluginError`` for anything else."""
+        found: object = self.runtime.memory_stats(index)
+        if not isinstance(found, MemoryStats):
+            raise self.breach(f"memory_stats({index})", repr(found), "MemoryStats")
+        return found
+
+    def breach(self, call: str, got: str, needed: str) -> PluginError:
+        """Return the error for a function of the runtime that returned something else than it must."""
+        return PluginError(
+            f"device type {self.type!r} of {self.extension.owner}: its runtime.{call} returned {got}; it must"
+            f" return {needed}."
+        )
 
     def lowering(self) -> Lowering | None:
         """Return what compiles programs for the device, asked for once; None where there is none."""

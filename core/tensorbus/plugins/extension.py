@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..api_version import API_VERSION
@@ -21,7 +21,6 @@ from ..runtime import Kernel, KernelTable
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
-    from ..ops.op import Op
     from ..runtime import Lowering, Runtime
 
 
@@ -44,7 +43,7 @@ class Extension:
         self._module = module
         self._manifest = manifest
         self._hooks: PluginManager | None = None
-        self._ops: list[Op[Any]] | None = None
+        self._ops: list[object] | None = None
 
     @property
     def dist(self) -> str:
@@ -146,10 +145,20 @@ class Extension:
             )
         return found  # type: ignore[no-any-return]
 
-    def ops(self) -> list[Op[Any]]:
-        """Call ``tensorbus_ops``, once, and return the ops."""
+    def ops(self) -> list[object]:
+        """Call ``tensorbus_ops``, once, and return the ops; what adds them to the table checks each.
+
+        Raises ``PluginError`` where the result cannot be gone through.
+        """
         if self._ops is None:
-            self._ops = [op for ops in self._call("tensorbus_ops") for op in ops]
+            found: list[object] = []
+            for ops in self._call("tensorbus_ops"):
+                if not isinstance(ops, Iterable):
+                    raise PluginError(
+                        f"tensorbus_ops of {self.owner} returned {ops!r}; it must return an iterable of ops."
+                    )
+                found += ops
+            self._ops = found
         return self._ops
 
     def _call(self, hook: str, **arguments: object) -> Any:

@@ -31,7 +31,10 @@ class Probe(Generic[T]):
             self._done.set()
         else:
             self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self.thread.start()
+            try:
+                self.thread.start()
+            except RuntimeError:  # the interpreter is ending and starts no threads
+                self._run()
 
     def _run(self) -> None:
         try:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from .. import settings
 from ..discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
@@ -19,8 +19,10 @@ from .backend import Backend, Failure, State
 from .extension import Extension
 
 if TYPE_CHECKING:
-    from ..ops.op import Op
     from .report import PluginStatus
+
+
+_INSTALL: Final = " Install one: pip install tensorbus."
 
 
 class Registry:
@@ -96,9 +98,14 @@ class Registry:
         if name is None:
             raise DeviceUnavailableError(
                 f"no installed device type lives in host memory (host = true in its manifest). Installed:"
-                f" {', '.join(self.known_types()) or 'none'}. Install one: pip install tensorbus."
+                f" {', '.join(self.known_types()) or 'none'}.{self.hidden() or _INSTALL}"
             )
         return self.backend(name)
+
+    def hidden(self) -> str:
+        """Return which installed devices the user's switches hide, as a sentence after a space; "": none."""
+        with self._lock:
+            return selection.hidden(self._group(DEVICES))
 
     def host_type(self) -> str | None:
         """Return the name of the host device type, without importing it; None where there is none."""
@@ -166,8 +173,13 @@ class Registry:
         with self._lock:
             if self._late.pop(device_type, None) is None:
                 claims = self._claims(device_type)
+                if not claims and device_type in self._addons:
+                    raise PluginError(
+                        f"{device_type!r} is a plugin, not a device type: call unregister_plugin"
+                        f"({device_type!r})."
+                    )
                 if not claims:
-                    raise selection.unknown(device_type, self.known_types())
+                    raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
                 self._removed.add(device_type)
                 for claim in claims:
                     self._found.pop(claim, None)
@@ -221,11 +233,20 @@ class Registry:
                 backend.kernels = [pair for pair in backend.kernels if pair[0] != addon.extension.owner]
         self._changed()
 
-    def ops(self) -> list[tuple[str, Op[Any]]]:
-        """Return the ops of all plugins and of all devices that are ready, as ``(owner, op)``."""
+    def ops(self) -> list[tuple[str, object]]:
+        """Return the ops of all plugins and of all devices that are ready, as ``(owner, op)``; unchecked.
+
+        A ``PluginError`` stands for the ops of a device whose hook failed; those of a plugin that failed are
+        left out, and its failure is kept.
+        """
         with self._lock:
             addons, backends = self._all_addons(), list(self._ready.values())
-        found = [(b.extension.owner, op) for b in backends for op in b.extension.ops()]
+        found: list[tuple[str, object]] = []
+        for backend in backends:
+            try:
+                found += [(backend.extension.owner, op) for op in backend.extension.ops()]
+            except Exception as error:
+                found.append((backend.extension.owner, _failed_ops(backend.extension.owner, error)))
         for addon in addons:
             found += [
                 (addon.extension.owner, op)
@@ -294,7 +315,7 @@ class Registry:
                 return late
             claims = self._claims(device_type)
             if not claims:
-                raise selection.unknown(device_type, self.known_types())
+                raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
             chosen = selection.choose(device_type, claims)
             backend = self._found.get(chosen)
             if backend is None:
@@ -388,6 +409,14 @@ class Registry:
             self._ready.pop(backend.type, None)
         if lost:
             self._changed()
+
+
+def _failed_ops(owner: str, error: Exception) -> PluginError:
+    if isinstance(error, PluginError):
+        return error
+    failed = PluginError(f"tensorbus_ops of {owner} failed: {type(error).__name__}: {error}.")
+    failed.__cause__ = error
+    return failed
 
 
 def _extension(

@@ -51,18 +51,30 @@ def choose(device_type: str, claims: Sequence[EntryPoint]) -> EntryPoint:
     return allowed[0]
 
 
-def unknown(device_type: str, installed: Iterable[str]) -> DeviceUnavailableError:
-    """Return the error for a device type that nothing installed supplies."""
+def hidden(claims: Iterable[EntryPoint]) -> str:
+    """Return which devices the user's switches hide, as a sentence after a space; "" where they hide none."""
+    if not settings.autoload():
+        return " TENSORBUS_AUTOLOAD=0 turns the discovery of installed devices off."
+    refused = {claim.name: why for claim in claims if (why := refusal(claim)) is not None}
+    if not refused:
+        return ""
+    found = "; ".join(f"{name}, as {why}" for name, why in sorted(refused.items()))
+    return f" Installed, but not to be used: {found}."
+
+
+def unknown(
+    device_type: str, installed: Iterable[str], claims: Iterable[EntryPoint] = ()
+) -> DeviceUnavailableError:
+    """Return the error for a device type that nothing installed supplies; ``claims`` are of all devices."""
     known = sorted(installed)
+    off = hidden(claims)
+    have = "" if off else " No device is installed."
     if known:
-        have = f"Installed device types: {', '.join(known)}."
-    elif settings.autoload():
-        have = "No device is installed."
-    else:
-        have = "TENSORBUS_AUTOLOAD=0 turns the discovery of installed devices off."
+        have = f" Installed device types: {', '.join(known)}."
+    help = "" if device_type.lower() in map(str.lower, known) else f" {_supplier(device_type)}"
     return DeviceUnavailableError(
-        f"no installed package supplies the device type {device_type!r}. {have}{suggest(device_type, known)}"
-        f" {_supplier(device_type)}"
+        f"no installed package supplies the device type {device_type!r}.{have}{off}"
+        f"{suggest(device_type, known)}{help}"
     )
 
 

@@ -17,6 +17,7 @@ from .. import plugins
 from ..choice import Offer, offer
 from ..dtypes import DType
 from ..errors import ArgumentError, UnsupportedOpError
+from ..manifest import is_type_name
 from ..ops.batching import looped
 from ..ops.op import USER, Op, Spec, table
 from ..pending import GIVEN
@@ -153,6 +154,12 @@ def _sources(name: str, source: Any, default: Any) -> dict[str, KernelSource]:
             f"kernel {name!r}: source is a dict from device types to text, such as {{'cpu': ...}}; got"
             f" {type(source).__name__}."
         )
+    for kind in source:
+        if not isinstance(kind, str) or not is_type_name(kind):
+            raise ArgumentError(
+                f"kernel {name!r}: source is for {kind!r}, which names no device type. Installed:"
+                f" {', '.join(plugins.known_types())}."
+            )
     if not source and default is None:
         raise ArgumentError(f"kernel {name!r}: give source for a device, or a default.")
     return {

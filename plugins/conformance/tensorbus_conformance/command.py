@@ -29,6 +29,10 @@ def conformance(
         raise ValueError(f"no check is called {wrong[0]!r}; there are: {', '.join(CHECKS)}.")
     if path is not None and not Path(path).parent.is_dir():
         raise ValueError(f"--report {path}: there is no folder {str(Path(path).parent)!r}; make it first.")
+    if path is not None and Path(path).is_dir():
+        raise ValueError(f"--report {path}: this is a folder; name a file in it.")
+    if jobs < 0:
+        raise ValueError(f"--jobs {jobs}: a number of processes is needed; 0: one for each processor.")
     todo = cases(devices, ops, dtypes, quick)
     options = Options(checks=tuple(checks) or CHECKS, quick=quick)
     console, errors = Console(), Console(stderr=True)

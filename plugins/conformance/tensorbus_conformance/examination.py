@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tensorbus import dtypes as dt
-from tensorbus import fallback_counts, plugins
+from tensorbus import fallback_counts, plugin_ops, plugins
 from tensorbus.coverage import EXCHANGE, is_good, route
 from tensorbus.device import Device
 from tensorbus.dtypes import DType
@@ -84,7 +84,7 @@ def _few(dtypes: list[DType]) -> list[DType]:
 def all_ops() -> None:
     """Put every op into the table: core's that are imported late, and those of plugins."""
     lazy.load_all()
-    plugins.ops()
+    plugin_ops.refresh()
 
 
 def examine(case: Case, options: Options) -> Outcome:

@@ -103,3 +103,15 @@ def test_looking_at_a_program_does_not_change_what_it_does(tmp_path: Path) -> No
         right = right * 0.5 + 1
         expected.append(30 * right)
     assert totals == pytest.approx(expected)
+
+
+def test_a_folder_that_cannot_be_made_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a file"
+    place.write_text("in the way")
+    monkeypatch.setenv("TENSORBUS_DUMP", str(place / "inside"))
+    executables.forget()
+    with pytest.warns(RuntimeWarning, match="TENSORBUS_DUMP=.*the program goes on"):
+        assert tb.compile(lambda x: x * 2 + 0.125)(tb.ones(2)).tolist() == [2.125] * 2
+    assert tb.compile(lambda x: x * 3 + 0.125)(tb.ones(2)).tolist() == [3.125] * 2

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.compiler import executables
+from tensorbus.compiler import executables, finishing
+from tensorbus.compiler.recording import Recording
 from tensorbus.errors import DeviceError, OutOfMemoryError, ValuesError
 from tensorbus.execution.interpret import Interpreting
 from tensorbus.runtime import Executable, Order
@@ -135,3 +136,116 @@ def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match=r"(exp|add)\(float32.* failed with OSError: the bus is gone"):
         compiled(x)
     executables.forget()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("moment", ["compiled", "run", "taken over"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interrupt_while_a_step_is_captured_leaves_old_or_new_values(
+    device: Failing, monkeypatch: pytest.MonkeyPatch, error: BaseException, moment: str, after: int
+) -> None:
+    model = tb.nn.Linear(2, 1)
+    optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
+
+    def train(x: tb.Tensor) -> tb.Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    x = tb.ones((3, 2))
+    with monkeypatch.context() as patch:
+        compiled = tb.compile(train)
+        for _ in range(after):
+            compiled(x)
+        compiled = tb.compile(train) if after else compiled
+        executables.forget()
+        before = model.weight.tolist()
+
+        def interrupted(*args: Any) -> Any:
+            raise error
+
+        if moment == "run":
+            device.error = error
+        elif moment == "compiled":
+            patch.setattr(device, "compile", interrupted)
+        else:
+            patch.setattr(finishing.Finish, "_values", _once(interrupted, finishing.Finish._values))
+        with pytest.raises(type(error)):
+            compiled(x)
+    device.error = None
+    got = model.weight.tolist()
+    if moment == "run":
+        assert got == before
+    else:
+        assert got != before
+    assert all(abs(v) < 10 for row in got for v in row)
+    for p in model.parameters():
+        assert p.grad is None or p.grad.shape == p.shape == tb.asarray(p.grad.tolist()).shape
+    for _ in range(3):
+        loss = compiled(x).item()
+    assert loss == loss
+    assert compiled.replays, compiled.reasons
+
+
+def _once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    calls = [first]
+
+    def call(*args: Any) -> Any:
+        return calls.pop()(*args) if calls else then(*args)
+
+    return call
+
+
+def test_an_interrupt_between_two_devices_leaves_new_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tb.zeros(2)
+    there = tb.zeros(2, device="refdev")
+
+    @tb.compile
+    def both() -> None:
+        here[...] = here + 1
+        there[...] = there + here.to("refdev")
+
+    def interrupted(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finishing.Finish, "_note", _once(interrupted, finishing.Finish._note))
+        with pytest.raises(KeyboardInterrupt):
+            both()
+    assert here.tolist() == [1.0, 1.0]
+    assert there.tolist() == [1.0, 1.0]
+
+
+def test_a_derivative_that_cannot_be_compiled_is_heard(
+    device: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(order: Order) -> Executable:
+        raise RuntimeError("no room for code")
+
+    x = tb.ones(3).requires_grad_()
+    monkeypatch.setattr(device, "compile", refuse)
+    with pytest.raises(RuntimeError, match="no room for code"):
+        tb.compile(lambda x: tb.softmax(x * 3 - 1))(x)
+
+
+def test_an_interrupt_in_the_midst_of_a_new_input_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = tb.ones(2), tb.ones(2)
+    add = Recording.add
+
+    def interrupted(self: Recording, op: str, *args: Any) -> Any:
+        if op == "input" and len(self.feeds) == 2:
+            raise KeyboardInterrupt
+        return add(self, op, *args)
+
+    @tb.compile
+    def change() -> None:
+        weight[...] = weight * 2
+        weight[...] = weight + x
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            change()
+    assert weight.tolist() == [2.0, 2.0]

@@ -95,6 +95,53 @@ def test_switches(site: Site) -> None:
     )
 
 
+def test_an_error_names_the_switch_that_hides_what_is_installed(site: Site) -> None:
+    site.install("alpha", device="host = true")
+    script = """
+        for found in (error_of(get_default_device), error_of(device, "beta")):
+            check(type(found) is DeviceUnavailableError and {!r} in str(found), found)
+        """
+    site.run(script.format("TENSORBUS_AUTOLOAD=0"), TENSORBUS_AUTOLOAD="0")
+    site.run(script.format("TENSORBUS_PLUGINS='alphaa' does not name it"), TENSORBUS_PLUGINS="alphaa")
+    site.run(script.format("TENSORBUS_BLOCK='alpha' blocks it"), TENSORBUS_BLOCK="alpha")
+
+
+def test_a_name_in_other_letters_is_no_reason_to_install_anything(site: Site) -> None:
+    site.install("alpha")
+    site.run(
+        """
+        found = str(error_of(device, "ALPHA"))
+        check("Did you mean 'alpha'?" in found and "pip install" not in found, found)
+        check("Did you mean" not in str(error_of(device, "nope")))
+        """
+    )
+
+
+def test_variables_that_make_no_sense_are_warned_of_once(site: Site) -> None:
+    site.run(
+        """
+        from tensorbus import settings
+        reads = {
+            "TENSORBUS_AUTOLOAD": ("maybe", settings.autoload, True),
+            "TENSORBUS_VERIFY": ("abc", settings.verifying, False),
+            "TENSORBUS_LOG": ("foo", settings.logged, frozenset()),
+            "TENSORBUS_PROBE_TIMEOUT": ("soon", settings.probe_timeout, 20.0),
+        }
+        reads = [(name, *read) for name, read in reads.items()]
+        for text in ("99999999999999999999", "0", "-1", "a", "1.5"):
+            reads.append(("TENSORBUS_NUM_THREADS", text, settings.threads, None))
+        for name, text, read, default in reads:
+            os.environ[name] = text
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                check(read() == read() == default, name)
+            check(len(told) == 1 and f"{name}={text!r}" in str(told[0].message), name, told)
+        os.environ |= {"TENSORBUS_NUM_THREADS": "3", "TENSORBUS_AUTOLOAD": "off", "TENSORBUS_VERIFY": "1"}
+        check(settings.threads() == 3 and not settings.autoload() and settings.verifying())
+        """
+    )
+
+
 def test_a_package_installed_after_the_first_use_is_found(site: Site, tmp_path: Path) -> None:
     site.install("alpha")
     site.install("later", folder=tmp_path / "elsewhere")

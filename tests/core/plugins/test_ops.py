@@ -86,3 +86,74 @@ def test_a_kernel_for_a_composite_keeps_its_derivative(site: Site) -> None:
         check(all(abs(a - b) < 1e-5 for a, b in zip(second.tolist(), expected)), second)
         """
     )
+
+
+def _op_package(site: Site, name: str, ops: str) -> None:
+    site.install(
+        name, group="tensorbus.plugins", manifest=f'[plugin]\nname = "{name}"\napi = ">=0.1"\n',
+        extension=f"""
+from tensorbus.backend_api import dtypes, elementwise, hookimpl
+import tensorbus as tb
+
+def op(name):
+    return elementwise(name, dtypes=dtypes.FLOATING, decompose=lambda x: x * x)
+
+@hookimpl
+def tensorbus_ops():
+    return {ops}
+""",
+    )  # fmt: skip
+
+
+def test_two_packages_with_one_op_are_refused_by_name(site: Site) -> None:
+    _op_package(site, "one", '[op("twice"), op("alone")]')
+    _op_package(site, "two", '[op("twice"), op("other")]')
+    site.run_beside_all(
+        """
+        import tensorbus as tb
+        x = tb.asarray([3.0], device="cpu")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            check(tb.alone(x).tolist() == tb.other(x).tolist() == [9.0])
+            check(not hasattr(tb, "nosuch"))
+            error = error_of(getattr, tb, "twice")
+        check(type(error) is PluginError and "tb-one 1.0, tb-two 1.0" in str(error), error)
+        check(len(told) == 1 and "tb-one 1.0, tb-two 1.0" in str(told[0].message), told)
+        from tensorbus.ops.op import table
+        check("tb-one 1.0, tb-two 1.0" in str(error_of(table.__getitem__, "twice")))
+        """
+    )
+    shown = site.command("doctor", code=1)
+    assert "Should work and does not: plugin one, plugin two." in shown
+
+
+def test_a_package_with_a_wrong_op_is_left_out_alone(site: Site) -> None:
+    _op_package(site, "good", '[op("alone")]')
+    _op_package(site, "taken", '[op("lost"), op("add")]')
+    _op_package(site, "late", '[op("svd")]')
+    _op_package(site, "mixed", '[op("half"), 3]')
+    _op_package(site, "public", '[op("Tensor")]')
+    _op_package(site, "number", "3")
+    script = """
+        import tensorbus as tb
+        x = tb.asarray([3.0], device="cpu")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            check(tb.alone(x).tolist() == [9.0] and tb.add(x, x).tolist() == [6.0])
+            check(not hasattr(tb, "nosuch") and not hasattr(tb, "nosuch"))
+            taken = "op 'add' is already defined by 'tensorbus'"
+            for name, cause in (("lost", taken), ("half", "3 among its ops")):
+                error = error_of(getattr, tb, name)
+                check(type(error) is PluginError and cause in str(error), error)
+        check(isinstance(x, tb.Tensor))
+        causes = sorted(str(t.message) for t in told)
+        for cause in ("tb-taken 1.0", "tb-late 1.0", "tb-mixed 1.0", "tb-public 1.0", "tb-number 1.0"):
+            check(sum(cause in c for c in causes) == 1, cause, causes)
+        check(len(told) == 5, causes)
+        """
+    site.run_beside_all(script)
+    shown = site.command("doctor", code=1)
+    assert (
+        "Should work and does not: plugin late, plugin mixed, plugin number, plugin public, plugin taken."
+        in shown
+    )
