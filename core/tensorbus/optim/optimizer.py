@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 from .. import symbolic
-from ..autograd import HookHandle, enable_grad, no_grad
+from ..autograd import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
+from ..leaf import HookHandle
 from ..ops.complex import view_as_complex, view_as_real
 from ..ops.creation import zeros_like
 from ..pending import unwatched

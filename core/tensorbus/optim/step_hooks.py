@@ -7,8 +7,8 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from ..autograd import HookHandle
 from ..errors import ArgumentError
+from ..leaf import HookHandle
 from ..pending import restructured
 
 StepHook = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
