@@ -35,12 +35,12 @@ class Derivative:
     """How a program's results depend on its inputs.
 
     ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
-    returns a gradient for each of those parents that ``reached`` marks. ``graph`` is the program itself, for
+    returns a gradient for each of those parents that ``reached`` marks. ``graph`` gives the program, for
     derivatives of higher order; ``places`` are the numbers of the results in it, ``tracked`` those of the
     inputs whose histories are the parents.
     """
 
-    graph: Callable[[Mapping[str, int]], Graph]
+    graph: Callable[..., Graph]
     back: Program | Family
     count: int
     kinds: tuple[ValueType, ...]
@@ -85,7 +85,8 @@ class CompiledNode(autograd.Node):
     def _again(self, seeds: Sequence[Tensor], create: bool) -> list[Any]:
         """Run the program again in recorded ops, and differentiate those."""
         d = self.derivative
-        device, graph = d.kinds[0].device, d.graph(self.sizes)
+        apart: dict[int, tuple[int, ...]] = {}
+        device, graph = d.kinds[0].device, d.graph(self.sizes, apart)
         parents = dict(zip(d.tracked, self.parents, strict=True))
         with GradMode(True):
             inputs: list[Any] = []
@@ -98,7 +99,7 @@ class CompiledNode(autograd.Node):
                 if k in parents:
                     asked[k] = x = x * 1 if create else x.requires_grad_()
                 inputs.append(x)
-            results = interpret(graph, inputs, device)
+            results = interpret(graph, inputs, device, apart)
         outs = [
             (results[k], seed) for k, seed in zip(d.outs, seeds, strict=True) if results[k]._node is not None
         ]
@@ -107,8 +108,10 @@ class CompiledNode(autograd.Node):
         return [grads.get(asked[k]._node) for k in d.tracked]
 
 
-def interpret(graph: Graph, inputs: Sequence[Any], device: Any) -> list[Any]:
-    """Run a graph on tensors, op by op; return its outputs."""
+def interpret(
+    graph: Graph, inputs: Sequence[Any], device: Any, apart: Mapping[int, Sequence[int]]
+) -> list[Any]:
+    """Run a graph on tensors, op by op; return its outputs. Operands ``apart`` are taken without history."""
     made: dict[int, Any] = {id(node): x for node, x in zip(graph.inputs, inputs, strict=True)}
     for node in graph:
         if id(node) in made:
@@ -119,7 +122,11 @@ def interpret(graph: Graph, inputs: Sequence[Any], device: Any) -> list[Any]:
             made[id(node)] = made[id(node.inputs[0])][node.attrs["index"]]
         else:
             attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
-            made[id(node)] = table.run(node.op, [made[id(x)] for x in node.inputs], attrs)
+            operands = [made[id(x)] for x in node.inputs]
+            for k in apart.get(id(node), ()):
+                if isinstance(operands[k], Tensor):
+                    operands[k] = operands[k].detach()
+            made[id(node)] = table.run(node.op, operands, attrs)
     return [made[id(node)] for node in graph.outputs]
 
 

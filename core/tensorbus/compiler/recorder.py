@@ -147,9 +147,12 @@ class Recorder:
         )
         recording.again = self._number
         place = recording.add(op.name, places, planned.attrs, found.specs[0], found.key)
+        tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
+        if tracked and planned.differentiable and autograd.is_grad_enabled():
+            apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]
+            place = recording.tracked(place, tuple(apart))
         if may_fail(op):
             self._attempt(recording, op, operands, places, planned.attrs)
-        tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
         if tracked and not self.script.dry:  # the history may be walked when no script is there any more
             operands = [x.plain if type(x) is Number else x for x in operands]
         if not op.results:

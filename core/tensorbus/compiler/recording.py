@@ -55,7 +55,8 @@ class Recording:
     """Entries in order. Inputs are entries too; ``inputs`` lists them, ``feeds`` says where values come from.
 
     ``pendings`` are the values that stand for results. ``twins`` are entries that compute what others do for
-    numbers that move, by places; those ``beside`` them are there for them only.
+    numbers that move, by places; those ``beside`` them are there for them only. ``apart`` says, by place,
+    which operands of an op that has a history have none.
     """
 
     def __init__(self, device: Device) -> None:
@@ -67,6 +68,7 @@ class Recording:
         self.again = 0
         self.twins: dict[int, int] = {}
         self.beside: set[int] = set()
+        self.apart: dict[int, tuple[int, ...]] = {}
         self._known: dict[tuple[Key, tuple[int, ...], int], int] = {}
 
     @property
@@ -83,6 +85,18 @@ class Recording:
         self.entries.append(Entry(op, operands, attrs, spec, key, self.again))
         self._known[key, operands, self.again] = place
         return place
+
+    def tracked(self, place: int, apart: tuple[int, ...]) -> int:
+        """Return the place of an op that has a history, but none of the operands ``apart``.
+
+        It is the same op where these are others: its values are equal, and its derivative is not.
+        """
+        if self.apart.setdefault(place, apart) == apart:
+            return place
+        e = self.entries[place]
+        other = self.add(e.op, e.operands, e.attrs, e.spec, (*e.key, apart))
+        self.apart[other] = apart
+        return other
 
     def input(self, spec: Spec, source: Any, value: Any, *, scalar: bool = False) -> int:
         """Return the place of a new input; ``scalar``: a Python number."""
@@ -149,9 +163,13 @@ class Recording:
         return (self.device, tuple(body), tuple([numbers[p] for p in outputs]))
 
     def graph(
-        self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({})
-    ) -> Graph:
-        """Return the program from ``inputs``, any places, to ``outputs`` as a graph, for these sizes."""
+        self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({}),
+        apart: dict[int, tuple[int, ...]] | None = None,
+    ) -> Graph:  # fmt: skip
+        """Return the program from ``inputs``, any places, to ``outputs`` as a graph, for these sizes.
+
+        ``apart`` is told which operands of nodes, by id, have no history.
+        """
         given = {place: k for k, place in enumerate(inputs)}
         made: dict[int, Node] = {}
         for place in self.needed(outputs, inputs):
@@ -164,6 +182,8 @@ class Recording:
                 operands = tuple(made[x] for x in e.operands)
                 named = at(dict(e.attrs), sizes) if sizes else e.attrs
                 made[place] = Node(op=e.op, inputs=operands, attrs=named, spec=spec, again=e.again)
+                if apart is not None and place in self.apart:
+                    apart[id(made[place])] = self.apart[place]
         return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
 
 

@@ -106,3 +106,35 @@ def test_numbers_that_differ_are_in_the_derivative_too(dynamic) -> None:
         weight.grad = None
         outer(x, k).backward()
         assert weight.grad.tolist() == pytest.approx(want)
+
+
+def detached(x):
+    return (x * x.detach()).sum()
+
+
+def detached_and_not(x):
+    return (x * x).sum() * (x * x.detach()).sum() + (x * x.detach()).sum()
+
+
+def scaled_by_its_norm(x):
+    with tb.no_grad():
+        norm = tb.sqrt((x * x).sum())
+    return ((x / norm) ** 3).sum()
+
+
+def functions_of_both(x):
+    return (tb.exp(x) * tb.exp(x).detach() + tb.exp(x.detach()) * x).sum()
+
+
+@pytest.mark.parametrize("fn", [detached, detached_and_not, scaled_by_its_norm, functions_of_both])
+def test_second_derivatives_leave_out_what_has_no_history(fn) -> None:
+    def derivatives(fn):
+        x = tb.asarray([1.0, 0.5]).requires_grad_()
+        (first,) = tb.grad(fn(x), x, create_graph=True)
+        second = tb.grad((first * first).sum(), x)[0] if first.requires_grad else first * 0
+        return first.tolist(), second.tolist()
+
+    compiled, wanted = tb.compile(fn), derivatives(fn)
+    for _ in range(3):
+        for found, right in zip(derivatives(compiled), wanted, strict=True):
+            assert found == pytest.approx(right)
