@@ -56,7 +56,8 @@ class prefer_kernel:  # noqa: N801 - a function to its users
     ``prefer_kernel(softmax="generated")`` names a kernel for each op; where two plugins supply kernels of one
     name, ``"distribution:name"`` says whose. ``tb.explain`` lists the names. A call that the chosen kernel
     cannot serve raises ``UnsupportedOpError`` with the reason: no other kernel takes its place. So does a
-    name of no op, where the block is entered.
+    name of no op, where the block is entered. Compiled programs have code of their own for most ops, and ask
+    for a kernel only where they call one.
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([1.0, 2.0])
