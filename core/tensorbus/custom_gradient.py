@@ -169,7 +169,7 @@ class Function:
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
         """Save what ``backward`` needs. Subclasses whose ``forward`` takes no ``ctx`` supply it."""
-        raise NotImplementedError
+        raise NotImplementedError("this Function has no setup_context(ctx, inputs, output); write it.")
 
     @staticmethod
     def backward(ctx: Context, *grads: Any) -> Any:

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import isfinite, prod
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from . import autograd
@@ -28,7 +28,7 @@ from .errors import (
     UnsupportedDtypeError,
     suggest,
 )
-from .nested import numbers
+from .nested import arranged, numbers
 from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
 from .pending import aside, recorder, recorders
@@ -307,22 +307,13 @@ def to_list(x: Tensor) -> Any:
     flat: list[Any] = _elements(to_bytes(wide), CODES[wide.dtype]) if x.size else []
     if x.dtype.is_complex:
         flat = [complex(a, b) for a, b in zip(flat[::2], flat[1::2], strict=True)]
-    return _nested(flat, x.shape)
+    return arranged(flat, x.shape)
 
 
 def _elements(data: memoryview, code: str) -> list[Any]:
     if code == "e":  # memoryview knows it from Python 3.12 on
         return list(struct.unpack(f"={len(data) // 2}e", data))
     return data.cast("B").cast(code).tolist()  # type: ignore[call-overload, no-any-return]
-
-
-def _nested(flat: list[Any], shape: Shape) -> Any:
-    if not shape:
-        return flat[0]
-    if len(shape) == 1:
-        return flat
-    block = prod(shape[1:])
-    return [_nested(flat[k * block : (k + 1) * block], shape[1:]) for k in range(shape[0])]
 
 
 def to_numpy(x: Tensor) -> Any:

@@ -6,6 +6,7 @@ them, as everywhere.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from . import dtypes as dt
@@ -84,3 +85,17 @@ def _flatten(obj: Any, depth: int, known: set[DType]) -> tuple[Shape, list[Any]]
         )
     inner = shapes.pop() if shapes else ()
     return (len(parts), *inner), [x for _, flat in parts for x in flat]
+
+
+def arranged(flat: list[Any], shape: Shape) -> Any:
+    """Return the elements in C order as nested lists of this shape; the only one itself for no axes.
+
+    >>> arranged([1, 2, 3, 4], (2, 2)), arranged([5], ())
+    ([[1, 2], [3, 4]], 5)
+    """
+    if not shape:
+        return flat[0]
+    if len(shape) == 1:
+        return flat
+    block = prod(shape[1:])
+    return [arranged(flat[k * block : (k + 1) * block], shape[1:]) for k in range(shape[0])]

@@ -93,9 +93,8 @@ def test_an_error_by_values_is_left_to_python(device: Failing) -> None:
     assert args[1].tolist() == [6.0, 6.0]
 
 
-def test_a_training_step_that_fails_leaves_its_state(
-    device: Failing,
-) -> None:
+def training() -> tuple[tb.nn.Module, tb.optim.Optimizer, Callable[[tb.Tensor], tb.Tensor]]:
+    """Return a model, its optimizer, and a step that trains it."""
     model = tb.nn.Linear(2, 1)
     optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
 
@@ -106,6 +105,13 @@ def test_a_training_step_that_fails_leaves_its_state(
         optimizer.step()
         return loss.detach()
 
+    return model, optimizer, train
+
+
+def test_a_training_step_that_fails_leaves_its_state(
+    device: Failing,
+) -> None:
+    model, optimizer, train = training()
     compiled, x = tb.compile(train), tb.ones((3, 2))
     while not compiled.replays:
         compiled(x)
@@ -144,16 +150,7 @@ def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupt_while_a_step_is_captured_leaves_old_or_new_values(
     device: Failing, monkeypatch: pytest.MonkeyPatch, error: BaseException, moment: str, after: int
 ) -> None:
-    model = tb.nn.Linear(2, 1)
-    optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
-
-    def train(x: tb.Tensor) -> tb.Tensor:
-        optimizer.zero_grad()
-        loss = (model(x) ** 2).mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    model, _, train = training()
     x = tb.ones((3, 2))
     with monkeypatch.context() as patch:
         compiled = tb.compile(train)
