@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import plugin_ops as plugin_ops
 from . import settings as settings
+from .later import later
 from .version import __version__ as __version__
 from .autograd import backward as backward
 from .autograd import enable_grad as enable_grad
@@ -398,26 +399,16 @@ _LATER: Final = {
     "ops.complex": "angle polar view_as_complex view_as_real",
     "user_kernel": "KernelSource kernel",
 }
-_MODULES: Final = ("fft", "linalg", "nn", "optim", "random", "special")
-_PARTS: Final = {name: part for part, names in _LATER.items() for name in names.split()}
+_find, __dir__, _OFFERED = later(__name__, _LATER, "fft linalg nn optim random special")
 
 
 def __getattr__(name: str) -> Any:
     """Import the parts that not every program needs when they are first named."""
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name in _PARTS:
-        part = importlib.import_module(f".{_PARTS[name]}", __name__)
-        # All at once: importing the part `stream` has put that module where the class belongs.
-        globals().update({each: getattr(part, each) for each in _LATER[_PARTS[name]].split()})
-        return globals()[name]
+    if name in _OFFERED:
+        return _find(name)
     # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
     if not name.startswith("_") and importlib.util.find_spec(f"tensorbus.{name}") is None:
         found = plugin_ops.find(name)
         if found is not None:
             return found
     raise AttributeError(f"module 'tensorbus' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PARTS, *_MODULES})

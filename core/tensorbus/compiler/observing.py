@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import builtins
 import gc
+import os
 import sys
-import sysconfig
 from functools import _lru_cache_wrapper
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-_OWN: Final = str(Path(__file__).parent.parent) + "/"
-_STANDARD: Final = sysconfig.get_paths()["stdlib"]
+_OWN: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_STANDARD: Final = os.path.dirname(os.__file__)
 _PURE: Final = frozenset(
     """abc bisect calendar cmath collections collections.abc contextlib copy copyreg dataclasses enum
     fractions functools heapq inspect itertools keyword linecache math numbers operator re reprlib

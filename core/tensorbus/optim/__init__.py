@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from . import lr_scheduler as lr_scheduler
-from .adafactor import Adafactor as Adafactor
-from .adafactor import Muon as Muon
-from .adam import Adam as Adam
-from .adam import AdamW as AdamW
-from .adam_variants import Adamax as Adamax
-from .adam_variants import NAdam as NAdam
-from .adam_variants import RAdam as RAdam
-from .clipping import clip_grad_norm_ as clip_grad_norm_
-from .clipping import clip_grad_value_ as clip_grad_value_
-from .lbfgs import LBFGS as LBFGS
-from .optimizer import Optimizer as Optimizer
-from .rmsprop import Adadelta as Adadelta
-from .rmsprop import Adagrad as Adagrad
-from .rmsprop import RMSprop as RMSprop
-from .rprop import ASGD as ASGD
-from .rprop import Rprop as Rprop
-from .schedule import CosineAnnealingLR as CosineAnnealingLR
-from .schedule import LRScheduler as LRScheduler
-from .schedule import StepLR as StepLR
-from .sgd import SGD as SGD
+from typing import TYPE_CHECKING, Final
+
+from ..later import later
+
+if TYPE_CHECKING:
+    from . import lr_scheduler as lr_scheduler
+    from .adafactor import Adafactor as Adafactor
+    from .adafactor import Muon as Muon
+    from .adam import Adam as Adam
+    from .adam import AdamW as AdamW
+    from .adam_variants import Adamax as Adamax
+    from .adam_variants import NAdam as NAdam
+    from .adam_variants import RAdam as RAdam
+    from .clipping import clip_grad_norm_ as clip_grad_norm_
+    from .clipping import clip_grad_value_ as clip_grad_value_
+    from .lbfgs import LBFGS as LBFGS
+    from .optimizer import Optimizer as Optimizer
+    from .rmsprop import Adadelta as Adadelta
+    from .rmsprop import Adagrad as Adagrad
+    from .rmsprop import RMSprop as RMSprop
+    from .rprop import ASGD as ASGD
+    from .rprop import Rprop as Rprop
+    from .schedule import CosineAnnealingLR as CosineAnnealingLR
+    from .schedule import LRScheduler as LRScheduler
+    from .schedule import StepLR as StepLR
+    from .sgd import SGD as SGD
+
+_PARTS: Final = {
+    "adafactor": "Adafactor Muon",
+    "adam": "Adam AdamW",
+    "adam_variants": "Adamax NAdam RAdam",
+    "clipping": "clip_grad_norm_ clip_grad_value_",
+    "lbfgs": "LBFGS",
+    "optimizer": "Optimizer",
+    "rmsprop": "Adadelta Adagrad RMSprop",
+    "rprop": "ASGD Rprop",
+    "schedule": "CosineAnnealingLR LRScheduler StepLR",
+    "sgd": "SGD",
+}
+
+__getattr__, __dir__, __all__ = later(__name__, _PARTS, "lr_scheduler")
