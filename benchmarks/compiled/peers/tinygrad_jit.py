@@ -1,19 +1,36 @@
-"""tinygrad, with its own ``TinyJit``; it asks for clang."""
+"""tinygrad, with its own ``TinyJit``: by clang, or without one by Intel's OpenCL runtime."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
-from tinygrad import Device, Tensor, TinyJit
+from tensorbus_opencl import drivers
 
 from benchmarks.compiled import data
 
 Call = Callable[[], object]
 
 
+def _without_clang() -> None:
+    """Name the OpenCL loader and the driver to tinygrad, which reads both when it is imported."""
+    library = drivers.intel_library()
+    if library is not None:
+        drivers.set_up()
+        os.environ["OPENCL_PATH"] = str(library.parent / "libOpenCL.so.1")
+        os.environ["DEV"] = "CL"
+
+
+if shutil.which("clang") is None:
+    _without_clang()
+
+from tinygrad import Device, Tensor, TinyJit  # noqa: E402
+
+
 class Peer:
-    """tinygrad on the processor. Raises what tinygrad raises where it finds no compiler."""
+    """tinygrad on the processor. Raises what tinygrad raises where it finds neither."""
 
     def __init__(self, variant: str) -> None:
         (Tensor([1.0]) + 1.0).numpy()
