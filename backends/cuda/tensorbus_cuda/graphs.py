@@ -134,6 +134,7 @@ class Graph:
     def __init__(self, driver: Driver, graph: Any, changing: Sequence[_Changing]) -> None:
         self.driver = driver
         self.changing = changing
+        self.late = [one for one in changing if one.late]
         self.where: list[int] = []
         self._graph = graph  # its nodes name the kernels that are changed
         self.whole = ctypes.c_void_p()
@@ -215,8 +216,7 @@ class Player:
                 buffers[slot] = self._room(slot)
         if self._reports:
             self._error_block()
-        for slot in self._inputs:
-            block = buffers[slot]
+        for block in [buffers[slot] for slot in self._inputs]:
             if block is not None and block.stream is not stream:
                 block.used_by(stream)
         key = self._key(values, buffers)
@@ -247,11 +247,9 @@ class Player:
     def _launch(self, graph: Graph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
         driver = graph.driver
         where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
-        same = where == graph.where
+        told = graph.late if where == graph.where else graph.changing
         graph.where = where
-        for one in graph.changing:
-            if same and not one.late:
-                continue
+        for one in told:
             now = [where[k] for k in one.moving]
             numbers = [read(values) for read in one.late] if one.late else one.numbers
             if now != one.last or numbers != one.numbers:
