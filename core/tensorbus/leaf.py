@@ -30,6 +30,31 @@ class Leaf:
         self.grad: Tensor | None = None
 
 
+_resting: Final[dict[int, tuple[weakref.ref[Tensor], Leaf]]] = {}
+"""The leaves of tensors that have stopped asking for a gradient, by id: they may ask again."""
+
+
+def ask(x: Tensor, asking: bool) -> None:
+    """Make ``x`` a leaf that requires a gradient, or one that requires none; its gradient and hooks stay."""
+    if asking:
+        _, found = _resting.pop(id(x), (None, None))
+        x._node = found or Leaf()
+    else:
+        key = id(x)
+        _resting[key] = weakref.ref(x, lambda _: _resting.pop(key, None)), x._node
+        x._node = None
+    restructured()
+
+
+def _rested(x: Tensor) -> Leaf | None:
+    """Return the leaf that ``x``, which asks for no gradient, had, if there is a gradient in it."""
+    _, found = _resting.get(id(x), (None, None))
+    if x._node is not None or found is None or found.grad is None:
+        return None
+    symbolic.reading("the gradient of a tensor that requires none any more")
+    return found
+
+
 class Retained:
     """The hook of a result that keeps its gradient: it adds up what comes."""
 
@@ -79,7 +104,8 @@ def gradient(x: Tensor) -> Tensor | None:
         return node.grad
     kept = _retained(node)
     if kept is None:
-        return None
+        rested = _rested(x) if _resting else None
+        return None if rested is None else rested.grad
     symbolic.reading("the gradient that the result of an op keeps")
     return kept.grad
 
@@ -90,7 +116,7 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
     Raises ``AutogradError`` where ``x`` holds none, ``ShapeError`` where it does not fit.
     """
     node = x._node
-    kept = node if isinstance(node, Leaf) else _retained(node)
+    kept = node if isinstance(node, Leaf) else _retained(node) or _rested(x)
     if kept is None:
         raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
     if value is not None and (value.shape, value._vtype.settled) != (x.shape, x._vtype.settled):

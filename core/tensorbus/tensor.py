@@ -25,7 +25,7 @@ from .leaf import note_gradients as note_gradients
 from .ops import indexing
 from .ops.movement import permute_dims, reshape
 from .ops.op import Shape, table
-from .pending import Pending, recorder, recorders, restructured
+from .pending import Pending, recorder, recorders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +175,7 @@ class Tensor:
         leaf.retain(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for a gradient, or stop asking; return the tensor itself.
+        """Ask for a gradient, or stop asking; return the tensor itself. A gradient that there is stays.
 
         Raises ``AutogradError`` for dtypes that have no derivative, and for the result of a recorded op.
         """
@@ -190,8 +190,7 @@ class Tensor:
                 "a recorded result requires its gradient; use .detach() for one that does not."
             )
         if requires_grad != self.requires_grad:
-            self._node = Leaf() if requires_grad else None
-            restructured()
+            leaf.ask(self, requires_grad)
         return self
 
     def detach(self) -> Tensor:

@@ -247,3 +247,29 @@ def test_long_histories_do_not_recurse() -> None:
     for _ in range(50_000):
         y = y + 1.0
     del y
+
+
+def test_a_gradient_stays_while_its_tensor_asks_for_none() -> None:
+    x, seen = tb.ones(2).requires_grad_(), []
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * 3).sum().backward()
+    x.requires_grad_(False)
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert not x.requires_grad
+    x.requires_grad_(True)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [5.0, 5.0]
+    assert seen == [[3.0, 3.0], [2.0, 2.0]]
+    x.requires_grad_(False)
+    x.grad = None
+    assert x.requires_grad_(True).grad is None
+
+
+def test_frozen_parameters_forget_their_gradients_too() -> None:
+    for forget in ("module", "optimizer"):
+        model = tb.nn.Linear(2, 1)
+        optimizer = tb.optim.SGD(model.parameters(), lr=0.1)
+        model(tb.ones(2)).sum().backward()
+        model.requires_grad_(False)
+        (model if forget == "module" else optimizer).zero_grad()
+        assert [p.grad for p in model.requires_grad_(True).parameters()] == [None, None]

@@ -267,9 +267,9 @@ class GuardWriter:
         if not seen.fixed:
             self._shape(at, state.value.shape, text)
         if state.node is None:
-            self.add(
-                f"{at}._node is None", f"that {text} requires no gradient", isinstance(seen.thing, Parameter)
-            )
+            kept = isinstance(seen.thing, Parameter)
+            none = f" and ({at}.grad is None) is {seen.thing.grad is None}" if kept else ""
+            self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", kept)
         elif isinstance(state.node, Leaf):
             if seen.fixed:
                 self.add(f"{at}._node is {name(state.node)}", f"that {text} requires a gradient", True)

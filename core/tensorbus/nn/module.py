@@ -387,7 +387,7 @@ def zero_grad(parameters: Iterable[Tensor], set_to_none: bool) -> None:
     """Forget gradients, or make them zeros."""
     for parameter in parameters:
         if set_to_none:  # whatever it was, so that a captured program need not know
-            if isinstance(parameter._node, Leaf):
+            if isinstance(parameter._node, Leaf) or parameter.grad is not None:
                 parameter.grad = None
         elif parameter.grad is not None:
             parameter.grad = zeros_like(parameter.grad)

@@ -139,7 +139,7 @@ class Optimizer:
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:  # whatever it was, so that a captured program need not know
-                    if isinstance(parameter._node, Leaf):
+                    if isinstance(parameter._node, Leaf) or parameter.grad is not None:
                         parameter.grad = None
                 elif parameter.grad is not None:
                     parameter.grad = zeros_like(parameter.grad)
