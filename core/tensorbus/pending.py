@@ -47,6 +47,10 @@ class Recorder(Protocol):
         """Call ``function`` as if nothing were being captured."""
         ...
 
+    def whole(self) -> bool:
+        """Return whether all that is recorded is to become one program."""
+        ...
+
     def transfer(self, x: Any, there: Any) -> Any:
         """Record that a tensor is brought to another device; return it, or ``NotImplemented``: bring it."""
         ...

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dt
 from .dtypes import DType
-from .errors import ArgumentError, DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .ops.comparison import bitwise_left_shift, bitwise_xor, equal, greater, isfinite, less, logical_not
 from .ops.creation import DeviceLike, check_shape
 from .ops.gathering import gather
-from .ops.movement import broadcast_to, moveaxis, normalize_axis
+from .ops.movement import broadcast_to, expand_dims, moveaxis, normalize_axis
 from .ops.reduction import any as any_of
 from .ops.reduction import sum
 from .ops.scan import sum_scan
@@ -21,6 +21,7 @@ from .ops.search import searchsorted
 from .ops.selection import cast, where
 from .ops.sorting import argsort
 from .ops.transcendental import log
+from .pending import recorder, recorders
 from .random import Generator, _words, open_unit, randint, uniform
 from .random import normal as normal_of
 
@@ -63,8 +64,8 @@ def multinomial(
 
     ``([rows,] places)`` give ``([rows,] num_samples)``. Weights are not negative and need not add up to 1.
     Without ``replacement`` no place is drawn twice (Efraimidis and Spirakis 2006), and as many weights as are
-    drawn must not be 0. Waits for the device, to check them. Raises ``ShapeError``, ``DtypeError`` and
-    ``ArgumentError``.
+    drawn must not be 0. Waits for the device, to check them; a compiled program checks them as it runs.
+    Raises ``ShapeError``, ``DtypeError`` and ``ArgumentError``.
 
     >>> import tensorbus as tb
     >>> tb.multinomial(tb.asarray([0.0, 1.0, 0.0]), 2, replacement=True).tolist()
@@ -83,11 +84,11 @@ def multinomial(
     weights = weights if weights.dtype is dt.float64 else cast(weights, dt.float32)
     usable = sum(cast(greater(weights, 0), dt.int64), axis=-1)
     wrong = any_of(logical_not(isfinite(weights))) | any_of(less(weights, 0))
-    if bool(wrong | any_of(less(usable, 1 if replacement else num_samples))):
-        raise ArgumentError(
-            "multinomial: weights must be finite and not negative, and in each row at least"
-            f" {1 if replacement else num_samples} above 0."
-        )
+    refused = ArgumentError(
+        "multinomial: weights must be finite and not negative, and in each row at least"
+        f" {1 if replacement else num_samples} above 0."
+    )
+    weights = _unless(wrong | any_of(less(usable, 1 if replacement else num_samples)), weights, refused)
     if not replacement:
         chance = cast(open_unit(input.shape, input.device, generator), weights.dtype)
         none = equal(weights, 0)
@@ -99,6 +100,24 @@ def multinomial(
     last = sum(cast(less(steps, steps[..., -1:]), dt.int64), axis=-1, keepdims=True)
     out: Tensor = where(less(found, last), found, broadcast_to(last, found.shape))
     return out
+
+
+def _unless(wrong: Any, x: Tensor, error: ArgumentError) -> Tensor:
+    """Return ``x``; where ``wrong``, a single bool, is true raise ``error``.
+
+    A program fails by an index that is out of range then, and Python, which runs the function in its place,
+    finds the error here.
+    """
+    active = recorder() if recorders else None
+    if active is None or not active.whole():
+        if bool(wrong):
+            raise error
+        return x
+    try:
+        found: Tensor = gather(expand_dims(x, axis=0), cast(wrong, dt.int64))
+    except IndexingError:
+        raise error from None
+    return found
 
 
 def rand_like(

@@ -339,6 +339,10 @@ class Recorder:
             if x._value is stand:
                 x._value, x._vtype = stand.value, x._vtype.settled
 
+    def whole(self) -> bool:
+        """Return whether all that is recorded is to become one program."""
+        return self.trial or self.fullgraph or self.script.dry
+
     def transfer(self, x: Tensor, there: Device) -> Any:
         """Record that ``x`` is brought to another device; ``NotImplemented``: it is to be brought at once."""
         if self.script.dry or is_transform(x._vtype.device.type) or is_transform(there.type):

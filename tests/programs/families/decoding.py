@@ -130,3 +130,19 @@ def mixture_of_experts():
         return out
 
     return fn, [(tb.eye(2), 1), (tb.eye(2) * 4 - 1, 2), (tb.asarray([[1.0, 3.0]]), 1)]
+
+
+@program(data_dependent=True)  # outside of a program weights are looked at before they are used
+def sampled_with_weights():
+    emb, out = tb.nn.Embedding(6, 4), tb.nn.Linear(4, 6)
+
+    def fn(tokens):
+        for _ in range(3):
+            scores = out(tb.tanh(emb(tokens).mean(axis=1))) * 4
+            least = tb.topk(scores, 3)[0][:, -1:]
+            scores = tb.where(scores < least, -tb.inf, scores)
+            drawn = tb.multinomial(tb.softmax(scores, axis=-1), 1)
+            tokens = tb.concat([tokens, drawn], axis=1)
+        return tokens
+
+    return fn, [(tb.asarray([[1, 2], [3, 4]]),), (tb.asarray([[0, 5], [2, 2]]),)]

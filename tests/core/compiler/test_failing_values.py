@@ -1,0 +1,57 @@
+"""Ops that fail for some values, in functions that draw random numbers: Python draws the same ones again."""
+
+from __future__ import annotations
+
+import pytest
+import tensorbus as tb
+
+TABLE = tb.arange(5.0)
+
+
+def handled(x, at):
+    noise = tb.rand(2)
+    try:
+        found = TABLE[at]
+    except IndexError:
+        found = tb.rand(1) - 10
+    return noise + found * x
+
+
+def unhandled(x, at):
+    return tb.rand(2) + TABLE[at] * x
+
+
+def outcomes(fn, arguments):
+    """Return what the calls give, errors among it, and what is drawn afterwards."""
+    tb.manual_seed(3)
+    found = []
+    for args in arguments:
+        try:
+            found.append(fn(*args).tolist())
+        except tb.TensorbusError as error:
+            found.append((type(error), str(error)))
+    return [*found, tb.rand(2).tolist()]
+
+
+@pytest.mark.parametrize("fn", [handled, unhandled])
+def test_indices_out_of_range(fn) -> None:
+    arguments = [(tb.ones(1), tb.asarray([at])) for at in (1, 2, 7, 3, 9, 2)]
+    compiled = tb.compile(fn, fullgraph=True)
+    assert outcomes(compiled, arguments) == outcomes(fn, arguments)
+    assert len(compiled.replays) == 1
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("first", [1, -1])
+def test_weights_that_are_refused(replacement, first) -> None:
+    def fn(weights):
+        return tb.multinomial(weights, 2, replacement) * 1
+
+    rows = [[0.1, 0.2], [3.0, 1.0], [0.0, 0.0], [0.1, -1.0], [1.0, 2.0], [tb.nan, 1.0], [2.0, 1.0]]
+    arguments = [(tb.asarray([[1.0, 1.0], row]),) for row in rows[::first]]
+    compiled = tb.compile(fn, fullgraph=True)
+    found = outcomes(compiled, arguments)
+    assert found == outcomes(fn, arguments)
+    assert (tb.ArgumentError, "multinomial") in [(f[0], str(f[1]).partition(":")[0]) for f in found]
+    assert len(compiled.replays) == 1
+    assert not compiled.recompiles
