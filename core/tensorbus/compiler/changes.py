@@ -35,16 +35,17 @@ class Changes:
     """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold other tensors.
 
     Or tuples and such of tensors, as ``names`` do, which are globals. ``contents`` are arguments, and what
-    lies behind them, that hold other things in any way, ``leaves`` those that ask for a gradient now. The
-    others make the next run another: ``numbers`` at places and ``counters``, globals, that became others,
-    lists that have ``grown``, and ``rates``: what code read of the script's state. ``why`` says it of the
-    first.
+    lies behind them, that hold other things in any way, ``leaves`` those that ask for a gradient now.
+    ``flags`` are True that were False, or the reverse; what finds them so is another program. The others
+    make the next run another: ``numbers`` at places and ``counters``, globals, that became others, lists
+    that have ``grown``, and ``rates``: what code read of the script's state. ``why`` says it of the first.
     """
 
     cells: list[Seen] = field(default_factory=list)
     grads: list[Seen] = field(default_factory=list)
     slots: list[tuple[Seen, Part, Any]] = field(default_factory=list)
     contents: list[Seen] = field(default_factory=list)
+    flags: list[tuple[Seen, Part, bool]] = field(default_factory=list)
     names: list[tuple[Global, Any]] = field(default_factory=list)
     leaves: list[Seen] = field(default_factory=list)
     numbers: list[tuple[Seen, Part]] = field(default_factory=list)
@@ -145,6 +146,8 @@ def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes,
             continue
         if _is_tree(new.value) and type(old.value) is type(new.value) and _is_tree(old.value):
             changes.slots.append((seen, old, new.value))
+        elif type(old.value) is bool and type(new.value) is bool:
+            changes.flags.append((seen, old, new.value))
         elif _is_step(old.value, new.value):
             changes.numbers.append((seen, old))
             changes.goes_on(f"changes {_place(old)} of {describe(seen)}")

@@ -17,6 +17,7 @@ from ..errors import ValuesError
 from ..lengths import Lengths
 from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
+from ..random import Generator
 from ..symbolic import Number
 from ..tensor import Tensor
 from .answer import AnswerWriter, remake, store
@@ -178,9 +179,13 @@ class Writer:
             else:
                 body += ["with lock:", "    o = run(v)"]
             entries = [e for recording in recordings for e in recording.entries]
-            if not self.script.owners and any(may_fail_named(e.op) for e in entries):
+            streams = {id(owner): owner for owner in self.script.owners}.values()
+            if any(may_fail_named(e.op) for e in entries) and all(type(x) is Generator for x in streams):
                 run = [f"    {line}" for line in body[at:]]
-                body[at:] = ["try:", *run, "except ValuesError:", "    return FAILED"]
+                names = [self.script.name(x) for x in streams]
+                back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
+                body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FAILED"]
+                body[:0] = [f"s{name} = {name}.get_state()" for name in names]
             body += [*self.script.writes, *self.answer.lines, *history, *effects]
         else:
             body += [*self.script.writes, *self.answer.lines, *effects]
@@ -308,6 +313,8 @@ class Writer:
         lines += [f"{seen.at}._node = Leaf()" for seen in changes.leaves]
         lines += [f"{s.at}._node.grad = {self.answer.build(s.thing._node.grad)}" for s in changes.grads]
         lines += [self._put(s, part, self.answer.build(x)) for s, part, x in changes.slots]
+        lines += [self._put(s, part, repr(value)) for s, part, value in changes.flags]
+        lines += ["structure[0] += 1"] * bool(changes.flags)  # which guards that are counted rely on
         lines += [f"{self._global(found)} = {self.answer.build(x)}" for found, x in changes.names]
         for held in self.script.held.values():
             if held.changed:

@@ -106,6 +106,52 @@ def generator_and_discriminator():
 
 
 @program
+def critic_that_is_frozen_in_turns():
+    maker, judge = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    makers, judges = (tb.optim.RMSprop(m.parameters(), lr=0.01) for m in (maker, judge))
+
+    def step(real, noise, turn):
+        judges.zero_grad()
+        with tb.no_grad():
+            made = maker(noise)
+        gap = judge(made).mean() - judge(real).mean()
+        gap.backward()
+        judges.step()
+        with tb.no_grad():
+            for p in judge.parameters():
+                p.clamp_(-0.2, 0.2)
+        if turn % 3 == 2:
+            judge.requires_grad_(False)
+            makers.zero_grad()
+            (-judge(maker(noise)).mean()).backward()
+            makers.step()
+            judge.requires_grad_(True)
+        return gap.detach()
+
+    real = tb.reshape(tb.arange(12.0), (4, 3)) * 0.1
+    return step, [(real, tb.ones((4, 2)) * 0.3 * k, k) for k in range(6)], maker, judge
+
+
+@program
+def training_or_not_by_an_argument():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.25), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = tb.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def run(x, training):
+        model.train(training)
+        with tb.set_grad_enabled(training):
+            loss = model(x).square().mean()
+        if training:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.detach(), model.training
+
+    x = tb.reshape(tb.arange(12.0), (4, 3)) * 0.1
+    return run, [(x + k, k % 3 != 2) for k in range(7)], model
+
+
+@program
 def weights_written_by_hand():
     w, b = tb.zeros((2, 1)).requires_grad_(), tb.zeros(1).requires_grad_()
 
