@@ -13,7 +13,7 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from . import autograd
+from . import autograd, symbolic
 from . import dtypes as dt
 from .choice import source
 from .device import Device, ValueType, device, get_default_device
@@ -109,6 +109,8 @@ def asarray(
     inner = beneath(where)
     if inner is not None:
         return raised(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
+    if recorders and (made := _moving(obj, want, where)) is not None:
+        return made
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
     if isinstance(obj, _PYTHONS) and not keeps:
         if copy is False:
@@ -126,6 +128,25 @@ def asarray(
             f"asarray: {type(obj).__name__} is no number, sequence, tensor, array, buffer or DLPack producer."
         ) from None
     return _from_buffer(view, want, where, copy)
+
+
+def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
+    """Return a tensor of numbers that are others at each run of a program; None: ``obj`` holds none."""
+    active = recorder()
+    if active is None or not active.script.drifting:
+        return None
+    flat, known = symbolic.numbered(obj)
+    if not flat:
+        return None
+    shape, _, found = numbers(known)
+    fill = partial(table.function("full"), (), dtype=found if want is None else want, device=where)
+
+    def make() -> Any:
+        one = [table.function("reshape")(fill(x), (1,)) for x in flat]
+        return table.function("reshape")(table.function("concat")(one), shape)
+
+    made: Tensor = active.moving(partial(_from_sequence, known, want, where), make)
+    return made
 
 
 def assigned(value: Any, x: Tensor) -> Tensor:

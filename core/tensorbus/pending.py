@@ -59,6 +59,13 @@ class Recorder(Protocol):
         """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
         ...
 
+    def moving(self, known: Callable[[], Any], make: Callable[[], Any]) -> Any:
+        """Return the tensor that ``make`` computes from numbers which are others at each run.
+
+        ``known`` makes what it is in this run.
+        """
+        ...
+
     def moves(self, key: Any) -> bool:
         """Return whether a key of ``x[key]`` is another at each run."""
         ...

@@ -186,7 +186,7 @@ class Script:
         self._called = False
         self._count = 0
         self._first = 0
-        self._touched: set[tuple[int, Any]] = set()
+        self._touched: dict[tuple[int, Any], int] = {}
         self._late: set[str] = set()
         self._few: set[str] = set()
 
@@ -227,7 +227,8 @@ class Script:
         written = self._written.get((id(container), key))
         if written is not None:
             return written
-        value, late = container[key], (id(container), key) in self._touched
+        value, changes = container[key], self._touched.get((id(container), key), 0)
+        late = changes > 0
         if (id(container), ("item", (type(key), repr(key)))) in self.held:
             return value  # a number of the script, or one that the program put there
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
@@ -235,14 +236,14 @@ class Script:
             parts = range(len(value))
             where = f"{self.name(container)}[{key!r}]"
             return tuple(
-                self._number(("read", id(container), key, k, late), value[k], f"{where}[{k}]", late)
+                self._number(("read", id(container), key, k, changes), value[k], f"{where}[{k}]", late)
                 for k in parts
             )
         if type(value) not in (int, float):
             return value
         self.reads[id(container), key] = container
         line = f"{self.name(container)}[{key!r}]"
-        return self._number(("read", id(container), key, late), value, line, late)
+        return self._number(("read", id(container), key, changes), value, line, late)
 
     def apply(self, op: str, *operands: Any) -> Number:
         """Return the number that an operator makes of others."""
@@ -357,8 +358,9 @@ class Script:
         owners = [owner, *parts]
         if not self._called:
             self._called, self._first = True, len(self.lines)
-        self._touched |= {*self._written, *((id(container), key) for container, key in touched)}
-        self._written = {}
+        for at in [(id(container), key) for container, key in touched]:
+            self._touched[at] = self._touched.get(at, 0) + 1
+        self._written = {at: n for at, n in self._written.items() if at not in self._touched}
         self.owners += owners
         self.reads.update({(id(container), key): container for container, key in touched})
         self.lines.extend(self.writes)
@@ -407,6 +409,28 @@ class Held:
             return []
         texts = [text(x) for x in parts]
         return [self.assigned(f"({', '.join(texts)},)" if type(value) is tuple else texts[0])]
+
+
+def numbered(obj: Any) -> tuple[list[Any], Any]:
+    """Return the items of nested lists in order, and the lists with plain numbers in the place of ours.
+
+    There are no items where no number is ours, or something is no number.
+    """
+    if type(obj) is Number:
+        return [obj], obj.plain
+    if type(obj) not in (list, tuple):
+        return [], obj
+    flat: list[Any] = []
+
+    def plain(x: Any) -> Any:
+        if type(x) in (list, tuple):
+            return [plain(each) for each in x]
+        flat.append(x)
+        return x.plain if type(x) is Number else x
+
+    known = plain(obj)
+    kinds = {*map(type, flat)}
+    return (flat if Number in kinds and kinds <= {Number, int, float} else []), known
 
 
 def script() -> Script | None:

@@ -117,6 +117,8 @@ class Recorder:
             where: Any = attrs.get("device")
             if where is None or is_transform(where.type):
                 return NotImplemented
+            if type(attrs.get("value")) is Number:
+                return self._filled(op, attrs)
         tensors = True
         for x in operands:
             if not isinstance(x, Tensor):
@@ -353,6 +355,29 @@ class Recorder:
         if found is None:
             found = self._brought[source, there] = recording.input(spec, source, None)
         return self._cell(recording, found, spec, ValueType.of(x.dtype, there))
+
+    def moving(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor that ``make`` computes from numbers which are others at each run.
+
+        ``known`` makes what it is in this run: for comparison with a run that knew no numbers that move.
+        """
+        x = known()
+        place, recording = self.place(x), self._recording(x.device)
+        first = len(recording.entries)
+        made = make()
+        recording.stands(made._value.place, place, first)
+        return made
+
+    def _filled(self, op: Op[...], attrs: dict[str, Any]) -> Any:
+        """Return what is filled with a number of the script: zeros, and the number added to each."""
+        n, kind = attrs["value"], attrs["dtype"]
+        if not (kind.is_floating or (kind.is_integer and type(n.plain) is int)):
+            return self._applied(op, (), {**attrs, "value": check_scalar(op.name, n._value(), kind)})
+        none = {**attrs, "value": -0.0 if kind.is_floating else 0}  # which keeps the sign of a zero
+        return self.moving(
+            lambda: self._recorded(op, (), {**attrs, "value": check_scalar(op.name, n.plain, kind)}),
+            lambda: self._recorded(op, (), none) + n,
+        )
 
     def moves(self, key: Any) -> bool:
         """Return whether a key of ``x[key]`` is another at each run."""

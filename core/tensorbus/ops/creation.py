@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .. import dtypes as dt
@@ -10,6 +11,8 @@ from ..device import Device, device, get_default_device
 from ..dtypes import ALL, DType, Scalar, as_scalar, check_scalar
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..lengths import Length
+from ..pending import recorder
+from ..symbolic import Number
 from .comparison import equal, greater_equal
 from .elementwise import broadcast_shapes
 from .movement import as_shape, broadcast_to, reshape
@@ -48,11 +51,12 @@ def _full_arguments(
     shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | str | None = None,
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    fill_value = as_scalar("full", fill_value)
-    kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(fill_value)
+    now = fill_value.plain if type(fill_value) is Number else as_scalar("full", fill_value)
+    kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(now)
+    value = check_scalar("full", now, kind)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),
-        "value": check_scalar("full", fill_value, kind),
+        "value": fill_value if type(fill_value) is Number else value,  # a recorder knows the former
         "dtype": kind,
         "device": resolve(device),
     }
@@ -170,6 +174,8 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    if type(start) is Number and type(width := stop - start) is Number and width == width.plain:
+        return _moving_range(start, width.plain, step, dtype, device)
     start, stop, step = (_real("arange", n) for n in (start, stop, step))
     if step == 0:
         raise ShapeError("arange: the step must not be 0.")
@@ -180,6 +186,16 @@ def arange(
     kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
     made = iota(max(length, 0), start, step, dtype=dt.real_of(kind), device=device)
     return cast(made, kind) if kind.is_complex else made
+
+
+def _moving_range(start: Number, width: Any, step: Any, dtype: Any, device: DeviceLike) -> Tensor:
+    """Return a range of constant width, from a place that is another at each run of a program."""
+    made = partial(arange, step=step, dtype=dtype, device=device)
+    active: Any = recorder()
+    found: Tensor = active.moving(
+        partial(made, start.plain, start.plain + width), lambda: made(start.plain * 0, width) + start
+    )
+    return found
 
 
 def _real(name: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from .. import dtypes as dt
 from ..dtypes import Scalar, check_scalar
 from ..errors import DtypeError, ShapeError
+from ..symbolic import Number
 from .elementwise import broadcast_shapes
 from .gathering import from_front, gather, scatter
 from .indexing import nonzero
@@ -103,4 +104,4 @@ def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
         if value.shape != ():
             raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
         return where(mask, value if value.dtype is x.dtype else value.to(x.dtype), x)
-    return where(mask, check_scalar("masked_fill", value, x.dtype), x)
+    return where(mask, value if type(value) is Number else check_scalar("masked_fill", value, x.dtype), x)

@@ -199,3 +199,59 @@ def distilled_from_a_teacher():
 
     x, _ = data()
     return step, [(x, 2.0), (x, 2.0), (x, 1.0)], student, teacher
+
+
+def _epoch(optimizer_of, schedule_of):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.25), nn.Linear(4, 1))
+    optimizer = optimizer_of(model.parameters())
+    schedule = schedule_of(optimizer)
+
+    def epoch(batches):
+        losses = []
+        for x in batches:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.detach())
+        return tb.stack(losses)
+
+    x = tb.reshape(tb.arange(12.0), (4, 3)) * 0.1 - 0.4
+    return epoch, [([x, x + 0.1 * k, x * 2],) for k in range(4)], model, optimizer
+
+
+@program
+def rates_that_differ_within_one_call():
+    return _epoch(
+        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.5),
+        lambda o: optim.lr_scheduler.ExponentialLR(o, 0.8),
+    )
+
+
+@program
+def rates_of_adam_that_differ_within_one_call():
+    return _epoch(
+        lambda ps: optim.Adam(ps, lr=0.02),
+        lambda o: optim.lr_scheduler.LambdaLR(o, lambda k: 1 / (k + 1)),
+    )
+
+
+@program
+def several_steps_of_adam_with_drawn_numbers_between():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.25), nn.Linear(4, 1))
+    optimizer = optim.Adam(model.parameters(), lr=0.02)
+
+    def update(x, share):
+        optimizer.param_groups[0]["lr"] = 0.02 * share
+        for _ in range(2):
+            order = tb.randperm(x.shape[0])
+            for k in range(0, 4, 2):
+                optimizer.zero_grad()
+                loss = model(x[order[k : k + 2]]).square().mean()
+                loss.backward()
+                optimizer.step()
+        return loss.detach()
+
+    x = tb.reshape(tb.arange(12.0), (4, 3)) * 0.1 - 0.4
+    return update, [(x, 1 - k / 8) for k in range(5)], model, optimizer
