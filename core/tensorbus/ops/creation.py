@@ -51,12 +51,13 @@ def _full_arguments(
     shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | str | None = None,
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    now = fill_value.plain if type(fill_value) is Number else as_scalar("full", fill_value)
+    given: Any = fill_value
+    now = given.plain if type(given) is Number else as_scalar("full", given)
     kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(now)
     value = check_scalar("full", now, kind)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),
-        "value": fill_value if type(fill_value) is Number else value,  # a recorder knows the former
+        "value": given if type(given) is Number else value,  # a recorder knows the former
         "dtype": kind,
         "device": resolve(device),
     }
@@ -174,8 +175,9 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    if type(start) is Number and type(width := stop - start) is Number and width == width.plain:
-        return _moving_range(start, width.plain, step, dtype, device)
+    first: Any = start
+    if type(first) is Number and type(width := stop - first) is Number and width == width.plain:
+        return _moving_range(first, width.plain, step, dtype, device)
     start, stop, step = (_real("arange", n) for n in (start, stop, step))
     if step == 0:
         raise ShapeError("arange: the step must not be 0.")
