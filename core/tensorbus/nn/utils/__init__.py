@@ -1,4 +1,4 @@
-"""What PyTorch keeps under this name: gradients clipped, parameters as one vector, padded sequences."""
+"""What PyTorch keeps under this name: clipped gradients, parameters as a vector or given, padding."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import parametrizations as parametrizations
 from .. import parametrize as parametrize
 from . import rnn as rnn
+from .stateless import functional_call as functional_call
 from .vectors import parameters_to_vector as parameters_to_vector
 from .vectors import vector_to_parameters as vector_to_parameters
 
