@@ -30,25 +30,44 @@ class Leaf:
         self.grad: Tensor | None = None
 
 
-_resting: Final[dict[int, tuple[weakref.ref[Tensor], Leaf]]] = {}
-"""The leaves of tensors that have stopped asking for a gradient, by id: they may ask again."""
+_resting: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}
+"""The leaves of tensors that have stopped asking for a gradient, by id, and in which capture's script."""
+
+
+def _since() -> weakref.ref[Any] | None:
+    active = symbolic.script()
+    return None if active is None else weakref.ref(active)
 
 
 def ask(x: Tensor, asking: bool) -> None:
     """Make ``x`` a leaf that requires a gradient, or one that requires none; its gradient and hooks stay."""
     if asking:
-        _, found = _resting.pop(id(x), (None, None))
+        _, found, since = _resting.pop(id(x), (None, None, None))
+        if found is not None and found.grad is not None and since != _since():
+            symbolic.reading("a gradient that a tensor had before it asked again")
         x._node = found or Leaf()
     else:
         key = id(x)
-        _resting[key] = weakref.ref(x, lambda _: _resting.pop(key, None)), x._node
+        _resting[key] = weakref.ref(x, lambda _: _resting.pop(key, None)), x._node, _since()
         x._node = None
     restructured()
 
 
+def rested_in(x: Tensor, script: Any) -> bool:
+    """Return whether ``x`` stopped asking in the capture that ``script`` is of, and has a gradient."""
+    _, found, since = _resting.get(id(x), (None, None, None))
+    return (
+        x._node is None
+        and found is not None
+        and since is not None
+        and since() is script
+        and found.grad is not None
+    )
+
+
 def _rested(x: Tensor) -> Leaf | None:
     """Return the leaf that ``x``, which asks for no gradient, had, if there is a gradient in it."""
-    _, found = _resting.get(id(x), (None, None))
+    _, found, _ = _resting.get(id(x), (None, None, None))
     if x._node is not None or found is None or found.grad is None:
         return None
     symbolic.reading("the gradient of a tensor that requires none any more")

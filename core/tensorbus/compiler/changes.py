@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from ..leaf import rested_in
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
 from .looking import Keyed, NotReplayable, Part, Settling, TensorState, is_plain, look, mark
@@ -79,6 +80,8 @@ def find(
         after = look(seen.thing, reach.names)
         if isinstance(seen.before.state, TensorState):
             _tensor(seen, seen.before.state, after.state, changes)
+            if rested_in(seen.thing, script):
+                raise NotReplayable(f"leaves a gradient at {describe(seen)}, which requires none")
             if id(seen.thing) in forgotten and after.state.grad is None:
                 changes.grads.append(seen)
         elif after.kind != seen.before.kind:

@@ -268,7 +268,8 @@ class GuardWriter:
             self._shape(at, state.value.shape, text)
         if state.node is None:
             kept = isinstance(seen.thing, Parameter)
-            none = f" and ({at}.grad is None) is {seen.thing.grad is None}" if kept else ""
+            asks = isinstance(seen.thing._node, Leaf)  # by now: it may have had a gradient before
+            none = f" and ({at}.grad is None) is {asks or seen.thing.grad is None}" if kept or asks else ""
             self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", kept)
         elif isinstance(state.node, Leaf):
             if seen.fixed:

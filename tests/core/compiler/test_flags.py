@@ -118,3 +118,30 @@ def test_flags_in_other_places(place) -> None:
     assert results[0] == results[1]
     assert not compiled.reasons
     assert len(compiled.recompiles) == 3
+
+
+@pytest.mark.parametrize("kind", [tb.asarray, lambda x: nn.Parameter(tb.asarray(x))])
+def test_gradients_from_before_a_rest(kind) -> None:
+    def fn(x):
+        x.requires_grad_()
+        (x * x).sum().backward()
+        found = x.grad
+        x.requires_grad_(False)
+        return found
+
+    def asking(x):
+        x.requires_grad_()
+        (x * x).sum().backward()
+        return x.grad
+
+    for body, forgets in [(fn, 2), (fn, 9), (asking, 2), (asking, 9)]:
+        found = []
+        for call in (body, tb.compile(body)):
+            x, grads = kind([1.0, 2.0]).requires_grad_(False), []
+            for k in range(7):
+                if k % forgets == 1:
+                    x.grad = None
+                grads.append(call(x).tolist())
+                x.requires_grad_(False)
+            found.append(grads)
+        assert found[0] == found[1]
