@@ -21,7 +21,7 @@ from .job import Job, Steps, spread
 from .layout import Layout
 from .pull import Pull
 from .reducer import OPS, Reducer, State
-from .widen import WIDE, Walk
+from .widen import WIDE, Vectors, Walk
 
 WIDTH = 1024
 LEAST = 32
@@ -73,7 +73,7 @@ class _Panel:
                     self.b.store(name, ix.add(self.begins, k), e)
             return ()
 
-        walk = Walk(ops=self.ops, lanes=self.lanes, emit=emit, combine=lambda b, a, x: ())
+        walk = Walk(vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit, combine=lambda b, a, x: ())
         return walk.loop(self.b, ZERO, self.columns, (), ())
 
     def begin(self) -> bool:

@@ -129,8 +129,7 @@ def lower_wide(job: Job, steps: Steps) -> bool:
             b.store(out, place(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype))
         return ()
 
-    ops, lanes = map_vectors(target, (dtype,))
-    walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+    walk = Walk(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
     if not walk.loop(b, start, stop, (), ()):
         return False
     steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
@@ -170,8 +169,7 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
                 emit((*outer[:-1], k))
             return ()
 
-        ops, lanes = map_vectors(target, kinds)
-        walk = Walk(ops=ops, lanes=lanes, emit=each, combine=lambda b, before, new: ())
+        walk = Walk(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
         if walk.loop(b, start, stop, (), ()):
             steps.add(b.finish(loops, solo=True), named, same_slots(fused), plain=True)
             return

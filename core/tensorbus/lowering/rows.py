@@ -26,7 +26,7 @@ from .plan import COSTLY
 from .pull import Index, Leaf
 from .reducer import Reducer, Several, State
 from .walks import Ahead, Element, walk_lanes, walk_plain, walk_vectors
-from .widen import Vectors, Walk, map_vectors, row_vectors
+from .widen import Walk, map_vectors, row_vectors
 
 OWN = 1 << 14
 """The bytes of the largest row that an item keeps in an array of its own."""
@@ -178,7 +178,7 @@ class Rows:
         """
         domain, dtype = self.fused.domain, node.spec.dtype
         alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
-        vectors = map_vectors(self.steps.target, (dtype,))[0]
+        vectors = map_vectors(self.steps.target, (dtype,)).ops
         other = any(o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.full(o.node))
         if not (alone and (other or goes_past(domain, dtype)) and vectors and type(self) is Rows):
             return None
@@ -274,10 +274,8 @@ class Rows:
         vectors = row_vectors(target, read)
         wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
         if wide is None and not target.wide_ops and self._is_costly():
-            ops, lanes = map_vectors(target, reducer.dtypes)
-            wide = walk_vectors(
-                b, reducer, index, over, bound, element, Vectors(ops=ops, lanes=lanes), ahead
-            )  # fmt: skip
+            vectors = map_vectors(target, reducer.dtypes)
+            wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
         if wide is not None:
             return wide
         lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
@@ -328,8 +326,8 @@ class Rows:
                     index[axes[0]] = i
                     nest(axes[1:])
                 return
-            ops, lanes = map_vectors(target, {o.node.spec.dtype for o in part.stores})
-            walk = Walk(ops=ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+            vectors = map_vectors(target, {o.node.spec.dtype for o in part.stores})
+            walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
             if not (target.solo_rows and walk.loop(b, ZERO, self.lengths[last], (), ())):
                 with b.loop(ZERO, self.lengths[last]) as k:
                     emit(k)

@@ -17,7 +17,7 @@ from .reduce import TALL, Axis, Chunks, fold
 from .reducer import Reducer, State
 from .target import Target
 from .team_scan import chunk_size, fits, lower_team_scan
-from .widen import widen
+from .widen import SINGLE, Vectors, widen
 
 LEAST = 1024
 TEAM_SHARE = 16
@@ -108,7 +108,7 @@ def _in_vectors(
     var = Var(b.fresh("k"), INDEX)
     with b.inner() as plain:
         value = element(var)
-    made = widen(plain, (value,), var, lanes, target.scan_ops)
+    made = widen(plain, (value,), var, Vectors(ops=target.scan_ops, lanes=lanes, dtypes=SINGLE))
     if made is None:
         return None
     whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))

@@ -21,7 +21,7 @@ from .outputs import domain_lengths, place_of, same_slots
 from .pull import Index, Pull
 from .reduce import Axis, Chunks, alone_up_to, fold, plan_chunks
 from .reducer import Reducer, Several, State
-from .widen import WIDE, Walk, row_vectors
+from .widen import WIDE, Vectors, Walk, row_vectors
 
 WIDTH = 2048
 LEAST = 32
@@ -247,7 +247,8 @@ class _Panels(Parts):
         target = self.steps.target
         wide = all(d in WIDE for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
-        walk = Walk(ops=target.wide_ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+        vectors = Vectors(ops=target.wide_ops, lanes=lanes)
+        walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
         if not (wide and walk.loop(b, ZERO, stop, (), ())):
             with b.loop(ZERO, stop) as k:
                 emit(k)

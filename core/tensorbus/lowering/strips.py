@@ -22,7 +22,7 @@ from .outputs import domain_lengths
 from .pull import Index
 from .reducer import Reducer, State
 from .rows import Part, Rows
-from .widen import WIDE, Walk
+from .widen import WIDE, Vectors, Walk
 
 
 def lower_strips(fused: Fused, steps: Steps) -> None:
@@ -98,7 +98,8 @@ class _Strips(Rows):
         b, target = self.b, self.steps.target
         size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
         lanes = max(target.lanes * 4 // size, 1)
-        walk = Walk(ops=target.wide_ops, lanes=lanes, emit=emit, combine=lambda b, before, new: ())
+        vectors = Vectors(ops=target.wide_ops, lanes=lanes)
+        walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
         if not walk.loop(b, ZERO, self.columns, (), ()):
             with b.loop(ZERO, self.columns) as k:
                 emit(k)

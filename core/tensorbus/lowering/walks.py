@@ -11,7 +11,7 @@ from .builder import Builder, literal
 from .index import ONE, ZERO, const
 from .ir import Apply, Assign, Cast, Const, Expr, Kind, Load, Select
 from .reducer import OPS, Reducer, Several, State
-from .widen import WIDE, Vectors, Walk, accumulators, gather_lanes
+from .widen import Vectors, Walk, accumulators, gather_lanes
 
 Element = Callable[[tuple[Expr, ...]], State]
 Ahead = Callable[[Expr, int], None]
@@ -23,20 +23,22 @@ def walk_vectors(
     bound: dict[int, tuple[Expr, Expr]], element: Element, vectors: Vectors, ahead: Ahead | None = None,
 ) -> State | None:  # fmt: skip
     """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be."""
-    lanes, ops, many = vectors.lanes, vectors.ops, vectors.many
     if isinstance(reducer, Reducer) and reducer.finds:
-        return _walk_places(b, reducer, index, over[-1], bound[over[-1]], element, lanes, ops)
+        return _walk_places(b, reducer, index, over[-1], bound[over[-1]], element, vectors)
     parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
     first, last = reducer.start(), over[-1]
-    if len({e.dtype for e in first}) != 1 or first[0].dtype not in WIDE:
+    if len({e.dtype for e in first}) != 1 or first[0].dtype not in vectors.dtypes:
         return None
-    if any(OPS.get(part.op) not in ops for part in parts) or not all(isinstance(e, Const) for e in first):
+    known = all(OPS.get(part.op) in vectors.ops for part in parts)
+    if not known or not all(isinstance(e, Const) for e in first):
         return None
-    lanes = max(lanes * 4 // first[0].dtype.itemsize, 1)
+    vectors = replace(vectors, lanes=max(vectors.lanes * 4 // first[0].dtype.itemsize, 1))
     with b.inner() as body:
-        pairs = [accumulators(b, e, lanes) for e in first if isinstance(e, Const)]
+        pairs = [accumulators(b, e, vectors.lanes) for e in first if isinstance(e, Const)]
         wide = [pair[0] for pair in pairs]
-        more = [b.let(replace(e, lanes=lanes), "wide", mutable=True) for e in first * (many - 1)]
+        more = [
+            b.let(replace(e, lanes=vectors.lanes), "wide", mutable=True) for e in first * (vectors.many - 1)
+        ]
 
         def emit(k: Expr) -> State:
             index[last] = k
@@ -44,9 +46,7 @@ def walk_vectors(
 
         def nest(left: list[int]) -> bool:
             if left[0] == last:
-                walk = Walk(
-                    ops=ops, lanes=lanes, emit=emit, combine=reducer.combine, ahead=ahead, many=many
-                )  # fmt: skip
+                walk = Walk(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
                 return walk.loop(b, *bound[last], [*wide, *more], [rest for _, rest in pairs])
             with b.loop(*bound[left[0]]) as i:
                 index[left[0]] = i
@@ -86,7 +86,7 @@ def walk_plain(
 
 def _walk_places(
     b: Builder, reducer: Reducer, index: list[Expr], last: int, bound: tuple[Expr, Expr], element: Element,
-    lanes: int, ops: frozenset[str],
+    vectors: Vectors,
 ) -> State | None:  # fmt: skip
     """Emit the search for an extreme: each lane keeps its own, and in which step it came.
 
@@ -94,9 +94,9 @@ def _walk_places(
     """
     first = reducer.least()
     d = first.dtype
-    if d not in WIDE or not ops >= {"add", "select"}:
+    if d not in vectors.dtypes or not vectors.ops >= {"add", "select"}:
         return None
-    lanes = max(lanes * 4 // d.itemsize, 1)
+    lanes = max(vectors.lanes * 4 // d.itemsize, 1)
     start, stop = bound
 
     def value(k: Expr) -> State:
@@ -114,7 +114,7 @@ def _walk_places(
     with b.inner() as body:
         zero = literal(0, d)
         wide, rest = zip(*(accumulators(b, e, lanes) for e in (zero, first, zero)), strict=True)
-        walk = Walk(ops=ops, lanes=lanes, emit=value, combine=follow)
+        walk = Walk(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
         if not walk.loop(b, start, stop, wide, rest):
             return None
         # In floats still, the extreme first and then its place, so that one number is converted, not each.

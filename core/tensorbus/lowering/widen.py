@@ -16,8 +16,9 @@ from .target import Target
 from .verify import COMPARES
 
 State = tuple[Expr, ...]
-WIDE = frozenset({float32, float64})
-"""The dtypes whose vectors are loaded, computed and stored as they are."""
+SINGLE = frozenset({float32})
+WIDE = SINGLE | {float64}
+"""The dtypes that languages have vectors of."""
 MANY = 4
 """How many short vectors are added to at a time: each sum would wait for itself."""
 FEW = 16
@@ -26,44 +27,50 @@ _AS_SINGLE = frozenset({float16, bfloat16, float32})
 """The dtypes whose vectors are ones of float32 where they are computed with at all."""
 
 
-def map_vectors(target: Target, dtypes: Collection[DType]) -> tuple[frozenset[str], int]:
-    """Return in which ops, and in how many lanes, what makes elements of these dtypes is written in vectors.
-
-    No ops: the compiler makes the vectors.
-    """
-    if target.wide_ops:
-        return target.wide_ops, max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
-    plain = all(d is float32 or f"round_{d}" in target.map_ops for d in dtypes)
-    return (target.map_ops if plain else frozenset()), target.map_lanes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectors:
-    """How a row is walked: in which ops, in how many lanes of four bytes, how many vectors at a time."""
+    """How a row is walked: in which ops, in how many lanes, how many vectors at a time.
+
+    ``dtypes`` are those whose vectors the language has: they are loaded, computed and stored as they are.
+    """
 
     ops: frozenset[str] = frozenset()
     lanes: int = 1
     many: int = 1
+    dtypes: frozenset[DType] = WIDE
 
 
 PLAIN = Vectors()
 """No vectors but those that compilers make."""
 
 
-def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
-    """Return the vectors in which rows of these dtypes are added up; of no ops where compilers make them.
+def map_vectors(target: Target, dtypes: Collection[DType]) -> Vectors:
+    """Return the vectors in which what makes elements of these dtypes is written.
 
-    Those were seen to convert halves one by one.
+    No ops: the compiler makes the vectors.
+    """
+    if target.wide_ops:
+        return Vectors(
+            ops=target.wide_ops, lanes=max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
+        )
+    plain = all(d is float32 or f"round_{d}" in target.map_ops for d in dtypes)
+    return Vectors(ops=target.map_ops if plain else frozenset(), lanes=target.map_lanes, dtypes=SINGLE)
+
+
+def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
+    """Return the vectors, in lanes of four bytes, in which rows of these dtypes are added up.
+
+    Of no ops where compilers make them. Those were seen to convert halves one by one.
     """
     if not target.wide_ops and any(f"load_{d}" in target.map_ops for d in read):
-        return Vectors(ops=target.map_ops, lanes=target.map_lanes, many=MANY)
+        return Vectors(ops=target.map_ops, lanes=target.map_lanes, many=MANY, dtypes=SINGLE)
     return Vectors(ops=target.wide_ops, lanes=target.lanes)
 
 
 def has_vectors(target: Target, dtypes: Collection[DType]) -> bool:
     """Return whether what makes elements of these dtypes may be written in vectors."""
-    ops, _ = map_vectors(target, dtypes)
-    return all(d in WIDE or f"round_{d}" in ops for d in dtypes)
+    vectors = map_vectors(target, dtypes)
+    return all(d in WIDE or f"round_{d}" in vectors.ops for d in dtypes)
 
 
 class _ScalarError(Exception):
@@ -75,6 +82,7 @@ class _Widener:
     var: Var
     lanes: int
     ops: frozenset[str]
+    dtypes: frozenset[DType]
     indices: dict[str, Expr] = field(default_factory=dict)
     vectors: dict[str, Var] = field(default_factory=dict)
     conditions: dict[str, Expr] = field(default_factory=dict)
@@ -155,8 +163,8 @@ class _Widener:
     def value(self, e: Expr) -> Expr:
         if isinstance(e, Cast) and e.dtype is float32 and self.varies(e) and self.loads(e.arg.dtype):
             return Cast(self.value(e.arg), float32, self.lanes)
-        narrow = e.dtype not in WIDE
-        if narrow and not self.rounds(e.dtype) and not (isinstance(e, Load | Var) and self.loads(e.dtype)):
+        other = e.dtype not in self.dtypes
+        if other and not self.rounds(e.dtype) and not (isinstance(e, Load | Var) and self.loads(e.dtype)):
             raise _ScalarError
         if isinstance(e, Const):
             return replace(e, lanes=self.lanes)
@@ -247,13 +255,10 @@ def _loads(e: Expr) -> bool:
 
 
 def widen(
-    body: Sequence[Stmt], results: State, var: Var, lanes: int, ops: frozenset[str]
+    body: Sequence[Stmt], results: State, var: Var, vectors: Vectors
 ) -> tuple[tuple[Stmt, ...], State] | None:
-    """Return ``body`` and ``results`` for ``lanes`` elements from ``var`` on; None where that cannot be.
-
-    ``ops`` are those that the language applies to vectors.
-    """
-    widener = _Widener(var, lanes, ops)
+    """Return ``body`` and ``results`` for a vector of elements from ``var`` on; None where that cannot be."""
+    widener = _Widener(var, vectors.lanes, vectors.ops, vectors.dtypes)
     try:
         made = tuple(w for w in map(widener.statement, body) if w is not None)
         return made, tuple(widener.value(e) for e in results)
@@ -263,46 +268,45 @@ def widen(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """A walk along a row in vectors, of which ``even`` elements fill whole ones.
+    """A walk along a row in ``vectors``, of which ``even`` elements fill whole ones.
 
     ``combine(b, before, new)`` adds one state to another, scalar or wide; ``emit(k)`` writes what one element
-    needs and returns its state. ``ahead(k, lanes)`` writes what each step has done before. A step goes on by
-    ``many`` vectors, each of which has accumulators of its own.
+    needs and returns its state. ``ahead(k, lanes)`` writes what each step has done before. Each vector of a
+    step has accumulators of its own.
     """
 
-    ops: frozenset[str]
-    lanes: int
+    vectors: Vectors
     emit: Callable[[Expr], State]
     combine: Callable[[Builder, State, State], State]
     ahead: Callable[[Expr, int], None] | None = None
-    many: int = 1
 
     def loop(self, b: Builder, start: Expr, stop: Expr, wide: Sequence[Var], rest: Sequence[Var]) -> bool:
         """Emit the walk into accumulators ``wide`` and ``rest``; False, and nothing, where it cannot be.
 
         ``wide`` are those of the first vector of a step, then those of the next.
         """
-        if not self.ops:  # the language has no vectors: its compiler makes them
+        lanes, many = self.vectors.lanes, self.vectors.many
+        if not self.vectors.ops:  # the language has no vectors: its compiler makes them
             return False
-        lanes, own = self.lanes, len(wide) // self.many
-        places = [Var(b.fresh("k"), INDEX) for _ in range(self.many)]
+        own = len(wide) // many
+        places = [Var(b.fresh("k"), INDEX) for _ in range(many)]
         with b.inner() as body:
             if self.ahead is not None:
-                self.ahead(places[0], lanes * self.many)
+                self.ahead(places[0], lanes * many)
             for j, var in enumerate(places):
                 with b.inner() as plain:
                     results = self.emit(var)
-                made = widen(plain, results, var, lanes, self.ops)
+                made = widen(plain, results, var, self.vectors)
                 if made is None:
                     return False
                 if j:
                     b.emit(Let(var, add(places[0], const(j * lanes))))
                 b.block.extend(made[0])
                 self._assign(b, wide[j * own : (j + 1) * own], made[1])
-        count = const(lanes * self.many)
+        count = const(lanes * many)
         even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
-        b.emit(For(places[0], start, even, tuple(body), step=lanes * self.many))
-        with b.loop(even, stop, kind="rest" if lanes * self.many <= FEW else "serial") as k:
+        b.emit(For(places[0], start, even, tuple(body), step=lanes * many))
+        with b.loop(even, stop, kind="rest" if lanes * many <= FEW else "serial") as k:
             self._assign(b, rest, self.emit(k))
         return True
 

@@ -146,6 +146,34 @@ def test_rows_are_those_of_single_precision_rounded(name: str, case: str) -> Non
         np.testing.assert_allclose(got.astype("f8"), wanted.astype("f8"), rtol=1.01 * unit, atol=top)
 
 
+def in_double(x: Any) -> Any:
+    return tb.astype(x, dt.float64)
+
+
+DOUBLES: dict[str, Callable[..., Any]] = {
+    "maxima": lambda x, y: tb.max(in_double(x), axis=-1),
+    "all": lambda x, y: tb.sum(in_double(x)),
+    "softmax": lambda x, y: tb.softmax(in_double(x), axis=-1),
+    "places": lambda x, y: tb.argmax(in_double(x), axis=-1),
+    "with others": lambda x, y: (tb.sum(x * y, axis=-1), tb.where(y > 0, in_double(x), y)),
+    "beside functions": lambda x, y: (tb.sum(tb.exp(tb.astype(x, dt.float32)), axis=-1), in_double(x) + y),
+}
+
+
+@pytest.mark.parametrize("case", DOUBLES)
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_in_double_precision(name: str, case: str) -> None:
+    """The vectors of halves are ones of float32, of which double precision has none."""
+    x, y = RNG.normal(size=(300, 1003)).astype(KINDS[name]), RNG.normal(size=(300, 1003))
+    made = DOUBLES[case](tb.asarray(x), tb.asarray(y))
+    expected = made if isinstance(made, tuple) else (made,)
+    for got, right in zip(run(DOUBLES[case], x, y), expected, strict=True):
+        wanted = right.numpy()
+        assert got.dtype == wanted.dtype
+        exact = {"f8": 1e-12, "f4": 1e-5}.get(wanted.dtype.str[1:], 0.01)
+        np.testing.assert_allclose(got.astype("f8"), wanted.astype("f8"), rtol=exact, atol=exact)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_generated_code_has_them_in_vectors(name: str) -> None:
     own = dialect(half=True, wide=True)
