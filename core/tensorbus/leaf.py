@@ -132,11 +132,14 @@ def gradient(x: Tensor) -> Tensor | None:
 def set_gradient(x: Tensor, value: Tensor | None) -> None:
     """Put ``value`` in the place of the gradient of ``x``.
 
-    Raises ``AutogradError`` where ``x`` holds none, ``ShapeError`` where it does not fit.
+    Where ``x`` can hold none, ``None`` changes nothing and another raises ``AutogradError``. Raises
+    ``ShapeError`` where the gradient does not fit.
     """
     node = x._node
     kept = node if isinstance(node, Leaf) else _retained(node) or _rested(x)
     if kept is None:
+        if value is None:
+            return
         raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
     if value is not None and (value.shape, value._vtype.settled) != (x.shape, x._vtype.settled):
         raise ShapeError(

@@ -109,6 +109,12 @@ def test_a_leaf_may_change_where_nothing_is_recorded() -> None:
     assert x.grad.tolist() == [2.0, 4.0]
 
 
+def test_no_gradient_is_given_to_what_can_hold_none() -> None:
+    frozen = leaf([1.0]).requires_grad_(False)
+    frozen.grad = None
+    assert frozen.grad is None
+
+
 def test_a_failed_backward_gives_no_gradient_to_anyone() -> None:
     x, y = leaf([1.0]), leaf([1.0])
     inner = y * y
