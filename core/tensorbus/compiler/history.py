@@ -35,9 +35,9 @@ class Derivative:
     """How a program's results depend on its inputs.
 
     ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
-    returns a gradient for each of those parents that ``reached`` marks. ``graph`` gives the program, for
-    derivatives of higher order; ``places`` are the numbers of the results in it, ``tracked`` those of the
-    inputs whose histories are the parents.
+    returns a gradient for each of those parents that results lead to. ``through`` are, for each parent, the
+    numbers of these results. ``graph`` gives the program, for derivatives of higher order; ``places`` are the
+    numbers of the results in it, ``tracked`` those of the inputs whose histories are the parents.
     """
 
     graph: Callable[..., Graph]
@@ -48,7 +48,7 @@ class Derivative:
     outs: tuple[int, ...]
     tracked: tuple[int, ...]
     dtypes: tuple[DType, ...]
-    reached: tuple[bool, ...]
+    through: tuple[frozenset[int], ...]
     plan: Any
 
 
@@ -68,21 +68,23 @@ class CompiledNode(autograd.Node):
                 " to that one."
             )
         given = g if len(d.kinds) > 1 else [g]
+        asked = {k for k, x in enumerate(given) if x is not None}
         seeds = [
             full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
             for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
         ]
         if create or recorder() is not None:
-            return self._again(seeds, create)
+            return self._again(seeds, asked, create)
         device = d.kinds[0].device
         values = d.back.at(self.sizes)([*self.values, *self.out, *[settle(x) for x in seeds]])
         found = iter(values)
+        grads = [next(found) if through else None for through in d.through]
         return [
-            cell(next(found), ValueType.of(dtype, device)) if reached else None
-            for dtype, reached in zip(d.dtypes, d.reached, strict=True)
+            None if through.isdisjoint(asked) else cell(value, ValueType.of(dtype, device))
+            for value, dtype, through in zip(grads, d.dtypes, d.through, strict=True)
         ]
 
-    def _again(self, seeds: Sequence[Tensor], create: bool) -> list[Any]:
+    def _again(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
         """Run the program again in recorded ops, and differentiate those."""
         d = self.derivative
         apart: dict[int, tuple[int, ...]] = {}
@@ -90,22 +92,24 @@ class CompiledNode(autograd.Node):
         parents = dict(zip(d.tracked, self.parents, strict=True))
         with GradMode(True):
             inputs: list[Any] = []
-            asked: dict[int, Tensor] = {}
+            wanted: dict[int, Tensor] = {}
             for k, (value, node) in enumerate(zip(self.values, graph.inputs, strict=True)):
                 if node.attrs.get("scalar"):
                     inputs.append(value)
                     continue
                 x = held(value, ValueType.of(node.spec.dtype, device), parents.get(k) if create else None)
                 if k in parents:
-                    asked[k] = x = x * 1 if create else x.requires_grad_()
+                    wanted[k] = x = x * 1 if create else x.requires_grad_()
                 inputs.append(x)
             results = interpret(graph, inputs, device, apart)
         outs = [
-            (results[k], seed) for k, seed in zip(d.outs, seeds, strict=True) if results[k]._node is not None
+            (results[k], seed)
+            for place, (k, seed) in enumerate(zip(d.outs, seeds, strict=True))
+            if place in given and results[k]._node is not None
         ]
-        keep = {id(x._node) for x in asked.values()}
+        keep = {id(x._node) for x in wanted.values()}
         grads = autograd._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
-        return [grads.get(asked[k]._node) for k in d.tracked]
+        return [grads.get(wanted[k]._node) for k in d.tracked]
 
 
 def interpret(
@@ -174,8 +178,20 @@ def derive(
         graph=partial(recording.graph, tuple(outputs), tuple(inputs)), back=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
-        reached=tuple(g is not None for g in found), plan=_plan(kinds, results),
+        through=_through(results, parents, found), plan=_plan(kinds, results),
     )  # fmt: skip
+
+
+def _through(
+    results: Sequence[Tensor], parents: Sequence[tuple[int, Any]], grads: Sequence[Tensor | None]
+) -> tuple[frozenset[int], ...]:
+    """Return the numbers of the results that lead to each parent; none where it has no gradient."""
+    ends = {id(node) for _, node in parents}
+    behind = [{id(node) for node in autograd._reached([x._node], ends)} for x in results]
+    return tuple(
+        frozenset(k for k, nodes in enumerate(behind) if g is not None and id(node) in nodes)
+        for (_, node), g in zip(parents, grads, strict=True)
+    )
 
 
 def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:

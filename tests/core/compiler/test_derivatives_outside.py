@@ -28,6 +28,27 @@ def test_an_argument_made_of_another_counts_once(fn) -> None:
     assert compiled.replays, compiled.reasons
 
 
+@pytest.mark.parametrize("create", [False, True])
+def test_what_the_asked_results_were_not_made_from_gets_no_gradient(create) -> None:
+    """Not zeros either: an optimizer leaves a parameter alone that has none."""
+
+    def fn(x, y, z):
+        return x * 2, tb.sin(x) * y, z[:0]
+
+    def gradients(f, k):
+        given = [tb.asarray([1.0, 2.0]).requires_grad_() for _ in range(3)]
+        f(*given)[k].sum().backward(create_graph=create)
+        return [None if x.grad is None else x.grad.tolist() for x in given]
+
+    compiled = tb.compile(fn)
+    for _ in range(3):
+        for k in range(3):
+            right, found = gradients(fn, k), gradients(compiled, k)
+            assert [x is None for x in found] == [x is None for x in right]
+            assert [pytest.approx(x) for x in right if x] == [x for x in found if x]
+    assert compiled.replays, compiled.reasons
+
+
 def test_a_parameter_behind_an_argument_counts_once() -> None:
     def build():
         tb.manual_seed(0)
