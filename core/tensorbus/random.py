@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from .ops.op import Shape
 from .ops.random import random_bits
 from .ops.selection import cast
 from .ops.transcendental import cos, log, sqrt
+from .pending import Recorder, recorder
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -92,35 +94,62 @@ def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Ten
     def state(words: int) -> Tensor:
         return asarray(list(source.advance(words)), dtype=dt.uint64, device=where)
 
-    tape = _tape.get()
-    if tape is not None and tape.playing:
-        return random_bits(raised(tape.states.pop(0), asked), shape)
-    drawn = symbolic.value(source, state, words)
-    if tape is not None:
-        tape.states.append(drawn)
+    def fresh(words: int) -> Tensor:
+        return _taped(_tape.get(), partial(state, words))
+
+    captured = partial(symbolic.value, source, fresh, words)  # each run draws what the tape around it says
+    drawn = fresh(words) if recorder() is None else _taped(_tape.get(), captured)
     return random_bits(raised(drawn, asked), shape)
+
+
+def _taped(tape: Tape | None, draw: Callable[[], Tensor]) -> Tensor:
+    """Return the next state of ``tape`` or, where it records, of those around it, and then of ``draw``."""
+    if tape is None:
+        return draw()
+    if tape.within is not recorder():
+        return _taped(tape.outer, draw)
+    if tape.playing:
+        return tape.states.pop(0)
+    drawn = _taped(tape.outer, draw)
+    tape.states.append(drawn)
+    return drawn
 
 
 @dataclass(slots=True)
 class Tape:
     """The states from which numbers were drawn; while ``playing`` the same ones are drawn again, in order.
 
-    A context manager, for this thread or task.
+    A context manager, for this thread or task. It is for what the capture records ``within`` which it began,
+    or for what runs outside of any. ``outer`` is the one that was there before.
     """
 
     states: list[Tensor] = field(default_factory=list)
     playing: bool = False
+    within: Recorder | None = None
+    outer: Tape | None = None
     _token: Token[Tape | None] | None = None
 
     def __enter__(self) -> None:
+        self.within, self.outer = recorder(), _tape.get()
         self._token = _tape.set(self)
 
     def __exit__(self, *exception: object) -> None:
+        self.within = self.outer = None
         if self._token is not None:
             _tape.reset(self._token)
 
 
 _tape: ContextVar[Tape | None] = ContextVar("tensorbus_tape", default=None)
+
+
+@contextmanager
+def untaped() -> Iterator[None]:
+    """Let what is drawn inside concern no tape: it is only tried, and taken back."""
+    token = _tape.set(None)
+    try:
+        yield
+    finally:
+        _tape.reset(token)
 
 
 def _floating(name: str, dtype: DType | str | None) -> DType:

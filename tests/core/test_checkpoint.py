@@ -39,6 +39,34 @@ def test_gradients_are_those_of_the_plain_block(compiled: bool) -> None:
             assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_block_may_call_compiled_functions_that_draw(nested: bool, dynamic: bool | None) -> None:
+    """Also one that holds a block itself: all draw in backward what they drew before."""
+
+    def inner(x):
+        return tb.nn.functional.dropout(x * x, 0.5) * tb.rand(x.shape)
+
+    def both(x):
+        return tb.checkpoint(inner, x) + inner(x * 3)
+
+    def gradient(function, save, length):
+        x = tb.arange(1.0, length + 1).requires_grad_()
+        tb.manual_seed(3)
+        block = lambda v: function(v) + function(v * 2) + tb.rand(v.shape) * v  # noqa: E731
+        out = tb.checkpoint(block, x) if save else block(x)
+        out.sum().backward()
+        return [*out.tolist(), *x.grad.tolist(), *tb.rand(2).tolist()]
+
+    fn = both if nested else inner
+    compiled = tb.compile(fn, dynamic=dynamic)
+    for length in (8, 8, 9, 9, 11, 8):
+        plain = gradient(fn, False, length)
+        assert gradient(fn, True, length) == pytest.approx(plain)
+        assert gradient(compiled, True, length) == pytest.approx(plain)
+    assert compiled.replays, compiled.reasons
+
+
 def test_several_results_and_second_derivatives() -> None:
     x = tb.asarray([1.0, 2.0]).requires_grad_()
 

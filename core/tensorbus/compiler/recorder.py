@@ -24,6 +24,7 @@ from ..lengths import Length, Lengths, hints, is_open, texts
 from ..nn.parameter import Parameter
 from ..ops.op import Op, Spec
 from ..pending import Pending, recorders
+from ..random import untaped
 from ..symbolic import Number, Script
 from ..tensor import Tensor, cell
 from . import moving_index
@@ -415,7 +416,8 @@ class Recorder:
             return made
         kept = {name: getattr(owner, name) for name in type(owner).__slots__}
         try:
-            return function(*hints(sizes))
+            with untaped():
+                return function(*hints(sizes))
         finally:
             for name, value in kept.items():
                 setattr(owner, name, value)
