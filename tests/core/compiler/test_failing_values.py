@@ -6,6 +6,7 @@ import pytest
 import tensorbus as tb
 
 TABLE = tb.arange(5.0)
+PLACES = ([0, 1], [1, 2], [1, 9], [3, 9], [2, 2])
 
 
 def handled(x, at):
@@ -55,3 +56,46 @@ def test_weights_that_are_refused(replacement, first) -> None:
     assert (tb.ArgumentError, "multinomial") in [(f[0], str(f[1]).partition(":")[0]) for f in found]
     assert len(compiled.replays) == 1
     assert not compiled.recompiles
+
+
+def calls(fn):
+    """Return what calls come to: the result or the error, the argument afterwards, the next number drawn."""
+    found = []
+    for k, places in enumerate(PLACES):
+        tb.manual_seed(k)
+        x = tb.ones(8)
+        try:
+            out = fn(x, tb.asarray(places)).tolist()
+        except tb.IndexingError:
+            out = None
+        found.append((out, x.tolist(), tb.rand(1).tolist()))
+    return found
+
+
+def test_what_came_before_an_error_has_happened() -> None:
+    def fn(x, places):
+        x += tb.nn.functional.dropout(x, 0.5)
+        picked = tb.take(x, places, axis=0)
+        x *= 2
+        return picked
+
+    compiled = tb.compile(fn)
+    assert calls(compiled) == calls(fn)
+    assert compiled.replays, compiled.reasons
+
+
+def test_an_error_is_caught_where_it_stands() -> None:
+    own = tb.Generator(3)
+
+    def fn(x, places):
+        kept = tb.nn.functional.dropout(x, 0.5) + tb.uniform((8,), generator=own)
+        try:
+            return kept + tb.take(x, places, axis=0).sum()
+        except tb.IndexingError:
+            return kept * 100
+
+    compiled = tb.compile(fn)
+    found = calls(compiled)
+    own.manual_seed(3)
+    assert found == calls(fn)
+    assert compiled.replays, compiled.reasons
