@@ -58,7 +58,7 @@ def lower(
     if library is not None:
         graph = staged(graph, target)
     program = _Lowering(graph, inputs, target, sized, library).program(replaces or {}, begin)
-    return verify_program(program, len(inputs)) if verifying() else program
+    return verify_program(program, inputs) if verifying() else program
 
 
 ALONE = 1 << 15

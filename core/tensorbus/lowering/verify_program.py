@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from .job import ERROR_SLOT
+from collections.abc import Sequence
+from math import inf
+
+from .job import ERROR_SLOT, Step
 from .layout import Layout
 from .steps import Batch, Call, Item, Program, slots_of, steps_of
 from .verify import IRError, verify
+from .verify_bounds import NONE, Range, verify_bounds
 
 
-def verify_program(program: Program, inputs: int) -> Program:
-    """Return ``program``, of ``inputs`` inputs, when it is well formed; raise ``IRError`` otherwise."""
+def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Program:
+    """Return ``program`` when it is well formed; raise ``IRError`` otherwise. ``layouts`` are the inputs'."""
+    inputs = len(layouts)
+    reach = _Reach(program, layouts)
 
     def need(holds: bool, what: str) -> None:
         if not holds:
@@ -28,6 +34,7 @@ def verify_program(program: Program, inputs: int) -> Program:
         freed |= set(program.frees[k])
         for step in steps_of(item):
             verify(step.launch.kernel)
+            reach.step(step)
         if isinstance(item, Batch):
             need(_independent(item), f"step {k}: steps of a batch wait for each other")
         for step in steps_of(item):
@@ -43,6 +50,34 @@ def verify_program(program: Program, inputs: int) -> Program:
         )
         need(_inside(layout, program, inputs), f"output %{layout.slot} reaches beyond its buffer")
     return program
+
+
+class _Reach:
+    """Where the elements of each slot lie, and how large whole numbers in it are, as far as that is known."""
+
+    def __init__(self, program: Program, layouts: Sequence[Layout | None]) -> None:
+        self._extents: dict[int, Range] = {ERROR_SLOT: (0, inf)}
+        self._extents |= {slot: (0, size - 1) for slot, (size, _) in program.sizes.items()}
+        self._extents |= {k: _extent(x) for k, x in enumerate(layouts) if x is not None}
+        self._contents: dict[int, Range] = {}
+
+    def step(self, step: Step) -> None:
+        """Check a step's indices. Raises ``IRError``."""
+        extents = [self._extents[slot] for slot in step.slots]
+        stored = verify_bounds(step.launch, extents, [self._contents.get(slot) for slot in step.slots])
+        for slot, buffer in zip(step.slots, step.launch.kernel.buffers, strict=True):
+            if buffer.name in stored:
+                low, high = self._contents.get(slot, NONE)
+                least, most = stored[buffer.name]
+                self._contents[slot] = (min(low, least), max(high, most))
+
+
+def _extent(x: Layout) -> Range:
+    """Return the least and the largest index of a view; an offset that comes with the call is not counted."""
+    if 0 in x.shape:
+        return NONE
+    reach = [s * (n - 1) for n, s in zip(x.shape, x.strides, strict=True)]
+    return x.offset + sum(r for r in reach if r < 0), x.offset + sum(r for r in reach if r > 0)
 
 
 def _independent(batch: Batch) -> bool:

@@ -50,7 +50,7 @@ def program_of(
     graph = verify_graph(simplify(decompose(graph, LIBRARY.__contains__)))
     layouts = [None if k in scalars else packed(k, n.spec.shape) for k, n in enumerate(graph.inputs)]
     program = lower(graph, layouts, target, library=LIBRARY, replaces=replaces)
-    return graph, verify_program(program, len(layouts))
+    return graph, verify_program(program, layouts)
 
 
 def steps_by_name(program: Program) -> list[str]:

@@ -1,0 +1,142 @@
+"""The verifier refuses a program of which an index may leave its buffer, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from fused import CPU, THIN, program_of, record, spec
+from tensorbus import dtypes as dt
+from tensorbus.lowering.index import ONE, add, const
+from tensorbus.lowering.ir import Apply, For, Select, Store
+from tensorbus.lowering.job import Step
+from tensorbus.lowering.layout import packed
+from tensorbus.lowering.linear import Knowledge, Sum
+from tensorbus.lowering.steps import Program
+from tensorbus.lowering.target import Target
+from tensorbus.lowering.verify import IRError
+from tensorbus.lowering.verify_program import verify_program
+
+CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "map": (lambda x, y: x * y + 1, [spec(30, 50), spec(50)]),
+    "transpose": (lambda x: x.T + 1, [spec(300, 500)]),
+    "concat": (lambda x, y: tb.concat([x, y * 2], axis=1), [spec(4, 5), spec(4, 7)]),
+    "flip": (lambda x: tb.flip(x)[1::3] + 1, [spec(40, 3)]),
+    "row sums": (lambda x: x.sum(axis=1), [spec(70, 1000)]),
+    "column sums": (lambda x: x.sum(axis=0), [spec(1000, 70)]),
+    "everything": (lambda x: (x * x).sum(), [spec(70001)]),
+    "softmax": (lambda x: tb.softmax(x, axis=1), [spec(64, 300)]),
+    "scan": (lambda x: tb.cumulative_sum(x, axis=1), [spec(9, 1000)]),
+    "rows": (lambda x, i: tb.take(x, i, axis=0), [spec(10, 6), spec(7, dtype=dt.int64)]),
+    "sort": (lambda x: tb.sort(x, axis=0), [spec(90, 4)]),
+}
+
+
+def case(name: str, target: Target = CPU) -> tuple[Program, list[Any]]:
+    """Return a program, and the layouts of its inputs."""
+    function, specs = CASES[name]
+    graph, program = program_of(record(function, *specs), target)
+    return program, [packed(k, n.spec.shape) for k, n in enumerate(graph.inputs)]
+
+
+def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """Return loop IR with each part changed, the inner ones first."""
+    if isinstance(x, tuple):
+        return tuple(mapped(part, change) for part in x)
+    if not is_dataclass(x) or isinstance(x, dt.DType):
+        return x
+    return change(replace(x, **{f.name: mapped(getattr(x, f.name), change) for f in fields(x)}))  # type: ignore[type-var]
+
+
+def changed(program: Program, change: Callable[[Any], Any]) -> Program:
+    """Return a program with every part of its kernels' bodies changed."""
+
+    def one(step: Step) -> Step:
+        kernel = replace(step.launch.kernel, body=mapped(step.launch.kernel.body, change))
+        return replace(step, launch=replace(step.launch, kernel=kernel))
+
+    steps = tuple(
+        one(s) if isinstance(s, Step) else replace(s, steps=tuple(map(one, s.steps))) for s in program.steps
+    )
+    return replace(program, steps=steps)
+
+
+@pytest.mark.parametrize("target", [CPU, THIN], ids=["cores", "items"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_index_is_thought_larger_than_it_is(name: str, target: Target) -> None:
+    """With one element less than each buffer has, the same program is refused: each last one is reached."""
+    program, layouts = case(name, target)
+    verify_program(program, layouts)
+    outputs = {o.slot for o in program.outputs} if name != "sort" else set()
+    for slot in outputs:
+        size, kind = program.sizes[slot]
+        small = replace(program, sizes={**program.sizes, slot: (size - 1, kind)})
+        with pytest.raises(IRError, match="goes from"):
+            verify_program(replace(small, outputs=()), layouts)
+    if name not in ("rows", "flip"):  # these leave some out
+        for k, x in enumerate(layouts):
+            fewer = [*layouts]
+            fewer[k] = replace(x, shape=(*x.shape[:-1], x.shape[-1] - 1))
+            with pytest.raises(IRError, match=r"'x\d' has elements from 0"):
+                verify_program(program, fewer)
+
+
+@pytest.mark.parametrize("name", ["map", "concat", "flip", "row sums", "column sums", "scan"])
+def test_a_loop_that_runs_once_too_often_is_refused(name: str) -> None:
+    program, layouts = case(name)
+
+    def longer(x: Any) -> Any:
+        return replace(x, stop=add(x.stop, ONE)) if isinstance(x, For) and x.kind != "unroll" else x
+
+    with pytest.raises(IRError, match="has elements from 0 to"):
+        verify_program(changed(program, longer), layouts)
+
+
+def test_an_index_that_is_off_by_one_is_refused() -> None:
+    program, layouts = case("map")
+
+    def shifted(x: Any) -> Any:
+        return replace(x, index=add(x.index, const(-1))) if isinstance(x, Store) else x
+
+    with pytest.raises(IRError, match="goes from -1 to 1498"):
+        verify_program(changed(program, shifted), layouts)
+
+
+def test_rows_that_indices_name_are_read_behind_a_condition() -> None:
+    program, layouts = case("rows")
+
+    def unguarded(x: Any) -> Any:
+        return x.then if isinstance(x, Select) else x
+
+    with pytest.raises(IRError, match="goes from -"):
+        verify_program(changed(program, unguarded), layouts)
+
+
+def test_a_condition_that_lets_one_too_many_through_is_refused() -> None:
+    program, layouts = case("rows")
+
+    def lax(x: Any) -> Any:
+        return replace(x, op="less_equal") if isinstance(x, Apply) and x.op == "less" else x
+
+    with pytest.raises(IRError, match="goes from 0 to 65"):
+        verify_program(changed(program, lax), layouts)
+
+
+def test_whole_numbers_are_bounded_by_facts() -> None:
+    known = Knowledge()
+    i, j = known.unknown(0, 9), known.unknown(0, 9)
+    assert known.most(i.plus(j, 3)) == 36
+    with known.given((i.plus(j).plus(Sum((), -4)),)) as possible:  # i + j <= 4
+        assert possible
+        assert known.most(i.plus(j, 3)) == 12
+        assert known.least(i.plus(j)) == 0
+    assert known.most(i.plus(j)) == 18
+    with known.given((Sum((), 1),)) as possible:
+        assert not possible
+    low = known.smaller(i.plus(Sum((), 5)), j.times(2))
+    assert known.most(low) == 14
+    assert known.least(low.plus(i, -1)) == -9
+    assert known.most(low.plus(i, -1)) == 5
