@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
@@ -128,7 +129,10 @@ class MetalCompiler:
         return queue
 
     def _kernel(self, source: str, launch: Launch, made: tuple[bool, ...]) -> Any:
-        """Return MLX's kernel for a source, where ``made`` says which buffers are new."""
+        """Return MLX's kernel for a source, where ``made`` says which buffers are new.
+
+        MLX keeps one library of a name: another source by that name would be compiled again at each turn.
+        """
         key = (source, made)
         found = self._kernels.get(key)
         if found is None:
@@ -137,7 +141,7 @@ class MetalCompiler:
             header, body = called(source, kernel, self._dialect) if written else framed(kernel, self._dialect)
             names = [f"tb_{b.name}" for b in kernel.buffers]
             found = self._kernels[key] = mx.fast.metal_kernel(
-                name=kernel.name,
+                name=f"{kernel.name}_{sha256(f'{header}{body}{made}'.encode()).hexdigest()[:16]}",
                 input_names=[*(n for n, m in zip(names, made, strict=True) if not m), "tb_params"],
                 output_names=[*(n for n, m in zip(names, made, strict=True) if m), "tb_done"],
                 source=body,

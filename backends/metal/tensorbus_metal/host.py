@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tensorbus.backend_api import DeviceError, keep, kept, numbered, private_folder, write_whole
 
 from .frame import SLOT, storage
+from .lowering import MOST_BUFFERS
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Dialect, DType, LoopKernel
@@ -30,6 +31,8 @@ _OPTIONS: Final = (
     "-x c++ -std=c++17 -O1 -fPIC -shared -w -ffp-contract=off -fwrapv -fno-strict-aliasing -fsigned-char"
 ).split()
 _LINK: Final = ("-lm", "-pthread")
+_SINGLE: Final = (("-fsingle-precision-constant",), ("-Xclang", "-cl-single-precision-constant"))
+"""What makes a number like 1.0 a float, as in Metal, by the compiler that is asked: GCC, Clang."""
 FORMAT: Final[dict[str, str]] = {
     "index": "q", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
     "uint32": "I", "uint64": "Q", "float32": "f", "complex64": "2f",
@@ -43,7 +46,7 @@ class Shim:
 
     def __init__(self, command: Sequence[str]) -> None:
         """Compile by ``command``, a C++ compiler."""
-        self.command = tuple(command)
+        self.command = (*command, *_single(command))
         self.built = 0
         self._entries: dict[str, Entry] = {}
         self._expected: dict[str, LoopKernel] = {}
@@ -60,6 +63,7 @@ class Shim:
         """Return what runs a kernel, compiled once. Raises ``DeviceError`` with the source numbered."""
         found = self._entries.get(source)
         if found is None:
+            within_limits(kernel)
             with self._lock:
                 expected, self._expected = self._expected, {}
             self.compile([*expected.items(), (source, kernel)], dialect)
@@ -107,6 +111,15 @@ class Shim:
             return made.read_bytes()
 
 
+def within_limits(kernel: LoopKernel) -> None:
+    """Raise ``DeviceError`` where a kernel has more arguments than Metal takes."""
+    buffers = len(kernel.buffers) + 2  # parameters, and a sign of the end
+    if buffers > MOST_BUFFERS:
+        raise DeviceError(
+            f"metal: {kernel.name} has {buffers} arguments in memory; Metal has {MOST_BUFFERS} at most."
+        )
+
+
 def packed(kinds: Sequence[DType], values: Sequence[Any]) -> bytes:
     """Return the parameters of a kernel, each in a slot of its own."""
     slots = []
@@ -147,6 +160,11 @@ def _joined(todo: dict[str, LoopKernel], dialect: Dialect) -> str:
             f"(grid, group, [=](uint3 at) {{ {call}; }});\n}}\n",
         ]
     return "".join(parts)
+
+
+def _single(command: Sequence[str]) -> Sequence[str]:
+    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    return _SINGLE["clang" in told]
 
 
 @cache

@@ -139,6 +139,8 @@ static inline void tb_report(device long *errors, long code, long value, long li
   errors[2] = limit;
 }
 """
+MOST_BUFFERS: Final = 31
+"""The arguments in memory that a function may have, with parameters, errors and a sign of the end."""
 _GROUP: Final = 256
 _SIDE: Final = 16
 HEAD: Final = "kernel void {name}("
@@ -180,7 +182,9 @@ def dialect(cores: int = 16) -> Dialect:
         vector_store_some="tb_store<{T}, {lanes}>({p} + ({i}), {v}, {n})",
         report="tb_report({p}, {code}, {value}, {limit});",
         prologue=prologue(),
-        target=Target(groups=64 * cores, items=1024 * cores, lanes=4, solo_rows=False, tile=4),
+        target=Target(
+            groups=64 * cores, items=1024 * cores, lanes=4, solo_rows=False, tile=4, buffers=MOST_BUFFERS - 3
+        ),
     )
 
 

@@ -65,13 +65,19 @@ def cost_of(graph: Graph) -> int:
     return sum(CALL if node.op in COSTLY else node.op in ELEMENTWISE for node in graph)
 
 
-def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool) -> set[int]:
-    """Return the ids of the nodes that get a buffer; ``calls`` are run whole by the device, where it can."""
+def materialized(
+    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0
+) -> set[int]:
+    """Return the ids of the nodes that get a buffer; ``calls`` are run whole by the device, where it can.
+
+    ``buffers`` is how many a kernel may have, 0: any number.
+    """
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
     reads: dict[Node, frozenset[Node]] = {}
     sizes = {node: prod(node.spec.shape) for node in nodes}
     wanted = {_base(node) if whole else node for node in graph.outputs}
+    wanted |= _parts(nodes, calls, buffers - 1) if buffers else _NONE
     for node in nodes:
         op = node.op
         made = op in ROOTS or op == "result" or node in calls or INSIDE in node.attrs
@@ -119,6 +125,26 @@ def materialized(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *
                 wanted.add(x)
     shown = set(graph.outputs)
     return {id(node) for node in nodes if node in wanted and (node.op != "constant" or node in shown)}
+
+
+def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Node]:
+    """Return what gets a buffer so that no node needs more than ``most`` others to be computed.
+
+    A node has fewer operands than that: see ``joins.short``.
+    """
+    found: set[Node] = set()
+    needs: dict[Node, frozenset[Node]] = {}
+    for node in nodes:
+        given = {x: needs[x] for x in node.inputs}
+        while len(whole := _NONE.union(*given.values())) > most:
+            x = max(given, key=lambda x: len(given[x]))
+            if len(given[x]) == 1:
+                break
+            found.add(x)
+            given[x] = needs[x] = frozenset((x,))
+        alone = node.op in ROOTS or node.op in ("input", "result") or node in calls or INSIDE in node.attrs
+        needs[node] = frozenset((node,)) if alone else whole
+    return found
 
 
 def _dear(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:

@@ -25,7 +25,7 @@ from .families import REDUCTIONS, SCANS, SORTS, Library
 from .gaps import with_gaps
 from .groups import FIRST, SHORT, Group, Groups, Root, turned
 from .job import Job, Step, Steps
-from .joins import Join, joins
+from .joins import Join, joins, short
 from .layout import Layout, Shape, ordered, packed, view
 from .outputs import same_slots
 from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
@@ -57,6 +57,7 @@ def lower(
     """
     if library is not None:
         graph = staged(graph, target)
+        graph = short(graph, target.buffers - 1) if target.buffers else graph
     program = _Lowering(graph, inputs, target, sized, library).program(replaces or {}, begin)
     return verify_program(program, inputs) if verifying() else program
 
@@ -114,7 +115,10 @@ class _Lowering:
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
-        wanted = materialized(self.graph, self.nodes, self.calls, whole=self.library is not None)
+        wanted = materialized(
+            self.graph, self.nodes, self.calls, whole=self.library is not None,
+            buffers=self.steps.target.buffers,
+        )  # fmt: skip
         made: set[int] = set()
         whole = [n for n in self.nodes if n.op == "matmul" or n in self.calls]
         wanted |= {id(x) for n in whole for x in n.inputs} | {id(n) for n in self.graph.outputs}

@@ -25,6 +25,7 @@ class Target:
     ``swap_1``, ``swap_2`` ..., which give the value of the item whose number differs in that bit; 0: none.
     ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
     them a scan needs no more than ``scan_ops`` then.
+    ``buffers``: how many buffers a kernel may have, beside that of errors; 0: any number.
     ``ends``: whether the last of solo items sees what the others stored, and may go on with that.
     """
 
@@ -41,5 +42,6 @@ class Target:
     swap: int = 0
     scan_lanes: int = 0
     scan_ops: frozenset[str] = frozenset()
+    buffers: int = 0
     ends: bool = False
     chunk: int = 64

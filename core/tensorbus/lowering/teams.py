@@ -12,11 +12,12 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ..dtypes import DType, bool_
+from ..dtypes import DType, bool_, float32
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Launch
 from .canonical import Fused
+from .families import REDUCTIONS
 from .groups import SHORT
 from .index import ONE, ZERO, const
 from .ir import INDEX, Apply, Array, Barrier, Const, Expr, For, Load, Var
@@ -33,6 +34,8 @@ UNROLLED: Final = 32
 """The most elements of an item that are written out: all are asked for at once, and kept in registers."""
 PACKED: Final = 64
 """The same where they come in packets."""
+SHARED: Final = 1 << 15
+"""The bytes that a group may share: a language was seen that allows no more."""
 EACH: Final = 4
 """The packets of an item where a few items are enough for a row."""
 
@@ -54,6 +57,8 @@ class _Teams(Rows):
             self.team = max(SHORT, min(TEAM, few))
         else:
             self.team = max(SHORT, min(TEAM, 1 << (length // 4).bit_length()))
+        while not swap and self.team > SHORT and self.team * self._carried() > SHARED:
+            self.team //= 2
         self.swap = min(swap, self.team)
         count = length // self.lanes
         self.item = Var("i0", INDEX)
@@ -68,6 +73,11 @@ class _Teams(Rows):
         index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
         loops: Loops = [(self.item, const(self.team), self.team)]
         return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
+
+    def _carried(self) -> int:
+        """Return how many bytes an item has in shared arrays, at most."""
+        found = [Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.nodes if n.op in REDUCTIONS]
+        return sum(max(d.itemsize, float32.itemsize) for reducer in found for d in reducer.dtypes)
 
     def finished(self, loops: Loops) -> Launch:
         """Return the launch, whose shared arrays stand before all loops, as some languages want it."""
