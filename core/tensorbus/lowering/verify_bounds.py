@@ -1,13 +1,13 @@
 """Every load and store of a launch stays within its buffer, as far as indices can be worked out.
 
 Lengths and strides are known when a kernel is launched. What they make of an index is bounded by the loops
-around it, by the conditions that it stands behind, and, where it was itself stored by a step of the program,
-by what that step stored.
+around it and by the conditions that it stands behind. So are numbers that the caller gave. Of those that a
+program computes itself, ranks and counts, nothing is known, and nothing is said here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
@@ -42,28 +42,22 @@ NONE: Final[Range] = (inf, -inf)
 _CONDITIONS: Final = frozenset("less less_equal greater greater_equal equal".split())
 
 
-def verify_bounds(
-    launch: Launch, extents: Sequence[Range], contents: Sequence[Range | None]
-) -> dict[str, Range]:
-    """Return what ``launch`` stores in its buffers: ranges of whole numbers, by their names.
+def verify_bounds(launch: Launch, extents: Sequence[Range], given: Collection[str]) -> None:
+    """Raise ``IRError`` naming an index that may lie outside of its buffer.
 
-    ``extents`` are the least and the largest index of each buffer, ``contents`` the range of the numbers in
-    it where that is known. Raises ``IRError`` naming an index that may lie outside.
+    ``extents`` are the least and the largest index of each buffer; ``given`` names
+    those that the caller filled.
     """
-    checker = _Checker(launch, extents, contents)
-    checker.block(launch.kernel.body)
-    return checker.stored
+    _Checker(launch, extents, given).block(launch.kernel.body)
 
 
 class _Checker:
-    def __init__(self, launch: Launch, extents: Sequence[Range], contents: Sequence[Range | None]) -> None:
+    def __init__(self, launch: Launch, extents: Sequence[Range], given: Collection[str]) -> None:
         self.launch = launch
         names = [b.name for b in launch.kernel.buffers]
         self.known = Knowledge()
         self.extents: dict[str, Range] = dict(zip(names, extents, strict=True))
-        self.contents: dict[str, Range | None] = dict(zip(names, contents, strict=True))
-        self.fixed = {b.name for b in launch.kernel.buffers if not b.writes and not b.aliased}
-        self.stored: dict[str, Range] = {}
+        self.given = {b.name for b in launch.kernel.buffers if b.name in given and not b.writes}
         self.values: dict[str, Sum] = {}
         self.facts: dict[str, tuple[Facts, Facts]] = {}
         """What holds where a local is true, and where it is not."""
@@ -89,7 +83,6 @@ class _Checker:
                     self.values[s.var.name] = self.value(s.value)
             case Array():
                 self.extents[s.name] = (0, s.size - 1)
-                self.contents[s.name] = None
             case Store():
                 self.loads(s.index)
                 self.loads(s.value)
@@ -105,8 +98,6 @@ class _Checker:
             case Packet():
                 self.loads(s.index)
                 self.within(s.buffer, s.index, Sum((), s.lanes))
-                if s.writes:
-                    self.stored[s.buffer] = _range_of(self.launch, s.buffer)
             case Last():
                 self.block(s.body)
             case _:
@@ -142,10 +133,6 @@ class _Checker:
         if s.count is not None:
             lanes = self.known.smaller(lanes, self.value(s.count))
         self.within(s.buffer, s.index, lanes)
-        if _is_whole(s.value.dtype):
-            value = self.value(s.value) if s.value.lanes == 1 else self.known.unknown(*_limits(s.value.dtype))
-            low, high = self.stored.get(s.buffer, NONE)
-            self.stored[s.buffer] = (min(low, self.known.least(value)), max(high, self.known.most(value)))
 
     def loads(self, e: Expr) -> None:
         """Check what an expression loads."""
@@ -197,10 +184,9 @@ class _Checker:
                     return self._unknown(e)
                 return self._fitting(self.value(e.arg), e)
             case Load():
-                low, high = self.contents.get(e.buffer) or _limits(e.dtype)
-                if e.buffer in self.fixed:
-                    return known.unknown(low, high, (e.buffer, self.value(e.index)))
-                return known.of_data(low, high)
+                if e.buffer in self.given:
+                    return known.unknown(*_limits(e.dtype), (e.buffer, self.value(e.index)))
+                return known.of_data(*_limits(e.dtype))
             case Select():
                 return self._either(e)
             case Apply(args=(a, b)) if e.lanes == 1 and _is_whole(a.dtype):
@@ -293,7 +279,3 @@ def _limits(dtype: DType) -> Range:
         return -inf, inf
     bits = 8 * dtype.itemsize
     return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-def _range_of(launch: Launch, name: str) -> Range:
-    return next((_limits(b.dtype) for b in launch.kernel.buffers if b.name == name), NONE)

@@ -140,3 +140,17 @@ def test_whole_numbers_are_bounded_by_facts() -> None:
     assert known.most(low) == 14
     assert known.least(low.plus(i, -1)) == -9
     assert known.most(low.plus(i, -1)) == 5
+
+
+def test_positions_that_steps_work_out_for_others_are_theirs() -> None:
+    """Where rows are added by rank, a condition on one array says whether there is a row in another."""
+
+    def added(x: Any, i: Any, g: Any) -> Any:
+        x.requires_grad_()
+        tb.take(x, i, axis=0).backward(g)
+        return x.grad
+
+    specs = [spec(400, 512), spec(4096, dtype=dt.int64), spec(4096, 512)]
+    graph, program = program_of(record(added, *specs), replace(THIN, swap=32))
+    verify_program(program, [packed(k, n.spec.shape) for k, n in enumerate(graph.inputs)])
+    assert "tb_scatter_add_ranked" in {kernel.name for kernel in program.kernels()}
