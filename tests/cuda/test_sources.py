@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fused import program_of, record
 from tensorbus import dtypes as dt
 from tensorbus.graph.graph import Graph, Node
 from tensorbus.lowering.layout import Layout
@@ -17,6 +18,8 @@ from tensorbus.ops.op import Spec, table
 from tensorbus_conformance.sources import planned
 from tensorbus_cuda import sorting
 from tensorbus_cuda.lowering import OPTIONS, dialect
+from test_endings import CASES as ENDINGS
+from test_fusion import CASES as FUSIONS
 
 CUDA = dialect(132)
 HEAD = 'extern "C" __global__ void '
@@ -75,6 +78,22 @@ def test_prims_compile_in_the_other_dtypes(tmp_path: Path) -> None:
     others = tuple(d for d in CUDA.types if d not in PLAIN)
     prims = tuple(op.name for op in table if op.is_prim and op.family != "transfer")
     compiled(joined(sources(others, prims)), tmp_path, "--ptx", "-arch=sm_90")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_kernels_of_many_ops_assemble(arch: str, tmp_path: Path) -> None:
+    """Whole programs: rows in registers, gradients, losses, updates, in four dtypes."""
+    found: dict[str, str] = {}
+    for name, (function, arrays, *_) in {**FUSIONS, **ENDINGS}.items():
+        for kind in (dt.float32, dt.float16, dt.bfloat16, dt.float64):
+            kinds = (kind if x.dtype.kind == "f" else dt.dtype(str(x.dtype)) for x in arrays)
+            specs = [Spec(x.shape, kind) for x, kind in zip(arrays, kinds, strict=True)]
+            for kernel in program_of(record(function, *specs), CUDA.target)[1].kernels():
+                source = render(kernel, CUDA)
+                found.setdefault(source, f"{name} {kind} {kernel.name}")
+    assert len(found) > 100
+    compiled(joined({key: source for source, key in found.items()}), tmp_path, "--cubin", f"-arch={arch}")
 
 
 @needs_nvcc
