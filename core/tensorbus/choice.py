@@ -107,6 +107,16 @@ def is_served(device_type: str, op: str) -> bool:
     return device_type in opened() and bool(source(device_type).candidates(op))
 
 
+def own(device: Device) -> str:
+    """Return how the kernels of the device's own package are signed."""
+    return backend(device.type).kernels[0][0] if backend(device.type).kernels else ""
+
+
+def has_others(op: str, device: Device) -> bool:
+    """Return whether a package has a kernel for an op of a device that it does not supply itself."""
+    return any(op in kernels for _, kernels in backend(device.type).kernels[1:])
+
+
 def _names(owner: str, kernel: Kernel) -> tuple[str, str]:
     """Return how a kernel may be named: alone, and with its distribution."""
     return kernel.name, f"{owner.split()[0]}:{kernel.name}"

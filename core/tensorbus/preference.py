@@ -7,7 +7,7 @@ plans are known by the preference as well, and the short ways to them are off.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
@@ -35,6 +35,11 @@ def preferred(op: str) -> str | None:
     return _preferred.get().get(op) if _active else None
 
 
+def among(ops: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """Return which of ``ops`` have a preferred kernel here, and its name, in order."""
+    return tuple(sorted((op, name) for op, name in _preferred.get().items() if op in ops)) if _active else ()
+
+
 def on_first(listener: Callable[[], None]) -> None:
     """Call ``listener`` whenever a preference is stated and there was none."""
     _listeners.append(listener)
@@ -56,8 +61,8 @@ class prefer_kernel:  # noqa: N801 - a function to its users
     ``prefer_kernel(softmax="generated")`` names a kernel for each op; where two plugins supply kernels of one
     name, ``"distribution:name"`` says whose. ``tb.explain`` lists the names. A call that the chosen kernel
     cannot serve raises ``UnsupportedOpError`` with the reason: no other kernel takes its place. So does a
-    name of no op, where the block is entered. Compiled programs have code of their own for most ops, and ask
-    for a kernel only where they call one.
+    name of no op, where the block is entered. A program that is compiled inside calls the kernel, too, and
+    generates no code for that op.
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([1.0, 2.0])

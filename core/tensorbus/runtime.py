@@ -157,7 +157,9 @@ class Order:
     up that a lowering does not want. ``index`` is the unit. ``replaces`` says which output takes the place
     of which input: where nobody else holds that input's memory, the output may be written over it. ``mode``
     is that of ``tensorbus.compile``. ``chosen`` has values of the lowering's knobs by name, or by
-    ``knob@step`` for one step alone; what is not named is as the device would have it.
+    ``knob@step`` for one step alone; what is not named is as the device would have it. ``calls`` are the ops
+    that are left to kernels: another package's, which is preferred to the device's own, or one that the user
+    prefers.
     """
 
     graph: Graph
@@ -165,6 +167,7 @@ class Order:
     replaces: Mapping[int, int] = field(default_factory=dict)
     mode: str = "default"
     chosen: Mapping[str, int] = field(default_factory=dict)
+    calls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

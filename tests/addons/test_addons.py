@@ -44,6 +44,50 @@ def test_a_kernel_for_somebody_elses_device_is_taken_where_it_can(run_with: Call
     assert output.splitlines()[1].split() == ["1.", "short", "of", "addon-kernel", "1.0", "taken"]
 
 
+def test_compiled_programs_call_it_too(run_with: Callable[..., str]) -> None:
+    run_with(
+        """
+        import sys
+        import tensorbus as tb
+
+        def count(function, x):
+            seen = []
+            def note(frame, event, given):
+                if event == "call" and "addon_kernel" in frame.f_code.co_filename:
+                    seen.append(frame.f_code.co_name)
+            function(x), function(x)  # compiled
+            sys.setprofile(note)
+            try:
+                y = function(x)
+            finally:
+                sys.setprofile(None)
+            assert tb.max(tb.abs(y - (tb.softmax(x * 2) + 1))).item() < 1e-6
+            return seen.count("softmax")
+
+        function = tb.compile(lambda x: tb.softmax(x * 2) + 1)
+        short, long = tb.randn((4, 8), device="cpu"), tb.randn((4, 80), device="cpu")
+        assert count(function, short) == 1
+        assert count(function, long) == 0
+        with tb.prefer_kernel(softmax="short"):
+            assert count(function, short) == 1
+            try:
+                function(long)
+            except tb.UnsupportedOpError as error:
+                assert "only rows along the last axis" in str(error)
+            else:
+                raise AssertionError("an impossible choice must raise")
+        rows = tb.randn((2048, 16), device="cpu")
+        assert count(function, rows) == 1
+        with tb.prefer_kernel(softmax="generated"):
+            assert count(function, rows) == 0
+        assert count(function, rows) == 1
+        for device in ("opencl", "refdev"):  # the package has nothing for these
+            assert count(function, short.to(device)) == 0
+        """,
+        "kernel_only",
+    )
+
+
 def test_a_new_op_works_on_every_device(run_with: Callable[..., str]) -> None:
     run_with(
         """

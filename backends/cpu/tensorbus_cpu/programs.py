@@ -76,8 +76,8 @@ class CpuLowering:
         if tools is None or not NATIVE.answers(tools):
             return Interpreting("cpu").compile(order)
         begin(tools)
-        known = tools.dialect(0).types
-        graph = prepared(order.graph, lambda op: op in LIBRARY or is_generated(op), known)
+        known, library = tools.dialect(0).types, LIBRARY | order.calls
+        graph = prepared(order.graph, lambda op: op in library or is_generated(op), known)
         programs = _Programs(graph, order, tools.dialect(0), units_of(tools))
         return CpuExecutable(programs, order)
 
@@ -213,7 +213,7 @@ class _Programs:
         own = self._dialect.target
         lanes, groups = chosen.get("lanes", own.lanes), chosen.get("groups", own.groups)
         target = replace(own, lanes=lanes, groups=groups)
-        library = Library(LIBRARY, self._dialect.types, over=partial(adds_rows, layouts))
+        library = Library(LIBRARY | self._order.calls, self._dialect.types, over=partial(adds_rows, layouts))
         begun: dict[int, Unit] = {}
         program = lower(
             graph, layouts, target, library=library, replaces=self._order.replaces,

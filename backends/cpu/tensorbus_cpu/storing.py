@@ -121,6 +121,7 @@ def _path(order: Order, tools: CCompiler) -> Path | None:
         return None
     about = (
         name, repr(sorted(order.replaces.items())), order.mode, repr(sorted(order.chosen.items())),
+        repr(sorted(order.calls)),
         code_stamp(Path(__file__).parent), np.__version__, sys.version, str(NATIVE.threads),
         str(bool(blas_functions())),
     )  # fmt: skip

@@ -13,9 +13,10 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final
 
-from .. import plugins, settings
+from .. import plugins, preference, settings
 from ..choice import offered
 from ..device import Device
+from ..execution.library import called
 from ..graph.graph import Graph, Node
 from ..graph.verify import verify
 from ..ops.op import USER, table
@@ -179,7 +180,8 @@ def _name(
     if _lacking(recording.device, recording.entries):  # what their code does depends on what it reads now
         graph = recording.graph(outputs, inputs, sizes)
         defaults = str(_served(recording.device, Order(graph=graph, index=recording.device.index)).graph)
-    return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode, defaults)
+    wanted = preference.among({entry.op for entry in recording.entries})
+    return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode, defaults, wanted)
 
 
 @contextmanager
@@ -214,7 +216,9 @@ def once(
 def _compiled(device: Device, graph: Graph, replaces: Mapping[int, int], mode: str) -> Program:
     if settings.verifying():
         verify(graph)
-    order = Order(graph=graph, index=device.index, replaces=dict(replaces), mode=mode)
+    order = Order(
+        graph=graph, index=device.index, replaces=dict(replaces), mode=mode, calls=called(graph, device)
+    )
     executable, notes = compile_order(device, order)
     return Program(graph, executable, notes)
 

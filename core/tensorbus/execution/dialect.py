@@ -78,7 +78,7 @@ class DialectLowering:
         nodes = [node for node in order.graph if node.op in self.served]
         device = Device(self.device_type, order.index)
         left = {node.op for node in nodes if not has_kernel(node, device)}
-        library = self.library | ({node.op for node in nodes} - left)
+        library = self.library | order.calls | ({node.op for node in nodes} - left)
         graph = order.graph if dialect.target.solo_rows else with_single_rows(order.graph)
         if AFFINE in self.served:
             graph = with_ends(graph, lambda node: has_kernel(node, device))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..choice import choose, judge
+from ..choice import choose, has_others, judge, own
 from ..device import Device
 from ..graph.graph import Graph, Node
 from ..lowering.builder import Late
-from ..ops.op import Spec, table
+from ..ops.op import USER, Spec, table
+from ..preference import preferred
 from ..runtime import Call as Given
 from .interpret import Interpreted
 
@@ -78,6 +79,26 @@ def has_kernel(node: Node, device: Device) -> bool:
     """Return whether the device has a kernel that serves a node of a graph."""
     given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
     return choose(node.op, judge(node.op, given, device), device) is not None
+
+
+def called(graph: Graph, device: Device) -> frozenset[str]:
+    """Return the ops of a graph that are left to kernels, whatever code a device would generate for them.
+
+    They are those for which the user prefers a kernel, or that one of another package's serves.
+    """
+    found: set[str] = set()
+    for node in graph:
+        if node.op in found or node.op not in table or not node.inputs or table[node.op].family == USER:
+            continue
+        if preferred(node.op) is not None or (has_others(node.op, device) and _is_others(node, device)):
+            found.add(node.op)
+    return frozenset(found)
+
+
+def _is_others(node: Node, device: Device) -> bool:
+    given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
+    chosen = choose(node.op, judge(node.op, given, device), device)
+    return chosen is not None and chosen.owner != own(device)
 
 
 def _given(op: str, specs: Sequence[Spec], attrs: Mapping[str, Any], out: Spec, device: Device) -> Given:
