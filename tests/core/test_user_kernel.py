@@ -166,6 +166,11 @@ def test_operands_and_scalars_are_checked() -> None:
         ({"out": lambda x: x}, tb.ShapeError, "rule `out` raised TypeError"),
         ({"out": lambda x, k: x.shape[0]}, tb.ArgumentError, r"\(shape, dtype\) pair.*got 1"),
         ({"out": lambda x, k: (x, x, x)}, tb.ArgumentError, "pair"),
+        (
+            {"out": lambda x, k: ((2, -3), x.dtype)},
+            tb.ArgumentError,
+            r"shape \(2, -3\); no length is negative",
+        ),
         ({"default": lambda x, k: x.sum()}, tb.ShapeError, r"default returned float32\[\]"),
         ({"vjp": lambda g: g}, tb.ArgumentError, "a tuple with a gradient or None for each of x; got Tensor"),
         ({"vjp": lambda g: (g, g)}, tb.ArgumentError, "got 2 of them"),

@@ -97,3 +97,10 @@ def test_source_that_does_not_compile_is_shown_with_numbers() -> None:
         tb.DeviceError, match=r"(?s)does not compile.*kk.*\n +\d+ +if \(i < n\) out\[i\] = kk"
     ):
         scaled(SCALE.replace("= k *", "= kk *"))(tb.ones(3), 1.0)
+
+
+def test_source_without_the_function_says_so() -> None:
+    with pytest.raises(tb.DeviceError, match=r"no function `__kernel void scale\(\.\.\.\)`"):
+        scaled(SCALE.replace("scale", "other"))(tb.ones(3), 1.0)
+    with pytest.raises(tb.DeviceError, match=r"no function `__kernel void scale\(\.\.\.\)`"):
+        scaled(SCALE.replace("__kernel ", ""))(tb.ones(3), 1.0)

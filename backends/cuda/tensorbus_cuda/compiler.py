@@ -108,7 +108,7 @@ class CudaCompiler:
                     module = cupy.cuda.function.Module()
                     with unit.current():
                         self._load(module, unit, source)
-                        found = self._functions[key] = module.get_function(name)
+                        found = self._functions[key] = _entry(module, name, source)
         return found
 
     def _load(self, module: Any, unit: Unit, source: str) -> None:
@@ -142,3 +142,13 @@ class CudaCompiler:
         finally:
             nvrtc.destroyProgram(program)
         return binary
+
+
+def _entry(module: Any, name: str, source: str) -> Any:
+    try:
+        return module.get_function(name)
+    except cupy.cuda.driver.CUDADriverError as error:
+        raise DeviceError(
+            f'cuda: the source has no function `extern "C" __global__ void {name}(...)`: {error}\n'
+            f"{numbered(source)}"
+        ) from error

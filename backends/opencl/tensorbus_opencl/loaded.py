@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import pyopencl as cl
+from tensorbus.backend_api import DeviceError, numbered
 
 if TYPE_CHECKING:
     from .device import Unit
@@ -78,7 +79,14 @@ class Loaded:
         """Bring a kernel into memory, in the place of one that was not used for longest. Needs its lock."""
         with self._lock:
             handle.used = self.tick()
-            handle.kernel = kernel = cl.Kernel(self._load(handle.unit, handle.source), handle.name)
+            program = self._load(handle.unit, handle.source)
+            try:
+                handle.kernel = kernel = cl.Kernel(program, handle.name)
+            except cl.LogicError as error:
+                raise DeviceError(
+                    f"opencl: the source has no function `__kernel void {handle.name}(...)`.\n"
+                    f"{numbered(handle.source)}"
+                ) from error
             handle.holds = None
             self.loads += 1
             self._held.add(handle)

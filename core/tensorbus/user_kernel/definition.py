@@ -80,6 +80,10 @@ class Definition:
                     f"{self.name}: the shape rule `out` must return a (shape, dtype) pair"
                     f"{' for each result' if self.several else ''}, or a spec that it was given; got {x!r}."
                 )
+            if any(type(n) is int and n < 0 for n in x.shape):
+                raise ArgumentError(
+                    f"{self.name}: the shape rule `out` returned the shape {x.shape}; no length is negative."
+                )
         if len(made) != len(self.results):
             raise ArgumentError(
                 f"{self.name}: the shape rule `out` returned {len(made)} result(s); the kernel has"
