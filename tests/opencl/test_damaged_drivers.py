@@ -1,7 +1,10 @@
-"""The file that names a driver is written again where it is damaged: it lies in a folder that is kept."""
+"""Damaged files in folders that are kept: of a driver's name, and of PyOpenCL's own."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +22,22 @@ def test_a_damaged_name_of_a_driver_is_written_again(
     file.write_bytes(damage)
     assert drivers._folder({"one.icd": "/lib/one.so"}) == folder
     assert file.read_bytes() == b"/lib/one.so\n"
+
+
+def test_a_damaged_cache_of_pyopencl_is_left_alone(tmp_path: Path) -> None:
+    program = "import tensorbus as tb\nprint((tb.ones(3, device='opencl') + 1).tolist())"
+
+    def run() -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        )  # fmt: skip
+        return done.stdout, done.stderr
+
+    assert run() == ("[2.0, 2.0, 2.0]\n", "")
+    (file,) = (tmp_path / "pytools").glob("*.sqlite")
+    file.write_bytes(b"SQLite format 3\0" + b"?" * 1000)
+    told = run()
+    assert told[0] == "[2.0, 2.0, 2.0]\n"
+    assert "Remove the folder pytools" in told[1]
+    assert "Traceback" not in told[1]

@@ -7,6 +7,7 @@ thousands. What was let go is loaded again from the disk when it is launched aga
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -81,7 +82,7 @@ class Loaded:
             handle.used = self.tick()
             program = self._load(handle.unit, handle.source)
             try:
-                handle.kernel = kernel = cl.Kernel(program, handle.name)
+                handle.kernel = kernel = _kernel(program, handle.name)
             except cl.LogicError as error:
                 raise DeviceError(
                     f"opencl: the source has no function `__kernel void {handle.name}(...)`.\n"
@@ -104,3 +105,22 @@ class Loaded:
                 handle.kernel = None
                 handle.lock.release()
                 self._held.discard(handle)
+
+
+def _kernel(program: cl.Program, name: str) -> cl.Kernel:
+    """Return a kernel. What PyOpenCL keeps on disk for it is left alone where that is damaged."""
+    try:
+        return cl.Kernel(program, name)
+    except (cl.Error, MemoryError):
+        raise
+    except Exception as error:
+        if cl._PYOPENCL_NO_CACHE:
+            raise
+        warnings.warn(
+            f"opencl: what PyOpenCL keeps on disk cannot be read ({type(error).__name__}: {error}), and is"
+            f" not used any more by this process. Remove the folder pytools from your cache (~/.cache).",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        cl._PYOPENCL_NO_CACHE = True
+        return cl.Kernel(program, name)
