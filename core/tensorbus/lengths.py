@@ -7,6 +7,7 @@ Where Python needs a plain int, the length is settled: the condition is that it 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -190,8 +191,8 @@ class Length:
 
 
 def index(n: Any) -> Any:
-    """Return ``n`` as an int; a ``Length`` as it is. Raises ``AttributeError`` for what is no integer."""
-    return n if type(n) is Length else n.__index__()
+    """Return ``n`` as an int; a ``Length`` as it is. Raises ``TypeError`` for what is no integer."""
+    return n if type(n) is Length else operator.index(n)
 
 
 def hints(x: Any) -> Any:

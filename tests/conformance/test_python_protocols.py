@@ -43,6 +43,27 @@ def test_one_number_is_formatted_as_a_number(device: str) -> None:
         format(tb.asarray([1.5], device=device), ".3f")
 
 
+COUNTS: dict[str, tuple[Any, Any]] = {
+    "topk": (lambda x, n: tb.topk(x, n).values, [[3, 2], [7, 6]]),
+    "kthvalue": (lambda x, n: tb.kthvalue(x, n).values, [1, 5]),
+    "chunk": (lambda x, n: tb.concat(tb.chunk(x, n, axis=1)), [[0, 1], [4, 5], [2, 3], [6, 7]]),
+    "split": (lambda x, n: tb.concat(tb.split(x, n, axis=1)), [[0, 1], [4, 5], [2, 3], [6, 7]]),
+    "diagonal": (lambda x, n: tb.diagonal(x, n), [2, 7]),
+    "diag": (lambda x, n: tb.diag(x[0, :2], n), [[0, 0, 0, 0], [0, 0, 0, 1], [0] * 4, [0] * 4]),
+    "unfold": (lambda x, n: tb.unfold(x, 1, n, n)[0], [[0, 1], [2, 3]]),
+}
+"""Functions of a 2x4 matrix that take a number of things, with what they return for two."""
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_tensor_of_one_integer_is_a_number_of_things(name: str, device: str) -> None:
+    x = tb.reshape(tb.arange(8, device=device), (2, 4))
+    call, expected = COUNTS[name]
+    found = call(x, tb.asarray(2, device=device))
+    assert found.tolist() == expected
+    assert all(type(n) is int for n in found.shape)
+
+
 SEQUENCES: dict[str, tuple[Any, tb.DType]] = {
     "a NumPy scalar": ([np.int32(1), np.int32(2)], tb.int32),
     "beside a Python number": ([np.float16(1), 2], tb.float16),

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import dtypes as dt
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..lengths import index
 from .creation import iota
 from .elementwise import Operand
 from .movement import (
@@ -165,8 +166,8 @@ def split(x: Operand, split_size_or_sections: int | Sequence[int], /, axis: int 
     """
     place = normalize_axis("split", axis, len(x.shape))
     length = x.shape[place]
-    if isinstance(split_size_or_sections, int):
-        size = split_size_or_sections
+    if hasattr(split_size_or_sections, "__index__") and not getattr(split_size_or_sections, "shape", ()):
+        size = index(split_size_or_sections)
         if size < 1:
             raise ArgumentError(f"split: a part must have a length of at least 1, got {size}.")
         sizes: Sequence[int] = [min(size, length - k) for k in range(0, length, size)] or [0]
@@ -185,6 +186,7 @@ def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
 
     Where there is nothing to share out, all parts are empty.
     """
+    chunks = index(chunks)
     if chunks < 1:
         raise ArgumentError(f"chunk: at least 1 part is needed, got {chunks}.")
     length = x.shape[normalize_axis("chunk", axis, len(x.shape))]
@@ -208,5 +210,5 @@ def unfold(x: Operand, /, axis: int, size: int, step: int) -> Any:
     [[0, 1, 2], [2, 3, 4]]
     """
     place = normalize_axis("unfold", axis, len(x.shape))
-    found = windows(moveaxis(x, place, -1), (size,), (step,), (1,))
+    found = windows(moveaxis(x, place, -1), (index(size),), (index(step),), (1,))
     return moveaxis(found, -2, place)

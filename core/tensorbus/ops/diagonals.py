@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import dtypes as dt
 from ..errors import ShapeError
+from ..lengths import index
 from .comparison import equal
 from .creation import iota
 from .elementwise import Operand
@@ -24,7 +25,7 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     >>> tb.diagonal(tb.asarray([[1, 2], [3, 4]])).tolist()
     [1, 4]
     """
-    rank = len(x.shape)
+    offset, rank = index(offset), len(x.shape)
     a, b = (normalize_axis("diagonal", axis, rank) for axis in (axis1, axis2))
     if a == b:
         raise ShapeError(f"diagonal: axes {axis1} and {axis2} of shape {x.shape} must differ.")
@@ -52,6 +53,7 @@ def diag_embed(x: Operand, /, offset: int = 0) -> Any:
     """
     if not x.shape:
         raise ShapeError("diag_embed: a 0-dimensional tensor has no axis; reshape it to (1,) first.")
+    offset = index(offset)
     *lead, length = x.shape
     side = length + abs(offset)
     none = (0,) * len(lead)

@@ -24,7 +24,7 @@ def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
     try:
         given: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape)
         return tuple(index(n) for n in given)
-    except (AttributeError, TypeError):
+    except TypeError:
         raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
 
 

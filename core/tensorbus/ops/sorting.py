@@ -11,6 +11,7 @@ from typing import Any
 from .. import dtypes as dt
 from ..dtypes import BOOL, REAL, DType
 from ..errors import ArgumentError, ShapeError
+from ..lengths import index
 from .along import scatter_along_axis, take_along_axis
 from .arithmetic import ceil, floor, round
 from .batching import shifted
@@ -86,11 +87,12 @@ argsort: Op[...] = table.add(
 )
 
 
-def _first(name: str, x: Any, k: int, axis: int) -> int:
+def _first(name: str, x: Any, k: int, axis: int) -> tuple[int, int]:
+    """Return ``k`` and the axis as integers, which tensors may have stood for."""
     place = normalize_axis(name, axis, len(x.shape))
-    if not 0 <= k <= x.shape[place]:
+    if not hasattr(k, "__index__") or not 0 <= k <= x.shape[place]:
         raise ArgumentError(f"{name}: k must lie between 0 and {x.shape[place]}, the axis' length; got {k}.")
-    return place
+    return index(k), place
 
 
 def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True) -> Extremes:
@@ -104,14 +106,14 @@ def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: boo
     >>> values.tolist(), indices.tolist()
     ([4.0, 3.0], [1, 2])
     """
-    place = _first("topk", x, k, axis)
+    k, place = _first("topk", x, k, axis)
     indices = cut(argsort(x.detach(), axis=place, descending=largest), place, 0, k)
     return Extremes(take_along_axis(x, indices, axis=place), indices)
 
 
 def kthvalue(x: Any, /, k: int, axis: int = -1, keepdims: bool = False) -> Extremes:
     """Return the ``k``-th smallest element along ``axis``, counted from 1, and where it is."""
-    place = _first("kthvalue", x, k, axis)
+    k, place = _first("kthvalue", x, k, axis)
     if k == 0:
         raise ArgumentError("kthvalue: k counts from 1, got 0.")
     indices = cut(argsort(x.detach(), axis=place), place, k - 1, k)
