@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from ..leaf import rested_in
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
-from .looking import Keyed, NotReplayable, Part, Settling, TensorState, is_plain, look, mark
+from .looking import Keyed, NotReplayable, Part, Settling, TensorState, is_plain, look, mark, writes_itself
 from .reach import Global, Reach, Seen
 
 FILLED: Final[dict[type, str]] = {
@@ -134,6 +134,8 @@ def _cache(seen: Seen, before: CacheInfo, after: CacheInfo) -> None:
 
 
 def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes, script: Script) -> None:
+    if seen.before.kind in ("sequence", "mapping") and writes_itself(seen.thing):
+        raise NotReplayable(f"changes {describe(seen)}, whose class says itself what that does")
     keys = [part.key for part in now.values()]
     if seen.before.kind == "mapping" and [part.key for part, _ in seen.parts if part.key in now] != [
         key for key in keys if any(part.key == key for part, _ in seen.parts)

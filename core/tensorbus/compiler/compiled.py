@@ -29,7 +29,7 @@ from .compiled_module import CompiledModule, remade, shared
 from .dynamic import OpenAxes, fixed
 from .executables import uncollected
 from .general import generalize
-from .looking import NotReplayable, Settling, TensorState
+from .looking import NotReplayable, Settling, TensorState, is_a
 from .observing import Observer
 from .reach import Reach
 from .recorder import Recorder
@@ -265,7 +265,7 @@ def _let_go(reach: Reach) -> None:
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     given = (*args, *kwargs.values())
-    return is_inside() or any(isinstance(x, Tensor) and is_transform(x.device.type) for x in given)
+    return is_inside() or any(is_a(x, Tensor) and is_transform(x.device.type) for x in given)
 
 
 def compile(

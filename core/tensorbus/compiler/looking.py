@@ -55,6 +55,8 @@ _CONTAINERS: Final = frozenset(
     {list, tuple, dict, collections.deque, collections.OrderedDict, collections.defaultdict,
      collections.Counter, types.MappingProxyType}
 )  # fmt: skip
+_CONTAINERS_READ: Final = (list, tuple, dict, collections.deque)
+_READERS: Final = frozenset({"__iter__", "__len__", "__getitem__", "__eq__", "keys", "items"})
 _NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
 
 
@@ -141,19 +143,19 @@ def is_plain(x: Any) -> bool:
 
 def is_fixed(x: Any) -> bool:
     """Return whether ``x``, an argument say, is told from others by identity alone."""
-    return type(x) is object or isinstance(x, (*_BY_IDENTITY, *_NAMED))
+    return type(x) is object or is_a(x, (*_BY_IDENTITY, *_NAMED))
 
 
 def is_made_anew(x: Any) -> bool:
     """Return whether ``x``, which ``is_fixed``, may be another at each call and do the same there."""
-    if isinstance(x, types.FunctionType):
+    if type(x) is types.FunctionType:
         return not is_own(x.__code__.co_filename) and not is_standard(x.__code__.co_filename)
-    return isinstance(x, (types.CellType, functools.partial))
+    return is_a(x, (types.CellType, functools.partial))
 
 
 def is_nameless(x: Any) -> bool:
     """Return whether ``look`` tells the same of ``x`` whatever names it is given."""
-    return type(x) in _CONTAINERS or isinstance(x, Tensor)
+    return type(x) in _CONTAINERS or is_a(x, Tensor)
 
 
 def mark(x: Any) -> Any:
@@ -161,29 +163,39 @@ def mark(x: Any) -> Any:
     return (type(x), repr(x)) if is_plain(x) else id(x)
 
 
+def is_a(x: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Return whether ``x`` is an instance, whatever its class says: ``isinstance`` would ask that."""
+    return issubclass(type(x), kinds)
+
+
 def look(x: Any, names: frozenset[str] | None) -> Look:
-    """Return what ``x`` is. Of attributes only those in ``names`` are looked at; None: all."""
-    if isinstance(x, Tensor):
+    """Return what ``x`` is. Of attributes only those in ``names`` are looked at; None: all.
+
+    No code of the user's runs: looking, like the guards, is to have no effects.
+    """
+    if is_a(x, Tensor):
         return _tensor(x)
-    if isinstance(x, type):
+    if _tells_itself(type(x)):
+        return Look("opaque", None)
+    if is_a(x, type):
         return _class(x, names)
-    if isinstance(x, types.FunctionType):
+    if is_a(x, types.FunctionType):
         return _function(x, names)
-    if isinstance(x, types.ModuleType):
+    if is_a(x, types.ModuleType):
         return _module(x, names)
     if type(x) is functools._lru_cache_wrapper:
         return _cache(x)
-    if isinstance(x, _BOUND) and not isinstance(x.__self__, (types.ModuleType, type, types.NoneType)):
+    if is_a(x, _BOUND) and not isinstance(x.__self__, (types.ModuleType, type, types.NoneType)):
         return Look("method", None, (Part("s", ".__self__", x.__self__, True),))  # append of a list, say
-    if type(x) is object or isinstance(x, _BY_IDENTITY):
+    if type(x) is object or is_a(x, _BY_IDENTITY):
         return Look("fixed", None)
-    if isinstance(x, types.MethodType):
+    if is_a(x, types.MethodType):
         return Look(
             "method",
             None,
             (Part("f", ".__func__", x.__func__, True), Part("s", ".__self__", x.__self__, True)),
         )
-    if isinstance(x, functools.partial):
+    if is_a(x, functools.partial):
         parts: tuple[Part, ...] = (
             Part("f", ".func", x.func, True),
             Part("a", ".args", x.args, True),
@@ -192,20 +204,20 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         return Look("partial", None, parts)
     if type(x).__module__ == _COMPILED:
         return Look("partial", None, (Part("f", "._function", x._function, True),))
-    if isinstance(x, (staticmethod, classmethod)):
+    if is_a(x, (staticmethod, classmethod)):
         return Look("wrapper", None, (Part("f", ".__func__", x.__func__, True),))
-    if isinstance(x, property):
+    if is_a(x, property):
         return Look(
             "property", None, tuple(Part(n, f".{n}", getattr(x, n), True) for n in ("fget", "fset", "fdel"))
         )
-    if isinstance(x, types.CellType):
+    if is_a(x, types.CellType):
         return _cell(x)
-    if isinstance(x, (list, tuple, collections.deque)):
+    if is_a(x, (list, tuple, collections.deque)):
         parts = tuple(Part(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
         return _with_attributes("sequence", x, (len(x), tuple([mark(v) for v in x])), parts, names)
-    if isinstance(x, (dict, types.MappingProxyType)):
+    if is_a(x, (dict, types.MappingProxyType)):
         return _mapping(x, names)
-    if isinstance(x, (set, frozenset)):
+    if is_a(x, (set, frozenset)):
         return Look("set", frozenset(x)) if all(is_plain(v) for v in x) else Look("opaque", None)
     return _instance(x, names)
 
@@ -271,7 +283,7 @@ def _mapping(x: Any, names: frozenset[str] | None) -> Look:
     parts = [Part(("item", mark(k)), Keyed(k), v) for k, v in list(x.items())]
     keys = [k for k in x if not is_plain(k) and not is_fixed(k)]
     parts += [Part(("key", id(k)), "", k, True, True) for k in keys]
-    if isinstance(x, collections.defaultdict):
+    if is_a(x, collections.defaultdict):
         parts.append(Part("factory", ".default_factory", x.default_factory))
     state = (len(x), tuple([(mark(k), mark(v)) for k, v in list(x.items())]))
     return _with_attributes("mapping", x, state, tuple(parts), names)
@@ -335,8 +347,8 @@ def _cache(x: Any) -> Look:
         return Look("opaque", None)
     keys = {*map(id, held)}
     kept = held.values() if info.maxsize is None else referents[1 : at - 1]
-    links = {*map(type, held.values())} if info.maxsize is not None else ()
-    results = {id(r): r for r in kept if not is_plain(r) and id(r) not in keys and r not in [*links]}
+    links = {id(type(link)) for link in held.values()} if info.maxsize is not None else ()
+    results = {id(r): r for r in kept if not is_plain(r) and id(r) not in keys and id(r) not in links}
     parts = tuple([Part(("kept", k), "", r, True, True) for k, r in results.items()])
     code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
     return Look("cache", tuple(info), parts, (Rule(code, lambda: x.cache_info()[1::2], "what is held"),))
@@ -403,7 +415,7 @@ def _instance(x: Any, names: frozenset[str] | None) -> Look:
     plain = cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace
     if not plain or any(is_foreign(base) for base in cls.__mro__):
         return Look("opaque", None)
-    counted = isinstance(x, (Module, Hooks))
+    counted = is_a(x, (Module, Hooks))
     every = counted or any(_is_library(base) for base in cls.__mro__)
     inner = hasattr(x, "__dict__")
     parts = list(_attributes(x, None if every else names)) if inner else []
@@ -421,6 +433,22 @@ def _instance(x: Any, names: frozenset[str] | None) -> Look:
     return Look(
         "counted" if counted else "instance", state, (Part("class", ".__class__", cls), *parts), rules
     )
+
+
+def writes_itself(x: Any) -> bool:
+    """Return whether code of the user's runs where items of ``x`` are assigned."""
+    return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & _HEAP_TYPE)
+
+
+def _tells_itself(kind: type) -> bool:
+    """Return whether code of the user's runs where instances are read: guards would run it once more."""
+    written = [base for base in kind.__mro__ if base.__flags__ & _HEAP_TYPE and not _is_library(base)]
+    asked = {"__getattribute__", "__class__"}
+    if issubclass(kind, (*_CONTAINERS_READ, set, frozenset)):
+        asked |= _READERS
+    if any("__slots__" in vars(base) for base in written):
+        asked.add("__getattr__")  # which slots without a value come to
+    return any(not asked.isdisjoint(vars(base)) for base in written)
 
 
 def slot_names(base: type) -> tuple[str, ...]:

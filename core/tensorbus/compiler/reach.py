@@ -18,7 +18,18 @@ from typing import Any, Final
 from ..nn.hooks import EVERYWHERE
 from ..pending import GIVEN, structure
 from ..tensor import Tensor, settle
-from .looking import Keyed, Look, NotReplayable, Part, is_fixed, is_made_anew, is_nameless, is_plain, look
+from .looking import (
+    Keyed,
+    Look,
+    NotReplayable,
+    Part,
+    is_a,
+    is_fixed,
+    is_made_anew,
+    is_nameless,
+    is_plain,
+    look,
+)
 from .observing import is_own, is_standard
 
 Code = types.CodeType
@@ -183,7 +194,7 @@ class Reach:
             if not (known.fixed and fixed):
                 self.same.append((known.at, self.name(thing) if fixed else at))
             return known
-        if isinstance(thing, Tensor):
+        if is_a(thing, Tensor):
             settle(thing)
         if len(self.seen) >= MOST:
             raise NotReplayable(f"reaches more than {MOST} objects")
@@ -213,9 +224,9 @@ class Reach:
         while self._next:
             seen = self._next.pop()
             thing = seen.thing
-            if isinstance(thing, types.FunctionType):
+            if type(thing) is types.FunctionType:
                 self.read(thing.__code__, thing.__globals__)
-            elif isinstance(thing, (operator.attrgetter, operator.methodcaller)):
+            elif type(thing) in (operator.attrgetter, operator.methodcaller):
                 names = (n for n in thing.__reduce__()[1] if isinstance(n, str))
                 self._texts = self._texts.union(*(n.split(".") for n in names))
             seen.parts = [(part, self._part(seen, part)) for part in seen.before.parts]
@@ -262,7 +273,7 @@ class Reach:
     def later(self) -> set[Code]:
         """Return the code that runs when a program is differentiated or lowered: what kernels were given."""
         found: set[Code] = set()
-        things = [seen.thing for seen in self.seen.values() if isinstance(seen.thing, types.FunctionType)]
+        things = [seen.thing for seen in self._functions()]
         stack = [f for thing in things for f in vars(thing).get(GIVEN, ())]
         while stack:
             f = stack.pop()
@@ -272,11 +283,14 @@ class Reach:
                 stack += [seen.thing for cell in f.__closure__ or () for _, seen in self._parts(cell) if seen]
         return found
 
+    def _functions(self) -> Iterator[Seen]:
+        return (seen for seen in self.seen.values() if type(seen.thing) is types.FunctionType)
+
     def reads_later(self, places: Container[tuple[int, Any]]) -> bool:
         """Return whether code that runs ``later`` can reach a part at one of ``places``, or such a global."""
         codes = self.later()
         used = self.used(codes)
-        stack = [seen for seen in self.seen.values() if getattr(seen.thing, "__code__", None) in codes]
+        stack = [seen for seen in self._functions() if seen.thing.__code__ in codes]
         stack += [g.seen for g in used if g.seen is not None]
         if any((id(g.scope), g.name) in places for g in used):
             return True
@@ -301,4 +315,4 @@ class Reach:
 
     def tensors(self) -> Iterator[Seen]:
         """Yield the tensors."""
-        return (seen for seen in self.seen.values() if isinstance(seen.thing, Tensor))
+        return (seen for seen in self.seen.values() if is_a(seen.thing, Tensor))
