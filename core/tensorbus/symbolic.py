@@ -319,9 +319,17 @@ class Script:
         held.put(held.now)
 
     def release(self) -> None:
-        """Put plain numbers back, as they were, and keep in ``now`` what each place has come to hold."""
+        """Put plain numbers back, as they were, and keep in ``now`` what each place has come to hold.
+
+        A place that is gone holds None, and gets nothing back.
+        """
         for held in self.held.values():
-            held.now, held.changed = held.get(), held.get() is not held.now
+            try:
+                now = held.get()
+            except (LookupError, AttributeError, ValueError):
+                held.now, held.changed = None, True
+                continue
+            held.now, held.changed = now, now is not held.now
             held.put(held.plain)
 
     def decide(self, found: Number) -> Any:

@@ -28,6 +28,8 @@ class AnswerWriter:
         self.tracked: list[tuple[Tensor, str]] = []
         self._names: dict[int, str] = {}
         self._hold: list[Any] = []
+        self._open: set[int] = set()
+        """The ids of what is being made: what it holds comes first."""
 
     def build(self, x: Any) -> str:
         """Return the code of a part of the result; objects that were there before are found again."""
@@ -47,7 +49,12 @@ class AnswerWriter:
             raise NotReplayable(f"returns a {type(x).__name__} that was there before, and nothing names")
         if isinstance(x, Tensor):
             return self._tensor(x)
-        return self._found(x, self._container(x))
+        if id(x) in self._open:
+            raise NotReplayable(f"makes a {type(x).__name__} that holds itself")
+        self._open.add(id(x))
+        made = self._container(x)
+        self._open.remove(id(x))
+        return self._found(x, made)
 
     def fill(self, seen: Seen, code: str) -> str:
         """Return the code that gives a container, in ``code`` for its type, or an instance what it holds."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dis
 import operator
+import sys
 import types
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import resolve_name
+from itertools import accumulate
 from typing import Any, Final
 
 from ..nn.hooks import EVERYWHERE
@@ -43,10 +46,32 @@ MOST: Final = 30_000
 
 
 @cache
-def _looked_up(code: Code) -> tuple[str, ...]:
-    """Return the names that a piece of code looks up among globals: attributes may have the same names."""
-    found = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL}
-    return tuple(name for name in code.co_names if name in found)
+def _looked_up(code: Code) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names that a piece of code looks up among globals, and the modules that it imports.
+
+    Attributes may have the same names. Modules are named as relative to a package, ``.inner`` say.
+    """
+    names: set[str] = set()
+    imported: list[str] = []
+    loaded: list[Any] = []
+    for i in dis.get_instructions(code):
+        if i.opname in _GLOBAL:
+            names.add(i.argval)
+        elif i.opname == "IMPORT_NAME":  # of a level, which is loaded first, and the names that it asks for
+            level = next(x for x in reversed(loaded[:-1]) if type(x) is int)
+            imported.append("." * level + i.argval)
+        elif i.opname.startswith("LOAD_"):
+            loaded.append(i.argval)
+    return tuple(name for name in code.co_names if name in names), tuple(imported)
+
+
+def _modules(imported: str, package: str) -> list[str]:
+    """Return the full name of an imported module, after those of the packages that it is in."""
+    try:
+        name = resolve_name(imported, package)
+    except ImportError:
+        return []
+    return list(accumulate(name.split("."), "{}.{}".format))
 
 
 def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
@@ -130,7 +155,7 @@ class Reach:
             if known == (len(self._texts), len(self.codes)):
                 break
         self._looks = {}
-        self._lacked = {c: frozenset(_looked_up(c)) - scope.keys() for c, scope in self.codes.items()}
+        self._lacked = {c: frozenset(_looked_up(c)[0]) - scope.keys() for c, scope in self.codes.items()}
 
     @property
     def names(self) -> frozenset[str] | None:
@@ -154,8 +179,8 @@ class Reach:
         found: dict[tuple[int, str], Global] = {}
         while len(found) < sum(len(self._globals(c)) for c in self.codes) or self._next:
             before = len(found)
-            for code, scope in list(self.codes.items()):
-                for name in self._globals(code):
+            for code in list(self.codes):
+                for scope, name in self._globals(code):
                     known = found.get((id(scope), name))
                     if known is None:
                         value = scope[name]
@@ -169,9 +194,15 @@ class Reach:
                 break
         self.globals = list(found.values())
 
-    def _globals(self, code: Code) -> list[str]:
+    def _globals(self, code: Code) -> list[tuple[dict[str, Any], str]]:
+        """Return where a piece of code looks up which names; modules that it imports, among all modules."""
         scope = self.codes[code]
-        return [name for name in _looked_up(code) if name in scope]
+        names, imported = _looked_up(code)
+        found: list[tuple[dict[str, Any], str]] = [(scope, name) for name in names if name in scope]
+        for module in imported:
+            known = _modules(module, scope.get("__package__") or "")
+            found += [(sys.modules, name) for name in known if name in sys.modules]
+        return found
 
     def name(self, thing: Any) -> str:
         """Return the name of a constant."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -357,3 +358,54 @@ def test_what_runs_when_garbage_is_collected_is_not_observed() -> None:
         gc.set_threshold(*thresholds)
     assert len(compiled.replays) == 1, compiled.reasons
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("kind", ["list", "instance"])
+def test_a_result_that_holds_itself(kind: str) -> None:
+    class Node:
+        pass
+
+    @tb.compile
+    def ring(x):
+        if kind == "list":
+            made = [x * 2]
+            made.append(made)
+            return made
+        node = Node()
+        node.x, node.next = x * 2, node
+        return node
+
+    for k in (1.0, 2.0, 3.0):
+        made = ring(tb.asarray([k]))
+        value, inner = made if kind == "list" else (made.x, made.next)
+        assert inner is made
+        assert value.tolist() == [2 * k]
+
+
+@pytest.mark.parametrize("how", ["import", "from"])
+def test_modules_that_a_function_imports_are_guarded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, settings = types.ModuleType("pack"), types.ModuleType("pack.settings")
+    package.settings, package.__file__ = settings, __file__
+    settings.factor, settings.__file__ = 2.0, __file__
+    monkeypatch.setitem(sys.modules, "pack", package)
+    monkeypatch.setitem(sys.modules, "pack.settings", settings)
+
+    @tb.compile
+    def scale(x):
+        if how == "import":
+            import pack.settings
+
+            return x * pack.settings.factor
+        from pack.settings import factor
+
+        return x * factor
+
+    for value in (2.0, 2.0, 3.0, 3.0):
+        settings.factor = value
+        assert scale(tb.ones(1)).tolist() == [value]
+    other = types.ModuleType("pack.settings")
+    other.factor, other.__file__ = 7.0, __file__
+    package.settings = other
+    monkeypatch.setitem(sys.modules, "pack.settings", other)
+    assert scale(tb.ones(1)).tolist() == [7.0]
+    assert scale.replays, scale.reasons

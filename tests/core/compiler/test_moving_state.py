@@ -377,3 +377,18 @@ def test_tensors_that_are_attributes_of_classes() -> None:
     for k in range(5):
         assert add(tb.ones(2)).tolist() == [k + 1.0] * 2
     assert (Shared.total.tolist(), Derived.total.tolist()) == ([5.0] * 2, [32.0] * 2)
+
+
+def test_a_number_that_moves_and_is_taken_away() -> None:
+    def take(found, x):
+        del found["count"]
+        found["last"] = x * 2
+        return len(found)
+
+    compiled = tb.compile(take)
+    shared, plain = {}, {}
+    for k in (2, 1, 3, 4):
+        shared["count"] = plain["count"] = k
+        assert compiled(shared, tb.ones(1)) == take(plain, tb.ones(1))
+        assert [*shared] == [*plain]
+        assert shared["last"].tolist() == [2.0]
