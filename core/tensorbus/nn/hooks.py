@@ -66,16 +66,17 @@ class Hooks:
     """The hooks of one module, in the order in which they run.
 
     ``before`` and ``after`` its ``forward``; when gradients have gone ``back`` through it, and when they have
-    ``left`` what came after it.
+    ``left`` what came after it. ``compiled`` is what runs the module with all of them, if it is compiled.
     """
 
     before: dict[object, Registered] = field(default_factory=dict)
     after: dict[object, Registered] = field(default_factory=dict)
     back: dict[object, Registered] = field(default_factory=dict)
     left: dict[object, Registered] = field(default_factory=dict)
+    compiled: Callable[..., Any] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.before or self.after or self.back or self.left)
+        return bool(self.before or self.after or self.back or self.left or self.compiled)
 
 
 EVERYWHERE: Final[dict[object, Registered]] = {}

@@ -90,3 +90,52 @@ def test_methods_are_bound_as_methods_are() -> None:
     assert two.times.__self__ is two
     assert tb.compile(two.times)(x).tolist() == [2, 2]
     assert Scale.twice(x).tolist() == two.twice(x).tolist() == [2, 2]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.seen = nn.Linear(2, 2), []
+
+    def forward(self, x, scale=1.0):
+        self.seen.append(self)
+        return self.first(x) * scale
+
+
+def test_a_module_compiled_where_it_is() -> None:
+    tb.manual_seed(3)
+    model, x = Net(), tb.ones((4, 2))
+    want = [model(x).tolist(), model(x, scale=2.0).tolist()]
+    names, told = list(model.state_dict()), repr(model)
+    assert model.compile(dynamic=False) is None
+    for _ in range(3):
+        assert [model(x).tolist(), model(x, scale=2.0).tolist()] == want
+    assert (type(model), repr(model), list(model.state_dict())) == (Net, told, names)
+    assert len(model.seen) == 8
+    assert all(found is model for found in model.seen)
+    handle = model.register_forward_hook(lambda module, args, out: out + (module is model))
+    for _ in range(2):
+        assert model(x).tolist() == (tb.asarray(want[0]) + 1).tolist()
+    handle.remove()
+    model(x).sum().backward()
+    assert model.first.bias.grad.tolist() == [4.0, 4.0]
+    model.first.load_state_dict({k: v * 0 for k, v in model.first.state_dict().items()})
+    assert model(x).tolist() == [[0.0, 0.0]] * 4
+
+
+def test_blocks_compiled_where_they_are_run_as_programs() -> None:
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU())), tb.ones((4, 2))
+    model.apply(lambda m: nn.init.ones_(m.weight) if isinstance(m, nn.Linear) else None)
+    want = model(x).tolist()
+    model[1].compile(fullgraph=True)
+    compiled = model[1]._hooks.compiled
+    for _ in range(3):
+        assert model(x).tolist() == want
+    assert len(compiled.replays) == 1, compiled.reasons
+    assert tb.compile(model)(x).tolist() == want
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.copy(model)):
+        assert other(x).tolist() == want
+    other = copy.deepcopy(model)
+    nn.init.zeros_(other[1][0].weight)
+    assert other(x).tolist() != want
+    assert model(x).tolist() == want
