@@ -237,7 +237,8 @@ def _cell(x: types.CellType) -> Look:
     try:
         value = x.cell_contents
     except ValueError:
-        return Look("empty", None)
+        rule = Rule("{at} == {k}", types.CellType, "that a variable has no value")
+        return Look("empty", None, (), (rule,))
     return Look("cell", mark(value), (Part("contents", ".cell_contents", value),))
 
 

@@ -409,3 +409,19 @@ def test_modules_that_a_function_imports_are_guarded(how: str, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "pack.settings", other)
     assert scale(tb.ones(1)).tolist() == [7.0]
     assert scale.replays, scale.reasons
+
+
+def test_a_variable_that_has_no_value_yet() -> None:
+    def scale(x):
+        try:
+            return x * factor
+        except NameError:
+            return x
+
+    compiled = tb.compile(scale)
+    for _ in range(2):
+        assert compiled(tb.ones(1)).tolist() == [1.0]
+    factor = 2.0
+    assert compiled(tb.ones(1)).tolist() == [2.0]
+    del factor
+    assert replayed(compiled, tb.ones(1)).tolist() == [1.0]
