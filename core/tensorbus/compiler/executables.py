@@ -91,7 +91,7 @@ class Family:
         self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int],
         replaces: Mapping[int, int], mode: str,
     ) -> None:  # fmt: skip
-        self.recording, self.outputs, self.inputs = recording, tuple(outputs), tuple(inputs)
+        self.recording, self.outputs, self.inputs = recording.alone(), tuple(outputs), tuple(inputs)
         self.replaces, self.mode = dict(replaces), mode
         self._known: OrderedDict[tuple[int, ...], Program] = OrderedDict()
 

@@ -175,7 +175,7 @@ def derive(
     outs = tuple(outputs.index(x._value.place) for x in results)
     outputs.extend(kept)
     return Derivative(
-        graph=partial(recording.graph, tuple(outputs), tuple(inputs)), back=back, count=count,
+        graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), back=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
         through=_through(results, parents, found), plan=_plan(kinds, results),

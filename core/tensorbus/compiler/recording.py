@@ -7,6 +7,7 @@ the program, under which its executable is found again.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from sys import getrefcount
 from types import MappingProxyType
@@ -75,6 +76,12 @@ class Recording:
     def is_open(self) -> bool:
         """Whether lengths of inputs are left open."""
         return any(is_open(self.entries[place].spec.shape) for place in self.inputs)
+
+    def alone(self) -> Recording:
+        """Return what was recorded without the values it was recorded with, which it would keep alive."""
+        made = copy(self)
+        made.inputs, made.feeds, made.pendings = [*self.inputs], [], []
+        return made
 
     def add(self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key) -> int:
         """Return the place of an op's result: a new one, or that of the same op recorded before."""
