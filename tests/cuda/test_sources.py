@@ -126,6 +126,19 @@ def test_sorts_of_rows_assemble(arch: str, tmp_path: Path) -> None:
     compiled(text, tmp_path, "--cubin", f"-arch={arch}")
 
 
+@needs_nvcc
+def test_sorts_of_long_rows_compile(tmp_path: Path) -> None:
+    parts = []
+    for dtype in (dt.int8, dt.uint16, dt.bfloat16, dt.float32, dt.float64):
+        for places in (False, True):
+            _, text = sorting.long_source(dtype, descending=places, places=places, several=places)
+            parts.append(f"namespace n{len(parts)} {{\n{text}\n}}\n#undef EACH\n")
+    text = "".join(
+        re.sub(r"tb_(arg)?sort_long_\w+?_(keys|placed)", rf"k{k}_\2", x) for k, x in enumerate(parts)
+    )
+    compiled(text, tmp_path, "--cubin", "-arch=sm_80")
+
+
 def test_rows_that_do_not_fit_are_not_served() -> None:
     assert sorting.serves(dt.float32, 8192)
     assert not sorting.serves(dt.float32, 8193)

@@ -29,7 +29,7 @@ class CudaCompiler:
 
     def __init__(self, runtime: CudaRuntime) -> None:
         self.runtime = runtime
-        self._functions: dict[tuple[int, str], Any] = {}
+        self._functions: dict[tuple[int, str, str], Any] = {}
         self._lock = threading.Lock()
         self.built = 0
 
@@ -99,7 +99,7 @@ class CudaCompiler:
         return Launcher(unit, self._function(unit, source, launch.kernel.name), launch).queue
 
     def _function(self, unit: Unit, source: str, name: str) -> Any:
-        key = (unit.index, source)
+        key = (unit.index, source, name)
         found = self._functions.get(key)
         if found is None:
             with self._lock:

@@ -1,4 +1,4 @@
-"""The kernels of the cuda device: generated ones, products by cuBLASLt, factorizations on the host."""
+"""The kernels of the cuda device: generated ones, and those of NVIDIA's libraries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect, host_kernels
+from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect
 
-from . import attention, bytewise, convolution, products, scaled, sorting, sums
+from . import attention, bytewise, convolution, namespace, products, scaled, sorting, sums
 from .device import runtime
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
@@ -29,7 +29,7 @@ def table() -> KernelTable:
     matmul = bytewise.eager(products.eager(other("matmul")), pad, other("cast"))
     return {
         **generated,
-        **host_kernels("cuda"),
+        **namespace.kernels(),
         "matmul": Kernel(name="matmul", prepare=matmul, into=products.into),
         scaled.NAME: Kernel(
             name="scaled", prepare=scaled.eager(pad), into=scaled.into(pad), supports=scaled.supports

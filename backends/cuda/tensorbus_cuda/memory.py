@@ -8,6 +8,7 @@ default stream are kept here by size: most values are small, and asking CuPy tak
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -128,6 +129,26 @@ class Pool:
                 return cupy.cuda.alloc(size)
             except full as error:
                 raise self._full(size) from error
+
+    def within(self, compute: Callable[[], Any]) -> Any:
+        """Return what CuPy computes in memory of its pool. Raises ``OutOfMemoryError`` where that is full."""
+        full = cupy.cuda.memory.OutOfMemoryError
+        try:
+            return compute()
+        except full:
+            self.trim()
+        try:
+            return compute()
+        except full as error:
+            raise self._full(getattr(error, "_size", 0)) from error
+
+    def take(self, array: Any) -> Block | None:
+        """Return a block over the memory of a new array of CuPy; None where it has no elements."""
+        if not array.size:
+            return None
+        self.allocated += array.nbytes
+        self.peak = max(self.peak, self.allocated)
+        return Block(array.data, array.data.ptr, array.nbytes, self, self._stream(), own=False)
 
     def adopt(self, owner: Any, address: int, nbytes: int) -> Block:
         """Return a block over memory that somebody else made, and keep its owner."""

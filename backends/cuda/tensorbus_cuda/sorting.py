@@ -1,4 +1,4 @@
-"""Rows sorted by radix, each by one block in shared memory: what generated kernels do in passes over memory.
+"""Rows sorted by radix, each by one block in shared memory, and long ones all at once by CUB.
 
 Stable, by the order of all devices: NaN is the largest, -0.0 equals 0.0, and a descending order inverts the
 keys. A pass takes two bits: the items of a block add up, in one 64-bit word, how many elements of each of the
@@ -22,6 +22,11 @@ EACH: Final = 8
 """Elements of an item; short rows have fewer, so that a block is a whole warp."""
 _ROOM: Final = 46 << 10
 """Bytes of shared memory that every GPU has for a block, less what the counters take."""
+LONG: Final = 4096
+"""From which length on rows that fit into no block have their keys sorted at once."""
+_HALF: Final = 4
+"""Bytes of a key that leave room for the number of a row in 64 bits."""
+_WORDS: Final = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 _C: Final = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 _SOURCE: Final = """\
 typedef {key} K;
@@ -31,10 +36,7 @@ typedef unsigned long long W;
 #define EACH {each}
 #define ITEMS {items}
 #define PLACE(k) ((k) + ((k) >> 5))
-static __device__ inline K tb_key(K bits) {{
-  {order}
-  return {result};
-}}
+{turned}
 extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
     const K *__restrict__ x, {out} *__restrict__ out, const long long rows, const long long n) {{
   __shared__ K keys[PLACE(LENGTH)];
@@ -127,6 +129,28 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
   }}
 }}
 """
+_KEY: Final = """\
+static __device__ inline K tb_key(K bits) {{
+  {order}
+  return {result};
+}}"""
+_LONG: Final = """\
+typedef {key} K;
+typedef {word} W;
+{turned}
+#define EACH(i, count) \\
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; \\
+       i += (long long)gridDim.x * blockDim.x)
+extern "C" __global__ void {name}_keys(
+    const K *__restrict__ x, W *__restrict__ keys, const long long count, const long long n) {{
+  EACH(i, count) keys[i] = {combined};
+}}
+extern "C" __global__ void {name}_placed(
+    const K *__restrict__ x, const long long *__restrict__ order, {out} *__restrict__ out,
+    const long long count, const long long n) {{
+  EACH(i, count) out[i] = {found};
+}}
+"""
 _TOP: Final = "const K top = (K)((K)1 << {top});\n  "
 _FLOAT: Final = (
     _TOP
@@ -158,20 +182,40 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
     key, value = _C[dtype.itemsize], "int" if places else _C[dtype.itemsize]
     widths = dtype.itemsize, 4 if places else dtype.itemsize
     room = items * each * 33 // 32
-    made = {"uint": "const K made = bits;", "int": _TOP + "const K made = (K)(bits ^ top);"}
     apart = room * sum(widths) > _ROOM
-    order = _FLOAT if dtype.is_floating else made[dtype.kind]
     name = f"tb_{'argsort' if places else 'sort'}_rows_{dtype.name}"
     text = _SOURCE.format(
         key=key, value=value, length=items * each, each=each, items=items, name=name, apart=int(apart),
-        order=order.format(top=8 * dtype.itemsize - 1, endless=_ENDLESS.get(dtype.name)),
-        result="(K)~made" if descending else "made", out="long long" if places else value,
+        turned=_turned(dtype, descending), out="long long" if places else value,
         first="at" if places else "bits", bits=8 * dtype.itemsize,
     )  # fmt: skip
     if apart and widths[1] > widths[0]:
         text = text.replace("__shared__ K keys[PLACE(LENGTH)];",
                             "__shared__ int room[PLACE(LENGTH)];\n  K *keys = (K *)room;")  # fmt: skip
     return name, text
+
+
+def _turned(dtype: dt.DType, descending: bool) -> str:
+    """Return the function that makes keys of elements: unsigned integers in their order."""
+    made = {"uint": "const K made = bits;", "int": _TOP + "const K made = (K)(bits ^ top);"}
+    order = (_FLOAT if dtype.is_floating else made[dtype.kind]).format(
+        top=8 * dtype.itemsize - 1, endless=_ENDLESS.get(dtype.name)
+    )
+    return _KEY.format(order=order, result="(K)~made" if descending else "made")
+
+
+def long_source(dtype: dt.DType, *, descending: bool, places: bool, several: bool) -> tuple[str, str]:
+    """Return the name and the source of what makes the keys of long rows, and puts elements in their order.
+
+    Keys of ``several`` rows begin with the number of the row, where there is room for it.
+    """
+    key, both = _C[dtype.itemsize], several and dtype.itemsize <= _HALF
+    name = f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
+    return name, _LONG.format(
+        key=key, word=_C[8] if both else key, turned=_turned(dtype, descending), name=name,
+        combined="(W)(i / n) << 32 | tb_key(x[i])" if both else "tb_key(x[i])",
+        out="long long" if places else key, found="order[i] % n" if places else "x[order[i]]",
+    )  # fmt: skip
 
 
 def serves(dtype: dt.DType, length: int) -> bool:
@@ -183,10 +227,10 @@ def serves(dtype: dt.DType, length: int) -> bool:
 
 
 def prepared(generated: Callable[[Call], Any]) -> Callable[[Call], Any]:
-    """Return what prepares a sort: by block where rows fit into one, else by generated kernels."""
+    """Return what prepares a sort: of rows that fit into a block, of long ones, else by generated kernels."""
 
     def prepare(call: Call) -> Any:
-        run = _rows(call)
+        run = _rows(call) or _long(call)
         return generated(call) if run is None else run
 
     return prepare
@@ -207,17 +251,66 @@ def _rows(call: Call) -> Callable[[StridedArray], StridedArray] | None:
         scalars=(), sizes=(rows, length), grid=(items, rows), group=items,
     )  # fmt: skip
     queue = compiler.prepare(text, launch_of(user), index)
+    nbytes = prod(shape) * call.out_dtype.itemsize
+
+    def sort(given: StridedArray) -> Any:
+        out = compiler.allocate(nbytes, index)
+        queue([given.buffer, out], ())
+        return out
+
+    return _along(call, sort)
+
+
+def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
+    """Return what sorts longer rows: their keys by CUB, which CuPy has, all rows at once."""
+    assert call.shapes is not None
+    (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
+    if 0 in shape or shape[axis] < LONG or not (dtype.is_floating or dtype.kind in ("int", "uint")):
+        return None
+    from . import namespace
+
+    compiler, index = runtime().compiler, call.index
+    length, count = shape[axis], prod(shape)
+    several = count > length
+    both = several and dtype.itemsize <= _HALF
+    places = call.op == "argsort"
+    name, text = long_source(dtype, descending=call.attrs["descending"], places=places, several=several)
+    word = dt.uint64 if both else _WORDS[dtype.itemsize]
+    x, keys = ("x", dtype, (count,)), ("keys", word, (count,))
+    order, out = ("order", dt.int64, (count,)), ("out", call.out_dtype, (count,))
+
+    def queue_of(what: str, operands: Any, result: Any) -> Callable[..., Any]:
+        user = SourceCall(
+            name=f"{name}_{what}", code=text, operands=operands, results=(result,), scalars=(),
+            sizes=(count, length), grid=(count,), group=0,
+        )  # fmt: skip
+        return compiler.prepare(text, launch_of(user), index)
+
+    make, place = queue_of("keys", (x,), keys), queue_of("placed", (x, order), out)
+
+    def sort(given: StridedArray) -> Any:
+        made = StridedArray.contiguous(compiler.allocate(count * word.itemsize, index), (count,), word)
+        make([given.buffer, made.buffer], ())
+        found = namespace.order_of(made, index, length if several and not both else 0)
+        result = compiler.allocate(count * call.out_dtype.itemsize, index)
+        place([given.buffer, found.buffer, result], ())
+        return result
+
+    return _along(call, sort)
+
+
+def _along(call: Call, sort: Callable[[StridedArray], Any]) -> Callable[[StridedArray], StridedArray]:
+    """Return what sorts along the axis of a call with what sorts packed rows into a block."""
+    assert call.shapes is not None
+    (shape,), axis = call.shapes, call.attrs["axis"]
+    compiler, index = runtime().compiler, call.index
     order = [k for k in range(len(shape)) if k != axis] + [axis]
     back = [order.index(k) for k in range(len(shape))]
     moved = tuple(shape[k] for k in order)
-    nbytes = prod(shape) * call.out_dtype.itemsize
 
     def run(x: StridedArray) -> StridedArray:
         turned = x.view(moved, [x.strides[k] for k in order])
-        given = pack(compiler, turned, index)
-        out = compiler.allocate(nbytes, index)
-        queue([given.buffer, out], ())
-        made = StridedArray.contiguous(out, moved, call.out_dtype)
+        made = StridedArray.contiguous(sort(pack(compiler, turned, index)), moved, call.out_dtype)
         return made.view(shape, [made.strides[k] for k in back])
 
     return run

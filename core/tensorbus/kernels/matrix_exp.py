@@ -19,12 +19,14 @@ _LARGEST: Final = 5.371920351148152
 def matrix_exp(xp: Any, a: Any) -> Any:
     """Return the exponentials of the matrices over the last two axes."""
     n = a.shape[-1]
-    norm = xp.abs(a).sum(axis=-2).max(axis=-1, initial=0.0)
+    if not a.size:
+        return a.copy()
+    norm = xp.abs(a).sum(axis=-2).max(axis=-1)
     usable = xp.isfinite(norm) & (norm > _LARGEST)
     halvings = xp.ceil(xp.log2(xp.where(usable, norm, _LARGEST) / _LARGEST)).astype(int)
     half = xp.asarray(0.5, dtype=norm.dtype)
     out = _approximation(xp, a * (half**halvings)[..., None, None].astype(norm.dtype), n)
-    for k in range(int(halvings.max(initial=0))):
+    for k in range(int(halvings.max())):
         out = xp.where((k < halvings)[..., None, None], out @ out, out)
     return out
 

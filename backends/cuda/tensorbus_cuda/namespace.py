@@ -1,0 +1,157 @@
+"""Linear algebra and Fourier transforms from CuPy's namespace: cuSOLVER, cuBLAS and cuFFT.
+
+What CuPy does matrix by matrix, where there are many, and what has no elements stay with the host's kernels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from types import SimpleNamespace
+from typing import Any, Final
+
+import cupy
+import numpy as np
+from cupyx import errstate
+from cupyx.scipy import linalg as scipy
+from tensorbus.backend_api import (
+    Call,
+    Kernel,
+    LinAlgError,
+    StridedArray,
+    host_kernels,
+    linalg_from_namespace,
+)
+from tensorbus.backend_api import dtypes as dt
+
+from .device import runtime
+
+ON_HOST: Final = ("eig", "eigvals")
+"""What is done on processors everywhere."""
+_DTYPES: Final = {
+    np.dtype(d.name.removesuffix("_")): d
+    for d in (*dt.BOOL, *dt.SIGNED, *dt.UNSIGNED, dt.float32, dt.float64, *dt.COMPLEX)
+}
+_FEW: Final = 8
+"""How many matrices are taken one by one."""
+_BY_ONE: Final = frozenset({"lu_factor", "svd", "svdvals", "eigh", "eigvalsh"})
+
+
+def kernels() -> dict[str, Kernel]:
+    """Return the kernels, those of the host among them."""
+    host, made = host_kernels("cuda"), linalg_from_namespace(_namespace())
+    made["solve_triangular"] = _triangular(made["solve_triangular"])
+    made["lu_factor"] = Kernel(name="cupy", prepare=lambda _: _lu_factor)
+    return {op: host[op] if op in ON_HOST else _over(op, made[op], host[op]) for op in host}
+
+
+def array_of(value: StridedArray, kind: np.dtype[Any] | None = None) -> Any:
+    """Return an array of CuPy over a value's memory; ``kind`` is what its elements are taken for."""
+    if kind is None:
+        kind = np.dtype(value.dtype.name.removesuffix("_"))
+    block, strides = value.buffer, tuple([n * kind.itemsize for n in value.strides])
+    memory = cupy.cuda.UnownedMemory(block.ptr, block.nbytes, block, block.memory.device_id)
+    return cupy.ndarray(
+        value.shape, kind, cupy.cuda.MemoryPointer(memory, value.offset * kind.itemsize), strides
+    )
+
+
+def value_of(array: Any, index: int) -> StridedArray:
+    """Return a value over the memory of a new array of CuPy."""
+    array, dtype = cupy.ascontiguousarray(array), _DTYPES[array.dtype]
+    return StridedArray.contiguous(runtime().units[index].pool.take(array), array.shape, dtype)
+
+
+def order_of(keys: StridedArray, index: int, length: int = 0) -> StridedArray:
+    """Return the places of unsigned integers in ascending order; equal ones stay as they were.
+
+    ``length``: they are rows of so many, one after the other, and stay in them.
+    """
+    unit = runtime().units[index]
+
+    def compute() -> Any:
+        order = cupy.argsort(array_of(keys), kind="stable")
+        return order[cupy.argsort((order // length).astype(np.uint32), kind="stable")] if length else order
+
+    with unit.current():
+        return value_of(unit.pool.within(compute), index)
+
+
+def _over(op: str, kernel: Kernel, host: Kernel) -> Kernel:
+    """Return a kernel of CuPy's arrays as one of values."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        assert kernel.prepare is not None
+        assert host.prepare is not None
+        assert call.shapes is not None
+        many = prod(call.shapes[0][:-2]) > _FEW and op in _BY_ONE
+        if many or any(0 in shape for shape in call.shapes):
+            return host.prepare(call)
+        compute, unit, index = kernel.prepare(call), runtime().units[call.index], call.index
+
+        def run(*values: StridedArray) -> Any:
+            unit.failures.note(op)
+            stream = unit.stream()
+            for value in values:
+                if value.buffer.stream is not stream:
+                    value.buffer.used_by(stream)
+            with unit.current(), errstate(linalg="raise"):
+                found = unit.pool.within(lambda: compute(*[array_of(v) for v in values]))
+                if isinstance(found, tuple):
+                    return tuple([value_of(x, index) for x in found])
+                return value_of(found, index)
+
+        return run
+
+    return Kernel(name="cupy", prepare=prepare)
+
+
+def _namespace() -> Any:
+    """Return CuPy's names, with NumPy's rules for stacks of systems."""
+    linalg = SimpleNamespace(**{**vars(cupy.linalg), "solve": _solve, "LinAlgError": np.linalg.LinAlgError})
+    return SimpleNamespace(**{**vars(cupy), "linalg": linalg})
+
+
+def _solve(a: Any, b: Any) -> Any:
+    """Return ``x`` with ``a @ x = b``; stacks broadcast, and only a ``b`` of one axis is a vector."""
+    columns = b[:, None] if b.ndim == 1 else b
+    lead = np.broadcast_shapes(a.shape[:-2], columns.shape[:-2])
+    x = cupy.linalg.solve(*[cupy.broadcast_to(v, (*lead, *v.shape[-2:])) for v in (a, columns)])
+    return x[..., 0] if b.ndim == 1 else x
+
+
+def _triangular(stacked: Kernel) -> Kernel:
+    """Return the kernel of triangular systems: one is cuBLAS's, stacks are halved again and again."""
+
+    def one(a: Any, b: Any, *, upper: bool, unit_diagonal: bool) -> Any:
+        if not unit_diagonal and bool((cupy.diagonal(a) == 0).any()):
+            raise LinAlgError(
+                f"solve_triangular: a matrix has a zero on its diagonal, in an operand of shape {a.shape}."
+                f" Look for linearly dependent rows."
+            )
+        return scipy.solve_triangular(a, b, lower=not upper, unit_diagonal=unit_diagonal, check_finite=False)
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        assert stacked.prepare is not None
+        assert call.shapes is not None
+        few = all(len(shape) == 2 for shape in call.shapes)
+        return partial(one, **call.attrs) if few else stacked.prepare(call)
+
+    return Kernel(name="cupy", prepare=prepare)
+
+
+def _lu_factor(a: Any) -> tuple[Any, Any]:
+    """Return the factors of ``a[permutation]`` in one matrix, and the permutation of the rows."""
+    factors, orders = [], []
+    for matrix in a.reshape((-1, *a.shape[-2:])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a zero on the diagonal is a result like others
+            made, exchanged = scipy.lu_factor(matrix, check_finite=False)
+        order = np.arange(a.shape[-2])
+        for k, other in enumerate(exchanged.get()):
+            order[[k, other]] = order[[other, k]]
+        factors.append(made)
+        orders.append(order)
+    return cupy.stack(factors).reshape(a.shape), cupy.asarray(np.stack(orders)).reshape(a.shape[:-1])

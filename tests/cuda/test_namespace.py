@@ -1,0 +1,136 @@
+"""Long sorts, linear algebra and Fourier transforms from CuPy's namespace, beside NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus_cuda import device as cuda
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}"),
+]
+
+DTYPES = ("int8", "uint8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64")
+SHAPES = ((1 << 17,), (3, 9001), (40, 8193), (2, 20000, 2))
+
+
+def drawn(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Return values that come more than once, some of them not finite."""
+    draw = np.random.default_rng(seed)
+    if dtype.startswith("float"):
+        x = draw.integers(-300, 300, shape).astype(dtype) / np.asarray(8, dtype)
+        x.reshape(-1)[draw.integers(0, x.size, 40)] = draw.choice([np.nan, np.inf, -np.inf, -0.0], 40)
+        return x
+    about = np.iinfo(dtype)
+    return draw.integers(max(about.min, -(1 << 40)), min(about.max, 1 << 40), shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("descending", [False, True])
+def test_long_rows_are_sorted_stably(dtype: str, shape: tuple[int, ...], descending: bool) -> None:
+    x, axis = drawn(shape, dtype), min(len(shape) - 1, 1)
+    own = tb.asarray(x, device="cuda")
+    place = tb.argsort(own, axis=axis, descending=descending)
+    if descending:
+        back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+        wanted = x.shape[axis] - 1 - np.flip(back, axis)
+    else:
+        wanted = np.argsort(x, axis=axis, kind="stable")
+    assert np.array_equal(place.numpy(), wanted)
+    found = tb.sort(own, axis=axis, descending=descending).numpy()
+    assert np.array_equal(found, np.take_along_axis(x, wanted, axis), equal_nan=dtype.startswith("float"))
+
+
+def test_bfloat16_and_views_are_sorted() -> None:
+    x = drawn((2, 10000), "float32")
+    own = tb.asarray(x, device="cuda").to(tb.bfloat16)
+    assert np.array_equal(
+        tb.sort(own, axis=1).to(tb.float32).numpy(),
+        np.sort(own.to(tb.float32).numpy(), axis=1),
+        equal_nan=True,
+    )
+    turned = tb.asarray(np.ascontiguousarray(x.T), device="cuda").T
+    assert np.array_equal(tb.sort(turned, axis=1).numpy(), np.sort(x, axis=1), equal_nan=True)
+
+
+@pytest.mark.parametrize("k", [1, 50, 7000])
+def test_topk_of_long_rows(k: int) -> None:
+    x = np.random.default_rng(1).permutation(3 * 20000).reshape(3, 20000).astype(np.float32)
+    values, places = tb.topk(tb.asarray(x, device="cuda"), k)
+    wanted = -np.sort(-x, axis=1)[:, :k]
+    assert np.array_equal(values.numpy(), wanted)
+    assert np.array_equal(np.take_along_axis(x, places.numpy(), 1), wanted)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 5)])
+def test_factors_solve_what_they_came_from(dtype: str, lead: tuple[int, ...], compiles: bool) -> None:
+    draw = np.random.default_rng(2)
+    a = draw.standard_normal((*lead, 70, 70)).astype(dtype)
+    if dtype.startswith("complex"):
+        a = a + 1j * draw.standard_normal(a.shape).astype("float32")
+    definite = (a @ a.conj().swapaxes(-1, -2) + 70 * np.eye(70)).astype(dtype)
+    b = draw.standard_normal((*lead, 70, 4)).astype(dtype)
+    close = {"atol": 1e-9, "rtol": 1e-9} if dtype == "float64" else {"atol": 2e-3, "rtol": 2e-3}
+
+    def program(a, definite, b):
+        lu, order = tb.linalg.lu_factor(definite)
+        values, vectors = tb.linalg.eigh(definite)
+        return (
+            tb.linalg.cholesky(definite), tb.linalg.solve(definite, b), tb.linalg.inv(definite), lu, order,
+            values, vectors, tb.linalg.svdvals(a), *tb.linalg.qr(a), tb.linalg.slogdet(definite)[1],
+            tb.fft.fft(a), tb.fft.ifft(a, norm="ortho"),
+        )  # fmt: skip
+
+    run = tb.compile(program) if compiles else program
+    given = [tb.asarray(x, device="cuda") for x in (a, definite, b)]
+    counts = tb.fallback_counts()
+    found = run(*given)
+    assert tb.fallback_counts() == counts or lead == (2, 5)
+    lower, x, inverse, lu, order, values, vectors, singular, q, r, size, there, back = [
+        v.numpy() for v in found
+    ]
+    assert np.allclose(lower @ lower.conj().swapaxes(-1, -2), definite, **close)
+    assert np.allclose(definite @ x, b, **close)
+    assert np.allclose(definite @ inverse, np.eye(70), **close)
+    product = (np.tril(lu, -1) + np.eye(70)) @ np.triu(lu)
+    assert np.allclose(product, np.take_along_axis(definite, order[..., None], -2), **close)
+    assert np.allclose(
+        definite @ vectors, vectors * values[..., None, :], atol=1e-6 if dtype == "float64" else 5e-2
+    )
+    assert np.allclose(singular, np.linalg.svd(a, compute_uv=False), **close)
+    assert np.allclose(q @ r, a, **close)
+    assert np.allclose(size, np.linalg.slogdet(definite)[1], **close)
+    assert np.allclose(there, np.fft.fft(a), **close)
+    assert np.allclose(back, np.fft.ifft(a, norm="ortho"), **close)
+
+
+def test_a_failed_factorization_says_why() -> None:
+    zero = tb.zeros((2, 2), device="cuda")
+    with pytest.raises(tb.LinAlgError, match="cholesky: a matrix is not positive definite"):
+        tb.linalg.cholesky(zero - tb.eye(2, device="cuda"))
+    with pytest.raises(tb.LinAlgError, match="singular"):
+        tb.linalg.solve(zero, zero)
+    with pytest.raises(tb.LinAlgError, match="zero on its diagonal"):
+        tb.linalg.solve_triangular(zero, zero, upper=True)
+    assert tb.sum(zero).item() == 0
+
+
+def test_elements_none_and_results_in_streams() -> None:
+    assert tb.linalg.inv(tb.zeros((0, 3, 3), device="cuda")).shape == (0, 3, 3)
+    with tb.stream(tb.Stream("cuda")):
+        x = tb.ones((4, 512), device="cuda")
+        y = tb.fft.irfft(tb.fft.rfft(x * 2))
+        assert np.allclose(y.numpy(), 2)
+
+
+def test_memory_of_results_is_counted_and_given_back() -> None:
+    stats = tb.Device("cuda").memory_stats()
+    x = tb.fft.rfft(tb.ones((1024, 1024), device="cuda"))
+    assert tb.Device("cuda").memory_stats().allocated >= stats.allocated + 1024 * 513 * 8
+    del x
+    assert tb.Device("cuda").memory_stats().allocated <= stats.allocated + (1 << 12)
