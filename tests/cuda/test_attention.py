@@ -38,6 +38,45 @@ def gradients(xs: list[Any], g: Any, **attrs: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("kind", ["bool", "added"])
+@pytest.mark.parametrize("mask", [(96, 160), (2, 1, 1, 160), (1, 4, 96, 160), (2, 4, 96, 1), (4, 1, 1)])
+def test_masks_and_the_derivative_behind_them(
+    mask: tuple[int, ...], kind: str, compiled: bool, rng: np.random.Generator
+) -> None:
+    shapes = (2, 4, 96, 64), (2, 4, 160, 64), (2, 4, 160, 64), (2, 4, 96, 64)
+    made = [drawn(rng, shape, "bfloat16") for shape in shapes]
+    seen = rng.random(mask) < 0.7
+    seen.reshape(-1)[0] = True
+    if kind == "bool":
+        masks = tb.asarray(seen, device=CUDA), tb.asarray(seen, device="cpu")
+    else:
+        masks = drawn(rng, mask, "bfloat16")
+    run: Callable[..., list[Any]] = tb.compile(gradients) if compiled else gradients
+    for _ in range(3):
+        own, plain = ([x[k] for x in made] for k in (0, 1))
+        found = run(own[:3], own[3], attn_mask=masks[0])
+        expected = gradients(plain[:3], plain[3], attn_mask=masks[1])
+        for x, y in zip(found, expected, strict=True):
+            assert share(x, y.numpy()) < 2e-2
+        out = nn.functional.scaled_dot_product_attention(*own[:3], attn_mask=masks[0])
+        whole = nn.functional.scaled_dot_product_attention(*plain[:3], attn_mask=masks[1])
+        assert share(out, whole.numpy()) < 2e-2
+
+
+def test_queries_that_see_nothing_give_zeros(rng: np.random.Generator) -> None:
+    (q, _), (mask, _) = drawn(rng, (1, 2, 64, 64), "bfloat16"), drawn(rng, (64, 64), "bfloat16")
+    seen = np.ones((64, 64), bool)
+    seen[5] = False
+    masks = tb.asarray(seen, device=CUDA), tb.where(tb.asarray(seen, device=CUDA), mask, float("-inf"))
+    for given in masks:
+        leaf = q.detach().requires_grad_()
+        out = nn.functional.scaled_dot_product_attention(leaf, q, q, attn_mask=given)
+        assert not out[:, :, 5].to(tb.float32).numpy().any()
+        (grad,) = tb.grad(out, [leaf], q)
+        assert np.isfinite(grad.to(tb.float32).numpy()).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     ("q", "kv", "attrs"),

@@ -16,7 +16,7 @@ from tensorbus.lowering.program import lower
 from tensorbus.lowering.render import render
 from tensorbus.ops.op import Spec, table
 from tensorbus_conformance.sources import planned
-from tensorbus_cuda import sorting
+from tensorbus_cuda import masks, sorting
 from tensorbus_cuda.lowering import OPTIONS, dialect
 from test_endings import CASES as ENDINGS
 from test_fusion import CASES as FUSIONS
@@ -137,6 +137,14 @@ def test_sorts_of_long_rows_compile(tmp_path: Path) -> None:
         re.sub(r"tb_(arg)?sort_long_\w+?_(keys|placed)", rf"k{k}_\2", x) for k, x in enumerate(parts)
     )
     compiled(text, tmp_path, "--cubin", "-arch=sm_80")
+
+
+@needs_nvcc
+def test_masks_of_attention_compile(tmp_path: Path) -> None:
+    kinds = [(mask, dtype) for dtype in (dt.float16, dt.bfloat16) for mask in (dt.bool_, dtype)]
+    found = [masks.source(*kind, large=large) for kind in kinds for large in (False, True)]
+    assert len({name for name, _ in found}) == 8
+    compiled("".join(text for _, text in found), tmp_path, "--cubin", "-arch=sm_80")
 
 
 def test_rows_that_do_not_fit_are_not_served() -> None:

@@ -1,4 +1,7 @@
-"""Attention and its derivative by cuDNN where its frontend is installed: half precision, no scores kept."""
+"""Attention and its derivative by cuDNN where its frontend is installed: half precision, no scores kept.
+
+What a mask adds to the scores is written out for the library, for each query and key.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, Final
 from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
 from tensorbus.backend_api import dtypes as dt
 
-from . import cudnn
+from . import cudnn, masks
 from .device import runtime
 
 NAME: Final = "scaled_dot_product_attention"
@@ -42,10 +45,11 @@ def _served(
     if not cudnn.is_installed():
         return "needs cuDNN's frontend (pip install tensorbus-cuda[cudnn])"
     before = 2 if op == GRADIENTS else 0
-    if len(shapes) != 3 + before:
-        return "takes no mask of the caller's"
-    if any(d not in _HALF for d in dtypes):
+    shapes, mask = shapes[: 3 + before], shapes[3 + before :]
+    if any(d not in _HALF for d in dtypes[: 3 + before]):
         return "takes float16 and bfloat16"
+    if mask and dtypes[-1] not in (dtypes[0], dt.bool_):
+        return "takes masks of bool and of the operands' dtype"
     if int(runtime().units[index].architecture) < 80:
         return "needs compute capability 8.0"
     q, k, v = shapes[before:]
@@ -53,8 +57,12 @@ def _served(
         return "takes operands of (batch, heads, length, width)"
     if any(s[-1] > WIDEST or s[-1] % _STEP for s in shapes) or scale <= 0:
         return f"takes heads of up to {WIDEST} elements, in steps of {_STEP}"
+    if mask and any(n not in (1, m) for n, m in zip(masks.whole(mask[0], q, k)[:2], q[:2], strict=True)):
+        return "takes masks that broadcast to the scores"
     library = cudnn.library(index)
-    given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=True)]
+    given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=False)]
+    if mask:
+        given.append(StridedArray.contiguous(None, masks.whole(mask[0], q, k), dtypes[0]))
     with library.unit.current(), library.lock:
         try:
             for graph in _graphs(library, op, given, scale, causal):
@@ -116,10 +124,11 @@ def _forward(
     strides: tuple[int, ...] = (),
 ) -> Any:  # fmt: skip
     graph, dtype = library.graph(given[0].dtype), given[0].dtype
-    q, k, v = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
     out, rows = graph.sdpa(
-        q=q, k=k, v=v, attn_scale=scale, generate_stats=sums, name="sdpa", **_seen(library, causal)
-    )
+        q=q, k=k, v=v, attn_scale=scale, generate_stats=sums, name="sdpa",
+        bias=added[0] if added else None, **_seen(library, causal),
+    )  # fmt: skip
     shape = (*given[0].shape[:3], given[2].shape[3])
     library.result(out, _FIRST, shape, dtype, strides)
     if sums:
@@ -132,7 +141,7 @@ def _backward(
     strides: Sequence[tuple[int, ...]],
 ) -> Any:  # fmt: skip
     graph = library.graph(given[0].dtype)
-    g, out, q, k, v = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    g, out, q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
     rows = library.operand(graph, _SUMS, StridedArray.contiguous(None, (*given[2].shape[:3], 1), dt.float32))
     found = graph.sdpa_backward(
         q=q,
@@ -142,10 +151,11 @@ def _backward(
         dO=g,
         stats=rows,
         attn_scale=scale,
+        bias=added[0] if added else None,
         name="sdpa_backward",
         **_seen(library, causal),
     )
-    for number, (made, x, lies) in enumerate(zip(found, given[2:], strides or ((),) * 3, strict=True)):
+    for number, (made, x, lies) in enumerate(zip(found, given[2:5], strides or ((),) * 3, strict=True)):
         library.result(made, _FIRST + number, x.shape, x.dtype, lies)
     return graph
 
@@ -155,7 +165,7 @@ def prepare(call: Call) -> Any:
     run = _runner(call, packs=True)
     unit, dtype = runtime().units[call.index], call.dtypes[0]
     assert call.shapes is not None
-    shapes = call.shapes[2:] if call.op == GRADIENTS else (call.out_shape or (),)
+    shapes = call.shapes[2:5] if call.op == GRADIENTS else (call.out_shape or (),)
     sizes = [StridedArray.contiguous(None, s, dtype).nbytes for s in shapes]
 
     def eager(*values: StridedArray) -> Any:
@@ -179,14 +189,19 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     strides = [lies for lies, _ in call.places]
     begins = [begin * call.out_dtype.itemsize for _, begin in call.places]
     known: dict[Any, list[cudnn.Plan]] = {}
+    assert call.shapes is not None
+    before = 2 if op == GRADIENTS else 0
+    masked = len(call.shapes) > 3 + before
+    added = masks.written(call, before) if masked else None
     rows = extra = 0
     sums = bool(call.leaves) or call.takes
     if op == GRADIENTS and not sums:
-        assert call.shapes is not None
         rows = StridedArray.contiguous(None, call.shapes[2][:3], dt.float32).nbytes
         rows = -(-rows // _APART) * _APART
         extra = rows + StridedArray.contiguous(None, call.shapes[1], call.dtypes[1]).nbytes
         extra = -(-extra // _APART) * _APART
+    front = -(-added.nbytes // _APART) * _APART if added is not None else 0
+    """Bytes before all else that the mask takes: what is recorded has it written there at each run."""
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
         library, stream = cudnn.library(index), unit.stream()
@@ -197,6 +212,9 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
             kept = last.buffer
         elif call.leaves:
             *blocks, kept = blocks
+        mask = None
+        if added is not None:
+            *values, mask = values
         lies = [cudnn.is_plain(x) for x in values]
         if not packs and not all(lies):
             return False
@@ -205,6 +223,10 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         ]
         key = tuple(x.strides for x in given)
         places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
+        read = [x.buffer for x in given]
+        if mask is not None and added is not None:
+            given.append(added.like)
+            read.append(mask.buffer)
         results = {
             _FIRST + n: block.ptr + begin
             for n, (block, begin) in enumerate(zip(blocks, begins or [0] * len(blocks), strict=True))
@@ -220,16 +242,20 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
                         for g in _graphs(library, op, given, scale, causal, strides, sums=sums)
                     ]
                 room = max(plan.room for plan in plans)
-                space = library.space(extra + room, stream) + extra
+                begin = library.space(front + extra + room, stream)
+                space = begin + front + extra
+                if mask is not None and added is not None:
+                    added.write(mask, begin, stream)
+                    places[len(given)] = begin
                 if extra:
                     results[_SUMS] = space - extra
-                    first = {n: places[n + 2] for n in (1, 2, 3)}
+                    first = {n - 2: places[n] for n in range(3, len(given) + 1)}
                     again = {_SUMS: space - extra, _FIRST: space - extra + rows}
                     library.run(plans[0], {**first, **again}, space, stream)
                 library.run(plans[-1], {**places, **results}, space, stream)
             except Exception as error:  # the frontend's own classes, and RuntimeError
                 raise cudnn.failed(unit, op, error) from error
-        for block in (*(x.buffer for x in given), *blocks, *([kept] if kept is not None else [])):
+        for block in (*read, *blocks, *([kept] if kept is not None else [])):
             if block.stream is not stream:
                 block.used_by(stream)
         return True
