@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from .lowering.builder import Launch as Launch
     from .lowering.c_family import CASTS as CASTS
     from .lowering.c_family import EXPRESSIONS as EXPRESSIONS
+    from .lowering.c_family import RANDOM as RANDOM
     from .lowering.c_family import SATURATING as SATURATING
     from .lowering.c_float8 import float8_types as float8_types
     from .lowering.c_math import C_SINGLE as C_SINGLE
@@ -158,6 +159,7 @@ _LATER: Final = {
     "Launch": "lowering.builder",
     "CASTS": "lowering.c_family",
     "EXPRESSIONS": "lowering.c_family",
+    "RANDOM": "lowering.c_family",
     "SATURATING": "lowering.c_family",
     "float8_types": "lowering.c_float8",
     "C_SINGLE": "lowering.c_math",

@@ -76,9 +76,9 @@ class CpuLowering:
         if tools is None or not NATIVE.answers(tools):
             return Interpreting("cpu").compile(order)
         begin(tools)
-        known, library = tools.dialect(0).types, LIBRARY | order.calls
-        graph = prepared(order.graph, lambda op: op in library or is_generated(op), known)
-        programs = _Programs(graph, order, tools.dialect(0), units_of(tools))
+        dialect, library = tools.dialect(0), LIBRARY | order.calls
+        graph = prepared(order.graph, lambda op: op in library or is_generated(op, dialect), dialect.types)
+        programs = _Programs(graph, order, dialect, units_of(tools))
         return CpuExecutable(programs, order)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from tensorbus.backend_api import (
     CASTS,
     EXPRESSIONS,
+    RANDOM,
     SATURATING,
     Dialect,
     Helper,
@@ -191,6 +192,7 @@ def dialect(units: int) -> Dialect:
         index=TypeRule(storage="long long", register="long long", unsigned="unsigned long long"),
         expressions={
             **EXPRESSIONS,
+            **RANDOM,
             "abs": {**EXPRESSIONS["abs"], "int": _ABS},
             "quotient": {"index": "tb_quotient({0}, {1})"},
             "modulo": {"index": "tb_modulo({0}, {1})"},

@@ -17,6 +17,7 @@ import numpy as np
 from cupyx import errstate
 from cupyx.scipy import linalg as scipy
 from tensorbus.backend_api import (
+    FFT,
     Call,
     Kernel,
     LinAlgError,
@@ -87,7 +88,8 @@ def _over(op: str, kernel: Kernel, host: Kernel) -> Kernel:
         assert host.prepare is not None
         assert call.shapes is not None
         many = prod(call.shapes[0][:-2]) > _FEW and op in _BY_ONE
-        if many or any(0 in shape for shape in call.shapes):
+        alone = op in FFT and call.shapes[0][call.attrs["axis"]] == 1  # which cuFFT refuses
+        if many or alone or any(0 in shape for shape in call.shapes):
             return host.prepare(call)
         compute, unit, index = kernel.prepare(call), runtime().units[call.index], call.index
 

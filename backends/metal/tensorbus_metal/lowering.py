@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorbus.backend_api import CASTS, EXPRESSIONS, SATURATING, Dialect, Launch, Target, TypeRule
+from tensorbus.backend_api import CASTS, EXPRESSIONS, RANDOM, SATURATING, Dialect, Launch, Target, TypeRule
 from tensorbus.backend_api import dtypes as dt
 
 TYPES: Final[dict[dt.DType, TypeRule]] = {
@@ -165,7 +165,7 @@ def dialect(cores: int = 16) -> Dialect:
         name="MSL",
         types=TYPES,
         index=TypeRule(storage="long", register="long", unsigned="ulong"),
-        expressions=EXPRESSIONS,
+        expressions={**EXPRESSIONS, **RANDOM},
         casts={**CASTS, **SATURATING},
         kernel=head,
         solo=head,

@@ -83,7 +83,7 @@ class DialectLowering:
         if AFFINE in self.served:
             graph = with_ends(graph, lambda node: has_kernel(node, device))
             library |= {AFFINE}
-        graph = prepared(graph, lambda op: op in library or is_generated(op), known)
+        graph = prepared(graph, lambda op: op in library or is_generated(op, dialect), known)
         if AFFINE in self.served:
             graph = with_sums(graph, lambda node: has_kernel(node, device))
         return DialectExecutable(self, graph, order, library)

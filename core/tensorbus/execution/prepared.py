@@ -12,9 +12,10 @@ from ..decomposition import decompose
 from ..dtypes import DType
 from ..graph.graph import Graph, Node
 from ..graph.simplify import simplify
+from ..lowering.dialect import Dialect
 from ..lowering.families import INSIDE, Library
 from ..lowering.plan import ROOTS
-from ..lowering.pull import PULLED
+from ..lowering.pull import ASKED, PULLED
 from ..ops.bundle import is_bundle
 from ..ops.op import USER, Spec, table
 
@@ -22,9 +23,9 @@ MANY: Final = 1024
 """How many decompositions of bundles are kept."""
 
 
-def is_generated(op: str) -> bool:
-    """Return whether the code generator has a schedule for an op."""
-    return op in PULLED or op in ROOTS
+def is_generated(op: str, dialect: Dialect) -> bool:
+    """Return whether the code generator has a schedule for an op, and the language what that takes."""
+    return op in ROOTS or (op in PULLED and (op not in ASKED or ASKED[op] in dialect.expressions))
 
 
 def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DType] | None = None) -> Graph:

@@ -19,7 +19,7 @@ from ..lowering.dialect import Dialect
 from ..lowering.job import ERROR_SLOT
 from ..lowering.layout import Layout
 from ..lowering.program import ROOTS, Program, lower
-from ..lowering.pull import ELEMENTWISE
+from ..lowering.pull import ASKED, ELEMENTWISE
 from ..lowering.reducer import accumulator
 from ..lowering.render import render
 from ..lowering.steps import steps_of
@@ -121,7 +121,9 @@ class _Preparer:
             if found is None:
                 if len(known) >= MANY:
                     known.clear()
-                found = known[key] = _Generated(compiler, call.op, _graph(call, values), values, index)
+                found = known[key] = _Generated(
+                    compiler, call.op, _graph(call, values, compiler.dialect(index)), values, index
+                )
             return found.run(values)
 
         return run
@@ -160,11 +162,12 @@ def _check_dtypes(compiler: Compiler, call: Call) -> None:
             )
 
 
-def _graph(call: Call, values: Sequence[Any]) -> Graph:
+def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     """Return the graph of one call: the op itself where a schedule knows it, else its decomposition."""
     shapes = [v.shape if type(v) is StridedArray else () for v in values]
     specs = [Spec(s, d) for s, d in zip(shapes, call.dtypes, strict=True)]
-    if call.op in ELEMENTWISE or call.op in ROOTS or call.op in _OWN:
+    whole = call.op in ELEMENTWISE or call.op in ROOTS or call.op in _OWN
+    if whole or ASKED.get(call.op) in dialect.expressions:
         inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
         shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
         out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))

@@ -79,6 +79,24 @@ _BITS = (
 )
 
 
+RANDOM: Final[Mapping[str, ByKind]] = {
+    "philox": {"uint": Helper("philox", "tb_philox({0}, {1}, {2})", """\
+{inline}{T} tb_philox({T} key, {T} block, {T} word) {{
+  unsigned int x0 = (unsigned int)block, x1 = (unsigned int)(block >> 32), x2 = 0, x3 = 0;
+  unsigned int k0 = (unsigned int)key, k1 = (unsigned int)(key >> 32);
+  for (int round = 0; round < 10; ++round) {{
+    const {T} left = ({T})x0 * 3528531795u, right = ({T})x2 * 3449720151u;
+    x0 = (unsigned int)(right >> 32) ^ x1 ^ k0;
+    x1 = (unsigned int)right;
+    x2 = (unsigned int)(left >> 32) ^ x3 ^ k1;
+    x3 = (unsigned int)left;
+    k0 += 2654435769u;
+    k1 += 3144134277u;
+  }}
+  return word < 2 ? (word == 0 ? x0 : x1) : (word == 2 ? x2 : x3);
+}}""")},
+}  # fmt: skip
+"""Philox4x32-10 in one expression, for items that take the four words of a block side by side."""
 _REAL: Final[Mapping[str, ByKind]] = {
     "add": _wrap("+", "||"),
     "subtract": _wrap("-"),

@@ -76,7 +76,7 @@ def collapse(job: Job) -> Job:
         return replace(job, root=made, **moved)
     if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.leaves for x in root.inputs):
         return _collapse_moved(job)
-    if _is_plain(root, job):
+    if _is_plain(root, job, root.spec.shape):
         domain = root.spec.shape
         axes = _join_all(root, job, domain, [0] * len(domain), row_major(domain))
         made, moved = _rewrite(root, job, domain, axes)
@@ -144,18 +144,26 @@ def _collapse_moved(job: Job) -> Job:
     return replace(job, root=made, leaves=leaves)
 
 
-def _is_plain(node: Node, job: Job) -> bool:
-    """Return whether ``node`` reads every leaf at its own index, up to broadcasting."""
-    stack, seen = [node], set()
+def _is_plain(node: Node, job: Job, domain: Shape | None = None) -> bool:
+    """Return whether ``node`` reads every leaf at its own index, up to broadcasting.
+
+    ``domain`` is given where its axes keep their order: random words of that shape count through it.
+    """
+    stack, seen, states = [node], set(), set()
     while stack:
         node = stack.pop()
-        if id(node) in job.leaves or id(node) in job.scalars or id(node) in seen:
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(node) in job.leaves or id(node) in job.scalars:
+            continue
+        if node.op == "random_bits" and node.spec.shape == domain and id(node.inputs[0]) in job.leaves:
+            states.add(id(node.inputs[0]))
             continue
         if node.op not in _PLAIN:
             return False
-        seen.add(id(node))
         stack.extend(node.inputs)
-    return True
+    return not states & seen
 
 
 def _aligned(layout: Layout, domain: Shape) -> Shape:
@@ -172,6 +180,8 @@ def _strides(node: Node, job: Job, domain: Shape) -> list[Shape]:
         seen.add(id(node))
         if id(node) in job.leaves:
             found.append(_aligned(job.leaves[id(node)], domain))
+        elif node.op == "random_bits":
+            found.append(row_major(domain))
         else:
             stack.extend(node.inputs)
     return found
@@ -192,10 +202,18 @@ def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, di
     scalars: dict[int, int] = {}
     done: dict[int, Node] = {}
     shape = axes.shape(domain)
+    nodes = [*Graph(inputs=(), outputs=(node,))]
+    states = {id(x): Node(op="input", spec=x.spec) for n in nodes if n.op == "random_bits" for x in n.inputs}
 
-    for old in Graph(inputs=(), outputs=(node,)):
+    for old in nodes:
         spec = Spec(shape, old.spec.dtype)
-        if id(old) in job.leaves:
+        if old.op == "random_bits":
+            state = states[id(old.inputs[0])]
+            leaves[id(state)] = job.leaves[id(old.inputs[0])]
+            made = replace(old, inputs=(state,), attrs={"shape": shape}, spec=spec)
+        elif id(old) in states:
+            made = states[id(old)]
+        elif id(old) in job.leaves:
             given = job.leaves[id(old)]
             made = Node(op="input", spec=spec)
             leaves[id(made)] = replace(given, shape=shape, strides=axes.strides(_aligned(given, domain)))

@@ -21,7 +21,7 @@ ROOTS: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
 """The ops that schedules of their own are written for."""
 COSTLY: Final = frozenset(
     """power sqrt rsqrt exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
-    atanh atan2 erf floor_divide remainder""".split()
+    atanh atan2 erf floor_divide remainder random_bits""".split()
 )
 """The ops that call a function for each element."""
 CHEAP: Final = 6

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
-from ..dtypes import NARROW, bool_, float32
+from ..dtypes import NARROW, bool_, float32, uint64
 from ..errors import TensorbusError
 from ..graph.graph import Graph, Node
 from . import index as ix
@@ -390,6 +390,16 @@ class Pull:
         value = Apply("add", (start, Apply("multiply", (Cast(i, wide), step), wide)), wide)
         return value if wide is dtype else Cast(value, dtype)
 
+    def _bits(self, node: Node, index: Index) -> Expr:
+        """Return a random word, one of the four of a block: neighbours share its rounds."""
+        (state,), word = node.inputs, uint64
+        at = self.builder.let(ix.flatten(index, self.lengths(node)), "word")
+        key, first = (self.value(state, (ix.const(k),)) for k in (0, 1))
+        block = Apply("add", (first, Cast(ix.quotient(at, ix.const(4)), word)), word)
+        return Cast(
+            Apply(PHILOX, (key, block, Cast(ix.modulo(at, ix.const(4)), word)), word), node.spec.dtype
+        )
+
     def _full(self, node: Node, index: Index) -> Expr:
         dtype = node.spec.dtype
         return self.builder.param(
@@ -433,13 +443,17 @@ def _depth(e: Expr) -> int:
             return 0
 
 
+PHILOX: Final = "philox"
+"""The expression of a key, a block of the stream and one of its four words: see ``c_family.RANDOM``."""
 _NESTED: Final = 16
 """How many choices an expression may have one in the other: code walks expressions by recursion."""
 _RULES: Final[dict[str, Callable[[Pull, Node, Index], Expr]]] = {
     "broadcast_to": Pull._broadcast, "permute_dims": Pull._permute, "reshape": Pull._reshape,
     "slice": Pull._slice, "flip": Pull._flip, "windows": Pull._windows, "pad": Pull._pad,
     "concat": Pull._concat, "slice_update": Pull._update, "gather": Pull._gather, "iota": Pull._iota,
-    "full": Pull._full, "pick": Pull._pick,
+    "full": Pull._full, "pick": Pull._pick, "random_bits": Pull._bits,
 }  # fmt: skip
 PULLED: Final = ELEMENTWISE | frozenset(_RULES) | {"constant"}
 """The ops that need no kernel of their own."""
+ASKED: Final = {"random_bits": PHILOX}
+"""Those of them that only languages can write that have an expression for them; others decompose them."""

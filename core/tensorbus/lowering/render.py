@@ -293,6 +293,10 @@ class _Renderer:
         over = e.args[0].dtype if e.args and not e.dtype.is_complex else e.dtype
         kind = "index" if over is INDEX else over.kind
         d, wide = self.dialect, e.lanes > 1 and kind in ("float", "bool")
+        match e.op, e.args:  # no index is negative: so compilers see what neighbours have in common
+            case "quotient" | "modulo", (a, Const(value=int(n))) if kind == "index" and n > 0 == n & (n - 1):
+                shifted = f">> {n.bit_length() - 1}" if e.op == "quotient" else f"& {n - 1}"
+                return f"({self.expr(a)} {shifted})"
         given = None
         if kind == "float" and over.itemsize <= 4:
             given = (d.wide_single if wide else d.single).get(e.op)

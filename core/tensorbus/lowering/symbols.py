@@ -64,6 +64,8 @@ class Symbols:
                         if k != a["axis"]:
                             self._union(s, x_axes[k])
                 return [self._new() if k == a["axis"] else s for k, s in enumerate(x_axes)]
+            case "random_bits":
+                return [self._new() for _ in shape]
             case "windows":
                 lead = len(x_axes) - len(a["size"])
                 return x_axes[:lead] + [self._new() for _ in shape[lead:]]
