@@ -113,6 +113,10 @@ def test_reductions_of_both_axes_agree_with_numpy(rows: int, columns: int, name:
         assert np.array_equal(sums.numpy(), whole.sum(axis))
         assert np.array_equal(tb.max(x, axis=axis).to("float32").numpy(), whole.max(axis))
         assert np.array_equal(tb.argmin(x, axis=axis).numpy(), whole.argmin(axis))
+        found = tb.compile(lambda x: (tb.argmax(x, axis=axis), tb.min(x, axis=axis)))(x)  # noqa: B023
+        assert np.array_equal(found[0].numpy(), whole.argmax(axis))
+        assert np.array_equal(found[1].to("float32").numpy(), whole.min(axis))
         if name == "bfloat16":
             close = tb.sum(x, axis=axis).to("float32").numpy()
             assert (np.abs(close - whole.sum(axis)) <= 2.0**-8 * np.abs(whole.sum(axis))).all()
+    assert tb.compile(tb.argmax)(x).item() == whole.argmax()

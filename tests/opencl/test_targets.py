@@ -39,6 +39,21 @@ def test_reductions(thin: Bench, shape: tuple[int, ...], axis: tuple[int, ...]) 
         np.testing.assert_array_equal(thin.run("argmax", x, axis=axis[0], keepdims=False), x.argmax(axis[0]))
 
 
+@pytest.mark.parametrize("name", ["f4", "f2", "f8", "i1", "u8"])
+@pytest.mark.parametrize(("shape", "axis"), [((100, 515), 1), ((100, 32), 1), ((90, 7), 1), ((600, 40), 0)])
+def test_places_are_those_of_the_first(thin: Bench, shape: tuple[int, int], axis: int, name: str) -> None:
+    """Among equals, of NaN, and where no element is better than what the search begins with."""
+    x = np.random.default_rng(0).integers(0, 4, shape).astype(name)
+    rows = x if axis else x.T
+    if x.dtype.kind == "f":
+        rows[3, 5:] = rows[4, -2:] = np.nan
+        rows[5], rows[6] = -np.inf, np.inf
+    else:
+        rows[5], rows[6] = np.iinfo(name).min, np.iinfo(name).max
+    np.testing.assert_array_equal(thin.run("argmax", x, axis=axis, keepdims=False), x.argmax(axis))
+    np.testing.assert_array_equal(thin.run("argmin", x, axis=axis, keepdims=False), x.argmin(axis))
+
+
 @pytest.mark.parametrize("name", ["f4", "f2", "i4"])
 @pytest.mark.parametrize("sizes", [(5, 7, 9), (64, 64, 64), (33, 2000, 3), (1, 10, 30), (130, 17, 66)])
 def test_matmul(thin: Bench, sizes: tuple[int, int, int], name: str) -> None:

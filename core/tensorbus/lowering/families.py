@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .layout import Layout
 
 REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+FINDS: Final = frozenset({"argmax", "argmin"})
+"""The reductions whose results are places."""
 SCANS: Final = {
     "cumulative_sum": "sum", "cumulative_prod": "prod", "cumulative_max": "max", "cumulative_min": "min",
     "logcumsumexp": "logsumexp",

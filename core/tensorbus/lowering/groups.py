@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ..graph.graph import Graph, Node
 from .aligned import FREE, Access, Read, own_access, picked, reads, walked
-from .families import INSIDE, REDUCTIONS
+from .families import FINDS, INSIDE, REDUCTIONS
 from .layout import Shape
 from .plan import BODY, ROOTS, cost_of, is_stack
 from .target import Target
@@ -173,7 +173,8 @@ class Groups:
         shape = node.spec.shape
         reduced: tuple[int, ...] = ()
         access = own_access(shape)
-        closed = node in self.calls or node.op in ROOTS - REDUCTIONS or node.op.startswith("arg")
+        closed = node in self.calls or node.op in ROOTS - REDUCTIONS
+        closed = closed or (node.op in FINDS and self.target.solo_rows)  # vectors search for one place
         closed = closed or INSIDE in node.attrs
         if node.op in REDUCTIONS and not closed:
             shape = node.inputs[0].spec.shape

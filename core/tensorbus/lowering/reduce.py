@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-from ..dtypes import DType, int32, int64
+from ..dtypes import DType, int64
 from ..graph.graph import Graph
 from . import index as ix
 from .builder import Builder
 from .columns import lower_panels
 from .index import ONE, ZERO
-from .ir import Assign, Cast, Expr, Kind, Load, Select, Var
+from .ir import Assign, Cast, Expr, Kind, Load, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
 from .plan import COSTLY
@@ -96,20 +96,16 @@ def fold(
         finish(tuple(outer), found)
         return loops
     ordered = ordered and reducer.finds and not (chunks is not None and chunks.woven)
-    narrow = int32 if over and axes[over[0]].value < 1 << 31 else int64
-    first: State = reducer.start()
-    if ordered and isinstance(reducer, Reducer):
-        first = reducer.least(), Cast(bound[over[0]][0], narrow)
+    walked = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
+    first = walked.first(bound[over[0]][0]) if ordered else reducer.start()
     state = tuple(b.let(e, "acc", mutable=True) for e in first)
 
     def follow() -> State:
-        """Return the state with one more element; earlier ones win among equals without being compared."""
-        if not ordered or not isinstance(reducer, Reducer):
+        """Return the state with one more element."""
+        if not ordered:
             return reducer.combine(b, state, element(tuple(index)))
-        new = b.let(element(tuple(index))[0], "new")
-        wins = b.let(reducer.beats(new, state[0]), "wins")
-        at = Cast(index[over[0]], narrow)
-        return Select(wins, new, state[0], new.dtype), Select(wins, at, state[1], narrow)
+        value = element(tuple(index))[0]
+        return walked.follow(b, state, (value, Cast(index[over[0]], walked.dtypes[-1])))
 
     def nest(left: list[int]) -> None:
         if left:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from ..dtypes import NARROW, DType, bool_, float32, int64, integer_range
+from ..dtypes import NARROW, DType, bool_, float32, int32, int64, integer_range
 from . import index as ix
 from .builder import Builder, literal
+from .families import FINDS
 from .ir import Apply, Cast, Const, Expr, Select, Var
 
 State = tuple[Expr, ...]
@@ -31,7 +33,11 @@ class Reducer:
     def of(cls, op: str, dtype: DType) -> Reducer:
         """Return the reducer of a prim over elements of ``dtype``."""
         kept = accumulator(dtype)
-        return cls(op=op, dtypes=(kept, int64) if op in ("argmax", "argmin") else (kept,))
+        return cls(op=op, dtypes=(kept, int64) if op in FINDS else (kept,))
+
+    def over(self, length: int) -> Reducer:
+        """Return the reducer of rows of ``length``, whose places have no more bits than that takes."""
+        return replace(self, dtypes=(self.dtypes[0], int32)) if self.finds and length < 1 << 31 else self
 
     def start(self) -> State:
         """Return the state before any element."""
@@ -47,8 +53,13 @@ class Reducer:
                 return (literal(self.op == "all", d),)
             case "max" | "min":
                 return (self.least(),)
-            case _:
-                return (literal(0, d), literal(-1, int64))
+            case _:  # no element loses against it, or is behind it
+                place = self.dtypes[1]
+                return (self.least(), literal(integer_range(place)[1], place))
+
+    def first(self, begin: Expr) -> State:
+        """Return the state before the elements from place ``begin`` on, which come in order."""
+        return (self.least(), Cast(begin, self.dtypes[1])) if self.finds else self.start()
 
     def least(self) -> Const:
         """Return the value that no element loses against, in the search for the largest or the smallest."""
@@ -70,12 +81,16 @@ class Reducer:
     @property
     def finds(self) -> bool:
         """True where the result is a place."""
-        return self.op in ("argmax", "argmin")
+        return self.op in FINDS
+
+    def result(self, state: State) -> State:
+        """Return the part of the state that is the result."""
+        return state[-1:]
 
     def element(self, value: Expr, position: Expr) -> State:
         """Return the state that one element makes."""
         given = Cast(value, self.dtypes[0]) if value.dtype is not self.dtypes[0] else value
-        return (given,) if len(self.dtypes) == 1 else (given, Cast(position, int64))
+        return (given,) if len(self.dtypes) == 1 else (given, Cast(position, self.dtypes[1]))
 
     def combine(self, b: Builder, a: State, x: State) -> State:
         """Return the state of both, those of ``a`` coming first."""
@@ -86,19 +101,21 @@ class Reducer:
         if self.op == "logsumexp":
             return (_logaddexp(b, a[0], x[0]),)
         best, new = (e if isinstance(e, Var) else b.let(e) for e in (a[0], x[0]))
-        beats: Expr = Apply("greater" if self.op == "argmax" else "less", (new, best), bool_)
         same: Expr = Apply("equal", (new, best), bool_)
         if d.is_floating:
-            nan, was = (Apply("isnan", (e,), bool_) for e in (new, best))
-            both_nan, only = ix.both([nan, was]), ix.both([nan, Apply("logical_not", (was,), bool_)])
-            beats = Apply("logical_or", (beats, only), bool_)
+            both_nan = ix.both([Apply("isnan", (e,), bool_) for e in (new, best)])
             same = Apply("logical_or", (same, both_nan), bool_)
         earlier = ix.both([same, Apply("less", (x[1], a[1]), bool_)])
-        none = Apply("less", (a[1], literal(0, int64)), bool_)
-        valid = Apply("greater_equal", (x[1], literal(0, int64)), bool_)
-        wins = Apply("logical_or", (none, Apply("logical_or", (beats, earlier), bool_)), bool_)
-        take = b.let(ix.both([valid, wins]), "take")
-        return (Select(take, new, best, d), Select(take, x[1], a[1], int64))
+        take = b.let(Apply("logical_or", (self.beats(new, best), earlier), bool_), "take")
+        return (Select(take, new, best, d), Select(take, x[1], a[1], self.dtypes[1]))
+
+    def follow(self, b: Builder, a: State, x: State) -> State:
+        """Return the state of both where all of ``x`` is behind ``a``, which wins among equals unasked."""
+        if not self.finds:
+            return self.combine(b, a, x)
+        new = x[0] if isinstance(x[0], Var) else b.let(x[0], "new")
+        wins = b.let(self.beats(new, a[0]), "wins")
+        return Select(wins, new, a[0], new.dtype), Select(wins, x[1], a[1], self.dtypes[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +138,30 @@ class Several:
         """Return the state before any element."""
         return tuple(e for part in self.parts for e in part.start())
 
+    def first(self, begin: Expr) -> State:
+        """Return the state before the elements from place ``begin`` on, which come in order."""
+        return tuple(e for part in self.parts for e in part.first(begin))
+
+    def result(self, state: State) -> State:
+        """Return the parts of the state that are the results."""
+        return tuple(e for part, own in self._each(state) for e in part.result(own))
+
     def combine(self, b: Builder, a: State, x: State) -> State:
         """Return the state of both, those of ``a`` coming first."""
-        result: State = ()
+        both = zip(self._each(a), self._each(x), strict=True)
+        return tuple(e for (part, own), (_, new) in both for e in part.combine(b, own, new))
+
+    def follow(self, b: Builder, a: State, x: State) -> State:
+        """Return the state of both where all of ``x`` is behind ``a``."""
+        both = zip(self._each(a), self._each(x), strict=True)
+        return tuple(e for (part, own), (_, new) in both for e in part.follow(b, own, new))
+
+    def _each(self, state: State) -> Iterator[tuple[Reducer, State]]:
+        """Yield the parts, each with its own state."""
+        at = 0
         for part in self.parts:
-            n, at = len(part.dtypes), len(result)
-            result += part.combine(b, a[at : at + n], x[at : at + n])
-        return result
+            yield part, state[at : at + len(part.dtypes)]
+            at += len(part.dtypes)
 
 
 def _logaddexp(b: Builder, x: Expr, y: Expr) -> Expr:

@@ -233,21 +233,22 @@ class Rows:
 
     def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
         b = self.b
-        parts = tuple(Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions)
+        length = self.fused.domain[over[0]]  # a search for places goes over one axis
+        parts = tuple(Reducer.of(r.op, r.inputs[0].spec.dtype).over(length) for r in part.reductions)
         reducer = parts[0] if len(parts) == 1 else Several(parts=parts)
 
         def element(index: Index) -> State:
             with self.pull.scope():
                 state: State = ()
                 for r, node in zip(parts, part.reductions, strict=True):
-                    state += r.element(self.pull.at(node.inputs[0], index), ZERO)
+                    state += r.element(self.pull.at(node.inputs[0], index), index[over[0]])
                 if part.stores or part.keeps:
                     state = b.all(state)
                     self.emit(part, index)
                 return state
 
         state = self.walk(reducer, row, over, element)
-        for node, e in zip(part.reductions, state, strict=True):
+        for node, e in zip(part.reductions, reducer.result(state), strict=True):
             made = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
             self.pull.define(
                 node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made

@@ -47,7 +47,8 @@ class Parts:
         self.fused = fused
         self.steps = steps
         self.reductions = [n for n in fused.graph if n.op in REDUCTIONS]
-        self.reducers = tuple(Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.reductions)
+        length = fused.domain[fused.reduced[0]]  # a search for places goes over one axis
+        self.reducers = tuple(Reducer.of(n.op, n.inputs[0].spec.dtype).over(length) for n in self.reductions)
         self.reducer = Several(parts=self.reducers)
         self.kept = [k for k in range(len(fused.domain)) if k not in fused.reduced]
         self.full = [o for o in fused.outputs if fused.full(o.node)]
@@ -68,7 +69,7 @@ class Parts:
         index: list[Expr] = [ZERO] * len(self.fused.domain)
         for k, i in zip(self.kept, outer, strict=True):
             index[k] = i
-        for node, e in zip(self.reductions, state, strict=True):
+        for node, e in zip(self.reductions, self.reducer.result(state), strict=True):
             at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
             pull.define(node, at, b.let(e if e.dtype is node.spec.dtype else Cast(e, node.spec.dtype), "row"))
         values = b.all([pull.at(o.node, tuple(index)) for o in self.rows])
@@ -86,7 +87,7 @@ class Parts:
         with pull.scope():
             state: State = ()
             for r, node in zip(self.reducers, self.reductions, strict=True):
-                state += r.element(pull.at(node.inputs[0], index), ZERO)
+                state += r.element(pull.at(node.inputs[0], index), index[self.fused.reduced[0]])
             if self.full:
                 state = b.all(state)
                 self.write(b, pull, index, lengths)

@@ -24,7 +24,6 @@ from .reducer import State
 from .several import Parts
 from .target import Target
 
-FINDS = ("argmax", "argmin")
 ROWS = 4
 """How many rows are asked for before the first is added; twice as many where little is computed of them."""
 FEWEST, MOST = 16, 1024
@@ -40,9 +39,8 @@ def is_stack_of_rows(fused: Fused, target: Target) -> bool:
     domain, over = fused.domain, fused.reduced
     if target.swap < SIDE or len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
         return False
-    found = [n for n in fused.graph if n.op in REDUCTIONS]
-    kinds = [n.inputs[0].spec.dtype for n in found]
-    return not any(n.op in FINDS for n in found) and packet_of(target, domain[-1], kinds) > 1
+    kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
+    return packet_of(target, domain[-1], kinds) > 1
 
 
 def lower_stack_of_rows(fused: Fused, steps: Steps) -> None:
@@ -91,18 +89,18 @@ class _Stack(Parts):
                 index[axis], index[-1] = row, ix.add(first, u)
                 with pull.scope():
                     element = self.element(b, pull, tuple(index), lengths)
-                    keep(u, b.all(self.reducer.combine(b, state(u), element)))
+                    keep(u, b.all(self.reducer.follow(b, state(u), element)))
 
             return one
 
-        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-            keep(u, self.reducer.start())
         start: Expr = ZERO
         stop = lengths[axis]
         if count > 1:
             step = b.size("chunk", size)
             start = b.let(ix.multiply(outer[0], step), "start")
             stop = b.let(ix.minimum(ix.add(start, step), stop), "stop")
+        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
+            keep(u, self.reducer.first(start))
         whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(ahead)), const(ahead))
         even = b.let(ix.add(start, whole), "even")
         with b.loop(start, even, step=ahead) as row:
@@ -166,7 +164,7 @@ class _Stack(Parts):
                     b.assign(var, Select(inside, e, var, e.dtype))  # type: ignore[arg-type]
         apart = swap // 2
         while apart >= SIDE:
-            other = tuple(Apply(f"swap_{apart}", (e,), e.dtype) for e in found)
+            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in found)
             found = tuple(b.let(e, "all") for e in self.reducer.combine(b, found, other))
             apart //= 2
         names = [b.fresh("team") for _ in found]

@@ -163,10 +163,11 @@ class _Teams(Rows):
 
     def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
         b = self.b
-        state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+        begin = ix.multiply(self.item, const(self.lanes))
+        state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(begin))
 
         def take(index: Index) -> None:
-            for var, e in zip(state, reducer.combine(b, state, element(index)), strict=True):
+            for var, e in zip(state, reducer.follow(b, state, element(index)), strict=True):
                 b.assign(var, e)
 
         self._elements(row, over, take)
@@ -176,7 +177,8 @@ class _Teams(Rows):
         """Return what all items have found: neighbours read each other's registers, then memory."""
         b, apart = self.b, self.swap // 2
         while apart:
-            other = tuple(Apply(f"swap_{apart}", (e,), e.dtype) for e in state)
+            # All items swap, whether or not a condition needs what the others have.
+            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
             state = tuple(b.let(e, "all") for e in reducer.combine(b, state, other))
             apart //= 2
         if self.team == self.swap:

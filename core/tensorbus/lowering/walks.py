@@ -69,7 +69,7 @@ def walk_plain(
     bound: dict[int, tuple[Expr, Expr]], element: Element,
 ) -> State:  # fmt: skip
     """Emit a reduction whose elements are walked one by one."""
-    state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+    state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(bound[over[0]][0]))
 
     def nest(left: list[int]) -> None:
         if left:
@@ -77,7 +77,7 @@ def walk_plain(
                 index[left[0]] = i
                 nest(left[1:])
             return
-        for var, e in zip(state, reducer.combine(b, state, element(tuple(index))), strict=True):
+        for var, e in zip(state, reducer.follow(b, state, element(tuple(index))), strict=True):
             b.emit(Assign(var, e))
 
     nest(over)
