@@ -53,8 +53,10 @@ def biased(rows: int, length: int) -> tuple[Node, Node, Node]:
     return made("tanh", made("add", x, bias, shape=(rows, length)), shape=(rows, length)), x, bias
 
 
-def reduced(op: str, shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any = dt.float32) -> Program:
-    x = given(shape, dtype)
+def reduced(
+    op: str, shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any = dt.float32, of: Any = None
+) -> Program:
+    x = given(shape, of or dtype)
     left = tuple(n for k, n in enumerate(shape) if k not in axis)
     return lowered(made(op, x, shape=left, dtype=dtype, axis=axis, keepdims=False), x)
 
@@ -98,6 +100,36 @@ def test_rows_are_joined_in_registers(length: int, barriers: int) -> None:
     assert text.count("__syncthreads") == barriers
 
 
+@pytest.mark.parametrize("length", [512, 4096])
+def test_places_are_found_as_sums_are(length: int) -> None:
+    """In 32 bits; what an item asks of its neighbours stands before any condition, behind which some wait."""
+    (text,) = sources(reduced("argmax", (2048, length), (1,), dt.int64, of=dt.float32))
+    assert "tb_move<16>" in text
+    swaps = [line for line in text.splitlines() if "tb_swap" in line]
+    assert len(swaps) == 2 * 5
+    assert all(re.fullmatch(r" *const (float|int) other_\d+ = tb_swap\(\w+, \d+\);", line) for line in swaps)
+
+
+def test_places_in_columns_are_found_in_packets_of_them() -> None:
+    first, rest = sources(reduced("argmin", (8192, 768), (0,), dt.int64, of=dt.float32))
+    assert "tb_move<16>" in first
+    assert "tb_swap" in rest
+
+
+def test_a_place_and_what_is_there_are_found_in_one_walk() -> None:
+    x, y = given((2048, 1024), dt.float32), given((2048, 1024), dt.float32)
+    z = made("multiply", x, y, shape=(2048, 1024), dtype=dt.float32)
+    attrs = {"axis": (1,), "keepdims": False}
+    found = (
+        made("argmax", z, shape=(2048,), dtype=dt.int64, **attrs),
+        made("max", z, shape=(2048,), dtype=dt.float32, **attrs),
+    )
+    where = [packed(k, (2048, 1024)) for k in range(2)]
+    library = Library(frozenset(), CUDA.types)
+    program = lower(Graph(inputs=(x, y), outputs=found), where, CUDA.target, library=library)
+    assert len(program.steps) == 1
+
+
 def test_columns_are_summed_in_packets_of_them() -> None:
     first, rest = sources(reduced("sum", (8192, 768), (0,)))
     assert "tb_move<16>" in first
@@ -108,6 +140,34 @@ def test_everything_is_reduced_by_rows_first() -> None:
     program = reduced("sum", (8192, 5003), (0, 1))
     grids = [step.launch.grid for step in program.steps]  # type: ignore[union-attr]
     assert grids == [(256, 8192), (256,)]
+
+
+@pytest.mark.parametrize("shape", [(1 << 20,), (70000,), (1, 70000)])
+def test_a_place_in_everything_is_found_in_rows_first(shape: tuple[int, ...]) -> None:
+    program = reduced("argmax", shape, (len(shape) - 1,), dt.int64, of=dt.float32)
+    first, rest = [step.launch for step in program.steps]  # type: ignore[union-attr]
+    assert first.group == rest.group == 256 or first.group == 32
+    assert first.grid[1] * 32 >= first.grid[0]
+
+
+def test_channels_are_summed_by_rows_first() -> None:
+    """An item to a channel would be few of them, with long leaps between what neighbours read."""
+    first = reduced("sum", (32, 64, 56, 56), (0, 2, 3)).steps[0].launch  # type: ignore[union-attr]
+    assert first.group == 256
+    assert first.grid == (256, 32 * 64)
+
+
+def test_narrow_sums_by_stages_are_rounded_once() -> None:
+    """Rows may come to more than the dtype holds where all of them do not."""
+    first, rest = sources(reduced("sum", (1024, 256), (0, 1), dt.float16))
+    assert "float *__restrict__ out" in first
+    assert "unsigned short *__restrict__ out" in rest
+
+
+def test_pieces_of_long_rows_are_read_side_by_side() -> None:
+    pieces, rows = reduced("sum", (100, 1 << 20), (1,)).steps[0].launch.grid  # type: ignore[union-attr]
+    assert rows == 100
+    assert pieces > 256
 
 
 def test_rows_of_odd_products_lie_apart() -> None:
@@ -131,7 +191,10 @@ def test_they_compile(tmp_path: Path) -> None:
         for op in ("any", "all") if dtype is dt.bool_ else ("sum",):
             texts += sources(reduced(op, (2048, 1024), (1,), dtype))
             texts += sources(reduced(op, (2048, 1024), (0,), dtype))
-    texts += sources(reduced("argmax", (2048, 1024), (1,)))
+    for of in (dt.uint8, dt.int64, dt.float16, dt.float64):
+        for axis in (0, 1):
+            texts += sources(reduced("argmax", (2048, 1024), (axis,), dt.int64, of=of))
+        texts += sources(reduced("argmin", (1 << 20,), (0,), dt.int64, of=of))
     parts = []
     for number, text in enumerate(texts):
         head, _, body = text.partition('extern "C" __global__ void ')

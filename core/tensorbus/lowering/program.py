@@ -55,8 +55,9 @@ def lower(
     over it. ``begin`` is given the launches as soon as their kernels are what they will be: compiling may
     begin. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
     """
-    if library is not None:
+    if library is not None or all(x is None or x.is_contiguous for x in inputs):
         graph = staged(graph, target)
+    if library is not None:
         graph = short(graph, target.buffers - 1) if target.buffers else graph
     program = _Lowering(graph, inputs, target, sized, library).program(replaces or {}, begin)
     return verify_program(program, inputs) if verifying() else program

@@ -68,9 +68,12 @@ def fold(
     """
     kept = [k for k, a in enumerate(axes) if not a.reduced]
     parallel = [(axes[k].length, axes[k].value) for k in kept]
+    woven = chunks is not None and chunks.woven
     if chunks is not None:
-        parallel.insert(0, (b.size("chunks", chunks.count), chunks.count))
+        parallel.insert(len(parallel) if woven else 0, (b.size("chunks", chunks.count), chunks.count))
     outer, loops = spread(b, [n for n, _ in parallel], [v for _, v in parallel])
+    if woven:
+        outer = (outer[-1], *outer[:-1])
     index: list[Expr] = [ZERO] * len(axes)
     for k, i in zip(kept, outer[-len(kept) :] if kept else (), strict=True):
         index[k] = i
@@ -253,7 +256,8 @@ def _second_stage(
     chunks = None
     if count > MANY and prod(kept) < steps.target.items:
         size = isqrt(count)
-        chunks = Chunks(axis=0, size=size, count=-(-count // size))
+        woven = prod(kept) == 1 and not steps.target.solo_rows
+        chunks = Chunks(axis=0, size=size, count=-(-count // size), woven=woven)
 
     def element(index: tuple[Expr, ...]) -> State:
         at = ix.flatten(index, [a.length for a in axes])
