@@ -204,3 +204,16 @@ def test_they_compile(tmp_path: Path) -> None:
     command = [str(NVCC), *OPTIONS, "--cubin", "-arch=sm_90", "-o", str(tmp_path / "made"), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_windows_are_written_out_and_not_taken_apart() -> None:
+    """The places of a window are constants, and the images and channels before it one axis."""
+    x = given((32, 64, 56, 56), dt.float32)
+    attrs = {"size": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
+    cut = made("windows", x, shape=(32, 64, 28, 28, 2, 2), dtype=dt.float32, **attrs)
+    shape = (32, 64, 28, 28, 4)
+    flat = Node(op="reshape", inputs=(cut,), attrs={"shape": shape}, spec=Spec(shape, dt.float32))
+    out = made("max", flat, shape=shape[:-1], dtype=dt.float32, axis=(4,), keepdims=False)
+    (text,) = sources(lowered(out, x))
+    assert text.count("#pragma unroll") == 2
+    assert "tb_quotient" not in text

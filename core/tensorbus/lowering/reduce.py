@@ -14,7 +14,7 @@ from ..graph.graph import Graph
 from . import index as ix
 from .builder import Builder
 from .columns import lower_panels
-from .index import ONE, ZERO
+from .index import ONE, ZERO, const
 from .ir import Assign, Cast, Expr, Kind, Load, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
@@ -29,6 +29,8 @@ CHUNK = 65536
 TALL = 128
 MANY = 1024
 ALONE = 1 << 15
+UNROLLED = 32
+"""The most elements of a window, of several axes, that a light item's code names one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,14 @@ Finish = Callable[[tuple[Expr, ...], State], None]
 def fold(
     b: Builder, reducer: Reducer | Several, axes: Sequence[Axis], element: Element, finish: Finish,
     chunks: Chunks | None = None, lanes: int = 1, vectors: Vectors = PLAIN, ordered: bool = True,
+    unrolled: bool = False,
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
     """Emit a reduction; return its parallel loops.
 
     ``finish`` gets the kept indices, the chunk's number first where there are chunks. ``lanes`` > 1 walks the
     last axis that many elements at a time, in ``vectors`` where their ops are all that this takes.
-    ``ordered`` says that elements are numbered in the order in which they are walked.
+    ``ordered`` says that elements are numbered in the order in which they are walked. ``unrolled`` loops have
+    a constant length.
     """
     kept = [k for k, a in enumerate(axes) if not a.reduced]
     parallel = [(axes[k].length, axes[k].value) for k in kept]
@@ -81,7 +85,7 @@ def fold(
 
     def bounds(k: int) -> tuple[Expr, Expr]:
         if chunks is None or chunks.axis != k:
-            return ZERO, axes[k].length
+            return ZERO, const(axes[k].value) if unrolled else axes[k].length
         if chunks.woven:
             count = b.size("chunks", chunks.count)
             left = ix.add(ix.subtract(axes[k].length, outer[0]), ix.subtract(count, ONE))
@@ -112,7 +116,7 @@ def fold(
 
     def nest(left: list[int]) -> None:
         if left:
-            with b.loop(*bound[left[0]]) as i:
+            with b.loop(*bound[left[0]], kind="unroll" if unrolled else "serial") as i:
                 index[left[0]] = i
                 if chunks is not None and chunks.woven and chunks.axis == left[0]:
                     index[left[0]] = ix.add(ix.multiply(i, b.size("chunks", chunks.count)), outer[0])
@@ -160,6 +164,11 @@ def plan_chunks(
     return Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
 
 
+def is_window(target: Target, lengths: Sequence[int]) -> bool:
+    """Return whether what a light item goes over is a window, small enough to be written out."""
+    return not target.solo_rows and len(lengths) > 1 and prod(lengths) <= UNROLLED
+
+
 def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
     """Return how many elements of a reduction are left to one item: it may be the last one of others."""
     if not target.ends or any(n.op in COSTLY for n in graph):
@@ -201,8 +210,11 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
 
     lengths = [a.length for a in axes if not a.reduced]
     if chunks is None:
-        loops = fold(b, reducer, axes, element, _finisher(b, reducer, root.spec.dtype, lengths, layout),
-                     lanes=target.lanes if rows else 1, vectors=vectors)  # fmt: skip
+        loops = fold(
+            b, reducer, axes, element, _finisher(b, reducer, root.spec.dtype, lengths, layout),
+            lanes=target.lanes if rows else 1, vectors=vectors,
+            unrolled=is_window(target, [shape[k] for k in over]),
+        )  # fmt: skip
         steps.add(b.finish(loops, solo=rows), {**slots, "out": job.out})
         return
     size = chunks.count * prod(kept)

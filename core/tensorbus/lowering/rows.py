@@ -17,13 +17,14 @@ from .builder import Builder, Launch
 from .canonical import Fused, Output
 from .families import REDUCTIONS
 from .groups import SHORT
-from .index import ZERO
+from .index import ZERO, const
 from .ir import Cast, Expr, Fetch
 from .job import Loops, Steps, spread
 from .layout import Layout
 from .outputs import domain_lengths, elsewhere, goes_past, place_of, same_slots
 from .plan import COSTLY
 from .pull import Index, Leaf
+from .reduce import is_window
 from .reducer import Reducer, Several, State
 from .walks import Ahead, Element, walk_lanes, walk_plain, walk_vectors
 from .widen import Walk, map_vectors, row_vectors
@@ -270,6 +271,10 @@ class Rows:
         self.walked += 1
         ahead = self._ahead(row) if self.walked == 2 else None
         if self.fused.domain[-1] < SHORT or not target.solo_rows:
+            lengths = [self.fused.domain[k] for k in over]
+            if is_window(target, lengths):
+                bound = {k: (ZERO, const(n)) for k, n in zip(over, lengths, strict=True)}
+                return walk_plain(b, reducer, index, over, bound, element, "unroll")
             return walk_plain(b, reducer, index, over, bound, element)
         read = [] if self._is_costly() else [n.spec.dtype for n in self.nodes if n.op == "input"]
         vectors = row_vectors(target, read)

@@ -19,7 +19,7 @@ from .ir import Cast, Expr, Load
 from .job import Steps, spread
 from .outputs import domain_lengths, place_of, same_slots
 from .pull import Index, Pull
-from .reduce import Axis, Chunks, alone_up_to, fold, plan_chunks
+from .reduce import Axis, Chunks, alone_up_to, fold, is_window, plan_chunks
 from .reducer import Reducer, Several, State
 from .widen import WIDE, Vectors, Walk, row_vectors
 
@@ -146,7 +146,8 @@ class _Folds(Parts):
         vectors = row_vectors(target, [n.spec.dtype for n in fused.graph if n.op == "input"])
         if chunks is None:
             loops = fold(b, self.reducer, axes, element, lambda i, s: self.end(b, pull, i, lengths, s),
-                         lanes=lanes, vectors=vectors)  # fmt: skip
+                         lanes=lanes, vectors=vectors,
+                         unrolled=is_window(target, [fused.domain[k] for k in fused.reduced]))  # fmt: skip
             ends = same_slots(fused, full=False) if not self.full else same
             self.steps.add(b.finish(loops, solo=rows), {**slots, **self.outs()}, ends)
             return

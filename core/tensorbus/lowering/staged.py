@@ -53,6 +53,8 @@ def _rule(node: Node) -> Callable[[Node], Node] | None:
         return _flat if deep else None
     if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < LEAST:
         return None
+    if node.op in WHOLE and _merged(node):
+        return _apart
     if _is_whole(node):
         return _places if node.op in FINDS else _rows_first
     return _last_first if node.op in WHOLE and _is_around(node) else None
@@ -82,6 +84,24 @@ def _flat(node: Node) -> Node:
     count = prod(shape)
     values = reshaped(value, (count, *value.spec.shape[len(shape) :]))
     return replace(node, inputs=(x, values, *(reshaped(i, (count,)) for i in indices)))
+
+
+def _merged(node: Node) -> int:
+    """Return how many last axes of windows were made the one that a reduction goes over; 0: none."""
+    (x,) = node.inputs
+    if x.op != "reshape" or x.inputs[0].op != "windows" or node.attrs["axis"] != (len(x.spec.shape) - 1,):
+        return 0
+    shape, kept = x.inputs[0].spec.shape, x.spec.shape[:-1]
+    return len(shape) - len(kept) if shape[: len(kept)] == kept else 0
+
+
+def _apart(node: Node) -> Node:
+    """Return a reduction over the axes of windows, whose places nobody takes apart then."""
+    x, count = node.inputs[0].inputs[0], _merged(node)
+    rank = len(x.spec.shape)
+    left, over = x.spec.shape[: rank - count], tuple(range(rank - count, rank))
+    made = _new(node, node.op, x, spec=Spec(left, node.spec.dtype), axis=over, keepdims=False)
+    return made if left == node.spec.shape else reshaped(made, node.spec.shape)
 
 
 def _cut(x: Node) -> Node | None:

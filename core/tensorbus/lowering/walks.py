@@ -66,14 +66,14 @@ def walk_vectors(
 
 def walk_plain(
     b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element,
+    bound: dict[int, tuple[Expr, Expr]], element: Element, kind: Kind = "serial",
 ) -> State:  # fmt: skip
     """Emit a reduction whose elements are walked one by one."""
     state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(bound[over[0]][0]))
 
     def nest(left: list[int]) -> None:
         if left:
-            with b.loop(*bound[left[0]]) as i:
+            with b.loop(*bound[left[0]], kind=kind) as i:
                 index[left[0]] = i
                 nest(left[1:])
             return

@@ -18,7 +18,7 @@ from .gathering import gather, scatter
 from .movement import broadcast_to, moveaxis, permute_dims, reshape
 from .op import Shape
 from .pooling import default_stride, lowest, max_over_windows
-from .reduction import argmax, sum
+from .reduction import argmax, mean, sum
 from .selection import cast, narrowed, where, widened
 
 if TYPE_CHECKING:
@@ -52,17 +52,23 @@ def _covered(x: Tensor, n: int, m: int) -> tuple[Any, Any, Any]:
 
 
 def _average(rank: int, x: Tensor, output_size: OutputSize) -> Tensor:
+    """Axes that are cut evenly make one mean; the others follow one by one."""
     sizes = _sizes(f"adaptive_avg_pool{rank}d", rank, x, output_size)
-    out = widened(x)
-    for k, m in enumerate(sizes):
-        axis = len(x.shape) - rank + k
-        n = x.shape[axis]
+    space = x.shape[len(x.shape) - rank :]
+    shape, over = [*x.shape[: len(x.shape) - rank]], []
+    for n, m in zip(space, sizes, strict=True):
+        even = m and n % m == 0 and n != m
+        shape += (m, n // m) if even else (n,)
+        if even:
+            over.append(len(shape) - 1)
+    left = [n if m and n % m == 0 else m for n, m in zip(space, sizes, strict=True)]
+    out: Any = widened(x) if any(m != n for n, m in zip(space, left, strict=True)) else x
+    if over:
+        out = mean(reshape(out, tuple(shape)), axis=tuple(over))
+    for k, (n, m) in enumerate(zip(space, left, strict=True)):
         if n == m:
             continue
-        if m and n % m == 0:
-            shape = (*out.shape[:axis], m, n // m, *out.shape[axis + 1 :])
-            out = sum(reshape(out, shape), axis=axis + 1) * (m / n)
-            continue
+        axis = len(x.shape) - rank + k
         at, inside, count = _covered(x, n, m)
         parts = gather(moveaxis(out, axis, 0), at)
         tail = (1,) * (len(out.shape) - 1)

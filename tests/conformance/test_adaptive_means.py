@@ -1,0 +1,40 @@
+"""Adaptive means against products with matrices of shares, eager and compiled, on every device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import nn
+
+
+def shares(n: int, m: int) -> np.ndarray:
+    """Return how much of each of ``m`` outputs each of ``n`` elements is."""
+    found = np.zeros((m, n))
+    for i in range(m):
+        first, end = i * n // m, -(-(i + 1) * n // m)
+        found[i, first:end] = 1 / (end - first)
+    return found
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("size", [1, (4, 6), (None, 1), (3, 5), (8, 12), (4, 5), (5, 4)])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_means_and_gradients(kind, size, compiled, device) -> None:
+    """Axes that are cut evenly, unevenly, not at all, and one of each."""
+    space = (8, 12)
+    x = np.random.default_rng(3).integers(-8, 9, (2, 3, *space)).astype(kind)
+    wanted = size if isinstance(size, tuple) else (size, size)
+    rows, columns = (shares(n, n if m is None else m) for n, m in zip(space, wanted, strict=True))
+
+    def pool(x):
+        return nn.functional.adaptive_avg_pool2d(x, size)
+
+    given = tb.asarray(x, device=device).requires_grad_()
+    made = (tb.compile(pool) if compiled else pool)(given)
+    made.sum().backward()
+    near = {"rtol": 1e-3, "atol": 2e-3} if kind == "float16" else {"rtol": 1e-6, "atol": 1e-6}
+    assert made.dtype == given.dtype
+    np.testing.assert_allclose(made.numpy(), np.einsum("nchw,ih,jw->ncij", x, rows, columns), **near)
+    back = np.broadcast_to(np.einsum("ih,jw->hw", rows, columns), x.shape)
+    np.testing.assert_allclose(given.grad.numpy(), back, **near)
