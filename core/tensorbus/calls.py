@@ -73,7 +73,7 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
         try:
             out._value = found.run(x._value)
         except Exception as error:
-            raise explain(op, (x,), {}, error) from error
+            raise explain(found, (x,), {}, error) from error
         out._vtype = found.out
         out._node = None
         if x._node is not None:
@@ -118,7 +118,7 @@ def _of_two(
         try:
             out._value = found.run(x._value, other)
         except Exception as error:
-            raise explain(op, (x, y), {}, error) from error
+            raise explain(found, (x, y), {}, error) from error
         out._vtype = found.out
         out._node = None
         if node is not None or x._node is not None:
@@ -142,7 +142,7 @@ def _pair(op: Op[...]) -> Callable[..., Any]:
                 try:
                     out._value = found.run(a, b)
                 except Exception as error:
-                    raise explain(op, (x, y), {}, error) from error
+                    raise explain(found, (x, y), {}, error) from error
                 out._vtype = found.out
                 out._node = None
                 if x._node is not None or y._node is not None:
@@ -179,7 +179,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             try:
                 out._value = found.run(x._value)
             except Exception as error:
-                raise explain(op, (x,), dict(found.attrs), error) from error
+                raise explain(found, (x,), dict(found.attrs), error) from error
             out._vtype = found.out
             out._node = None
             if x._node is not None:
@@ -256,7 +256,7 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
         try:
             values = found.run(*[x._value for x in operands])
         except Exception as error:
-            raise explain(op, operands, attrs, error) from error
+            raise explain(found, operands, attrs, error) from error
         outs = [cell(value, kind) for value, kind in zip(values, found.outs, strict=True)]
         if tracked:
             autograd.record_several(found, operands, outs)
@@ -342,7 +342,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
         try:
             out._value = found.run(*values)
         except Exception as error:
-            raise explain(op, operands, attrs, error) from error
+            raise explain(found, operands, attrs, error) from error
         out._vtype = found.out
         out._node = None
         if tracked:
@@ -448,8 +448,9 @@ def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     return out
 
 
-def explain(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
+def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
     """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
+    op = found.op
     if isinstance(error, TensorbusError) and not isinstance(error, ShapeError):
         return error
     specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
@@ -466,7 +467,8 @@ def explain(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], error: 
     where = f"{op.name}({', '.join(map(str, specs))}) on {device}"
     if isinstance(error, MemoryError):
         return OutOfMemoryError(f"{where}: the device has no memory left for the result. {error}")
-    return DeviceError(f"{where}: the kernel failed with {type(error).__name__}: {error}")
+    kernel = found.kernel or "the kernel"
+    return DeviceError(f"{where}: {kernel} failed with {type(error).__name__}: {error}")
 
 
 table.bind(function, runner)

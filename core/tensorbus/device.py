@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import plugins, settings
 from .dtypes import DType
-from .errors import DeviceError, DeviceUnavailableError, PluginError
+from .errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
 from .manifest import is_type_name
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all work handed to the device; raises the error of work that failed."""
-        self.runtime.synchronize(self.index)
+        try:
+            self.runtime.synchronize(self.index)
+        except TensorbusError:
+            raise
+        except Exception as error:
+            raise self._backend.failed(f"runtime.synchronize({self.index})", error) from error
 
 
 DeviceLike = str | Device | None

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 from .choice import Verdict, choose, forget, is_fixed, is_served, judge, offered, source
 from .device import Device, ValueType
 from .dtypes import DType
-from .errors import DeviceError, UnsupportedDtypeError, UnsupportedOpError
+from .errors import DeviceError, PluginError, TensorbusError, UnsupportedDtypeError, UnsupportedOpError
 from .hosting import fallback_mode, through_host
+from .ops.elementwise import broadcast_shapes
 from .ops.op import Op, Shape, Spec, table
 from .plugins import known_types, on_change
 from .preference import on_first
+from .returned import wrong
 from .runtime import Call, Kernel
 
 Operand = ValueType | type
@@ -28,11 +30,12 @@ class Plan:
     """What one signature of an op comes down to.
 
     ``run`` takes values and returns the value (of an op of several results: the values); it is None where the
-    op decomposes. ``out`` is the type of the result, ``outs`` and ``shapes`` tell those of several. ``lift``
-    makes operands from outside into ones of a transform first; ``run`` is then None too. ``casts`` are the
-    dtypes that a decomposition's operands need first, None where an operand fits as it is; ``computed`` are
-    those that the op computes in. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the
-    derivative needs.
+    op decomposes. Its first result is examined; from then on ``run`` is the kernel alone. ``kernel`` names it
+    and its package. ``out`` is the type of the result, ``outs`` and ``shapes`` tell those of several.
+    ``lift`` makes operands from outside into ones of a transform first; ``run`` is then None too. ``casts``
+    are the dtypes that a decomposition's operands need first, None where an operand fits as it is;
+    ``computed`` are those that the op computes in. ``keeps`` and ``keeps_out`` say which operands, and
+    whether the result, the derivative needs.
     """
 
     op: Op[...]
@@ -45,6 +48,7 @@ class Plan:
     outs: tuple[ValueType, ...] = ()
     shapes: tuple[Shape, ...] = ()
     lift: Callable[[Any], Any] | None = None
+    kernel: str = ""
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)
     differentiable: bool = field(init=False, default=False)
@@ -199,16 +203,40 @@ def plan(
     )
     several = bool(op.results)
     lift = _lift(operands, device)
-    return Plan(
+    run, kernel = None, ""
+    if lift is None:
+        kinds = [o.dtype for o in outs]
+        run, kernel = _run(op, call, operands, device, casts, kinds, captured=captured)
+    made = Plan(
         op=op, operands=tuple(operands), casts=casts, attrs=given, computed=computed,
-        run=None if lift else _run(
-            op, call, operands, device, casts, [o.dtype for o in outs], captured=captured
-        ),
-        lift=lift,
+        run=run, lift=lift, kernel=kernel,
         out=ValueType.of(out.dtype, device),
         outs=tuple(ValueType.of(o.dtype, device) for o in outs) if several else (),
         shapes=tuple(o.shape for o in outs) if several else (),
     )  # fmt: skip
+    if kernel and not captured and not is_fixed(device.type):
+        object.__setattr__(made, "run", _examined(made, outs, sized=shapes is not None))
+    return made
+
+
+def _examined(found: Plan, outs: Sequence[Spec], *, sized: bool) -> Callable[..., Any]:
+    """Return the ``run`` of a plan until it has returned what it must, once."""
+    op, run, device = found.op, found.run, found.out.device
+
+    def first(*values: Any) -> Any:
+        made = run(*values)
+        if found.run is not run:
+            specs = outs
+            if not sized:
+                shape = broadcast_shapes(*[v.shape for v in values if hasattr(v, "shape")])
+                specs = [Spec(shape, o.dtype) for o in outs]
+            text = wrong(made, specs, device, several=bool(op.results))
+            if text is not None:
+                raise PluginError(f"{op.name} on {device}: {found.kernel} {text}.")
+            object.__setattr__(found, "run", run)
+        return made
+
+    return first
 
 
 def lifted(operands: Sequence[Any]) -> Sequence[Any]:
@@ -236,14 +264,14 @@ def _lift(operands: Sequence[Operand], device: Device) -> Callable[[Any], Any] |
 def _run(
     op: Op[...], call: Call, operands: Sequence[Operand], device: Device, casts: Sequence[DType | None],
     outs: Sequence[DType], *, captured: bool,
-) -> Callable[..., Any] | None:  # fmt: skip
-    """Return what runs ``call``; None where the op decomposes."""
+) -> tuple[Callable[..., Any] | None, str]:  # fmt: skip
+    """Return what runs ``call``, None where the op decomposes; and the kernel's name, where it is one."""
     transform = _transforms.get(device.type)
     if transform is not None:
         run = transform.prepare(op, call)
         if run is None and op.decompose is None:
             raise UnsupportedOpError(f"{op.name}: this op has no batching rule, and no decomposition.")
-        return run
+        return run, ""
     verdicts = judge(op.name, call, device)
     chosen = choose(op.name, verdicts, device)
     dtypes = [o.dtype if isinstance(o, ValueType) else o for o in operands]
@@ -251,14 +279,15 @@ def _run(
         observer(op, call, device, verdicts, chosen)
     if chosen is not None:
         kernel = chosen.kernel
+        named = f"kernel {kernel.name!r} of {chosen.owner}"
         if captured:
-            return lambda *values: _prepare(kernel, call, device, casts, dtypes)(*values)
-        return _prepare(kernel, call, device, casts, dtypes)
+            return lambda *values: _prepare(kernel, named, call, device, casts, dtypes)(*values), named
+        return _prepare(kernel, named, call, device, casts, dtypes), named
     if op.decompose is not None:
-        return None
+        return None, ""
     if fallback_mode() == "error" or op.family in ("creation", "random"):
         raise UnsupportedOpError(_unsupported(op, device, call, verdicts))
-    return _falling_back(op, call, operands, device, dtypes, outs)
+    return _falling_back(op, call, operands, device, dtypes, outs), ""
 
 
 def _falling_back(
@@ -287,13 +316,14 @@ def _check_dtypes(op: str, dtypes: Sequence[DType], device: Device) -> None:
 
 def _prepare(
     kernel: Kernel,
+    named: str,
     call: Call,
     device: Device,
     casts: Sequence[DType | None],
     dtypes: Sequence[DType | type],
 ) -> Callable[..., Any]:
     if kernel.prepare is not None:
-        run = kernel.prepare(call)
+        run = _prepared(kernel, named, call, device)
     else:
         function, attrs = kernel.function, dict(call.attrs)
         assert function is not None
@@ -301,21 +331,35 @@ def _prepare(
     if not any(casts):
         return run
     converts = [
-        _cast_kernel(ValueType.of(d, device), c) if c is not None and isinstance(d, DType) else None
+        _cast_plan(ValueType.of(d, device), c) if c is not None and isinstance(d, DType) else None
         for d, c in zip(dtypes, casts, strict=True)
     ]
     return lambda *values: run(
-        *[v if convert is None else convert(v) for convert, v in zip(converts, values, strict=True)]
+        *[v if convert is None else convert.run(v) for convert, v in zip(converts, values, strict=True)]
     )
 
 
-def _cast_kernel(operand: ValueType, target: DType) -> Callable[..., Any]:
-    run: Callable[..., Any] | None = plan(table["cast"], (operand,), None, {"dtype": target}).run
-    if run is None:
+def _prepared(kernel: Kernel, named: str, call: Call, device: Device) -> Callable[..., Any]:
+    assert kernel.prepare is not None
+    where = f"{call.op} on {device}: prepare of {named}"
+    try:
+        run: object = kernel.prepare(call)
+    except (TensorbusError, MemoryError):
+        raise
+    except Exception as error:
+        raise DeviceError(f"{where} failed with {type(error).__name__}: {error}") from error
+    if not callable(run):
+        raise PluginError(f"{where} returned {run!r}, and must return a function of the values.")
+    return run
+
+
+def _cast_plan(operand: ValueType, target: DType) -> Plan:
+    found = plan(table["cast"], (operand,), None, {"dtype": target})
+    if found.run is None:
         raise UnsupportedOpError(
             f"cast: {operand.device} has no kernel to turn {operand.dtype} into {target}."
         )
-    return run
+    return found
 
 
 def _unsupported(op: Op[...], device: Device, call: Call, verdicts: Sequence[Verdict]) -> str:

@@ -33,6 +33,7 @@ from .ops.op import Op, Shape, Spec, table
 from .ops.selection import cast
 from .pending import aside, recorder, recorders
 from .plugins import backend, dlpack_types, host_backend, known_types
+from .returned import shown
 from .runtime import Runtime
 from .tensor import Tensor, cell, settle
 
@@ -289,14 +290,19 @@ def _by_device(function: Callable[..., Any], *args: Any) -> Any:
 
 def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
     """Return a new tensor of C-ordered bytes. Raises ``OutOfMemoryError``."""
+    shape = tuple(shape)
     try:
-        value = _by_device(runtime(where).from_host, data, tuple(shape), dtype, where.index)
+        value = _by_device(runtime(where).from_host, data, shape, dtype, where.index)
+    except TensorbusError:
+        raise
     except MemoryError as error:
-        if isinstance(error, TensorbusError):
-            raise
         raise OutOfMemoryError(
             f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}"
         ) from error
+    except Exception as error:
+        raise backend(where.type).failed("runtime.from_host(...)", error) from error
+    if getattr(value, "shape", None) != shape:
+        raise backend(where.type).breach("from_host(...)", shown(value), f"a value of shape {shape}")
     return cell(value, ValueType.of(dtype, where))
 
 
@@ -312,7 +318,13 @@ def from_pickle(
 
 def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
-    found: object = _by_device(runtime(x.device).to_host, settle(x), x.dtype, x.device.index)
+    value = settle(x)
+    try:
+        found: object = _by_device(runtime(x.device).to_host, value, x.dtype, x.device.index)
+    except TensorbusError:
+        raise
+    except Exception as error:
+        raise backend(x.device.type).failed("runtime.to_host(...)", error) from error
     nbytes = x.size * x.dtype.itemsize
     if type(found) is not memoryview or found.nbytes != nbytes:
         got = f"{found.nbytes} bytes" if isinstance(found, memoryview) else type(found).__name__

@@ -16,10 +16,12 @@ from typing import Any, Final
 from .. import plugins, preference, settings
 from ..choice import offered
 from ..device import Device
+from ..errors import PluginError, TensorbusError
 from ..execution.library import called
 from ..graph.graph import Graph, Node
 from ..graph.verify import verify
 from ..ops.op import USER, table
+from ..returned import wrong
 from ..runtime import Executable, Lowering, Order
 from .recording import Entry, Recording
 
@@ -32,13 +34,15 @@ LARGE: Final = 1 << 26
 class Program:
     """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time.
 
-    ``notes`` say what the mode of ``compile`` came to.
+    ``notes`` say what the mode of ``compile`` came to. What the first run returns is examined.
     """
 
     graph: Graph
     executable: Executable
+    device: Device
     notes: tuple[str, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
+    _examined: bool = False
 
     @property
     def waits(self) -> bool:
@@ -47,8 +51,13 @@ class Program:
 
     @property
     def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """The executable's own short way, where it has one."""
+        """The executable's own short way, where it has one; for runs after the first."""
         return getattr(self.executable, "run", self.executable)
+
+    @property
+    def first(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What runs it where that may be for the first time: ``run``, or what looks at its results too."""
+        return self.run if self._examined else self._look
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """Return the program itself: it has no open lengths."""
@@ -57,7 +66,22 @@ class Program:
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run it."""
         with self.lock:
-            return self.executable(values)
+            return self.executable(values) if self._examined else self._look(values)
+
+    def _look(self, values: Sequence[Any]) -> Sequence[Any]:
+        backend = plugins.backend(self.device.type)
+        try:
+            made = self.executable(values)
+        except (TensorbusError, MemoryError):
+            raise
+        except Exception as error:
+            raise backend.failed("executable", error) from error
+        text = wrong(made, [node.spec for node in self.graph.outputs], self.device, several=True)
+        if text is not None:
+            owner = backend.extension.owner
+            raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
+        self._examined = True
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +234,7 @@ def once(
 
     graph = recording.graph(outputs, given)
     order = Order(graph=graph, index=recording.device.index, mode=mode)
-    return Program(graph, Interpreting(recording.device.type).compile(order))
+    return Program(graph, Interpreting(recording.device.type).compile(order), recording.device)
 
 
 def _compiled(device: Device, graph: Graph, replaces: Mapping[int, int], mode: str) -> Program:
@@ -220,7 +244,7 @@ def _compiled(device: Device, graph: Graph, replaces: Mapping[int, int], mode: s
         graph=graph, index=device.index, replaces=dict(replaces), mode=mode, calls=called(graph, device)
     )
     executable, notes = compile_order(device, order)
-    return Program(graph, executable, notes)
+    return Program(graph, executable, device, notes)
 
 
 def compile_order(device: Device, order: Order) -> tuple[Executable, tuple[str, ...]]:
@@ -239,13 +263,30 @@ def compile_order(device: Device, order: Order) -> tuple[Executable, tuple[str, 
 
         made, notes = tuned(device, lowering, served)
     else:
-        made, notes = lowering.compile(served), _notes(device, lowering, order.mode)
+        made, notes = compiled(device, lowering, served), _notes(device, lowering, order.mode)
     folder = settings.dump_dir()
     if folder is not None:
         from .dump import dumped
 
         made = dumped(folder, device, order, made, perf_counter() - start, notes)
     return made, notes
+
+
+def compiled(device: Device, lowering: Lowering, order: Order) -> Executable:
+    """Return what a lowering makes of an order; what it raises, and anything but an executable, names it."""
+    backend = plugins.backend(device.type)
+    try:
+        made: object = lowering.compile(order)
+    except (TensorbusError, MemoryError):
+        raise
+    except Exception as error:
+        raise backend.failed("lowering.compile(...)", error) from error
+    if not callable(made):
+        raise PluginError(
+            f"device type {device.type!r} of {backend.extension.owner}: its lowering.compile(...) returned"
+            f" {made!r}; it must return an executable, which is called with values."
+        )
+    return made  # type: ignore[return-value]
 
 
 def _notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:

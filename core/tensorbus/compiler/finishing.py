@@ -155,7 +155,7 @@ class Finish:
         self, made: Program, spots: Sequence[Spot], more: Sequence[Any] = (), *, in_place: bool = False
     ) -> None:
         with made.lock:
-            run = made.run  # which may compile
+            run = made.first  # which may compile
             self._in_place = in_place
             self._note(spots, run, more)
 

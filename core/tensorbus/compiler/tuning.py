@@ -22,6 +22,7 @@ from ..ops.creation import zeros
 from ..random import Generator, uniform
 from ..runtime import Executable, Knob, Lowering, Order
 from ..version import __version__
+from .executables import compiled
 
 GAIN: Final = 0.95
 """The share of the time up to which another value counts as better: less is noise."""
@@ -47,12 +48,12 @@ def tuned(device: Device, lowering: Lowering, order: Order) -> tuple[Executable,
     declared = getattr(lowering, "knobs", None)
     knobs: Sequence[Knob] = declared(order) if declared is not None else ()
     if not knobs:
-        return lowering.compile(order), (f"max-autotune: {device.type} has nothing to choose",)
+        return compiled(device, lowering, order), (f"max-autotune: {device.type} has nothing to choose",)
     folder = private_folder(device.type, "choices")
     path = folder / _key(device, order, knobs) if folder is not None else None
     known = _read(kept(path) if path is not None else None)
     if known is not None:
-        return lowering.compile(replace(order, chosen=known.chosen)), known.notes
+        return compiled(device, lowering, replace(order, chosen=known.chosen)), known.notes
     search = _Search(device, lowering, order)
     search.run(knobs)
     found = Choice(chosen=search.chosen, notes=tuple(search.notes))
@@ -82,7 +83,7 @@ class _Search:
         self.chosen: dict[str, int] = {}
         self.notes: list[str] = []
         self.values = [_sample(node, device) for node in order.graph.inputs]
-        self.usual = self.best = lowering.compile(order)
+        self.usual = self.best = compiled(device, lowering, order)
 
     def run(self, knobs: Sequence[Knob]) -> None:
         """Try each value of each knob."""

@@ -68,6 +68,8 @@ class Interpreted:
         writer = _Writer(graph, device)
         self.source = writer.source()
         self._nodes = writer.nodes
+        self._first = writer.plans
+        self._by = writer.by
         self._device = device
         names = dict(writer.names)
         exec(compile(self.source, "<tensorbus program>", "exec"), names)
@@ -78,11 +80,15 @@ class Interpreted:
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what its kernels raise, naming the op."""
         try:
-            return self._run(values)
+            made = self._run(values)
         except TensorbusError:
             raise
         except Exception as error:
             raise self._explained(error) from error
+        if self._first:  # what kernels return has been examined
+            self._names.update({name: found.run for name, found in self._first.items()})
+            self._first = {}
+        return made
 
     def stages(self) -> Mapping[str, str]:
         """Return the graph and the function."""
@@ -125,7 +131,7 @@ class Interpreted:
         where = f"{node.op}({operands}) on {self._device}"
         if isinstance(error, MemoryError):
             return OutOfMemoryError(f"{where}: the device has no memory left for the result. {error}")
-        return DeviceError(f"{where}: the kernel failed with {type(error).__name__}: {error}")
+        return DeviceError(f"{where}: {self._by[id(node)]} failed with {type(error).__name__}: {error}")
 
 
 def _line(at: TracebackType | None, function: Any) -> int:
@@ -149,6 +155,8 @@ class _Writer:
         self.device = device
         self.names: dict[str, Any] = {"asarray": self._array}
         self.nodes: dict[int, Node] = {}
+        self.plans: dict[str, Plan] = {}
+        self.by: dict[int, str] = {}
         self._lines: list[tuple[Node | None, str, tuple[str, ...], str]] = []
         self._arrays: dict[int, str] = {}
         self._kept: list[tuple[Node, ...]] = []  # nodes are known by their ids
@@ -215,6 +223,8 @@ class _Writer:
             return self._decomposed(node, operands)
         kernel = self._new("k_" + node.op + "_")
         self.names[kernel] = found.run
+        self.plans[kernel] = found
+        self.by[id(node)] = found.kernel or "the kernel"
         local = [x for x in operands if x not in self.names]
         return self._line(node, local, f"{kernel}({', '.join(operands)})")
 

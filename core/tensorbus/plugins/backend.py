@@ -157,13 +157,29 @@ class Backend:
             f" return {needed}."
         )
 
+    def failed(self, call: str, error: Exception) -> DeviceError:
+        """Return the error for a function of the package that raised something of its own."""
+        text = " ".join(str(error).split()) or "no reason given"
+        return DeviceError(
+            f"device type {self.type!r} of {self.extension.owner}: its {call} failed with"
+            f" {type(error).__name__}: {text}"
+        )
+
     def lowering(self) -> Lowering | None:
         """Return what compiles programs for the device, asked for once; None where there is none."""
         if self._lowering is None:
             with self._exclusive():
                 if self._lowering is None:
-                    self._lowering = (self.extension.lowering(self.type),)
+                    self._lowering = (self._handed(),)
         return self._lowering[0]
+
+    def _handed(self) -> Lowering | None:
+        try:
+            return self.extension.lowering(self.type)
+        except TensorbusError:
+            raise
+        except Exception as error:
+            raise self.failed("tensorbus_lowering", error) from error
 
     def open(self, finish: Callable[[Backend], None]) -> bool:
         """Import and probe, once; return True if this call made it ready.

@@ -1,0 +1,235 @@
+"""Kernels, programs and functions of the runtime that return or raise what they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import plugins
+from tensorbus.backend_api import (
+    DeviceProperties,
+    Executable,
+    Interpreting,
+    Kernel,
+    MemoryStats,
+    from_namespace,
+    hookimpl,
+    linalg_from_namespace,
+)
+from tensorbus.dtypes import bool_, float32, int64, uint32, uint64
+
+DTYPES = {d: np.dtype(d.name) for d in (bool_, float32, int64, uint32, uint64)}
+Register = Callable[..., None]
+
+
+class Runtime:
+    """A device of NumPy arrays."""
+
+    def device_count(self) -> int:
+        return 1
+
+    def properties(self, index: int) -> DeviceProperties:
+        return DeviceProperties(name="faulty", dtypes=frozenset(DTYPES))
+
+    def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: Any, index: int) -> Any:
+        return np.frombuffer(data, DTYPES[dtype]).reshape(shape).copy()
+
+    def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
+        return memoryview(value.tobytes())
+
+    def synchronize(self, index: int) -> None:
+        pass
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        return MemoryStats(allocated=0, peak=0)
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        pass
+
+
+def kaput(*_: Any, **__: Any) -> Any:
+    raise ValueError("kaput")
+
+
+class Spoiled:
+    """An executable whose results are spoiled."""
+
+    def __init__(self, executable: Executable, spoil: Callable[[Sequence[Any]], Any]) -> None:
+        self.executable, self.spoil = executable, spoil
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        return self.spoil(self.executable(values))
+
+    def stages(self) -> Any:
+        return self.executable.stages()
+
+
+def lowering(make: Callable[[Executable], Any]) -> Any:
+    """Return a lowering that makes something of what the usual one makes."""
+    return SimpleNamespace(compile=lambda order: make(Interpreting("faulty").compile(order)))
+
+
+def spoiled(spoil: Callable[[Sequence[Any]], Any]) -> Any:
+    return lowering(lambda made: Spoiled(made, spoil))
+
+
+@pytest.fixture
+def register() -> Iterator[Register]:
+    """Return what registers the device with the faults given; it is taken out afterwards."""
+    table = {**from_namespace(np, DTYPES), **linalg_from_namespace(np)}
+
+    def install(runtime: Any = None, kernels: Any = None, compiles: Any = None) -> None:
+        found = runtime or Runtime()
+        hooks: dict[str, Any] = {"tensorbus_device": lambda device_type: found}
+        hooks["tensorbus_kernels"] = lambda device_type: {**table, **(kernels or {})}
+        if compiles is not None:
+            hooks["tensorbus_lowering"] = lambda device_type: compiles
+        plugins.register("faulty", SimpleNamespace(**{k: hookimpl(_named(k, f)) for k, f in hooks.items()}))
+
+    yield install
+    plugins.unregister("faulty")
+
+
+def _named(name: str, function: Any) -> Any:
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def program(x: Any) -> Any:
+    return tb.sum((x + 1) * 2)
+
+
+def ones() -> Any:
+    return tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device="faulty")
+
+
+KERNELS: dict[str, tuple[dict[str, Any], str]] = {
+    "shape": (
+        {"add": lambda x, y: (x + np.float32(y))[0]},
+        r"add on faulty:0: kernel 'default' of SimpleNamespace returned a value of shape \(3,\), and must"
+        r" return a value of shape \(2, 3\)",
+    ),
+    "dtype": (
+        {"multiply": lambda x, y: x.astype(np.float64) * y},
+        "multiply on faulty:0: .* dtype float64, and must return one of dtype float32",
+    ),
+    "nothing": ({"add": lambda x, y: None}, r"returned None, and must return a value of shape \(2, 3\)"),
+    "a number": (
+        {"sum": Kernel(name="short", function=lambda x, axis, keepdims: float(x.sum()))},
+        r"kernel 'short' of SimpleNamespace returned a float, which has no shape",
+    ),
+    "no function": (
+        {"add": Kernel(name="late", prepare=lambda call: None)},
+        "prepare of kernel 'late' of SimpleNamespace returned None, and must return a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_a_kernel_returns_is_held_to_the_op(register: Register, name: str) -> None:
+    kernels, words = KERNELS[name]
+    register(kernels=kernels)
+    x = ones()
+    compiled = tb.compile(program)
+    for run in (program, compiled, compiled, compiled, program):  # never taken for right after the first time
+        with pytest.raises(tb.PluginError, match=words):
+            run(x)
+    assert x.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+def test_several_results_are_counted(register: Register) -> None:
+    register(kernels={"slogdet": lambda x: (np.float32(1),)})
+    x = tb.asarray([[1.0, 0.0], [0.0, 1.0]], device="faulty")
+    with pytest.raises(tb.PluginError, match=r"slogdet on faulty:0: .* returned 1 values, and must return 2"):
+        tb.linalg.slogdet(x)
+
+
+def test_a_kernel_is_looked_at_once_for_each_signature(register: Register) -> None:
+    register()
+    x = ones()
+    assert (x + x).shape == (2, 3)
+    add = tb.dispatch.plan(tb.ops.op.table["add"], [x._vtype, x._vtype], None, {})
+    first = add.run
+    first(x._value, x._value)
+    assert add.run is not first
+    ready = add.run
+    ready(x._value, x._value)
+    assert add.run is ready
+
+
+@pytest.mark.parametrize("where", ["function", "prepare"])
+def test_a_kernel_that_raises_is_named(register: Register, where: str) -> None:
+    register(kernels={"add": Kernel(name="mine", **{where: kaput})})
+    x = ones()
+    compiled = tb.compile(program)
+    for run in (program, compiled, compiled, compiled):
+        with pytest.raises(tb.DeviceError, match="kernel 'mine' of SimpleNamespace failed with ValueError"):
+            run(x)
+
+
+def run_and_wait() -> None:
+    program(ones()).item()
+    tb.device("faulty").synchronize()
+
+
+RUNTIMES: dict[str, tuple[str, Any, type[Exception], str]] = {
+    "from_host shape": (
+        "from_host", lambda data, shape, dtype, index: np.frombuffer(data, DTYPES[dtype]),
+        tb.PluginError, r"runtime.from_host\(...\) returned a value of shape \(6,\); it must return a value",
+    ),
+    "from_host nothing": ("from_host", lambda *given: None, tb.PluginError, "returned None; it must return"),
+    "from_host raises": (
+        "from_host", kaput, tb.DeviceError, r"runtime.from_host\(...\) failed with ValueError: kaput",
+    ),
+    "to_host raises": (
+        "to_host", kaput, tb.DeviceError, r"runtime.to_host\(...\) failed with ValueError: kaput",
+    ),
+    "synchronize raises": (
+        "synchronize", kaput, tb.DeviceError, r"runtime.synchronize\(0\) failed with ValueError: kaput",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_a_function_of_the_runtime_is_named(register: Register, name: str) -> None:
+    function, fault, kind, words = RUNTIMES[name]
+    runtime = Runtime()
+    setattr(runtime, function, fault)
+    register(runtime)
+    with pytest.raises(kind, match=words):
+        run_and_wait()
+
+
+LOWERINGS: dict[str, tuple[Any, type[Exception], str]] = {
+    "too few": (spoiled(lambda made: made[:-1]), tb.PluginError, "executable returned 0 values"),
+    "none": (spoiled(lambda made: None), tb.PluginError, "executable returned None"),
+    "shape": (
+        spoiled(lambda made: [x.reshape(1, 1) for x in made]), tb.PluginError,
+        r"returned a value of shape \(1, 1\), and must return a value of shape \(\)",
+    ),
+    "dtype": (
+        spoiled(lambda made: [x.astype(np.float64) for x in made]), tb.PluginError, "one of dtype float32",
+    ),
+    "raises": (spoiled(kaput), tb.DeviceError, "executable failed with ValueError: kaput"),
+    "no executable": (lowering(lambda made: None), tb.PluginError, r"lowering.compile\(...\) returned None"),
+    "compile raises": (
+        SimpleNamespace(compile=kaput), tb.DeviceError, r"compile\(...\) failed with ValueError: kaput",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOWERINGS)
+def test_what_a_lowering_makes_is_held_to_the_program(register: Register, name: str) -> None:
+    compiles, kind, words = LOWERINGS[name]
+    register(compiles=compiles)
+    x = ones()
+    compiled = tb.compile(program)
+    for _ in range(4):
+        with pytest.raises(kind, match=words):
+            compiled(x)
+    assert program(x).item() == 54.0
+    assert tb.compile(program)(tb.ones(3, device="refdev")).item() == 12.0
