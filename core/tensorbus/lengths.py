@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from math import ceil, floor
 from typing import Any, Final
 
 _INFIX: Final[dict[str, Callable[[int, int], Any]]] = {
@@ -16,7 +17,11 @@ _INFIX: Final[dict[str, Callable[[int, int], Any]]] = {
     "%": lambda a, b: a % b, "**": lambda a, b: a**b, "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+    "&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b, ">>": lambda a, b: a >> b,
 }  # fmt: skip
+FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"ceil": ceil, "floor": floor, "round": round}
+"""What the texts of lengths may call."""
 _NEUTRAL: Final = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
 
 
@@ -65,6 +70,9 @@ class Length:
                 return self
         elif type(other) is Length:
             text, hint = other.text, other.hint
+        elif type(other) is float or hasattr(other, "plain"):  # a number, of Python or of the script
+            number = self.number()
+            return _INFIX[sign](other, number) if swapped else _INFIX[sign](number, other)
         else:
             return NotImplemented
         left, right = (
@@ -108,23 +116,67 @@ class Length:
     def __rmod__(self, other: Any) -> Any:
         return self._with("%", other, True)
 
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __pow__(self, other: Any) -> Any:
-        if type(other) is int and other >= 0:
+        if type(other) in (int, Length) and other >= 0:
             return self._with("**", other)
-        return self.number() ** other
+        return self.number() ** (other.number() if type(other) is Length else other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._with("**", other, True) if self >= 0 else other ** self.number()
+
+    def __and__(self, other: Any) -> Any:
+        return self._with("&", other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._with("|", other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._with("^", other)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._with("<<", other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._with("<<", other, True)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._with(">>", other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def bit_length(self) -> Any:
+        """Return how many bits the length takes."""
+        return Length(self.home, f"{self.text}.bit_length()", self.hint.bit_length())
 
     def __neg__(self) -> Any:
         return self._with("*", -1)
 
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.settled(), digits) if digits is not None and digits < 0 else self
+
+    __ceil__ = __floor__ = __trunc__ = __pos__
+
     def __truediv__(self, other: Any) -> Any:
         if type(other) not in (int, float, Length):
-            return NotImplemented
+            return self.number() / other if hasattr(other, "plain") else NotImplemented
         text, hint = (other.text, other.hint) if type(other) is Length else (repr(other), other)
         return self.home.number(f"({self.text} / {text})", self.hint / hint)
 
     def __rtruediv__(self, other: Any) -> Any:
         if type(other) not in (int, float):
-            return NotImplemented
+            return other / self.number() if hasattr(other, "plain") else NotImplemented
         return self.home.number(f"({other!r} / {self.text})", other / self.hint)
 
     def number(self) -> Any:
@@ -134,8 +186,8 @@ class Length:
     def _compare(self, sign: str, other: Any) -> Any:
         if type(other) is Length and other.text == self.text:
             return sign in ("==", "<=", ">=")
-        found = self._with(sign, other) if type(other) in (int, bool, Length) else NotImplemented
-        if found is NotImplemented:
+        found = self._with(sign, other)
+        if found is NotImplemented or type(found) is bool:  # which a number has decided
             return found
         if found is self:  # compared with a neutral number
             found = Length(
@@ -168,6 +220,11 @@ class Length:
 
     def __bool__(self) -> bool:
         return bool(self._compare("!=", 0))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """``int``, so that ``isinstance`` decides as it does for the integer."""
+        return int
 
     def settled(self) -> int:
         """Return the value at the capture, which later calls must have again."""
@@ -220,7 +277,7 @@ def texts(x: Any) -> Any:
 
 def at(x: Any, sizes: Mapping[str, int]) -> Any:
     """Return ``x`` with its lengths for these values of the symbols."""
-    return _mapped(x, lambda length: eval(length.text, {"__builtins__": {}}, dict(sizes)))
+    return _mapped(x, lambda length: eval(length.text, {"__builtins__": {}, **FUNCTIONS}, dict(sizes)))
 
 
 def is_open(x: Any) -> bool:

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from .lengths import Length, hints
+from .lengths import FUNCTIONS, Length, Lengths, hints
 from .pending import recorder
 
 T = TypeVar("T")
@@ -101,6 +101,15 @@ class Number:
     def __abs__(self) -> Any:
         return -self if self < 0 else self
 
+    def __ceil__(self) -> Any:
+        return self.script.rounded("ceil", self)
+
+    def __floor__(self) -> Any:
+        return self.script.rounded("floor", self)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self.script.rounded("round", self) if digits is None else round(self._value(), digits)
+
     def conjugate(self) -> Any:
         """Return the number itself: it is real. Derivatives ask for it."""
         return self
@@ -163,7 +172,7 @@ class Script:
     ``told`` what Python was told of that state. ``held`` are places whose numbers are the script's as well: a
     run may read and change them as it likes. Numbers that come from there are ``drifting``. ``grown`` are
     lists, by id, to which a run adds, without looking into them. ``free``: all that the script reads is held.
-    ``stepped`` are the states, by id, of optimizers that took a step.
+    ``stepped`` are the states, by id, of optimizers that took a step. ``lengths`` are those left open.
     """
 
     def __init__(self, dry: bool = False) -> None:
@@ -189,6 +198,8 @@ class Script:
         self._touched: dict[tuple[int, Any], int] = {}
         self._late: set[str] = set()
         self._few: set[str] = set()
+        self._over: dict[str, str] = {}
+        self.lengths: Lengths | None = None
 
     def name(self, thing: Any) -> str:
         """Return the name under which the lines find ``thing``."""
@@ -220,7 +231,15 @@ class Script:
 
     def number(self, text: str, plain: Any) -> Number:
         """Return the number that an expression over lengths gives."""
-        return self._number(("length", text), plain, text)
+        found = self._number(("length", text), plain, text)
+        self._over[found.name] = text
+        return found
+
+    def rounded(self, how: str, x: Number) -> Any:
+        """Return an integer made of a number: a length where it is one of lengths alone."""
+        if self.lengths is not None and x.name in self._over:
+            return Length(self.lengths, f"{how}({self._over[x.name]})", FUNCTIONS[how](x.plain))
+        return self.outcome(FUNCTIONS[how], x)
 
     def read(self, container: Any, key: Any) -> Any:
         """Return ``container[key]`` as it will be at each run: numbers, also within a tuple."""
@@ -253,6 +272,8 @@ class Script:
         late = not self._late.isdisjoint(parts)
         known = (op, *parts) in self._known
         found = self._number((op, *parts), plain, text.format(*parts), late)
+        if all(part in self._over for x, part in zip(operands, parts, strict=True) if type(x) is Number):
+            self._over[found.name] = text.format(*[self._over.get(part, part) for part in parts])
         if not self.drifting.isdisjoint(parts):
             self.drifting.add(found.name)
             self._count_values(op, found, operands)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, partial
 from typing import Any
 
 from ..lengths import at
@@ -53,22 +53,35 @@ def generalize(
 
 
 def _same(first: Sequence[Entry], active: Recorder) -> bool:
-    """Return whether what was recorded is the first program, for the lengths that it had."""
+    """Return whether what was recorded is the first program, for the lengths that it had.
+
+    Values that were equal by chance, such as two lengths, are one there.
+    """
     found = next(iter(active.recordings.values()), None)
-    if found is None or len(active.recordings) > 1 or len(first) != len(found.entries):
+    if found is None or len(active.recordings) > 1:
         return False
     plain = {
         place: feed.source.plain
         for place, feed in zip(found.inputs, found.feeds, strict=True) if type(feed.source) is Number
     }  # fmt: skip
-    pairs = zip(first, found.entries, strict=True)
-    return all(_equal(a, b, plain.get(k), active.lengths.hints) for k, (a, b) in enumerate(pairs))
+    places: list[int] = []  # of what was found, in the first program: what is one there may be several here
+    done = 0
+    for k, b in enumerate(found.entries):
+        operands = tuple(places[place] for place in b.operands)
+        alike = partial(_equal, b=b, operands=operands, plain=plain.get(k), sizes=active.lengths.hints)
+        at_last = done < len(first) and alike(first[done])
+        place = done if at_last else next((j for j in range(done) if alike(first[j])), None)
+        if place is None:
+            return False
+        places.append(place)
+        done += at_last
+    return done == len(first)
 
 
-def _equal(a: Entry, b: Entry, plain: Any, sizes: Mapping[str, int]) -> bool:
+def _equal(a: Entry, b: Entry, operands: tuple[int, ...], plain: Any, sizes: Mapping[str, int]) -> bool:
     if a.op == "constant" and b.op == "input":  # a number that depends on lengths
         return a.spec == b.spec and repr(a.attrs["value"]) == repr(plain)
-    if (a.op, a.operands, a.again, a.spec.dtype) != (b.op, b.operands, b.again, b.spec.dtype):
+    if (a.op, a.operands, a.again, a.spec.dtype) != (b.op, operands, b.again, b.spec.dtype):
         return False
     if a.op == "input":
         return a.spec.shape == at(b.spec.shape, sizes) and ("scalar" in a.attrs) == ("scalar" in b.attrs)

@@ -12,7 +12,7 @@ from .. import preference
 from ..autocasting import autocast_dtype
 from ..device import _chosen, _entered, default_state
 from ..grad_mode import is_grad_enabled, recording
-from ..lengths import Lengths
+from ..lengths import FUNCTIONS, Lengths
 from ..nn.hooks import EVERYWHERE
 from ..nn.parameter import Parameter
 from ..pending import narrow
@@ -25,7 +25,7 @@ from .reach import Global, Reach, Seen, is_number, places_of
 AMBIENT: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
-    "everywhere": EVERYWHERE,
+    "everywhere": EVERYWHERE, **FUNCTIONS,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
 _CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})

@@ -70,7 +70,7 @@ class Recorder:
         self.script = Script(dry)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
-        self.lengths = Lengths(self.script.number)
+        self.lengths = self.script.lengths = Lengths(self.script.number)
         self._opened: list[tuple[Tensor, Pending]] = []
         self.breaks: list[Break] = []
         self.programs: list[Program] = []

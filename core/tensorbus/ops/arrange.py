@@ -170,7 +170,10 @@ def split(x: Operand, split_size_or_sections: int | Sequence[int], /, axis: int 
         size = index(split_size_or_sections)
         if size < 1:
             raise ArgumentError(f"split: a part must have a length of at least 1, got {size}.")
-        sizes: Sequence[int] = [min(size, length - k) for k in range(0, length, size)] or [0]
+        whole = 0
+        while (whole + 1) * size < length:  # no range: lengths may be open
+            whole += 1
+        sizes: Sequence[int] = [*[size] * whole, length - whole * size]
     else:
         sizes = as_shape("split", split_size_or_sections)
         if sum(sizes) != length or any(n < 0 for n in sizes):

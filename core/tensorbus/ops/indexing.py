@@ -194,20 +194,19 @@ def _is_mask(item: Any) -> bool:
 def _open_box(item: Any, length: Any) -> tuple[Any, Any, int]:
     """Cut an axis whose length is open, or by lengths that are."""
     step = 1 if item.step is None else int(item.step)
-    if step < 1:
-        return _box(
-            builtins.slice(*(None if v is None else int(v) for v in (item.start, item.stop, step))),
-            int(length),
-        )
+    if step == 0:
+        return _box(builtins.slice(None, None, 0), 0)  # which raises
+    low, high = (0, length) if step > 0 else (-1, length - 1)
 
     def place(v: Any, otherwise: Any) -> Any:
         if v is None:
             return otherwise
         v = v + length if v < 0 else v
-        return 0 if v < 0 else min(v, length)
+        return low if v < 0 else min(v, high)
 
-    first, stop = place(item.start, 0), place(item.stop, length)
-    n = stop - first if step == 1 else (stop - first + (step - 1)) // step
+    first, stop = place(item.start, low if step > 0 else high), place(item.stop, high if step > 0 else low)
+    n = stop - first if step > 0 else first - stop
+    n = n if abs(step) == 1 else (n + (abs(step) - 1)) // abs(step)
     return (first, n, step) if n > 0 else (0, 0, 1)
 
 

@@ -96,12 +96,12 @@ def _lengths(
     if size is not None:
         if recompute:
             raise ArgumentError("interpolate: recompute_scale_factor needs a scale_factor, not a size.")
-        lengths: tuple[int, ...] = tuple(int(n) for n in every)
+        lengths: tuple[int, ...] = tuple(n if isinstance(n, int) else int(n) for n in every)
         scales: tuple[float | None, ...] = (None,) * rank
     else:
         lengths = tuple(math.floor(n * s) for n, s in zip(x.shape[2:], every, strict=True))
         scales = (None,) * rank if recompute else tuple(float(s) for s in every)
-    if min(lengths) < 1 or 0 in x.shape[1:]:
+    if any(n < 1 for n in lengths) or 0 in x.shape[1:]:
         raise ShapeError(f"interpolate: shape {x.shape} cannot be resized to {lengths}; lengths are >= 1.")
     return lengths, scales
 

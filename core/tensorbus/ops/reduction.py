@@ -285,7 +285,7 @@ def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) 
     count = _count(x.shape, axes) - correction
     square = real(centred * conj(centred)) if x.dtype.is_complex else centred * centred
     total = sum(square, axis=axes, keepdims=keepdims)
-    return divide(total, float(count)) if count > 0 else total * float("nan")
+    return divide(total, count * 1.0) if count > 0 else total * float("nan")
 
 
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:

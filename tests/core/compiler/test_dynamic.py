@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import tensorbus as tb
 from tensorbus import nn
@@ -31,6 +33,25 @@ def positions(x):
     return x + tb.arange(x.shape[0], dtype=tb.float32)[:, None]
 
 
+def numbers(x):
+    n = x.shape[0]
+    half, rest = divmod(2 * n + 1, 2)
+    return x * (n * 0.5) + n / 2 * n - 2.0**n, half, rest, n > 1.5, isinstance(n, int), abs(-n), round(n)
+
+
+def blocks(x):
+    n = math.ceil(x.shape[0] / 4) * 4 + math.floor(x.shape[0] * 0.5) + round(x.shape[0] / 3)
+    return tb.zeros((n, 2)), tb.zeros((1 << (x.shape[0] - 1).bit_length(), 2)), n ^ 1, n & 3, n >> 1
+
+
+def halves(x):
+    return tb.chunk(tb.concat([x, x + 1, x + 2]), 2), tb.split(x, x.shape[0])
+
+
+def turned(x):
+    return x[::-1], x[:0:-1].sum(), tb.concat([x, x])[:1:-2]
+
+
 CASES = {
     "elementwise": lambda x: (x * 2 + 1).sin(),
     "softmax": lambda x: nn.functional.softmax(x, dim=0),
@@ -42,6 +63,14 @@ CASES = {
     "means": means,
     "reshape": reshaped,
     "arange": positions,
+    "numbers": numbers,
+    "blocks": blocks,
+    "halves": halves,
+    "turned": turned,
+    "padding": lambda x: nn.functional.pad(x, (0, 0, x.shape[0], 2 * x.shape[0] - 1)),
+    "variance": lambda x: (tb.var(x, axis=0), tb.std(x, axis=0, correction=1), tb.var(x)),
+    "larger": lambda x: nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    "last": lambda x: (x[-1], x[x.shape[0] - 1]),
     "lengths": lambda x: (x.shape, x.shape[0] * 2 + 1, len(x.shape)),
     "loss": lambda x: nn.functional.cross_entropy(x, tb.zeros((x.shape[0],), dtype=tb.int64)),
     "ones like": lambda x: tb.ones_like(x) + tb.full((x.shape[0], 4), 3.0),
@@ -67,6 +96,14 @@ def test_one_capture_serves_every_size(name: str) -> None:
         assert same(compiled(x), fn(x)), n
     assert compiled.recompiles == []
     assert len(compiled.replays) == 1
+
+
+def test_what_is_equal_by_chance_at_the_capture_is_left_open() -> None:
+    for fn in (lambda x: x * 3 + x.shape[0], lambda x: tb.ones((x.shape[0], 3)) @ tb.ones((3, x.shape[0]))):
+        compiled = tb.compile(fn, dynamic=True)
+        for n in (3, 5, 4):
+            assert same(compiled(tb.ones((n, 2))), fn(tb.ones((n, 2))))
+        assert compiled.recompiles == []
 
 
 def test_a_length_that_differed_once_is_left_open() -> None:
