@@ -30,12 +30,15 @@ _stale = True
 def find(name: str) -> Callable[..., Any] | None:
     """Return the function of the plugin op called ``name``, or None where no plugin defines it.
 
-    Raises ``PluginError`` where plugins define it and it had to be left out.
+    From then on ``tensorbus`` has it among its names, until plugins come or go: asking costs nothing more, and
+    compiled functions find it where they find core's own. Raises ``PluginError`` where plugins define it and it had to be left out.
     """
     if _stale or name not in _added:
         refresh()
     if name in _added:
-        return table.function(name)
+        found = table.function(name)
+        setattr(sys.modules[__package__], name, found)
+        return found
     _check(name)
     return None
 
@@ -115,7 +118,7 @@ def _fault(owner: str, item: object, ops: list[Op[...]]) -> PluginError | None:
         wrong = f"an op cannot be called {item.name!r}: it must be a Python identifier"
     elif (item.name in table and item.name not in _added) and table.owner(item.name) != "the program":
         wrong = f"op {item.name!r} is already defined by {table.owner(item.name)!r}; it needs another name"
-    elif _is_public(item.name):
+    elif item.name not in _added and _is_public(item.name):
         wrong = f"an op cannot be called {item.name!r}: tensorbus.{item.name} is something else"
     else:
         return None
@@ -138,6 +141,8 @@ def _check(name: str) -> None:
 def _mark_stale() -> None:
     global _stale
     _stale = True
+    for name in list(_added):
+        vars(sys.modules[__package__]).pop(name, None)
 
 
 def _look(name: str) -> None:
