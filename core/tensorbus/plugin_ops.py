@@ -30,8 +30,9 @@ _stale = True
 def find(name: str) -> Callable[..., Any] | None:
     """Return the function of the plugin op called ``name``, or None where no plugin defines it.
 
-    From then on ``tensorbus`` has it among its names, until plugins come or go: asking costs nothing more, and
-    compiled functions find it where they find core's own. Raises ``PluginError`` where plugins define it and it had to be left out.
+    From then on ``tensorbus`` has it among its names, until plugins come or go: asking costs nothing more,
+    and compiled functions find it where they find core's own. Raises ``PluginError`` where plugins define it
+    and it had to be left out.
     """
     if _stale or name not in _added:
         refresh()

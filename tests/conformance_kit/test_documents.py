@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,26 @@ for device in ("cpu", "npu", "refdev"):
     print(device, round(y.grad[0, 0].item(), 4))
 """
     assert run("-c", program, path=npu).splitlines()[-3:] == ["cpu 0.9989", "npu 0.9989", "refdev 0.9989"]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
+    lowering, compiler, memory, device, extension = blocks("docs/dialects.md")
+    dtypes = 'dtypes = ["bool", "uint8", "int32", "int64", "uint32", "uint64", "float32"]\n'
+    modules = {
+        "extension.py": extension,
+        "device.py": device,
+        "memory.py": memory,
+        "compiler.py": compiler,
+        "lowering.py": lowering,
+        "manifest.toml": '[plugin]\nname = "cdev"\napi = ">=0.1,<1"\n[device]\ntype = "cdev"\n' + dtypes,
+    }
+    install(tmp_path, "tensorbus_cdev", "tensorbus.devices:cdev", modules)
+    ops = "add,sum,matmul,softmax,gather,sort,where,cumulative_sum,cast"
+    command = ["-m", "tensorbus.cli", "conformance", "--device", "cdev", "--quick", "-n", "2", "--ops", ops]
+    shown = run(*command, path=tmp_path)
+    assert "failed" not in shown
+    assert "native" in shown
 
 
 @pytest.mark.parametrize("number", range(4))
