@@ -175,6 +175,8 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
                 found = remember(key, x, args, kwargs)
                 if found is None:
                     return general(x, *args, **kwargs)
+            if found.run is None:
+                return _decomposed(found, (x,), x._node is not None)
             out = Tensor()
             try:
                 out._value = found.run(x._value)
@@ -195,7 +197,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
             return None
         found = plan_for((x._vtype,), (x._value,), attrs)
-        if found.run is None or preference.active():
+        if found.lift is not None or preference.active():
             return None
         if len(seen) >= _MANY:
             seen.clear()
@@ -273,7 +275,11 @@ def runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
 def _planner(
     op: Op[...], plans: dict[Any, Plan]
 ) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
-    """Return the look-up of a plan by what it depends on; made and kept at the first time."""
+    """Return the look-up of a plan by what it depends on; made and kept at the first time.
+
+    ``plans`` are those that have a kernel, which is all that the short ways look for.
+    """
+    decomposing = new_cache()
     shape_free = op.broadcasts
     elementwise = op.family == "elementwise" and len(op.operands) <= 2
 
@@ -289,15 +295,16 @@ def _planner(
         if preferring:
             key = (preference.preferred(op.name), key)
         try:
-            found = plans.get(key)
+            found = plans.get(key) or decomposing.get(key)
         except TypeError as error:
             raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
         if found is None:
             found = _plan(op, kinds, values, attrs, shape_free)
-            if found.run is not None and preferring == preference.active():
-                if len(plans) >= _MANY:
-                    plans.clear()
-                plans[key] = found
+            if found.lift is None and preferring == preference.active():
+                known = decomposing if found.run is None else plans
+                if len(known) >= _MANY:
+                    known.clear()
+                known[key] = found
         return found
 
     return plan_for

@@ -162,6 +162,22 @@ def test_prepare_runs_once_for_a_signature(toy: dict[str, Any]) -> None:
     assert prepared == [((tb.float32, tb.float32), None)]
 
 
+def test_how_a_composite_decomposes_is_worked_out_once_for_a_signature(toy: dict[str, Any]) -> None:
+    asked = []
+
+    def supports(call: Any) -> str:
+        asked.append((call.op, call.shapes))
+        return "only on Sundays"
+
+    toy["square"] = toy["mean"] = Kernel(name="picky", function=np.square, supports=supports)
+    toy["sum"] = lambda x, axis, keepdims: x.sum(axis, keepdims=keepdims)
+    for size in (1, 2, 2, 1):
+        x = toys(*[3.0] * size)
+        assert tb.square(x).tolist() == [9.0] * size
+        assert tb.mean(x).item() == 3.0
+    assert asked == [("square", None), ("mean", ((1,),)), ("mean", ((2,),))]
+
+
 def test_attributes_that_are_equal_but_not_the_same() -> None:
     x = tb.asarray([1.0], device="cpu")
     for value in (0.0, -0.0, 0.0):
