@@ -48,13 +48,15 @@ def test_bits_give_the_known_answer(device: str) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, (1 << 32) + 5, (1 << 64) - 1])
 @pytest.mark.parametrize("first", [0, (1 << 32) - 1, (1 << 64) - 2])
-def test_bits_at_the_edges_of_key_and_counter(device: str, seed: int, first: int) -> None:
+@pytest.mark.parametrize("shape", [(2, 3), (5, 31)])
+def test_bits_at_the_edges_of_key_and_counter(
+    device: str, seed: int, first: int, shape: tuple[int, ...]
+) -> None:
     state = tb.asarray([seed, first], dtype="uint64", device=device)
-    found = tb.random_bits(state, (2, 3)).numpy()
+    found = tb.random_bits(state, shape).numpy()
     assert found.dtype == np.uint32
-    assert np.array_equal(
-        found.reshape(-1), np.concatenate([words(seed, 4, first), words(seed, 2, first + 1)])
-    )
+    blocks = [words(seed, 4, (first + k) % (1 << 64)) for k in range(-(-found.size // 4))]
+    assert np.array_equal(found.reshape(-1), np.concatenate(blocks)[: found.size])
 
 
 def test_uniform_is_exact(device: str) -> None:

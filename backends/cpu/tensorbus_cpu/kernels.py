@@ -20,25 +20,27 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 
-from . import convolution, large, products, reductions, sums
+from . import composites, convolution, large, products, reductions, sums
 from .compiler import NoRoomError
-from .large import COSTLY, LIGHT, Compiled, is_covered
+from .drawing import RANDOM_BITS
+from .large import COSTLY, LIGHT, MANY, NARROW, Compiled, is_covered
 from .memory import DTYPES, fast_run, run
 
 _ARRAY = np.ndarray
 _COSTLY: Final = frozenset(
     "power exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2"
-    " erf floor_divide remainder".split()
+    " floor_divide remainder nextafter gcd sign".split()
 )
 _ELEMENTWISE: Final = (
-    "add subtract multiply divide negative abs sign sqrt floor ceil round trunc maximum minimum equal"
+    "add subtract multiply divide negative abs sqrt floor ceil round trunc maximum minimum equal"
     " not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not"
     " bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift isnan isinf"
-    " isfinite where cast".split()
+    " isfinite cast".split()
 )
 Shape = tuple[int, ...]
-_MANY: Final = 1024
+_NUMBERS: Final = 1024
 _SMALL: Final = frozenset(DTYPES[d] for d in (dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2))
+_NARROW: Final = frozenset(NARROW)
 _WIDENED: Final = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2})
 
 
@@ -82,12 +84,12 @@ class Numbers(dict[Any, Any]):
     def __missing__(self, number: Any) -> Any:
         if type(number) is complex or not number or number != number:
             return number
-        if len(self) >= _MANY:
+        if len(self) >= _NUMBERS:
             self.clear()
         return self.setdefault(number, run(np.asarray, number, self.dtype))
 
 
-def _by_size(small: Kernel, limit: int) -> Kernel:
+def _by_size(small: Kernel, least: int) -> Kernel:
     """Return the kernel of an elementwise op that leaves small arrays to NumPy.
 
     The plan of such an op serves every shape, so sizes are compared in each call, by as little as possible.
@@ -98,6 +100,7 @@ def _by_size(small: Kernel, limit: int) -> Kernel:
         otherwise = small.prepare(call)
         if not is_covered(call):
             return otherwise
+        limit = min(least, MANY) if _NARROW & {*call.dtypes, call.out_dtype} else least
         large = Compiled(call, otherwise)
         function: Any = getattr(otherwise, "__wrapped__", None)
         arity = getattr(function, "nin", 0)
@@ -181,6 +184,16 @@ def _operand_size(call: Call) -> int:
     return prod(call.shapes[0]) if call.shapes else 0
 
 
+def _reduced_size(call: Call) -> int:
+    """Return how many elements of float32 take NumPy as long: it goes through narrow ones one at a time."""
+    size = _operand_size(call)
+    return size * LIGHT // MANY if call.dtypes[0] in _NARROW else size
+
+
+def _scanned_size(call: Call) -> int:
+    return max(_reduced_size(call), _costly(call))
+
+
 def _value_size(call: Call) -> int:
     return prod(call.shapes[1]) if call.shapes else 0
 
@@ -191,7 +204,7 @@ def _costly(call: Call) -> int:
 
 def _light(call: Call) -> int:
     """NumPy's reductions keep up for longer than its other functions: they write next to nothing."""
-    return _operand_size(call) // 2
+    return _reduced_size(call) // 2
 
 
 def _is_native_float(call: Call) -> bool:
@@ -200,34 +213,6 @@ def _is_native_float(call: Call) -> bool:
 
 def _result_size(call: Call) -> int:
     return prod(call.out_shape) if call.out_shape else 0
-
-
-def _random_bits(state: Any, shape: tuple[int, ...]) -> Any:
-    """Philox4x32-10 in place: the rounds work on four columns and allocate nothing."""
-    blocks = -(-prod(shape) // 4)
-    mask, word = np.uint64(0xFFFFFFFF), np.uint64(32)
-    key = int(state[0])
-    k0, k1 = key & 0xFFFFFFFF, key >> 32
-    place = np.arange(blocks, dtype=np.uint64) + state[1]
-    x0, x1 = place & mask, place >> word
-    x2, x3 = np.zeros_like(x0), np.zeros_like(x0)
-    for _ in range(10):
-        left, right = x0, x2
-        left *= np.uint64(0xD2511F53)
-        right *= np.uint64(0xCD9E8D57)
-        y0, y2 = right >> word, left >> word
-        y0 ^= x1
-        y0 ^= np.uint64(k0)
-        y2 ^= x3
-        y2 ^= np.uint64(k1)
-        right &= mask
-        left &= mask
-        x0, x1, x2, x3 = y0, right, y2, left
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    words = np.empty((blocks, 4), np.uint32)
-    for column, x in enumerate((x0, x1, x2, x3)):
-        words[:, column] = x
-    return words.reshape(-1)[: prod(shape)].reshape(shape)
 
 
 def _max_pool(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
@@ -279,6 +264,39 @@ def _totalled(small: Kernel) -> Kernel:
     return Kernel(name=small.name, prepare=prepare)
 
 
+def _squaring(power: Kernel, multiply: Kernel) -> Kernel:
+    """Return the kernel of powers that knows the one that is asked for most."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        assert power.prepare is not None
+        assert multiply.prepare is not None
+        general = power.prepare(call)
+        if call.weak != (False, True):
+            return general
+        product = multiply.prepare(replace(call, op="multiply", weak=(False, False)))
+        return lambda x, y: product(x, x) if y == 2 else general(x, y)
+
+    return Kernel(name=power.name, prepare=prepare)
+
+
+def _beyond(small: Kernel, composite: Kernel) -> Kernel:
+    """Return the kernel of a composite that NumPy has, though not for the smallest floats."""
+    sized = _by_size(small, COSTLY)
+    assert small.dtypes is not None
+    native = small.dtypes
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        chosen = sized if native.issuperset(call.dtypes) else composite
+        assert chosen.prepare is not None
+        return chosen.prepare(call)
+
+    def supports(call: Call) -> bool | str:
+        assert composite.supports is not None
+        return native.issuperset(call.dtypes) or composite.supports(call)
+
+    return Kernel(name=small.name, prepare=prepare, supports=supports)
+
+
 def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
     """Move elements of the small floats as integers: NumPy's helpers do not know how to describe them."""
 
@@ -291,7 +309,8 @@ def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _table() -> KernelTable:
-    table: dict[str, Any] = from_namespace(np, DTYPES, quiet)
+    from_numpy: dict[str, Any] = from_namespace(np, DTYPES, quiet)
+    table = dict(from_numpy)
     ufuncs = {
         "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
         "all": np.logical_and,
@@ -299,12 +318,20 @@ def _table() -> KernelTable:
     table |= {name: _folded(name, ufunc, table[name]) for name, ufunc in ufuncs.items()}
     table |= {name: _by_size(table[name], COSTLY) for name in _COSTLY}
     table |= {name: _by_size(table[name], LIGHT) for name in _ELEMENTWISE}
+    table["where"] = _by_size(from_numpy["where"], MANY)
+    table["erf"] = _by_size(from_numpy["erf"], 256)  # of which NumPy has none
+    table["power"] = _squaring(table["power"], table["multiply"])
+    composite = composites.composite(table)
+    for name in composites.NAMES:
+        table[name] = _beyond(table[name], composite) if name in table else composite
     table["windows"] = _by_bits(table["windows"])
     sized: dict[str, Callable[..., Any]] = {
-        "any": large.Compiled, "all": large.Compiled, "cumulative_sum": reductions.scan, "sort": large.sort,
-        "argsort": large.argsort,
+        "any": large.Compiled, "all": large.Compiled, "sort": large.sort, "argsort": large.argsort,
+        "cumulative_sum": reductions.scan, "cumulative_prod": large.Compiled,
     }  # fmt: skip
-    table |= {name: _where_large(table[name], made, _operand_size) for name, made in sized.items()}
+    sizes = {"any": _reduced_size, "all": _reduced_size, "sort": _operand_size, "argsort": _operand_size}
+    for name, made in sized.items():
+        table[name] = _where_large(table[name], made, sizes.get(name, _scanned_size))
     table |= {name: _totalled(table[name]) for name in ("sum", "prod")}
     for name in ("max", "min"):
         table[name] = _where_large(table[name], reductions.fold, _light)
@@ -313,6 +340,7 @@ def _table() -> KernelTable:
     for name in ("gather", "take_along_axis"):
         table[name] = _where_large(table[name], large.gather, _result_size, lambda call: True)
     table["scatter"] = _where_large(table["scatter"], large.scatter, _value_size)
+    table["iota"] = _where_large(table["iota"], large.Compiled, _result_size)
     table["matmul"] = _where_large(table["matmul"], products.matmul, lambda call: LIGHT, lambda call: True)
     table["reshape"] = _where_large(table["reshape"], products.reshape, _costly, lambda call: True)
     table["fold"] = _where_large(table["fold"], products.overlap, _costly, _is_native_float)
@@ -331,7 +359,7 @@ def _table() -> KernelTable:
         for name, kernel in table.items()
         if isinstance(kernel, Kernel) and kernel.prepare is not None
     }
-    return {**table, **linalg_from_namespace(np, quiet), "random_bits": _random_bits, "max_pool": pool}
+    return {**table, **linalg_from_namespace(np, quiet), "random_bits": RANDOM_BITS, "max_pool": pool}
 
 
 def _in_spite(prepare: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:

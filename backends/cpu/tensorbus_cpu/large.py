@@ -17,7 +17,9 @@ from .memory import DTYPES, NAMES, address, empty, run
 
 LIGHT: Final = 1 << 17
 COSTLY: Final = 1 << 15
-"""From how many elements on C is faster than NumPy: for ops bound by memory, and for others."""
+MANY: Final = 1 << 13
+"""From how many elements on C is faster than NumPy: for ops bound by memory, for others, and where NumPy
+takes several passes or one element at a time."""
 _ARRAY: Final = np.ndarray
 _COVERED: Final = frozenset(d for d in DTYPES if d.itemsize > 1 or not d.is_floating) - {
     dtypes.complex64,

@@ -17,7 +17,7 @@ import numpy as np
 from tensorbus.backend_api import Call, dtypes
 
 from .compiler import NATIVE
-from .large import LIGHT, NARROW, is_covered, packed, routine, serves
+from .large import LIGHT, MANY, NARROW, is_covered, packed, routine, serves
 from .launches import Launch, Launches, slots
 from .memory import DTYPES, address, empty, run
 
@@ -109,11 +109,12 @@ def reduce(call: Call, numpy: Callable[..., Any]) -> Callable[..., Any]:
     if not is_covered(call):
         return turned
     straight = _straight(call.op, shape, axes, n)
-    if size < LIGHT and straight == "always":
+    many = MANY if call.dtypes[0] in NARROW else LIGHT
+    if size < many and straight == "always":
         return numpy
-    if size < (LIGHT if call.op == "prod" else TURNED):
+    if size < (many if call.op == "prod" else TURNED):
         return _chosen(numpy, turned) if straight else turned
-    if size < LIGHT:
+    if size < many:
         return _chosen(numpy, _patient(call, turned)) if straight else _patient(call, turned)
     return _launched(call) if serves(call) else numpy
 

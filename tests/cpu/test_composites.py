@@ -1,0 +1,126 @@
+"""Elementwise composites: many in generated kernels, few and without a compiler in NumPy, all alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import dtypes as dt
+from tensorbus.ops import lazy
+from tensorbus.ops.op import table
+from tensorbus_cpu import composites, large
+from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.large import MANY
+
+WIDE = {"float32": 1e-4, "float64": 1e-9, "float16": 1e-2, "bfloat16": 4e-2}
+"""Dtypes, and how far apart results may be where they cancel: the widest of such are digamma and lgamma."""
+
+
+def operands(name: str, dtype: str) -> list[Any]:
+    rng = np.random.default_rng(3)
+    native = np.dtype(getattr(ml_dtypes, dtype, dtype) if dtype == "bfloat16" else dtype)
+    found = []
+    for _ in table[name].operands:
+        x = rng.standard_normal(MANY) * 3
+        x[:600] = np.resize([np.inf, -np.inf, np.nan, 0.0, 1.0, -1.0, 40.0], 600)[rng.permutation(600)]
+        found.append(x.astype(native) if native.kind not in "iu" else rng.integers(-20, 20, MANY, native))
+    return found
+
+
+def is_float(name: str) -> bool:
+    return dt.float32 in table[name].dtypes
+
+
+def test_all_composites_have_a_kernel() -> None:
+    lazy.load_all()
+    own = {op.name for op in table if op.family == "elementwise" and op.decompose is not None}
+    assert own - {"log10"} == set(composites.NAMES)
+
+
+@pytest.mark.parametrize("name", composites.NAMES)
+def test_many_elements_give_what_few_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy.load_all()
+    for dtype in WIDE if is_float(name) else ("int32", "int64"):
+        arrays = operands(name, dtype)
+        op, step = table[name], MANY // 4
+        with np.errstate(all="ignore"):
+            many = op(*[tb.asarray(a, device="cpu") for a in arrays]).numpy()
+            few = [
+                op(*[tb.asarray(a[k : k + step], device="cpu") for a in arrays]).numpy()
+                for k in range(0, MANY, step)
+            ]
+        wanted = np.concatenate(few)
+        assert many.dtype == wanted.dtype
+        wide = np.float64 if dtype in WIDE else np.int64
+        room = WIDE.get(dtype, 0)
+        np.testing.assert_allclose(many.astype(wide), wanted.astype(wide), room, room)
+
+
+def test_numbers_among_the_operands() -> None:
+    for size in (5, MANY):
+        a = np.linspace(-3, 3, size).astype(np.float32)
+        x = tb.asarray(a, device="cpu")
+        assert np.array_equal(tb.clip(x, -1, 0.5).numpy(), np.clip(a, np.float32(-1), np.float32(0.5)))
+        assert np.array_equal(tb.heaviside(x, float("nan")).numpy()[[0, -1]], [0, 1])
+        leaky = tb.nn.functional.leaky_relu(x, 0.5).numpy()
+        assert np.array_equal(leaky, np.where(a > 0, a, a * np.float32(0.5)))
+        assert tb.fmod(7, tb.asarray(np.full(size, 4), device="cpu")).tolist() == [3] * size
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 1, 2)])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    x = tb.full(shape, 2.0, device="cpu")
+    for got in (tb.relu(x), tb.silu(x), tb.lerp(x, x, 0.5), tb.hypot(x, tb.ones((4, *shape), device="cpu"))):
+        assert got.shape in (shape, (4, *shape))
+        assert got.dtype == tb.float32
+
+
+def test_a_misplaced_array_and_a_broadcast_one() -> None:
+    raw = np.zeros(4 * MANY + 1, np.uint8)
+    a = raw[1:].view(np.float32)
+    a[:] = np.arange(MANY) - 5
+    x = tb.asarray(a, device="cpu", copy=False)
+    assert np.array_equal(tb.relu(x).numpy(), np.maximum(a, 0))
+    wide = tb.broadcast_to(tb.asarray([-1.0, 2.0], device="cpu"), (MANY, 2))
+    assert np.array_equal(tb.relu(wide).numpy(), np.tile(np.float32([0, 2]), (MANY, 1)))
+
+
+def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "_generated", dict)
+    kernel = composites.composite(_table())
+    a = np.linspace(-4, 4, 2 * MANY).astype(np.float32)
+    call = large.Call(
+        op="silu", dtypes=(dt.float32,), shapes=None, attrs={}, out_dtype=dt.float32, out_shape=None, index=0,
+        weak=(False,),
+    )  # fmt: skip
+    assert kernel.prepare is not None
+    np.testing.assert_allclose(kernel.prepare(call)(a), a / (1 + np.exp(-a)), 1e-5, 1e-7)
+
+
+def _table() -> Any:
+    from tensorbus_cpu.kernels import TABLE
+
+    return TABLE
+
+
+def test_gradients_are_those_of_the_decomposition() -> None:
+    for size in (7, MANY):
+        a = np.linspace(-2.0, 2.0, size)
+        x = tb.asarray(a, device="cpu").requires_grad_()
+        tb.nn.functional.elu(x).sum().backward()
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), np.where(a > 0, 1, np.exp(a)), 1e-12)
+
+
+@pytest.mark.skipif(NATIVE.compiler() is None, reason="NumPy computes every power by itself")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "uint8"])
+def test_squares_are_products(dtype: str) -> None:
+    numbers = np.arange(250.0) if dtype[0] == "u" else np.linspace(-9, 9, 300)
+    x = tb.asarray(numbers, device="cpu").to(dtype)
+    for y in (x, tb.tile(x, (600,))):
+        assert (y**2).dtype == x.dtype
+        assert bool(tb.all(y**2 == y * y))
+        assert bool(tb.all(y**2.0 == y * y)) or dtype in ("int32", "uint8")
