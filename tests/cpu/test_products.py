@@ -1,4 +1,4 @@
-"""Products of 16-bit floats and bytes: by MKL where it is installed, and by BLAS without it."""
+"""Products of 16-bit floats and bytes: by MKL where it is installed, by BLAS without it; and of integers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _SHAPES = (
     ((3, 64, 65), (3, 65, 66)),
     ((64, 65), (5, 65, 66)),
     ((1030, 33), (33, 530)),
+    ((3, 2, 40, 65), (65, 66)),
+    ((12, 40, 65), (12, 65, 66)),
 )
 
 
@@ -93,3 +95,25 @@ def test_a_tensor_product_of_bytes_is_that_of_the_reference(way: str) -> None:
     x, y = (rng.integers(-128, 128, (n, n)).astype(np.int8) for _ in range(2))
     right = np.matmul(x.astype(np.int64), y.astype(np.int64)).astype(np.int8)
     np.testing.assert_array_equal((tb.asarray(x) @ tb.asarray(y)).numpy(), right)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    "shapes", [*_SHAPES, ((3, 4), (4, 5)), ((1, 1000), (1000, 70)), ((0, 70), (70, 300))]
+)
+def test_products_of_integers_wrap(dtype: str, shapes: Any) -> None:
+    info, rng = np.iinfo(dtype), np.random.default_rng(2)
+    x, y = (rng.integers(info.min, info.max, shape, dtype, endpoint=True) for shape in shapes)
+    for a, b in ((x, y), (x[..., ::-1], y[..., ::-1, :]), (x, np.ascontiguousarray(y.mT).mT)):
+        found = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(b, device="cpu", copy=False)
+        np.testing.assert_array_equal(found.numpy(), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_many_matrices_are_those_of_one(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((4, 3, 5, 40)).astype(dtype), rng.standard_normal((40, 30)).astype(dtype)
+    for a in (x, x.transpose(1, 0, 2, 3), x[:, :, ::2], x[..., ::-1], x[:0]):
+        found = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(y, device="cpu")
+        assert found.shape == (*a.shape[:-1], 30)
+        np.testing.assert_allclose(found.numpy(), np.matmul(a, y), 1e-4, 1e-4)

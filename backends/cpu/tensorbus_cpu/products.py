@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -36,7 +37,9 @@ def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         return made
     own = call.dtypes[0]
     widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
-    return lambda x, y: back(run(np.matmul, widen(x), widen(y)))
+    wide = replace(call, dtypes=(dtypes.float32,) * 2, out_dtype=dtypes.float32)
+    multiply = stacked(wide, lambda x, y: run(np.matmul, x, y))
+    return lambda x, y: back(multiply(widen(x), widen(y)))
 
 
 def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,11 +75,18 @@ _INTEGERS: Final = {1: dtypes.int8, 2: dtypes.int16}
 
 def matmul(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product's kernel: BLAS, after widening where it does not know the dtype."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    left, right = call.shapes
+    if len(left) > 2 == len(right):  # one product of all rows in place of many
+        rows, shape = (prod(left[:-1]), left[-1]), call.out_shape
+        flat = matmul(replace(call, shapes=(rows, right), out_shape=(rows[0], right[1])), otherwise)
+        return lambda x, y: flat(x.reshape(rows), y).reshape(shape)
     if call.dtypes[0] in (dtypes.float16, dtypes.bfloat16):
         return narrow(call, otherwise)
     if call.dtypes[0].is_integer and call.dtypes[0].itemsize <= 2:
         return whole(call, otherwise)
-    return stacked(call, otherwise) if call.dtypes[0] in _FLOATS else otherwise
+    return otherwise if call.dtypes[0].is_complex else stacked(call, otherwise)
 
 
 def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +97,8 @@ def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     (m, depth), n = shapes[0][-2:], shapes[1][-1]
     count = prod(out_shape[:-2])
     lead = prod(shapes[0][:-2])
-    if count < _MANY or count != prod(shapes[1][:-2]) or lead not in (1, count):
+    least = _MANY if call.dtypes[0] in _FLOATS else 1
+    if count < least or count != prod(shapes[1][:-2]) or lead not in (1, count):
         return otherwise
     if not count * m * n * depth >= _SMALL or m * n * depth > _LARGE:
         return otherwise

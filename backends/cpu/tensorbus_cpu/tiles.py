@@ -17,6 +17,7 @@ DEEP: Final = 384
 COLUMNS: Final = 512
 ROOM: Final = 1 << 15
 """Limits of a tile: products that are summed up at a time, columns, and elements that are read."""
+_FLOATS: Final = {dtypes.float32: "float", dtypes.float64: "double"}
 _FUSED: Final = "-ffp-contract=fast"
 """Products round once for each multiplication and addition, as those of every BLAS do."""
 
@@ -62,11 +63,14 @@ class Functions:
 
 
 class Tiles:
-    """The functions of ``products.c`` for one dtype and one shape of what stays in registers."""
+    """The functions of ``products.c`` for one dtype and one shape of what stays in registers.
+
+    Integers with and without a sign have the same products, which wrap.
+    """
 
     def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
         given = {
-            "T": "float" if dtype is dtypes.float32 else "double", "BITS": f"int{8 * dtype.itemsize}_t",
+            "T": _FLOATS.get(dtype, f"int{8 * dtype.itemsize}_t"), "BITS": f"int{8 * dtype.itemsize}_t",
             "TALL": tall, "VECTORS": vectors,
             "DEEP": DEEP, "COLUMNS": COLUMNS, "ROOM": ROOM,
         }  # fmt: skip
