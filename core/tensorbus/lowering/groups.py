@@ -13,11 +13,11 @@ from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Final, NamedTuple
 
-from ..graph.graph import Graph, Node
+from ..graph.graph import Node
 from .aligned import FREE, Access, Read, own_access, picked, reads, walked
 from .families import FINDS, INSIDE, REDUCTIONS
 from .layout import Shape
-from .plan import BODY, ROOTS, cost_of, is_stack
+from .plan import BODY, ROOTS, is_computed_stack
 from .target import Target
 
 BUFFERS: Final = 28
@@ -187,11 +187,7 @@ class Groups:
             )
         body = reads(node, access, reduced, self._stop)
         stops = tuple([(n, None if closed else at) for n, at in body if n in self._stop and n is not node])
-        closed = (
-            closed
-            or 0 in shape
-            or (node.op == "concat" and is_stack(node, cost_of(Graph(inputs=(), outputs=(node,)))))
-        )
+        closed = closed or 0 in shape or (node.op == "concat" and is_computed_stack(node))
         domain = tuple(shape[k] for k in walked(shape))
         picks = [
             (n, pick) for n, at in body

@@ -65,6 +65,19 @@ def cost_of(graph: Graph) -> int:
     return sum(CALL if node.op in COSTLY else node.op in ELEMENTWISE for node in graph)
 
 
+def is_computed_stack(node: Node) -> bool:
+    """Return whether a node is a stack by the cost of all that is behind it, as far as one has to look."""
+    if not is_stack(node, CHEAP + 1):
+        return False
+    cost, seen, left = 0, {node}, [node]
+    while left and cost <= CHEAP:
+        at = left.pop()
+        cost += CALL if at.op in COSTLY else at.op in ELEMENTWISE
+        left += {*at.inputs} - seen
+        seen.update(at.inputs)
+    return cost > CHEAP
+
+
 def materialized(
     graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0
 ) -> set[int]:

@@ -1,0 +1,85 @@
+"""What a forward program keeps for its backward program: the fewest bytes, found in few passes."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus.compiler import partition
+from tensorbus.ops.op import Spec
+
+OPS = ("add", "exp", "multiply", "reshape", "matmul", "sum", "constant")
+AGAIN = frozenset({"add", "exp", "multiply", "reshape"})
+
+
+def recording(entries: list[Any]) -> Any:
+    def needed(places: list[int], inputs: list[int]) -> list[int]:
+        found, left = set[int](), list(places)
+        while left:
+            place = left.pop()
+            if place not in found:
+                found.add(place)
+                left += () if place in inputs else entries[place].operands
+        return sorted(found)
+
+    return SimpleNamespace(entries=entries, needed=needed)
+
+
+def entry(op: str, operands: list[int], length: int) -> Any:
+    return SimpleNamespace(op=op, operands=operands, spec=Spec((length,), dt.float32))
+
+
+def gives(entries: list[Any], kept: set[int], place: int) -> bool:
+    """Return whether the backward program can have a value, from ``kept`` and by what may run twice."""
+    e = entries[place]
+    if place in kept or e.op == "constant":
+        return True
+    return e.op in AGAIN and all(gives(entries, kept, x) for x in e.operands)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_fewest_bytes_are_kept(seed: int) -> None:
+    rng = random.Random(seed)
+    forward, count = 9, 13
+    entries = [entry("matmul", [], 4)]
+    for k in range(1, count):
+        op = rng.choice(OPS)
+        given = [] if op == "constant" else [rng.randrange(k) for _ in range(rng.randint(1, 2))]
+        entries.append(entry(op, given, rng.choice([1, 2, 3, 5, 8])))
+    grads = [rng.randrange(forward, count) for _ in range(2)]
+    kept = partition.saved(recording(entries), forward, grads, [])
+    needed = recording(entries).needed(grads, [])
+    used = {x for p in needed if p >= forward for x in entries[p].operands if x < forward}
+
+    def size(places: Any) -> int:
+        return sum(entries[p].spec.shape[0] for p in places)
+
+    enough = [
+        size(some)
+        for n in range(forward + 1)
+        for some in combinations(range(forward), n)
+        if all(gives(entries, {*some}, x) for x in used)
+    ]
+    assert all(gives(entries, {*kept}, x) for x in used)
+    assert size(kept) == min(enough)
+
+
+def test_many_values_take_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    steps = partition._steps
+
+    def counted(edges: Any) -> Any:
+        passes.append(len(edges))
+        return steps(edges)
+
+    monkeypatch.setattr(partition, "_steps", counted)
+    forward = 200
+    entries = [entry("sum", [k - 1] if k else [], 1 + k % 7) for k in range(forward)]
+    entries += [entry("multiply", [k], 1) for k in range(forward)]
+    kept = partition.saved(recording(entries), forward, list(range(forward, 2 * forward)), [])
+    assert kept == list(range(forward))
+    assert len(passes) <= 3

@@ -1,0 +1,55 @@
+"""Which concats are stacks of computed rows, told without a walk through all that is behind them."""
+
+from __future__ import annotations
+
+import pytest
+from tensorbus import dtypes as dt
+from tensorbus.graph.graph import Graph, Node
+from tensorbus.lowering import plan
+from tensorbus.ops.op import Spec
+
+SPEC = Spec((4,), dt.float32)
+
+
+def chain(length: int, op: str = "exp") -> Node:
+    node = Node(op="input", spec=SPEC)
+    for _ in range(length):
+        node = Node(op=op, inputs=(node,), spec=SPEC)
+    return node
+
+
+def joined(*parts: Node) -> Node:
+    return Node(op="concat", inputs=parts, attrs={"axis": 0}, spec=SPEC)
+
+
+@pytest.mark.parametrize(("length", "op"), [(0, "exp"), (1, "exp"), (1, "add"), (3, "add"), (3, "negative")])
+def test_it_is_what_the_cost_of_all_says(length: int, op: str) -> None:
+    for node in (
+        joined(chain(length, op), chain(length, op)),
+        joined(*[chain(length, op)] * 2),
+        chain(length),
+    ):
+        whole = plan.cost_of(Graph(inputs=(), outputs=(node,)))
+        assert plan.is_computed_stack(node) == plan.is_stack(node, whole)
+
+
+def test_parts_of_several_shapes_are_none() -> None:
+    other = Node(op="exp", inputs=(chain(20),), spec=Spec((5,), dt.float32))
+    assert plan.is_computed_stack(joined(chain(20), chain(20)))
+    assert not plan.is_computed_stack(joined(chain(20), other))
+
+
+def test_no_more_is_looked_at_than_is_needed() -> None:
+    class Closed(Node):
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> object:
+            assert name not in ("op", "inputs"), "so far back nobody needs to look"
+            return super().__getattribute__(name)
+
+    far = object.__new__(Closed)
+    object.__setattr__(far, "spec", SPEC)
+    node: Node = far
+    for _ in range(40):
+        node = Node(op="exp", inputs=(node,), spec=SPEC)
+    assert plan.is_computed_stack(joined(node, node))
