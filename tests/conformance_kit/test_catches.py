@@ -63,7 +63,7 @@ def test_a_silently_widened_dtype() -> None:
             return np.asarray(np.exp(x.astype(np.float64)))
 
     with device({"exp": exp}):
-        assert "float64; the op's rule says float32" in " ".join(
+        assert "dtype float64, and must return one of dtype float32" in " ".join(
             f.problem for f in outcome("exp").findings if f.check == "value"
         )
 
