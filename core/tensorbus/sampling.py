@@ -64,7 +64,8 @@ def multinomial(
 
     ``([rows,] places)`` give ``([rows,] num_samples)``. Weights are not negative and need not add up to 1.
     Without ``replacement`` no place is drawn twice (Efraimidis and Spirakis 2006), and as many weights as are
-    drawn must not be 0. Waits for the device, to check them; a compiled program checks them as it runs.
+    drawn must not be 0. Waits for the device, to check them; a compiled program checks them as it runs, and
+    on devices that queue their work raises ``IndexingError`` when somebody waits for it.
     Raises ``ShapeError``, ``DtypeError`` and ``ArgumentError``.
 
     >>> import tensorbus as tb
