@@ -134,3 +134,23 @@ def test_memory_of_results_is_counted_and_given_back() -> None:
     assert tb.Device("cuda").memory_stats().allocated >= stats.allocated + 1024 * 513 * 8
     del x
     assert tb.Device("cuda").memory_stats().allocated <= stats.allocated + (1 << 12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_values_that_begin_anywhere_and_results_without_axes(dtype: str) -> None:
+    draw = np.random.default_rng(3)
+    own = tb.asarray(draw.standard_normal(1 + 60).astype("float32"), device="cuda")[1:].reshape((6, 10))
+    assert np.allclose(tb.fft.rfft(own).numpy(), np.fft.rfft(own.numpy()), atol=1e-5)
+    a = draw.standard_normal((6, 6)).astype(dtype)
+    sign, size = tb.linalg.slogdet(tb.asarray(a, device="cuda"))
+    assert sign.shape == size.shape == tb.linalg.det(tb.asarray(a, device="cuda")).shape == ()
+    assert np.allclose(tb.linalg.det(tb.asarray(a, device="cuda")).numpy(), np.linalg.det(a), atol=1e-3)
+
+
+def test_factors_of_matrices_without_inverse_are_finite() -> None:
+    row = np.asarray([3 - 1j, 0.1 + 7j, 1e-3, 5j, -2, 0.3, 1 + 1j], "complex64")
+    a = np.broadcast_to(row, (9, 7)).copy()
+    lu, order = tb.linalg.lu_factor(tb.asarray(a, device="cuda"))
+    lu, order = lu.numpy(), order.numpy()
+    assert np.isfinite(lu).all()
+    assert np.allclose((np.tril(lu, -1) + np.eye(9, 7)) @ np.triu(lu)[:7], a[order], atol=1e-5)

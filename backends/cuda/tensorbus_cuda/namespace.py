@@ -38,13 +38,15 @@ _DTYPES: Final = {
 _FEW: Final = 8
 """How many matrices are taken one by one."""
 _BY_ONE: Final = frozenset({"lu_factor", "svd", "svdvals", "eigh", "eigvalsh"})
+_PAIR: Final = 16
+"""Where cuFFT's operands begin, in bytes: at a complex number, also those of reals."""
 
 
 def kernels() -> dict[str, Kernel]:
     """Return the kernels, those of the host among them."""
     host, made = host_kernels("cuda"), linalg_from_namespace(_namespace())
     made["solve_triangular"] = _triangular(made["solve_triangular"])
-    made["lu_factor"] = Kernel(name="cupy", prepare=lambda _: _lu_factor)
+    made["lu_factor"] = _factors(made["lu_factor"])
     return {op: host[op] if op in ON_HOST else _over(op, made[op], host[op]) for op in host}
 
 
@@ -59,10 +61,17 @@ def array_of(value: StridedArray, kind: np.dtype[Any] | None = None) -> Any:
     )
 
 
+def _aligned(value: StridedArray) -> Any:
+    """Return an array of CuPy that begins where cuFFT's operands do: a copy, where the value's does not."""
+    array = array_of(value)
+    return array if array.data.ptr % _PAIR == 0 else array.copy()
+
+
 def value_of(array: Any, index: int) -> StridedArray:
     """Return a value over the memory of a new array of CuPy."""
-    array, dtype = cupy.ascontiguousarray(array), _DTYPES[array.dtype]
-    return StridedArray.contiguous(runtime().units[index].pool.take(array), array.shape, dtype)
+    shape, dtype = array.shape, _DTYPES[array.dtype]
+    packed = cupy.ascontiguousarray(array)  # of shape (1,), where the array has no axes
+    return StridedArray.contiguous(runtime().units[index].pool.take(packed), shape, dtype)
 
 
 def order_of(keys: StridedArray, index: int, length: int = 0) -> StridedArray:
@@ -92,6 +101,7 @@ def _over(op: str, kernel: Kernel, host: Kernel) -> Kernel:
         if many or alone or any(0 in shape for shape in call.shapes):
             return host.prepare(call)
         compute, unit, index = kernel.prepare(call), runtime().units[call.index], call.index
+        array = _aligned if op in FFT else array_of
 
         def run(*values: StridedArray) -> Any:
             unit.failures.note(op)
@@ -100,7 +110,7 @@ def _over(op: str, kernel: Kernel, host: Kernel) -> Kernel:
                 if value.buffer.stream is not stream:
                     value.buffer.used_by(stream)
             with unit.current(), errstate(linalg="raise"):
-                found = unit.pool.within(lambda: compute(*[array_of(v) for v in values]))
+                found = unit.pool.within(lambda: compute(*[array(v) for v in values]))
                 if isinstance(found, tuple):
                     return tuple([value_of(x, index) for x in found])
                 return value_of(found, index)
@@ -144,16 +154,33 @@ def _triangular(stacked: Kernel) -> Kernel:
     return Kernel(name="cupy", prepare=prepare)
 
 
-def _lu_factor(a: Any) -> tuple[Any, Any]:
-    """Return the factors of ``a[permutation]`` in one matrix, and the permutation of the rows."""
-    factors, orders = [], []
-    for matrix in a.reshape((-1, *a.shape[-2:])):
+def _factors(by_column: Kernel) -> Kernel:
+    """Return the kernel of triangular factors, in one matrix, and of the permutation of the rows.
+
+    cuSOLVER divides by what is left of a matrix that has no inverse, and complex factors may be NaN then:
+    such a matrix is taken column by column.
+    """
+
+    def one(matrix: Any, again: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a zero on the diagonal is a result like others
-            made, exchanged = scipy.lu_factor(matrix, check_finite=False)
-        order = np.arange(a.shape[-2])
+            factors, exchanged = scipy.lu_factor(matrix, check_finite=False)
+        if matrix.dtype.kind == "c" and not cupy.isfinite(factors).all() and cupy.isfinite(matrix).all():
+            return again(matrix)
+        order = np.arange(matrix.shape[0])
         for k, other in enumerate(exchanged.get()):
             order[[k, other]] = order[[other, k]]
-        factors.append(made)
-        orders.append(order)
-    return cupy.stack(factors).reshape(a.shape), cupy.asarray(np.stack(orders)).reshape(a.shape[:-1])
+        return factors, cupy.asarray(order)
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        assert by_column.prepare is not None
+        again = by_column.prepare(call)
+
+        def run(a: Any) -> tuple[Any, Any]:
+            found = [one(matrix, again) for matrix in a.reshape((-1, *a.shape[-2:]))]
+            factors, orders = (cupy.stack(each) for each in zip(*found, strict=True))
+            return factors.reshape(a.shape), orders.reshape(a.shape[:-1])
+
+        return run
+
+    return Kernel(name="cupy", prepare=prepare)
