@@ -76,3 +76,63 @@ def test_scan_and_scatter(thin: Bench) -> None:
     wanted = np.zeros((50, 3000))
     np.add.at(wanted, i, x[i])
     np.testing.assert_allclose(thin.run("scatter", wanted * 0, x[i], i, mode="add"), wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["f4", "f2", "f8", "i1", "u2", "i4", "i8"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((49,), 0), ((64, 3), 0), ((5, 1000), 1), ((2, 4097, 2), 1), ((70_003,), 0)]
+)
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_are_sorted_stably(
+    thin: Bench, shape: tuple[int, ...], axis: int, name: str, descending: bool
+) -> None:
+    draw = np.random.default_rng(5)
+    x = draw.integers(0 if name[0] == "u" else -90, 90, shape).astype(name)
+    if x.dtype.kind == "f":
+        x = x / x.dtype.type(8)
+        x.reshape(-1)[draw.integers(0, x.size, 9)] = draw.choice([np.nan, np.inf, -np.inf, -0.0], 9)
+    if descending:
+        back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+        wanted = x.shape[axis] - 1 - np.flip(back, axis)
+    else:
+        wanted = np.argsort(x, axis=axis, kind="stable")
+    given = {"axis": axis, "descending": descending}
+    np.testing.assert_array_equal(thin.run("argsort", x, **given), wanted)
+    np.testing.assert_array_equal(thin.run("sort", x, **given), np.take_along_axis(x, wanted, axis))
+
+
+@pytest.mark.parametrize("many", ["spread", "one row", "few rows", "neighbours"])
+@pytest.mark.parametrize("mode", ["add", "multiply", "max", "set"])
+@pytest.mark.parametrize(("limit", "width"), [(1, ()), (7, ()), (3000, ()), (50, (3,)), (400, (2, 5))])
+def test_many_indices(thin: Bench, limit: int, width: tuple[int, ...], mode: str, many: str) -> None:
+    """More than a piece of a run is made of, and rows that nothing names."""
+    draw, count = np.random.default_rng(2), 5003
+    index = {
+        "spread": draw.integers(0, limit, count),
+        "one row": np.full(count, limit // 2),
+        "few rows": draw.choice(draw.integers(0, limit, 3), count),
+        "neighbours": np.sort(draw.integers(0, limit, count)),
+    }[many]
+    x = draw.integers(-3, 4, (limit, *width))
+    value = draw.choice([-1, 1], (count, *width)) * draw.integers(
+        1, 2 if mode == "multiply" else 9, (count, *width)
+    )
+    wanted = x.copy()
+    if mode == "set":
+        wanted[index] = value  # of equal indices, NumPy takes the last
+    else:
+        {"add": np.add, "multiply": np.multiply, "max": np.maximum}[mode].at(wanted, index, value)
+    np.testing.assert_array_equal(thin.run("scatter", x, value, index, mode=mode), wanted)
+
+
+def test_many_indices_of_two_axes_and_sums_of_floats(thin: Bench) -> None:
+    draw = np.random.default_rng(1)
+    i, j, value = draw.integers(0, 30, (40, 50)), draw.integers(0, 2, (40, 50)), draw.normal(size=(40, 50))
+    wanted = np.zeros((30, 2))
+    np.add.at(wanted, (i, j), value)
+    found = thin.run("scatter", np.zeros((30, 2)), value, i, j, mode="add")
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    single = [thin.run("scatter", np.zeros(2, "f4"), value.astype("f4").ravel(), j.ravel(), mode="add")]
+    single.append(thin.run("scatter", np.zeros(2, "f4"), value.astype("f4").ravel(), j.ravel(), mode="add"))
+    np.testing.assert_array_equal(*single)
+    np.testing.assert_allclose(single[0], [value[j == 0].sum(), value[j == 1].sum()], atol=1e-4)

@@ -2,7 +2,7 @@
 
 One pass counts the elements of each bucket, works out where each bucket begins, and moves the elements there
 in order. Rows are cut into chunks where there are too few of them to keep the device busy. No two items write
-to one place, so the result never depends on timing.
+to one place, so the result never depends on timing. Light items have a pass of their own.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..dtypes import DType
+from . import counting
 from . import index as ix
 from .builder import Builder, literal
 from .index import ONE, ZERO, const
 from .ir import INDEX, Apply, Assign, Cast, Expr, Load
 from .job import Loops, Steps, spread
+from .target import Target as Hardware
 
-BUCKETS = 256
+BITS = 8
+BUCKETS = 1 << BITS
 LEAST = 4096
 MOST = 64
 
@@ -30,7 +33,7 @@ class Source:
     """Where elements come from.
 
     ``open(b)`` returns how to read them in a kernel, and the slots of the buffers that this takes.
-    ``bucket(b, element)`` returns the number of its bucket, an index below ``BUCKETS``.
+    ``bucket(b, element)`` returns the number of its bucket, an index of ``bits`` bits.
     """
 
     rows: int
@@ -54,6 +57,11 @@ def packed_rows(length: int) -> Callable[[Builder, Expr, Expr], Expr]:
     return lambda b, row, at: ix.add(ix.multiply(row, b.size("length", length)), at)
 
 
+def bits(target: Hardware) -> int:
+    """Return how many bits of a key a pass takes."""
+    return BITS if target.solo_rows else counting.BITS
+
+
 def distribute(
     name: str, source: Source, targets: Sequence[Target], steps: Steps, starts: bool = False
 ) -> int:
@@ -61,6 +69,9 @@ def distribute(
 
     That buffer has ``chunks(...)`` entries for each bucket; the first of them is where the bucket begins.
     """
+    if not steps.target.solo_rows and not starts:
+        counting.lower_pass(name, source, targets, steps)
+        return -1
     count = chunks(source.rows, source.length, steps)
     if count == 1 and not starts:
         _whole_rows(name, source, targets, steps)
@@ -179,8 +190,8 @@ def _move(
     steps.add(b.finish(loops, solo=steps.target.solo_rows), named)
 
 
-def digit(key: Expr, shift: Expr) -> Expr:
-    """Return the eight bits of an unsigned key that begin at ``shift``, which is of the same dtype."""
+def digit(key: Expr, shift: Expr, bits: int) -> Expr:
+    """Return so many bits of an unsigned key, from ``shift`` on, which is of the same dtype."""
     d = key.dtype
     low = Apply("bitwise_right_shift", (key, shift), d)
-    return Cast(Apply("bitwise_and", (low, literal(BUCKETS - 1, d)), d), INDEX)
+    return Cast(Apply("bitwise_and", (low, literal((1 << bits) - 1, d)), d), INDEX)

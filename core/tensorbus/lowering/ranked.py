@@ -100,8 +100,35 @@ def _rank(steps: Steps, places: Sequence[int], count: int) -> None:
     steps.add(replace(made, group=swap), dict(zip(names, places, strict=True)))
 
 
+def add_up(
+    b: Builder, job: Job, pull: Pull, total: Var, tail: Sequence[Expr], span: tuple[Expr, Expr],
+    op: str | None,
+) -> None:  # fmt: skip
+    """Emit what adds to a mutable ``total`` what the indices in ``order`` bring, from one place to another.
+
+    ``tail`` is where the element lies in what one index brings. Values are read some at a time.
+    """
+    _, value, indices, *_ = job.root.inputs
+    start, stop = span
+
+    def add(places: Sequence[Expr]) -> None:
+        with pull.scope():
+            numbers = [b.let(Cast(Load("order", n, int32), INDEX), "at") for n in places]
+            lengths = pull.lengths(indices)
+            new = [b.let(pull.value(value, (*ix.unflatten(k, lengths), *tail)), "new") for k in numbers]
+        for e in new:
+            b.assign(total, e if op is None else Apply(op, (total, e), total.dtype))
+
+    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(AHEAD)), const(AHEAD))
+    even = b.let(ix.add(start, whole), "even")
+    with b.loop(start, even, step=AHEAD) as k:
+        add([ix.add(k, const(u)) for u in range(AHEAD)])
+    with b.loop(even, stop) as k:
+        add([k])
+
+
 def _add(job: Job, steps: Steps, op: str | None, places: Sequence[int], count: int) -> None:
-    x, value, *indices = job.root.inputs
+    x, _, *indices = job.root.inputs
     dtype = job.root.spec.dtype
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_ranked")
@@ -118,18 +145,7 @@ def _add(job: Job, steps: Steps, op: str | None, places: Sequence[int], count: i
         total = b.let(Load("out", to, dtype), "total", mutable=True)
         many = b.let(Cast(Load("many", item, int32), INDEX), "many")
 
-        def add(numbers: Sequence[Expr]) -> None:
-            with pull.scope():
-                at = [b.let(Cast(Load("order", n, int32), INDEX), "at") for n in numbers]
-                new = [b.let(pull.value(value, (k, *tail)), "new") for k in at]
-            for e in new:
-                b.assign(total, e if op is None else Apply(op, (total, e), dtype))
-
-        even = b.let(ix.multiply(ix.quotient(many, const(AHEAD)), const(AHEAD)), "even")
-        with b.loop(ZERO, even, step=AHEAD) as k:
-            add([ix.add(ix.add(begin, k), const(u)) for u in range(AHEAD)])
-        with b.loop(even, many) as k:
-            add([ix.add(begin, k)])
+        add_up(b, job, pull, total, tail, (begin, ix.add(begin, many)), op)
         b.store("out", to, total)
     named = dict(zip(("rows", "order", "begins", "many"), places, strict=True))
     loops = [(column, b.size("wide", wide), wide), (item, b.size("count", count), count)]

@@ -1,7 +1,8 @@
 """The schedules of scatter: ranges of rows have owners, which go through the indices in order.
 
-So the result never depends on timing: sums add up in the order of the indices, and the last of several stores
-wins. Few indices are walked by every owner; many are first sorted by owner, stably.
+So the result never depends on timing: sums add up in the order of the indices, and the last of several
+stores wins. Few indices are walked by every owner; many are first sorted by owner, stably. Light items have
+schedules of their own for some thousand indices, and for more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 from ..dtypes import bool_, int64
 from . import index as ix
-from . import ranked
+from . import ranked, segments
 from .builder import Builder
 from .collapse import collapse
 from .distribute import BUCKETS, Read, Source, Target, chunks, distribute
@@ -43,9 +44,12 @@ def lower_scatter(job: Job, steps: Steps) -> None:
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     light = not steps.target.solo_rows and bool(steps.target.swap) and wide >= WIDE
     count = prod(indices[0].spec.shape)
-    flat = len(indices[0].spec.shape) == 1 and max(rows, count) < 1 << 31
-    if light and flat and ranked.LEAST <= count <= ranked.MOST:
-        ranked.lower_ranked(job, steps, partial(_reported, job), MODES.get(job.root.attrs["mode"]))
+    small = not steps.target.solo_rows and max(rows, count) < segments.LIMIT
+    op = MODES.get(job.root.attrs["mode"])
+    if light and small and ranked.LEAST <= count <= ranked.MOST:
+        ranked.lower_ranked(job, steps, partial(_reported, job), op)
+    elif small and count > FEW:
+        segments.lower_segments(job, steps, partial(_reported, job), op, rows)
     elif count > (MORE if light else FEW) and rows > 1:
         _by_bucket(job, steps, rows)
     else:
@@ -54,7 +58,7 @@ def lower_scatter(job: Job, steps: Steps) -> None:
 
 def _reported(job: Job, b: Builder, pull: Pull, at: Expr) -> tuple[Expr, Expr]:
     """Return the row of an index, and whether it exists; else it is reported."""
-    row, exists, found, limits = _row(b, pull, job, (at,))
+    row, exists, found, limits = _row(b, pull, job, ix.unflatten(at, pull.lengths(job.root.inputs[2])))
     _report(b, pull, found, limits, exists, None)
     return row, exists
 

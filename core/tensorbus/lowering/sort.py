@@ -1,4 +1,4 @@
-"""The schedules of sort and argsort: by rank where rows are short, else by radix, eight bits a pass.
+"""The schedules of sort and argsort: by rank where rows are short, else by radix, some bits a pass.
 
 Both are stable. Elements are compared as unsigned keys in which NaN is the largest and -0.0 is 0.0; of a
 descending order the keys are inverted.
@@ -8,16 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Final
 
-from ..dtypes import DType, bool_, float64, int64, uint8, uint16, uint32, uint64
+from ..dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float64,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from . import index as ix
 from .builder import Builder, literal
-from .distribute import Read, Source, Target, digit, distribute, packed_rows
+from .distribute import Read, Source, Target, bits, digit, distribute, packed_rows
 from .index import ONE, ZERO
 from .ir import INDEX, Apply, Assign, Cast, Expr, Load, Select
 from .job import Job, Steps, spread
 
 SHORT = 48
+EQUAL: Final[dict[DType, int]] = {bfloat16: 16, float16: 13, float8_e5m2: 21, float8_e4m3fn: 20}
+"""How many last bits the keys of two floats of one sign share, which float32 has beside those of a dtype."""
 
 
 def key_dtype(dtype: DType) -> DType:
@@ -88,13 +104,14 @@ def _by_radix(job: Job, steps: Steps) -> None:
     shape, dtype = operand.spec.shape, operand.spec.dtype
     length, rows = shape[axis], prod(shape) // shape[axis]
     carries = root.op == "argsort"
-    passes = key_dtype(dtype).itemsize
+    each, width = bits(steps.target), 8 * key_dtype(dtype).itemsize
+    shifts = range(EQUAL.get(dtype, 0) // each * each, width, each)
     held: dict[str, int] = {}
-    for number in range(passes):
-        last = number == passes - 1
+    for shift in shifts:
+        last = shift == shifts[-1]
         source = Source(
-            rows=rows, length=length, bucket=_bucket(8 * number, descending),
-            open=_operand(job) if number == 0 else _rows(held, dtype, length, carries),
+            rows=rows, length=length, bucket=_bucket(shift, each, descending),
+            open=_rows(held, dtype, length, carries) if held else _operand(job),
         )  # fmt: skip
         if last:
             targets = [Target(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
@@ -109,10 +126,10 @@ def _by_radix(job: Job, steps: Steps) -> None:
             held = made
 
 
-def _bucket(shift: int, descending: bool) -> Callable[[Builder, tuple[Expr, ...]], Expr]:
+def _bucket(shift: int, each: int, descending: bool) -> Callable[[Builder, tuple[Expr, ...]], Expr]:
     def bucket(b: Builder, element: tuple[Expr, ...]) -> Expr:
         found = key(b, element[0], descending)
-        return digit(found, b.param("shift", found.dtype, shift))
+        return digit(found, b.param("shift", found.dtype, shift), each)
 
     return bucket
 

@@ -190,8 +190,9 @@ class _Checker:
             case Select():
                 return self._either(e)
             case Apply(args=(a, b)) if e.lanes == 1 and _is_whole(a.dtype):
-                made = self._applied(e.op, self.value(a), self.value(b))
-                return self._unknown(e) if made is None else self._fitting(made, e)
+                x, y = self.value(a), self.value(b)
+                made = self._applied(e.op, x, y)
+                return known.unknown(*_limits(e.dtype), of=(x, y)) if made is None else self._fitting(made, e)
             case _:
                 return self._unknown(e)
 
