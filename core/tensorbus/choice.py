@@ -6,9 +6,9 @@ of the device's own backend come first, then others by the name of their plugin,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from .device import Device
 from .dtypes import DType
@@ -44,12 +44,7 @@ class _Plugins:
         self._properties: dict[int, frozenset[DType]] = {}
 
     def candidates(self, op: str) -> Sequence[Offer]:
-        found = []
-        for owner, kernels in self._tables:
-            entry = kernels.get(op)
-            if entry is not None:
-                kernel = entry if isinstance(entry, Kernel) else Kernel(name="default", function=entry)
-                found.append((owner, kernel))
+        found = [(owner, kernel) for owner, table in self._tables for kernel in _kernels(table.get(op))]
         own = offered(op).get(self._type)
         return found if own is None else [own, *found]
 
@@ -57,6 +52,15 @@ class _Plugins:
         if index not in self._properties:
             self._properties[index] = self._backend.properties(index).dtypes
         return self._properties[index]
+
+
+def _kernels(entry: Callable[..., Any] | Kernel | Sequence[Kernel] | None) -> Sequence[Kernel]:
+    """Return the kernels of an entry of a table."""
+    if entry is None:
+        return ()
+    if isinstance(entry, Kernel):
+        return (entry,)
+    return entry if isinstance(entry, Sequence) else (Kernel(name="default", function=entry),)
 
 
 # Each use is one operation on a dict, which Python makes whole: no lock, as `forget` also runs in forked

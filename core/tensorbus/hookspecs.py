@@ -63,6 +63,8 @@ def tensorbus_device(device_type: str) -> Runtime | None:
 def tensorbus_kernels(device_type: str) -> KernelTable | None:
     """Return the kernels for ``device_type``: a mapping from op names to callables or ``Kernel`` objects.
 
+    An op may have a list of ``Kernel`` objects, best first: the first that supports a call serves it.
+
     Called once, when the device type has been probed. A plugin may also add kernels to the device type of
     another package: its entry point is then in the group ``tensorbus.plugins``, and the ``[kernels]`` table
     of its manifest says ``for = ["npu"]``. A complete such extension, ``npu_fast/extension.py``::

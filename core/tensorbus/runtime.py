@@ -145,7 +145,8 @@ class Kernel:
             raise TypeError(f"kernel {self.name!r} needs exactly one of function= and prepare=")
 
 
-KernelTable = Mapping[str, "Callable[..., Any] | Kernel"]
+KernelTable = Mapping[str, "Callable[..., Any] | Kernel | Sequence[Kernel]"]
+"""Of each op, by name, the kernel, or several, best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from tensorbus import choice, dispatch, plugins
 from tensorbus.backend_api import DeviceProperties, Kernel, MemoryStats, dtypes, hookimpl
 from tensorbus.ops import movement
 from tensorbus.ops.op import table
+from tensorbus.plugins.extension import check_table
 
 
 class HostRuntime:
@@ -134,6 +135,28 @@ def test_supports_and_order(toy: dict[str, Any]) -> None:
     assert [k.name for _, k in choice.order("op", [("a", late), ("b", slow)])] == ["slow", "late"]
     with pytest.raises(tb.PluginError, match=r"'fast' of 'b'.*'slow' of 'a'|'slow' of 'a'.*'fast' of 'b'"):
         choice.order("op", [("a", Kernel(name="slow", function=abs, before=("fast",))), ("b", fast)])
+
+
+def test_an_op_may_have_several_kernels_best_first(toy: dict[str, Any]) -> None:
+    def is_single(call: Any) -> bool | str:
+        return call.dtypes[0] is dtypes.float32 or "takes single precision"
+
+    toy["negative"] = [
+        Kernel(name="single", function=lambda x: np.full_like(x, 42), supports=is_single),
+        Kernel(name="any", function=np.negative),
+    ]
+    whole = tb.asarray([1, 2], device="toy")
+    assert tb.negative(toys(4.0, 9.0)).tolist() == [42, 42]
+    assert tb.negative(whole).tolist() == [-1, -2]
+    assert "takes single precision" in str(tb.explain("negative", whole))
+    with tb.prefer_kernel("negative", "any"):
+        assert tb.negative(toys(4.0)).tolist() == [-4]
+
+
+@pytest.mark.parametrize("entry", [[], [np.sqrt], "sqrt", None])
+def test_what_is_no_kernel_is_refused(entry: Any) -> None:
+    with pytest.raises(tb.PluginError, match=r"the kernel table of tb-npu maps 'sqrt' to .*best first"):
+        check_table({"sqrt": entry}, "tb-npu")
 
 
 def test_plans_are_forgotten_when_devices_go(toy: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Linear algebra and Fourier transforms from CuPy's namespace: cuSOLVER, cuBLAS and cuFFT.
 
-What CuPy does matrix by matrix, where there are many, and what has no elements stay with the host's kernels.
+What CuPy does matrix by matrix stays with the host's kernels where there are many of them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,19 @@ _PAIR: Final = 16
 """Where cuFFT's operands begin, in bytes: at a complex number, also those of reals."""
 
 
-def kernels() -> dict[str, Kernel]:
+def kernels() -> dict[str, Kernel | tuple[Kernel, Kernel]]:
     """Return the kernels, those of the host among them."""
     host, made = host_kernels("cuda"), linalg_from_namespace(_namespace())
     made["solve_triangular"] = _triangular(made["solve_triangular"])
     made["lu_factor"] = _factors(made["lu_factor"])
-    return {op: host[op] if op in ON_HOST else _over(op, made[op], host[op]) for op in host}
+    table: dict[str, Kernel | tuple[Kernel, Kernel]] = {op: _over(op, made[op]) for op in host}
+    table |= {op: (_over(op, made[op], supports=_are_few), host[op]) for op in _BY_ONE}
+    return table | {op: host[op] for op in ON_HOST}
+
+
+def _are_few(call: Call) -> bool | str:
+    few = call.shapes is not None and prod(call.shapes[0][:-2]) <= _FEW
+    return few or f"CuPy takes matrices one by one, and there are more than {_FEW}"
 
 
 def array_of(value: StridedArray, kind: np.dtype[Any] | None = None) -> Any:
@@ -89,18 +96,19 @@ def order_of(keys: StridedArray, index: int, length: int = 0) -> StridedArray:
         return value_of(unit.pool.within(compute), index)
 
 
-def _over(op: str, kernel: Kernel, host: Kernel) -> Kernel:
+def _over(op: str, kernel: Kernel, supports: Callable[[Call], bool | str] | None = None) -> Kernel:
     """Return a kernel of CuPy's arrays as one of values."""
 
     def prepare(call: Call) -> Callable[..., Any]:
         assert kernel.prepare is not None
-        assert host.prepare is not None
         assert call.shapes is not None
-        many = prod(call.shapes[0][:-2]) > _FEW and op in _BY_ONE
-        alone = op in FFT and call.shapes[0][call.attrs["axis"]] == 1  # which cuFFT refuses
-        if many or alone or any(0 in shape for shape in call.shapes):
-            return host.prepare(call)
-        compute, unit, index = kernel.prepare(call), runtime().units[call.index], call.index
+        if any(0 in shape for shape in call.shapes):
+            compute = _constant(op, call)
+        elif op in FFT and call.attrs.get("n", call.shapes[0][call.attrs["axis"]]) == 1:
+            compute = _transform_of_one(call)
+        else:
+            compute = kernel.prepare(call)
+        unit, index = runtime().units[call.index], call.index
         array = _aligned if op in FFT else array_of
 
         def run(*values: StridedArray) -> Any:
@@ -117,7 +125,31 @@ def _over(op: str, kernel: Kernel, host: Kernel) -> Kernel:
 
         return run
 
-    return Kernel(name="cupy", prepare=prepare)
+    return Kernel(name="cupy", prepare=prepare, supports=supports)
+
+
+def _constant(op: str, call: Call) -> Callable[..., Any]:
+    """Return what gives the results of a call without elements: these are the same each time, and NumPy's."""
+    assert call.shapes is not None
+    kernel = linalg_from_namespace(np)[op]
+    assert kernel.prepare is not None
+    kinds = [np.dtype(dtype.name.removesuffix("_")) for dtype in call.dtypes]
+    operands = [np.zeros(shape, kind) for shape, kind in zip(call.shapes, kinds, strict=True)]
+    found = kernel.prepare(call)(*operands)
+    if isinstance(found, tuple):
+        return lambda *_: tuple([cupy.asarray(x) for x in found])
+    return lambda *_: cupy.asarray(found)
+
+
+def _transform_of_one(call: Call) -> Callable[[Any], Any]:
+    """Return the transform of length 1, which cuFFT has none of: the element itself."""
+    axis = call.attrs["axis"]
+
+    def run(x: Any) -> Any:
+        first = cupy.take(x, cupy.zeros(1, int), axis=axis)
+        return first.real if call.op == "irfft" else first.astype(np.result_type(x.dtype, np.complex64))
+
+    return run
 
 
 def _namespace() -> Any:

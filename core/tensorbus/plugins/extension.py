@@ -175,10 +175,11 @@ def check_table(table: object, owner: str) -> None:
             f" from op names to callables or Kernel objects."
         )
     for op, kernel in table.items():
-        if not isinstance(op, str) or not (callable(kernel) or isinstance(kernel, Kernel)):
+        several = isinstance(kernel, list | tuple) and kernel and all(isinstance(k, Kernel) for k in kernel)
+        if not isinstance(op, str) or not (several or callable(kernel) or isinstance(kernel, Kernel)):
             raise PluginError(
-                f"the kernel table of {owner} maps {op!r} to {kernel!r}; it must map op names to callables or"
-                f" Kernel objects."
+                f"the kernel table of {owner} maps {op!r} to {kernel!r}; it must map op names to callables,"
+                f" Kernel objects, or lists of these, best first."
             )
 
 
