@@ -122,6 +122,16 @@ def test_a_failed_factorization_says_why() -> None:
 
 def test_elements_none_and_results_in_streams() -> None:
     assert tb.linalg.inv(tb.zeros((0, 3, 3), device="cuda")).shape == (0, 3, 3)
+    none = tb.zeros((0, 0), device="cuda")
+    counts = tb.fallback_counts()
+    assert tb.linalg.det(none).item() == 1
+    assert tb.linalg.cholesky(none).shape == (0, 0)
+    u, s, vh = tb.linalg.svd(tb.zeros((0, 3), device="cuda"))
+    assert (u.shape, s.shape, vh.tolist()) == ((0, 0), (0,), np.eye(3).tolist())
+    one = tb.full((4, 1), 2.0, device="cuda")
+    assert tb.fft.rfft(one, axis=1).tolist() == tb.fft.fft(one, axis=1).tolist() == [[2 + 0j]] * 4
+    assert tb.fft.irfft(tb.fft.rfft(one, axis=1), 1, axis=1).tolist() == one.tolist()
+    assert tb.fallback_counts() == counts
     with tb.stream(tb.Stream("cuda")):
         x = tb.ones((4, 512), device="cuda")
         y = tb.fft.irfft(tb.fft.rfft(x * 2))

@@ -26,38 +26,39 @@ if TYPE_CHECKING:
 
 BITS: Final = 4
 """Of a key in one pass."""
-EACH: Final = 32
-"""How many elements an item takes: fewer than a byte can count."""
+FEW, MANY = 8, 32
+"""How many elements an item takes: more where that leaves work for all; fewer than a byte can count."""
 _WORD: Final = 8
 """Buckets that a word counts."""
 
 
 def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: Steps) -> None:
     """Append the launches of a pass."""
-    chunks = -(-source.length // EACH)
+    each = max(FEW, min(MANY, source.rows * source.length // steps.target.items))
+    chunks = -(-source.length // each)
     line = chunks << BITS
     counts = steps.temporary(source.rows * line, int64)
     begins = steps.temporary(source.rows * line, int64)
-    _count(name, source, chunks, counts, steps)
+    _count(name, source, each, counts, steps)
     given = Node(op="input", inputs=(), attrs={}, spec=Spec((source.rows, line), int64))
     total = Node(op="cumulative_sum", inputs=(given,), attrs={"axis": 1}, spec=given.spec)
     leaves = {id(given): packed(counts, (source.rows, line))}
     lower_scan(Job(root=total, leaves=leaves, scalars={}, out=begins), steps)
-    _move(name, source, targets, chunks, begins, steps)
+    _move(name, source, targets, each, begins, steps)
 
 
-def _cut(b: Builder, source: Source, chunks: int) -> tuple[Expr, Expr, Expr, Expr, Loops]:
+def _cut(b: Builder, source: Source, each: int) -> tuple[Expr, Expr, Expr, Expr, Loops]:
     """Return the row, the chunk, its bounds, and the loops over all chunks of all rows."""
+    chunks = -(-source.length // each)
     lengths = [b.size("rows", source.rows), b.size("chunks", chunks)]
     (row, chunk), loops = spread(b, lengths, [source.rows, chunks])
-    start = b.let(ix.multiply(chunk, const(EACH)), "start")
-    stop = b.let(ix.minimum(ix.add(start, const(EACH)), b.size("length", source.length)), "stop")
+    start = b.let(ix.multiply(chunk, const(each)), "start")
+    stop = b.let(ix.minimum(ix.add(start, const(each)), b.size("length", source.length)), "stop")
     return row, chunk, start, stop, loops
 
 
-def _slot(b: Builder, row: Expr, bucket: Expr, chunk: Expr, chunks: int) -> Expr:
-    line = ix.add(ix.multiply(row, const(1 << BITS)), bucket)
-    return ix.add(ix.multiply(line, b.size("chunks", chunks)), chunk)
+def _slot(row: Expr, bucket: Expr, chunk: Expr, chunks: Expr) -> Expr:
+    return ix.add(ix.multiply(ix.add(ix.multiply(row, const(1 << BITS)), bucket), chunks), chunk)
 
 
 class _Counts:
@@ -92,39 +93,39 @@ def _byte(word: Expr, shift: Expr) -> Expr:
     return Cast(Apply("bitwise_and", (low, literal(255, uint64)), uint64), INDEX)
 
 
-def _count(name: str, source: Source, chunks: int, counts: int, steps: Steps) -> None:
+def _count(name: str, source: Source, each: int, counts: int, steps: Steps) -> None:
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
     b = Builder(f"{name}_count")
-    row, chunk, start, stop, loops = _cut(b, source, chunks)
+    row, chunk, start, stop, loops = _cut(b, source, each)
+    chunks = b.size("chunks", -(-source.length // each))
     read, slots = source.open(b)
     seen = _Counts(b)
     with b.loop(start, stop) as at:
         seen.add(b.let(source.bucket(b, read(row, at)), "bucket"))
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(chunk, ONE)):
-        b.store("counts", _slot(b, row, ZERO, ZERO, chunks), literal(0, int64))
+        b.store("counts", _slot(row, ZERO, ZERO, chunks), literal(0, int64))
     last = (1 << BITS) - 1
     for k in range(last):
-        place = _slot(b, row, const(k), ix.add(chunk, ONE), chunks)
+        place = _slot(row, const(k), ix.add(chunk, ONE), chunks)
         b.store("counts", place, Cast(seen.of(k), int64))
-    with b.when(ix.less(ix.add(chunk, ONE), b.size("chunks", chunks))):
-        place = _slot(b, row, const(last), ix.add(chunk, ONE), chunks)
+    with b.when(ix.less(ix.add(chunk, ONE), chunks)):
+        place = _slot(row, const(last), ix.add(chunk, ONE), chunks)
         b.store("counts", place, Cast(seen.of(last), int64))
     steps.add(b.finish(loops), {**slots, "counts": counts})
 
 
-def _move(
-    name: str, source: Source, targets: Sequence[Target], chunks: int, begins: int, steps: Steps
-) -> None:
+def _move(name: str, source: Source, targets: Sequence[Target], each: int, begins: int, steps: Steps) -> None:
     b = Builder(f"{name}_move")
-    row, chunk, start, stop, loops = _cut(b, source, chunks)
+    row, chunk, start, stop, loops = _cut(b, source, each)
+    chunks = b.size("chunks", -(-source.length // each))
     read, slots = source.open(b)
     b.buffer("begins", int64)
     seen = _Counts(b)
     with b.loop(start, stop) as at:
         parts = tuple(b.let(e, "part") for e in read(row, at))
         bucket = b.let(source.bucket(b, parts), "bucket")
-        begin = Cast(Load("begins", _slot(b, row, bucket, chunk, chunks), int64), INDEX)
+        begin = Cast(Load("begins", _slot(row, bucket, chunk, chunks), int64), INDEX)
         to = b.let(ix.add(begin, seen.add(bucket)), "to")
         for k, target in enumerate(targets):
             place = target.place(b, row, to)
