@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 BITS: Final = 4
 """Of a key in one pass."""
-FEW, MANY = 8, 32
-"""How many elements an item takes: more where that leaves work for all; fewer than a byte can count."""
+EACH: Final = (32, 16, 8)
+"""How many elements an item takes: the most where that leaves work for all; fewer than a byte can count."""
 _WORD: Final = 8
 """Buckets that a word counts."""
 
 
 def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: Steps) -> None:
     """Append the launches of a pass."""
-    each = max(FEW, min(MANY, source.rows * source.length // steps.target.items))
+    count = source.rows * source.length
+    each = next((n for n in EACH if count >= n * steps.target.items), EACH[-1])
     chunks = -(-source.length // each)
     line = chunks << BITS
     counts = steps.temporary(source.rows * line, int64)
