@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .interchange import host_device, runtime, to
+from .interchange import host_device
 from .plugins import dlpack_types
 from .tensor import Tensor, settle
+from .transfer import runtime, to
 
 if TYPE_CHECKING:
     from . import capabilities

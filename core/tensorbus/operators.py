@@ -27,8 +27,8 @@ from .ops import (
 from .ops.op import Op, table
 from .ops.selection import cast
 from .ops.view import view
-from .symbolic import Number
 from .tensor import Tensor
+from .varying import Number
 
 BINARY: Final = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",

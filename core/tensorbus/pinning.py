@@ -12,11 +12,11 @@ from typing import Any
 from .capabilities import SupportsHostMemory, SupportsPinnedMemory
 from .device import Device, DeviceLike, ValueType, device, get_default_device
 from .errors import DeviceError
-from .interchange import runtime, to_bytes
 from .ops.op import Shape
 from .pending import arriving
 from .plugins import backend, host_type, known_types, opened
 from .tensor import Tensor, cell, settle
+from .transfer import runtime, to_bytes
 
 
 def pin_memory(x: Tensor, where: DeviceLike = None) -> Tensor:

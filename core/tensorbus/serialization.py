@@ -21,9 +21,9 @@ from typing import Any, Final
 from . import dtypes as dt
 from .device import Device, device
 from .errors import StateError
-from .interchange import check_dtype, from_bytes, to_bytes
 from .serialization_tree import pack, unpack
 from .tensor import Tensor
+from .transfer import check_dtype, from_bytes, to_bytes
 
 CODES: Final = {
     dt.bool_: "BOOL", dt.int8: "I8", dt.int16: "I16", dt.int32: "I32", dt.int64: "I64", dt.uint8: "U8",

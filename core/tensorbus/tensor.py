@@ -284,7 +284,7 @@ class Tensor:
         ``non_blocking=True`` a copy from pinned memory, or to the host, is queued where the device can do
         that, and comes as before where it cannot; whoever reads the result waits for it.
         """
-        from .interchange import to
+        from .transfer import to
 
         return to(self, *args, **kwargs)
 
@@ -431,7 +431,8 @@ class Tensor:
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from .interchange import from_pickle, to_bytes
+        from .interchange import from_pickle
+        from .transfer import to_bytes
 
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be pickled; use .detach() first.")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..lengths import Length
-from ..symbolic import Number
 from ..tensor import Leaf, Tensor
+from ..varying import Number
 from .looking import NotReplayable, is_fixed, is_foreign, is_plain, look, slot_names
 from .reach import Reach, Seen
 

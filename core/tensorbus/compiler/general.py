@@ -13,8 +13,8 @@ from functools import _lru_cache_wrapper, partial
 from typing import Any
 
 from ..lengths import at
-from ..symbolic import Number
 from ..tensor import Tensor
+from ..varying import Number
 from .dynamic import Limits
 from .observing import Observer
 from .reach import Reach

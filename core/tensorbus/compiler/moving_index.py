@@ -11,8 +11,9 @@ from typing import Any
 
 from .. import dtypes as dt
 from ..ops.creation import iota, zeros
-from ..symbolic import Number, Script
+from ..symbolic import Script
 from ..tensor import Tensor
+from ..varying import Number
 from .recording import Recording
 
 

@@ -25,8 +25,9 @@ from ..nn.parameter import Parameter
 from ..ops.op import Op, Spec
 from ..pending import Pending, recorders
 from ..random import untaped
-from ..symbolic import Number, Script
+from ..symbolic import Script
 from ..tensor import Tensor, cell
+from ..varying import Number
 from . import moving_index
 from .breaks import Break, where
 from .executables import Program, Ready, program

@@ -18,8 +18,8 @@ from ..lengths import Lengths
 from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
 from ..random import Generator
-from ..symbolic import Number
 from ..tensor import Tensor
+from ..varying import Number
 from .answer import AnswerWriter, remake, store
 from .beginning import resting
 from .changes import FILLED, Changes, Moving, describe, find

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..device import Device, ValueType
-from ..interchange import carried
 from ..ops.op import Spec
 from ..tensor import cell
+from ..transfer import carried
 from .executables import Family, Program
 from .recording import Recording, Transfer
 

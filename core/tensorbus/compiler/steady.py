@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from functools import _lru_cache_wrapper, partial
 from typing import Any, Final
 
-from ..symbolic import ARGUMENT, Held, Number, Script
+from ..symbolic import ARGUMENT, Held, Script
 from ..tensor import Tensor
+from ..varying import Number
 from .changes import Changes
 from .looking import Keyed, NotReplayable, Part
 from .observing import Observer

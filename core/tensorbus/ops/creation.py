@@ -12,7 +12,7 @@ from ..dtypes import ALL, DType, Scalar, as_scalar, check_scalar
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..lengths import Length
 from ..pending import recorder
-from ..symbolic import Number
+from ..varying import Number
 from .comparison import equal, greater_equal
 from .elementwise import broadcast_shapes
 from .movement import as_shape, broadcast_to, reshape

@@ -7,7 +7,7 @@ from typing import Any
 from .. import dtypes as dt
 from ..dtypes import Scalar, check_scalar
 from ..errors import DtypeError, ShapeError
-from ..symbolic import Number
+from ..varying import Number
 from .elementwise import broadcast_shapes
 from .gathering import from_front, gather, scatter
 from .indexing import nonzero
