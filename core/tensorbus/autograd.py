@@ -10,6 +10,7 @@ import importlib
 import itertools
 import weakref
 from collections.abc import Callable, Container, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from .device import ValueType
@@ -43,7 +44,12 @@ def __getattr__(name: str) -> Any:
     """Import what stands above this module when it is first named."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_LATER[name]}", __package__), name)
+    return getattr(_above(_LATER[name]), name)
+
+
+@cache
+def _above(name: str) -> Any:
+    return importlib.import_module(f".{name}", __package__)
 
 
 class Node:
@@ -62,7 +68,12 @@ class Node:
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each operand, given that of the result."""
-        own = table.owner(self.plan.op.name) == "tensorbus"
+        plan = self.plan
+        if plan.programs is not None and not create and not recorders:
+            backs: list[Any] | None = _above("derivatives").derivative(self, g)
+            if backs is not None:
+                return backs
+        own = table.owner(plan.op.name) == "tensorbus"
         return unwatched(_pull, self, g, create) if own else _pull(self, g, create)
 
     def release(self) -> None:
@@ -233,9 +244,8 @@ def grad(
 
 
 def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:
-    given: list[Any] = (
-        [None] * count if grads is None else list(grads) if isinstance(grads, (list, tuple)) else [grads]
-    )
+    given: list[Any] = [None] * count if grads is None else [grads]
+    given = list(grads) if isinstance(grads, (list, tuple)) else given
     if len(given) != count:
         raise AutogradError(f"{len(given)} gradient(s) were given for {count} output(s); one each is needed.")
     return given
@@ -251,8 +261,7 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
         if out.size != 1:
             raise AutogradError(
                 f"a gradient is created for one-element outputs only, this one has shape {out.shape};"
-                " pass the"
-                f" gradient to start from, or reduce it with .sum()."
+                " pass the gradient to start from, or reduce it with .sum()."
             )
         return ones_like(out)
     if not isinstance(g, Tensor):
@@ -395,15 +404,14 @@ def _pull(node: Node, g: Any, create: bool) -> list[Any]:
     """Return the gradient for each operand of ``node``, in its shape and dtype; None where it has none."""
     plan, op = node.plan, node.plan.op
     if node.values is _FREED:
-        raise AutogradError(
-            f"{op.name}: the history was let go by an earlier backward(); pass retain_graph=True to that one."
-        )
+        said = "the history was let go by an earlier backward(); pass retain_graph=True to that one."
+        raise AutogradError(f"{op.name}: {said}")
     if op.vjp is None and op.decompose is None:
         raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
-    if op.results:
+    if op.results and op.vjp is not None:
+        kinds = zip(g, plan.outs, plan.shapes, strict=True)
         g = tuple(
-            full(shape, 0, dtype=kind.dtype, device=kind.device) if back is None else back
-            for back, kind, shape in zip(g, plan.outs, plan.shapes, strict=True)
+            full(s, 0, dtype=k.dtype, device=k.device) if back is None else back for back, k, s in kinds
         )
     arguments = _arguments(node, g, create)
     if op.vjp is not None:
@@ -447,9 +455,8 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
     with GradMode(True):
         operands: list[Any] = list(node.values)
         asked: dict[int, Tensor] = {}
-        for place, (value, kind, parent) in enumerate(
-            zip(node.values, plan.operands, node.parents, strict=True)
-        ):
+        given = zip(node.values, plan.operands, node.parents, strict=True)
+        for place, (value, kind, parent) in enumerate(given):
             if isinstance(kind, ValueType):
                 x = held(value, kind, parent if create else None)
                 if parent is not None:
@@ -458,7 +465,7 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
         casts = zip(operands, plan.casts, strict=True)
         found = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
     pairs = list(zip(found, g, strict=True)) if op.results else [(found, g)]
-    outs = [(out, back) for out, back in pairs if out._node is not None]
+    outs = [(out, back) for out, back in pairs if out._node is not None and back is not None]
     if not outs:
         return (None,) * len(operands)
     keep = {id(x._node) for x in asked.values()}

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from inspect import signature
 from types import FunctionType
 from typing import Any
 
 from . import autograd, operators, preference
 from .autocasting import as_asked
+from .choice import programs
 from .device import ValueType
-from .dispatch import Plan, lifted, new_cache, plan
+from .dispatch import Plan, is_transform, lifted, new_cache, plan
 from .dtypes import check_scalar, plain
 from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
+from .ops import joined
 from .ops.op import Op, Spec, table
 from .pending import recorder, recorders
 from .tensor import Tensor, cell, settle
@@ -478,5 +481,13 @@ def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: 
     return DeviceError(f"{where}: {kernel} failed with {type(error).__name__}: {error}")
 
 
+def _joins(kind: ValueType) -> Any:
+    """Return what runs joined functions on values of a type: None for most devices."""
+    if is_transform(kind.device.type) or programs(kind.device.type) is None:
+        return None
+    return import_module(".joining", __package__).call
+
+
 table.bind(function, runner)
+joined.bind(_joins)
 operators.attach()

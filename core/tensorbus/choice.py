@@ -15,7 +15,7 @@ from .dtypes import DType
 from .errors import PluginError, TensorbusError, UnsupportedOpError
 from .plugins import backend, opened
 from .preference import preferred
-from .runtime import Call, Kernel
+from .runtime import Call, Kernel, Programs
 
 Offer = tuple[str, Kernel]
 """A kernel and the plugin that it belongs to."""
@@ -42,6 +42,8 @@ class _Plugins:
         own, *others = [(owner, dict(kernels)) for owner, kernels in self._backend.kernels] or [("", {})]
         self._tables = [own, *sorted(others, key=lambda table: table[0])]
         self._properties: dict[int, frozenset[DType]] = {}
+        kinds = (kernel for kernel in own[1].values() if isinstance(kernel, Kernel))
+        self.programs = next((kernel.programs for kernel in kinds if kernel.programs is not None), None)
 
     def candidates(self, op: str) -> Sequence[Offer]:
         found = [(owner, kernel) for owner, table in self._tables for kernel in _kernels(table.get(op))]
@@ -102,6 +104,12 @@ def source(device_type: str) -> KernelSource:
     if found is None:
         found = _sources.setdefault(device_type, _Plugins(device_type))
     return found
+
+
+def programs(device_type: str) -> Programs | None:
+    """Return what makes programs of several ops, where the device's own kernels have that."""
+    found = None if is_fixed(device_type) else source(device_type)
+    return found.programs if isinstance(found, _Plugins) else None
 
 
 def is_served(device_type: str, op: str) -> bool:
@@ -214,7 +222,7 @@ def choose(op: str, verdicts: Sequence[Verdict], device: Device) -> Verdict | No
 
     Raises ``UnsupportedOpError`` where the preferred kernel is not there or cannot serve the call.
     """
-    name = preferred(op)
+    name = None if is_fixed(device.type) else preferred(op)  # what is captured runs elsewhere
     if name is None:
         return next((v for v in verdicts if v.reason is None), None)
     named = [v for v in verdicts if name in _names(v.owner, v.kernel)]

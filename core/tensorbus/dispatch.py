@@ -10,17 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .choice import Verdict, choose, forget, is_fixed, is_served, judge, offered, source
+from .choice import Verdict, choose, forget, is_fixed, is_served, judge, offered, programs, source
 from .device import Device, ValueType
 from .dtypes import DType
 from .errors import DeviceError, PluginError, TensorbusError, UnsupportedDtypeError, UnsupportedOpError
 from .hosting import fallback_mode, through_host
+from .ops import joined
 from .ops.elementwise import broadcast_shapes
 from .ops.op import Op, Shape, Spec, table
 from .plugins import known_types, on_change
 from .preference import on_first
 from .returned import wrong
-from .runtime import Call, Kernel
+from .runtime import Call, Kernel, Programs
 
 Operand = ValueType | type
 
@@ -35,7 +36,8 @@ class Plan:
     ``lift`` makes operands from outside into ones of a transform first; ``run`` is then None too. ``casts``
     are the dtypes that a decomposition's operands need first, None where an operand fits as it is;
     ``computed`` are those that the op computes in. ``keeps`` and ``keeps_out`` say which operands, and
-    whether the result, the derivative needs.
+    whether the result, the derivative needs. ``programs`` makes programs of several ops, where the device's
+    kernels are generated; ``backs`` are those of the derivative.
     """
 
     op: Op[...]
@@ -49,6 +51,8 @@ class Plan:
     shapes: tuple[Shape, ...] = ()
     lift: Callable[[Any], Any] | None = None
     kernel: str = ""
+    programs: Programs | None = None
+    backs: dict[Any, Any] = field(init=False, default_factory=dict)
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)
     differentiable: bool = field(init=False, default=False)
@@ -104,6 +108,14 @@ def is_transform(device_type: str) -> bool:
     return device_type in _transforms or is_fixed(device_type)
 
 
+def notify(
+    op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
+) -> None:
+    """Tell the observers what runs a call."""
+    for observer in _observers:
+        observer(op, call, device, verdicts, chosen)
+
+
 def beneath(device: Device) -> Device | None:
     """Return where the values lie that those of a transform's pseudo device stand for; None: it is none."""
     transform = _transforms.get(device.type)
@@ -142,6 +154,7 @@ def new_cache() -> dict[Any, Plan]:
 def invalidate() -> None:
     """Forget every plan and every kernel table."""
     forget()
+    joined.forget()
     for cache in _caches:
         cache.clear()
 
@@ -213,10 +226,17 @@ def plan(
         out=ValueType.of(out.dtype, device),
         outs=tuple(ValueType.of(o.dtype, device) for o in outs) if several else (),
         shapes=tuple(o.shape for o in outs) if several else (),
+        programs=_programs(op, device),
     )  # fmt: skip
     if kernel and not captured and not is_fixed(device.type):
         object.__setattr__(made, "run", _examined(made, outs, sized=shapes is not None))
     return made
+
+
+def _programs(op: Op[...], device: Device) -> Programs | None:
+    """Return what makes programs of derivatives: of core's ops only, which depend on nothing else."""
+    own = device.type not in _transforms and table.owner(op.name) == "tensorbus"
+    return programs(device.type) if own else None
 
 
 def _examined(found: Plan, outs: Sequence[Spec], *, sized: bool) -> Callable[..., Any]:
@@ -275,8 +295,7 @@ def _run(
     verdicts = judge(op.name, call, device)
     chosen = choose(op.name, verdicts, device)
     dtypes = [o.dtype if isinstance(o, ValueType) else o for o in operands]
-    for observer in _observers:
-        observer(op, call, device, verdicts, chosen)
+    notify(op, call, device, verdicts, chosen)
     if chosen is not None:
         kernel = chosen.kernel
         named = f"kernel {kernel.name!r} of {chosen.owner}"

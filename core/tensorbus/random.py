@@ -23,6 +23,7 @@ from .errors import ArgumentError, DtypeError, ShapeError
 from .interchange import asarray
 from .ops.comparison import bitwise_and, bitwise_right_shift, less
 from .ops.creation import DeviceLike, check_shape, resolve
+from .ops.joined import joined
 from .ops.movement import as_shape
 from .ops.op import Shape
 from .ops.random import random_bits
@@ -86,7 +87,8 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
+def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
+    """Return the state from which ``random_bits`` draws words of ``shape``, and step over them."""
     source, words = generator or default_generator, prod(check_shape("random", shape))
     asked = resolve(device)
     where = ground(asked)
@@ -99,7 +101,12 @@ def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Ten
 
     captured = partial(symbolic.value, source, fresh, words)  # each run draws what the tape around it says
     drawn = fresh(words) if recorder() is None else _taped(_tape.get(), captured)
-    return random_bits(raised(drawn, asked), shape)
+    found: Tensor = raised(drawn, asked)
+    return found
+
+
+def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
+    return random_bits(drawing(shape, device, generator), shape)
 
 
 def _taped(tape: Tape | None, draw: Callable[[], Tensor]) -> Tensor:
@@ -163,14 +170,20 @@ _BITS: Final = {dt.float16: 11, dt.bfloat16: 8, dt.float8_e4m3fn: 4, dt.float8_e
 """How many bits of a fraction the narrow dtypes hold: more would round up to 1."""
 
 
-def _unit(shape: Shape, device: DeviceLike, generator: Generator | None, bits: int = 24) -> Tensor:
-    """Multiples of ``2**-bits`` in [0, 1): the same float32 on every device."""
-    return cast(bitwise_right_shift(_words(shape, device, generator), 32 - bits), dt.float32) * 2.0**-bits
+def unit_of(state: Tensor, shape: Shape, bits: int = 24) -> Tensor:
+    """Return multiples of ``2**-bits`` in [0, 1): the same float32 on every device."""
+    return cast(bitwise_right_shift(random_bits(state, shape), 32 - bits), dt.float32) * 2.0**-bits
 
 
 def open_unit(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
     """Return odd multiples of ``2**-24``: between 0 and 1 and never one of them; the same everywhere."""
-    return _unit(shape, device, generator, 23) + 2.0**-24
+    return open_unit_of(drawing(shape, device, generator), shape)
+
+
+@joined
+def open_unit_of(state: Tensor, shape: Shape) -> Tensor:
+    """Return what ``open_unit`` draws from a state."""
+    return unit_of(state, shape, 23) + 2.0**-24
 
 
 def uniform(
@@ -182,7 +195,13 @@ def uniform(
     Between other limits than 0 and 1 the largest of them may be rounded to ``high``.
     """
     kind = _floating("uniform", dtype)
-    unit = _unit(as_shape("uniform", shape), device, generator, _BITS.get(kind, 24))
+    size = as_shape("uniform", shape)
+    return _uniform(drawing(size, device, generator), size, low, high, kind)
+
+
+@joined
+def _uniform(state: Tensor, shape: Shape, low: Any, high: Any, kind: DType) -> Tensor:
+    unit = unit_of(state, shape, _BITS.get(kind, 24))
     spread = unit if (low, high) == (0.0, 1.0) else unit * (high - low) + low
     return spread if kind is dt.float32 else cast(spread, kind)
 
@@ -194,7 +213,12 @@ def normal(
     """Return normally distributed numbers (Box and Muller 1958, two words for each)."""
     kind = _floating("normal", dtype)
     size = as_shape("normal", shape)
-    pairs = _unit((2, *size), device, generator)
+    return _normal(drawing((2, *size), device, generator), size, mean, std, kind)
+
+
+@joined
+def _normal(state: Tensor, shape: Shape, mean: Any, std: Any, kind: DType) -> Tensor:
+    pairs = unit_of(state, (2, *shape))
     radius = sqrt(-2.0 * log(1.0 - pairs[0]))
     drawn = radius * cos((2 * math.pi) * pairs[1]) * std + mean
     return drawn if kind is dt.float32 else cast(drawn, kind)
@@ -221,11 +245,14 @@ def randint(
     for bound in (low, high - 1):
         dt.check_scalar("randint", bound, kind)
     size = as_shape("randint", shape)
-    words = cast(_words(size, device, generator), dt.uint64)
-    if span <= 1 << 32:
-        drawn = bitwise_right_shift(words * span, 32)
-    else:
-        drawn = _share(words, cast(_words(size, device, generator), dt.uint64), span)
+    states = [drawing(size, device, generator) for _ in range(1 if span <= 1 << 32 else 2)]
+    return _integers(*states, shape=size, low=low, span=span, kind=kind)
+
+
+@joined
+def _integers(*states: Tensor, shape: Shape, low: int, span: int, kind: DType) -> Tensor:
+    high, *low_words = [cast(random_bits(state, shape), dt.uint64) for state in states]
+    drawn = _share(high, low_words[0], span) if low_words else bitwise_right_shift(high * span, 32)
     return cast((drawn if low >= 0 else cast(drawn, dt.int64)) + low, kind)
 
 
@@ -257,10 +284,17 @@ def bernoulli(
             raise ShapeError(f"bernoulli: a probability lies in [0, 1], got {p}.")
         if shape is None:
             raise ShapeError("bernoulli: a shape is needed where the probability is a number.")
-        return less(_unit(as_shape("bernoulli", shape), device, generator), p)
+        size = as_shape("bernoulli", shape)
+        return chosen(drawing(size, device, generator), size, p)
     size = p.shape if shape is None else as_shape("bernoulli", shape)
     wide = cast(p, dt.float32) if p.dtype is not dt.float64 else p
-    return less(_unit(size, p.device, generator), wide)
+    return chosen(drawing(size, p.device, generator), size, wide)
+
+
+@joined
+def chosen(state: Tensor, shape: Shape, p: Any) -> Tensor:
+    """Return what ``bernoulli`` draws from a state."""
+    return less(unit_of(state, shape), p)
 
 
 def rand(*shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:

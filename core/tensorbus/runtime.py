@@ -118,6 +118,21 @@ class Call:
 Prepared = Callable[..., Any]
 
 
+class Programs(Protocol):
+    """What makes a kernel of a few ops at once: a derivative, or a function such as a loss."""
+
+    def keeps(self, op: str, index: int) -> bool:
+        """Return whether ``op`` may be part of a program; else one with a decomposition is taken apart."""
+        ...
+
+    def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+        """Return what takes values to results; None where the graph has a dtype that the language lacks.
+
+        ``name`` is that of the function, for messages.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """A way to run one op on one device type.
@@ -127,6 +142,7 @@ class Kernel:
     elementwise kernel may be handed a Python scalar in the place of any but one of them. ``supports`` answers
     True or the reason why this kernel cannot serve the call. ``before`` and ``after`` name other kernels of
     the op that it should be preferred to, or yield to: by name, ``"distribution:name"``, or ``"*"`` for all.
+    ``programs`` makes kernels of several ops, where this one was made by the same code generator.
     ``into(call)`` is for compiled programs: it returns what takes operands and buffers for the results and
     fills these, or says False; or None where there is no way for such a call.
     """
@@ -139,6 +155,7 @@ class Kernel:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     into: Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool] | None] | None = None
+    programs: Programs | None = None
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.prepare is None):

@@ -16,10 +16,11 @@ from ..errors import UnsupportedDtypeError
 from ..graph.graph import Graph, Node
 from ..lowering.builder import Late, Launch, fit
 from ..lowering.dialect import Dialect
+from ..lowering.families import REDUCTIONS
 from ..lowering.job import ERROR_SLOT
 from ..lowering.layout import Layout
 from ..lowering.program import ROOTS, Program, lower
-from ..lowering.pull import ASKED, ELEMENTWISE
+from ..lowering.pull import ASKED, ELEMENTWISE, PULLED
 from ..lowering.reducer import accumulator
 from ..lowering.render import render
 from ..lowering.steps import steps_of
@@ -78,8 +79,9 @@ def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     composites = [op.name for op in table if op.family in _FUSED]
     names = [*ELEMENTWISE, *ROOTS, *_OWN, *composites, *fused]
     kernels: dict[str, Any] = dict(views)
+    programs = GeneratedPrograms(compiler)
     for name in names:
-        kernels.setdefault(name, Kernel(name="generated", prepare=_Preparer(compiler)))
+        kernels.setdefault(name, Kernel(name="generated", prepare=_Preparer(compiler), programs=programs))
     return kernels
 
 
@@ -114,9 +116,7 @@ class _Preparer:
         known: dict[Any, _Generated] = {}
 
         def run(*values: Any) -> StridedArray:
-            key = tuple(
-                [(v.shape, v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values]
-            )
+            key = _lies(values)
             found = known.get(key)
             if found is None:
                 if len(known) >= MANY:
@@ -138,6 +138,42 @@ class _Preparer:
 
         def run(*values: Any) -> StridedArray:
             return whole(*[part(*values[group]) for part, group in zip(parts, groups, strict=True)])
+
+        return run
+
+
+def _lies(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what the launches for operands depend on: how they lie; None for a Python number."""
+    return tuple([(v.shape, v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values])
+
+
+class GeneratedPrograms:
+    """Kernels of several ops: see ``runtime.Programs``."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.compiler = compiler
+
+    def keeps(self, op: str, index: int) -> bool:
+        """Return whether the code generator pulls an op into kernels, reduces by it or scatters."""
+        if op in ASKED:
+            return ASKED[op] in self.compiler.dialect(index).expressions
+        return op in PULLED or op in REDUCTIONS or op == "scatter"
+
+    def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], list[Any]] | None:
+        """Return what runs a graph of arrays, whose launches are worked out once for each way they lie."""
+        compiler, types = self.compiler, self.compiler.dialect(index).types
+        if not all(d in types for n in graph for d in (n.spec.dtype, accumulator(n.spec.dtype))):
+            return None
+        known: dict[Any, _Generated] = {}
+
+        def run(values: Sequence[Any]) -> list[Any]:
+            key = _lies(values)
+            found = known.get(key)
+            if found is None:
+                if len(known) >= MANY:
+                    known.clear()
+                found = known[key] = _Generated(compiler, name, graph, values, index)
+            return found.every(values)
 
         return run
 
@@ -196,7 +232,7 @@ class _Generated:
             Layout(k, v.shape, v.strides, 0, k if v.offset else None) if type(v) is StridedArray else None
             for k, v in enumerate(values)
         ]
-        sized = op in table and table[op].family != "elementwise"
+        sized = op not in table or table[op].family != "elementwise"
         program = lower(graph, layouts, dialect.target, sized)
         self.compiler = compiler
         self.index = index
@@ -204,10 +240,10 @@ class _Generated:
             slot: max(size, 1) * d.itemsize if size else 0 for slot, (size, d) in program.sizes.items()
         }
         self.program: Program = program
-        self.out_dtype: DType = graph.outputs[0].spec.dtype
+        self.dtypes: list[DType] = [x.spec.dtype for x in graph.outputs]
         steps = [step for item in program.steps for step in steps_of(item)]
         self.steps = [self._bind(op, step.launch, step.slots, graph, dialect) for step in steps]
-        self.run: Callable[[Sequence[Any]], StridedArray] = self._single() or self._many
+        self.run: Callable[[Sequence[Any]], StridedArray] = self._single() or self._first
 
     def _bind(
         self, op: str, launch: Launch, slots: tuple[int, ...], graph: Graph, dialect: Dialect
@@ -229,14 +265,14 @@ class _Generated:
 
     def _single(self) -> Callable[[Sequence[Any]], StridedArray] | None:
         """Return the short way for one launch into one new buffer, which most calls are."""
-        (out,) = self.program.outputs
+        out = self.program.outputs[0]
         if len(self.steps) != 1 or len(self.sizes) != 1 or out.slot not in self.sizes:
             return None
         launch, slots, late = self.steps[0]
         compiler, index, nbytes = self.compiler, self.index, self.sizes[out.slot]
         if ERROR_SLOT in slots:
             return None
-        shape, strides, offset, dtype, own = out.shape, out.strides, out.offset, self.out_dtype, out.slot
+        shape, strides, offset, dtype, own = out.shape, out.strides, out.offset, self.dtypes[0], out.slot
 
         def run(values: Sequence[Any]) -> StridedArray:
             made = compiler.allocate(nbytes, index)
@@ -248,7 +284,11 @@ class _Generated:
 
         return run
 
-    def _many(self, values: Sequence[Any]) -> StridedArray:
+    def _first(self, values: Sequence[Any]) -> StridedArray:
+        return self.every(values)[0]
+
+    def every(self, values: Sequence[Any]) -> list[StridedArray]:
+        """Run all launches; return all results."""
         buffers: dict[int, Any] = {k: v.buffer for k, v in enumerate(values) if type(v) is StridedArray}
         for (launch, slots, late), frees in zip(self.steps, self.program.frees, strict=True):
             for slot in slots:
@@ -261,10 +301,10 @@ class _Generated:
             launch([buffers[s] for s in slots], [read(values) for read in late])
             for slot in frees:
                 buffers.pop(slot, None)
-        (out,) = self.program.outputs
-        return StridedArray(
-            buffers.get(out.slot), out.shape, out.strides, self._offset(out, values), self.out_dtype
-        )
+        return [
+            StridedArray(buffers.get(out.slot), out.shape, out.strides, self._offset(out, values), dtype)
+            for out, dtype in zip(self.program.outputs, self.dtypes, strict=True)
+        ]
 
     @staticmethod
     def _offset(out: Layout, values: Sequence[Any]) -> int:

@@ -12,12 +12,13 @@ from typing import Final
 from ..errors import ArgumentError, ShapeError
 from ..ops.comparison import equal
 from ..ops.creation import iota, zeros_like
+from ..ops.joined import joined
 from ..ops.movement import reshape
 from ..ops.reduction import argmax
 from ..ops.selection import cast, where
 from ..ops.softmax import softmax
 from ..ops.transcendental import log
-from ..random import Generator, bernoulli, open_unit
+from ..random import Generator, chosen, drawing, open_unit_of
 from ..tensor import Tensor
 
 _ALPHA: Final = 1.7580993408473766
@@ -79,12 +80,15 @@ def _dropped(
     _check(name, p)
     if not training or p == 0:
         return x
-    if p == 1:
-        out = x * zeros_like(x)
-    else:
-        kept = bernoulli(1 - p, mask, device=x.device, generator=generator)
-        out = x * (cast(kept, x.dtype) * (1 / (1 - p)))
+    everything = p == 1
+    out = x * zeros_like(x) if everything else _thinned(x, drawing(mask, x.device, generator), mask, p)
     return _put(x, out, inplace)
+
+
+@joined
+def _thinned(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
+    """Return ``x`` with some elements, or some of its channels, dropped; a derivative draws them again."""
+    return x * (cast(chosen(state, mask, 1 - p), x.dtype) * (1 / (1 - p)))
 
 
 def _check(name: str, p: float) -> None:
@@ -127,10 +131,15 @@ def _alpha(
         return x
     if p == 1:
         return _put(x, x * zeros_like(x), inplace)
+    return _put(x, _limited(x, drawing(mask, x.device, generator), mask, p), inplace)
+
+
+@joined
+def _limited(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
     scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
-    kept = cast(bernoulli(1 - p, mask, device=x.device, generator=generator), x.dtype)
+    kept = cast(chosen(state, mask, 1 - p), x.dtype)
     shift = (kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p
-    return _put(x, x * (kept * scale) + shift, inplace)
+    return x * (kept * scale) + shift
 
 
 def gumbel_softmax(
@@ -142,9 +151,7 @@ def gumbel_softmax(
     With ``hard`` they are one-hot, and their gradient is that of the shares. ``eps`` does nothing, as in
     PyTorch.
     """
-    drawn = open_unit(logits.shape, logits.device, generator)
-    noise = cast(-log(-log(drawn)), logits.dtype)
-    shares = softmax((logits + noise) / tau, axis=dim)
+    shares = _shares(logits, drawing(logits.shape, logits.device, generator), tau, dim)
     if not hard:
         return shares
     best = argmax(shares.detach(), axis=dim, keepdims=True)
@@ -152,3 +159,9 @@ def gumbel_softmax(
     places[dim] = logits.shape[dim]
     one = equal(reshape(iota(logits.shape[dim], device=logits.device), tuple(places)), best)
     return cast(where(one, 1.0, zeros_like(shares)), shares.dtype) - shares.detach() + shares
+
+
+@joined
+def _shares(logits: Tensor, state: Tensor, tau: float, dim: int) -> Tensor:
+    noise = cast(-log(-log(open_unit_of(state, logits.shape))), logits.dtype)
+    return softmax((logits + noise) / tau, axis=dim)

@@ -9,8 +9,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError, ShapeError
+from .joined import joined
 from .movement import reshape
 from .normalization import by_channel, standardize
+from .op import Shape
 from .reduction import mean
 from .selection import cast, narrowed, widened
 from .transcendental import rsqrt
@@ -32,25 +34,19 @@ def batch_norm(
     """
     _check("batch_norm", input, running_mean, running_var, weight, bias)
     if not training:
-        return _by_running("batch_norm", input, running_mean, running_var, weight, bias, eps)
+        return _by_running(input, "batch_norm", running_mean, running_var, weight, bias, eps)
     axes = (0, *range(2, len(input.shape)))
     count = prod(input.shape[a] for a in axes)
     if not count:
-        return by_channel("batch_norm", +input, weight, bias)
+        return by_channel(+input, "batch_norm", weight, bias)
     if count == 1:
         raise ShapeError(
             f"batch_norm: training needs more than one value per channel, got shape {input.shape}."
         )
-    wide = widened(input)
-    average = mean(wide, axis=axes, keepdims=True)
-    centred = wide - average
-    variance = mean(centred * centred, axis=axes, keepdims=True)
+    out, average, variance = _by_batch(input, weight, bias, axes, eps)
     _follow(running_mean, average, momentum)
-    _follow(running_var, variance.detach() * (count / (count - 1)), momentum)
-    scale = rsqrt(variance + eps)
-    if weight is not None:
-        scale = scale * reshape(weight, (input.shape[1], *(1,) * (len(input.shape) - 2)))
-    return by_channel("batch_norm", narrowed(centred * scale, input.dtype), None, bias)
+    _follow(running_var, variance, momentum, count / (count - 1))
+    return out
 
 
 def instance_norm(
@@ -65,7 +61,7 @@ def instance_norm(
     """
     _check("instance_norm", input, running_mean, running_var, weight, bias)
     if not use_input_stats:
-        return _by_running("instance_norm", input, running_mean, running_var, weight, bias, eps)
+        return _by_running(input, "instance_norm", running_mean, running_var, weight, bias, eps)
     batch, channels, *space = input.shape
     count = prod(space)
     if count <= 1:
@@ -80,7 +76,23 @@ def instance_norm(
         variance = mean((wide - average) ** 2, axis=-1) * (count / (count - 1))
         _follow(running_mean, mean(average, axis=0), momentum)
         _follow(running_var, mean(variance, axis=0), momentum)
-    return by_channel("instance_norm", reshape(standardize(rows, 1, eps), input.shape), weight, bias)
+    return by_channel(reshape(standardize(rows, 1, eps), input.shape), "instance_norm", weight, bias)
+
+
+@joined
+def _by_batch(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: Shape, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``x`` normalized over ``axes``, and the mean and the variance there."""
+    wide = widened(x)
+    average = mean(wide, axis=axes, keepdims=True)
+    centred = wide - average
+    variance = mean(centred * centred, axis=axes, keepdims=True)
+    scale = rsqrt(variance + eps)
+    if weight is not None:
+        scale = scale * reshape(weight, (x.shape[1], *(1,) * (len(x.shape) - 2)))
+    out = by_channel(narrowed(centred * scale, x.dtype), "batch_norm", None, bias)
+    return out, average, variance
 
 
 def _check(
@@ -98,8 +110,9 @@ def _check(
             )
 
 
+@joined
 def _by_running(
-    name: str, x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    x: Tensor, name: str, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
     bias: Tensor | None, eps: float,
 ) -> Tensor:  # fmt: skip
     if running_mean is None or running_var is None:
@@ -110,10 +123,17 @@ def _by_running(
     scale = rsqrt(running_var + eps)
     scale = scale if weight is None else scale * weight
     centred = widened(x) - reshape(running_mean, row)
-    return by_channel(name, narrowed(centred * reshape(scale, row), x.dtype), None, bias)
+    return by_channel(narrowed(centred * reshape(scale, row), x.dtype), name, None, bias)
 
 
-def _follow(running: Tensor | None, found: Tensor, momentum: float) -> None:
+def _follow(running: Tensor | None, found: Tensor, momentum: float, share: float = 1.0) -> None:
     if running is not None:
-        fresh = cast(reshape(found.detach(), running.shape), running.dtype)
-        running.rebind(running.detach() * (1 - momentum) + fresh * momentum)
+        running.rebind(_moved(running.detach(), found.detach(), momentum, share))
+
+
+@joined
+def _moved(running: Tensor, found: Tensor, momentum: float, share: float) -> Tensor:
+    """Return a running statistic, moved by ``momentum`` towards ``share`` of one that was found."""
+    found = found if share == 1 else found * share
+    fresh = cast(reshape(found, running.shape), running.dtype)
+    return running * (1 - momentum) + fresh * momentum

@@ -15,6 +15,7 @@ from .comparison import equal, not_equal
 from .creation import broadcast_arrays
 from .elementwise import common_dtype
 from .gathering import gather
+from .joined import joined
 from .loss import Reduction, reduced
 from .reduction import max, sum
 from .selection import narrowed, where, widened
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 
+@joined
 def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) -> Tensor:
     """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN.
 
@@ -48,6 +50,7 @@ def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) 
     return length
 
 
+@joined
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """Return ``input`` divided by its ``p``-norm along ``dim``, or by ``eps`` where that is larger.
 
@@ -58,6 +61,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
     return input / maximum(vector_length(input, dim, True, p), eps)
 
 
+@joined
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it.
 
@@ -75,6 +79,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return cosine
 
 
+@joined
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -104,6 +109,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return vector_length(gather(input, first) - gather(input, second), 1, p=p)
 
 
+@joined
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -116,6 +122,7 @@ def cosine_embedding_loss(
     return reduced("cosine_embedding_loss", losses, reduction)
 
 
+@joined
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -124,6 +131,7 @@ def hinge_embedding_loss(
     return reduced("hinge_embedding_loss", apart + where(not_equal(target, -1), input, 0.0), reduction)
 
 
+@joined
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -132,6 +140,7 @@ def margin_ranking_loss(
     return reduced("margin_ranking_loss", losses, reduction)
 
 
+@joined
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-6, swap: bool = False, *, reduction: Reduction = "mean",

@@ -15,6 +15,7 @@ from .comparison import logical_not
 from .creation import iota
 from .elementwise import broadcast_shapes, elementwise
 from .gathering import gather
+from .joined import joined
 from .movement import moveaxis, reshape
 from .reduction import any, mean, sum
 from .scan import cumulative_sum
@@ -42,6 +43,7 @@ def reduced(name: str, losses: Tensor, reduction: str, total: Any = None) -> Ten
     return mean(losses) if total is None else sum(losses) / total
 
 
+@joined
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100,
     reduction: Reduction = "mean", label_smoothing: float = 0.0,
@@ -78,6 +80,7 @@ def cross_entropy(
     return reduced("cross_entropy", losses, reduction, sum(factors))
 
 
+@joined
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -159,6 +162,7 @@ bernoulli_loss = elementwise(
 )  # fmt: skip
 
 
+@joined
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -172,6 +176,7 @@ def binary_cross_entropy(
     return _weighted("binary_cross_entropy", losses, weight, reduction)
 
 
+@joined
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean",
     pos_weight: Tensor | None = None,
@@ -206,11 +211,13 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
     return reduced(name, losses, reduction)
 
 
+@joined
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return ``log(1 + exp(-target * input))`` for targets of 1 and -1."""
     return reduced("soft_margin_loss", softplus(-(target * input)), reduction)
 
 
+@joined
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -220,6 +227,7 @@ def multilabel_soft_margin_loss(
     return reduced("multilabel_soft_margin_loss", mean(losses, axis=-1), reduction)
 
 
+@joined
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *,
     reduction: Reduction = "mean",
@@ -252,6 +260,7 @@ def multi_margin_loss(
     return reduced("multi_margin_loss", sum(where(others, gaps, 0.0), axis=-1) / classes, reduction)
 
 
+@joined
 def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the hinge loss between the scores of all classes that are named and those of all others.
 

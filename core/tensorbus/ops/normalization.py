@@ -14,6 +14,7 @@ from ..dtypes import FLOATING
 from ..errors import ArgumentError, ShapeError
 from .batching import unchanged
 from .elementwise import common_dtype, fit
+from .joined import joined
 from .movement import pad, reshape, windows
 from .op import Op, Shape, Spec, table
 from .reduction import mean
@@ -92,6 +93,7 @@ to_unit_rms = _normalizer(
 _EPSILON: Final = {dt.float64: 2.0**-52}
 
 
+@joined
 def layer_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     bias: Tensor | None = None, eps: float = 1e-5,
@@ -110,6 +112,7 @@ def layer_norm(
     return out if bias is None else out + bias
 
 
+@joined
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     eps: float | None = None,
@@ -152,12 +155,18 @@ def group_norm(
         )
     _check_channels("group_norm", input, weight, bias)
     batch, channels, *space = input.shape
-    row = (num_groups, channels // num_groups, 1)
-    out = standardize(reshape(input, (batch, *row[:2], prod(space))), 2, eps)
-    return reshape(_scaled(out, row, weight, bias), input.shape)  # scaled as it was walked
+    rows = reshape(input, (batch, num_groups, channels // num_groups, prod(space)))
+    return reshape(_by_group(rows, weight, bias, eps), input.shape)
 
 
-def by_channel(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+@joined
+def _by_group(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Return ``(batch, groups, channels, size)`` standardized, and scaled as it was walked."""
+    return _scaled(standardize(x, 2, eps), (*x.shape[1:3], 1), weight, bias)
+
+
+@joined
+def by_channel(x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Return ``x`` of shape ``(batch, channels, *space)`` times a weight, plus a bias, of ``(channels,)``."""
     _check_channels(name, x, weight, bias)
     return _scaled(x, (x.shape[1], *(1,) * (len(x.shape) - 2)), weight, bias)
@@ -178,6 +187,7 @@ def _check_channels(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | 
             )
 
 
+@joined
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

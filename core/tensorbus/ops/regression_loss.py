@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, DtypeError, ShapeError
 from .arithmetic import abs, maximum
 from .comparison import equal, greater
+from .joined import joined
 from .loss import Reduction, reduced
 from .movement import reshape
 from .reduction import sum
@@ -31,6 +32,7 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
     return reduced(name, losses * weight, reduction, sum(weight))
 
 
+@joined
 def mse_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -49,6 +51,7 @@ def mse_loss(
     return _weighted("mse_loss", difference * difference, weight, reduction)
 
 
+@joined
 def l1_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -56,6 +59,7 @@ def l1_loss(
     return _weighted("l1_loss", abs(input - target), weight, reduction)
 
 
+@joined
 def huber_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -80,6 +84,7 @@ def huber_loss(
     return reduced("huber_loss", losses * weight, reduction)
 
 
+@joined
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -96,6 +101,7 @@ def smooth_l1_loss(
     return reduced("smooth_l1_loss", losses, reduction)
 
 
+@joined
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return the divergence of ``target`` from the log probabilities ``input`` (Kullback and Leibler 1951).
 
@@ -112,6 +118,7 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     return reduced("kl_div", losses, reduction)
 
 
+@joined
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8, *,
     reduction: Reduction = "mean",
@@ -128,6 +135,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", losses, reduction)
 
 
+@joined
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, *,
     reduction: Reduction = "mean",

@@ -14,6 +14,7 @@ from ..batching import shifted
 from ..comparison import equal, isinf, logical_or, not_equal
 from ..creation import full
 from ..elementwise import Operand, fit
+from ..joined import joined
 from ..movement import moveaxis, normalize_axis, reshape
 from ..op import Op, Shape, Spec, table
 from ..reduction import keep, normalize_axes, reduced_shape, sum
@@ -112,7 +113,7 @@ _vector_norm: Op[...] = table.add(
         normalize=_normalize,
         infer=_infer,
         compute=_compute,
-        decompose=_norm,
+        decompose=joined(_norm),
         vjp=_vjp,
         batch=shifted("vector_norm", "axis"),
         dtypes=INEXACT,

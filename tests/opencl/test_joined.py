@@ -1,0 +1,248 @@
+"""Functions and derivatives that are one program: few launches, and what their ops give one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import Tensor
+from tensorbus.kernels import from_dialect
+from tensorbus.ops.joined import joined
+
+pytest.importorskip("pyopencl", reason="the opencl device needs PyOpenCL")
+
+F: Any = tb.nn.functional
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6, 16)).astype("f4")
+Y = RNG.normal(size=(6, 16)).astype("f4")
+P = RNG.uniform(0.1, 0.9, size=(6, 16)).astype("f4")
+IMAGE = RNG.normal(size=(4, 6, 3, 5)).astype("f4")
+WEIGHT, BIAS, MEAN = (RNG.normal(size=6).astype("f4") for _ in range(3))
+VARIANCE = RNG.uniform(0.5, 2, size=6).astype("f4")
+TARGET = RNG.integers(0, 16, 6)
+
+CASES: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...], int, int]] = {
+    "var": (lambda x: tb.var(x, axis=-1), (X,), 1, 1),
+    "var of all": (lambda x: tb.var(x, correction=1), (X,), 1, 1),
+    "std": (lambda x: tb.std(x, axis=0), (X,), 2, 4),
+    "mse_loss": (F.mse_loss, (X, Y), 1, 1),
+    "l1_loss, summed": (lambda x, y: F.l1_loss(x, y, reduction="sum"), (X, Y), 1, 1),
+    "huber_loss": (lambda x, y: F.huber_loss(x, y, delta=0.5), (X, Y), 1, 1),
+    "binary_cross_entropy": (F.binary_cross_entropy, (P, P[::-1].copy()), 2, 1),
+    "cross_entropy": (lambda x: tb.cross_entropy(x, x.beside(TARGET)), (X,), 2, 4),
+    "normalize": (F.normalize, (X,), 1, 1),
+    "cosine_similarity": (F.cosine_similarity, (X, Y), 1, 1),
+    "layer_norm": (lambda x, w: tb.layer_norm(x, 16, w[0], w[1]), (X, Y), 1, 7),
+    "rms_norm": (lambda x, w: F.rms_norm(x, 16, w[0]), (X, Y), 2, 4),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 3, w, b), (IMAGE, WEIGHT, BIAS), 1, 4),
+    "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (IMAGE, WEIGHT, BIAS), 1, 4),
+    "batch_norm by running statistics": (
+        lambda x, w, b: F.batch_norm(x, w.beside(MEAN), w.beside(VARIANCE), w, b),
+        (IMAGE, WEIGHT, BIAS), 2, 4,
+    ),
+    "gelu": (F.gelu, (X,), 1, 1),
+    "softmax": (lambda x: tb.softmax(x, axis=-1), (X,), 1, 1),
+    "clip": (lambda x: tb.clip(x, -1, 1), (X,), 1, 1),
+    "vector_norm": (lambda x: tb.linalg.vector_norm(x, axis=-1), (X,), 1, 1),
+    "a product with a row": (lambda x, w: x * w[0], (X, Y), 1, 4),
+}  # fmt: skip
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that were launched, in order."""
+    seen: list[str] = []
+    whole = from_dialect._Generated._bind
+
+    def bind(self: Any, op: str, launch: Any, *rest: Any) -> Any:
+        run, slots, late = whole(self, op, launch, *rest)
+
+        def counted(*given: Any) -> Any:
+            seen.append(launch.kernel.name)
+            return run(*given)
+
+        return counted, slots, late
+
+    monkeypatch.setattr(from_dialect._Generated, "_bind", bind)
+    from tensorbus.dispatch import invalidate
+
+    invalidate()
+    return seen
+
+
+def leaves(arrays: Any, device: str, dtype: str = "float32") -> list[Tensor]:
+    return [tb.asarray(a, device=device).to(dtype).requires_grad_() for a in arrays]
+
+
+def close(got: Tensor, wanted: Tensor, tolerance: float = 2e-5) -> None:
+    assert got.dtype is wanted.dtype
+    np.testing.assert_allclose(
+        got.to("float64").to("cpu").numpy(), wanted.to("float64").numpy(), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_is_few_launches_and_so_is_its_derivative(name: str, launches: list[str]) -> None:
+    function, arrays, forward, backward = CASES[name]
+    xs = leaves(arrays, "opencl")
+    seed = tb.ones(function(*xs).shape, device="opencl")
+    launches.clear()
+    out = function(*xs)
+    assert len(launches) <= forward, launches
+    launches.clear()
+    found = tb.grad(out, xs, seed)
+    assert len(launches) <= backward, launches
+    there = leaves(arrays, "cpu")
+    wanted = function(*there)
+    close(out, wanted)
+    for got, back in zip(found, tb.grad(wanted, there, tb.ones(wanted.shape)), strict=True):
+        assert got is not None
+        assert back is not None
+        close(got, back)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_second_derivatives(name: str) -> None:
+    function, arrays, _, _ = CASES[name]
+
+    def second(device: str) -> tuple[Tensor | None, ...]:
+        xs = leaves(arrays, device, "float64")
+        out = function(*xs)
+        first = tb.grad((out * out).sum(), xs, create_graph=True)
+        return tb.grad(sum((g * g).sum() for g in first if g is not None), xs, allow_unused=True)
+
+    for got, wanted in zip(second("opencl"), second("cpu"), strict=True):
+        assert (got is None) == (wanted is None)
+        if got is not None and wanted is not None:
+            close(got, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_narrow_and_wide_dtypes_round_as_op_by_op(dtype: str) -> None:
+    for function in (F.mse_loss, F.cosine_similarity, F.huber_loss, lambda x, y: tb.layer_norm(x, 16, y[0])):
+        xs = leaves((X, Y), "opencl", dtype)
+        there = leaves((X, Y), "cpu", dtype)
+        out, wanted = function(*xs), function(*there)
+        assert out.dtype is getattr(tb, dtype)
+        tolerance = {"bfloat16": 2e-2, "float16": 2e-3, "float64": 1e-12}[dtype]
+        close(out, wanted, tolerance)
+        for got, back in zip(tb.grad(out.sum(), xs), tb.grad(wanted.sum(), there), strict=True):
+            assert got is not None
+            assert back is not None
+            close(got, back, tolerance)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda x: F.dropout(x, 0.3), lambda x: F.dropout2d(x, 0.5), lambda x: F.alpha_dropout(x, 0.2, True),
+    lambda x: tb.uniform((7, 3), low=-1, high=2, device=x.device), lambda x: tb.normal((5,), device=x.device),
+    lambda x: tb.randint(-3, 9, (33,), device=x.device), lambda x: tb.bernoulli(0.4, (9,), device=x.device),
+    lambda x: tb.randint(0, 1 << 40, (9,), device=x.device), lambda x: F.gumbel_softmax(x, 0.7),
+])  # fmt: skip
+def test_a_seed_gives_the_same_numbers_everywhere(draw: Callable[[Tensor], Tensor]) -> None:
+    def drawn(device: str, function: Any) -> Any:
+        tb.manual_seed(11)
+        x = tb.asarray(IMAGE, device=device)
+        return [function(x).to("cpu").numpy() for _ in range(2)]
+
+    wanted = drawn("cpu", draw)
+    for got in (drawn("opencl", draw), drawn("opencl", tb.compile(draw))):
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    first, second = wanted
+    assert not np.array_equal(first, second)
+
+
+def test_what_dropout_drops_has_no_gradient(launches: list[str]) -> None:
+    x = tb.asarray(X, device="opencl").requires_grad_()
+    out = F.dropout(x, 0.5)
+    launches.clear()
+    out.sum().backward()
+    assert len(launches) <= 3
+    assert x.grad is not None
+    kept = out.detach().to("cpu").numpy() != 0
+    np.testing.assert_array_equal(x.grad.to("cpu").numpy(), np.where(kept, 2.0, 0.0))
+
+
+def test_running_statistics_move() -> None:
+    for momentum in (0.1, None):
+        layers = [tb.nn.BatchNorm2d(6, momentum=momentum).to(device) for device in ("opencl", "cpu")]
+        for k in range(30):
+            for layer, device in zip(layers, ("opencl", "cpu"), strict=True):
+                layer(tb.asarray(IMAGE * (k + 1), device=device))
+        for name in ("running_mean", "running_var"):
+            close(getattr(layers[0], name), getattr(layers[1], name), 1e-4)
+            assert not getattr(layers[0], name).requires_grad
+
+
+def test_a_number_that_changes_makes_no_program_for_each_value(launches: list[str]) -> None:
+    x = tb.asarray(X, device="opencl")
+    for k in range(40):
+        found = F.huber_loss(x, x + 1, delta=0.25 + k / 16)
+        close(found, F.huber_loss(tb.asarray(X), tb.asarray(X) + 1, delta=0.25 + k / 16))
+    launches.clear()
+    F.huber_loss(x, x + 1, delta=0.123)
+    assert len(launches) > 2
+
+
+def test_errors_are_those_of_the_function() -> None:
+    x = tb.asarray(X, device="opencl")
+    with pytest.raises(
+        tb.errors.ShapeError, match="cross_entropy: the classes' scores need a target of shape"
+    ):
+        tb.cross_entropy(x, tb.zeros((5,), dtype="int64", device="opencl"))
+    with pytest.raises(tb.errors.ArgumentError, match="delta must be > 0"):
+        F.huber_loss(x, x, delta=0.0)
+    with pytest.raises(tb.errors.DeviceError, match="cpu:0"):
+        F.mse_loss(x, tb.asarray(Y))
+    with pytest.raises(tb.errors.IndexingError):
+        tb.cross_entropy(x, tb.full((6,), 16, dtype="int64", device="opencl")).item()
+
+
+def test_explain_names_the_program() -> None:
+    x = tb.asarray(X, device="opencl")
+    assert "mse_loss(float32[6, 16], float32[6, 16]) on opencl:0: kernel 'generated'" in str(
+        tb.explain(F.mse_loss, x, x)
+    )
+
+
+def test_a_preferred_kernel_is_used() -> None:
+    x = tb.asarray(X, device="opencl").requires_grad_()
+    with tb.prefer_kernel(sum="generated"):
+        found = tb.explain(F.mse_loss, x, x)
+        assert {d.op.name for d in found.decisions} >= {"subtract", "multiply", "mean"}
+        F.mse_loss(x, x * 2).backward()
+    assert x.grad is not None
+
+
+def test_a_function_returns_an_operand_as_it_is() -> None:
+    same = joined(lambda x: x)
+    x = tb.asarray(X, device="opencl")
+    assert same(x) is x
+
+
+def test_hooks_and_graphs_that_are_walked_twice() -> None:
+    x = tb.asarray(X, device="opencl").requires_grad_()
+    seen: list[Any] = []
+    middle = x * 2
+    middle.register_hook(lambda g: seen.append(g) or g * 3)
+    out = F.mse_loss(middle, x.detach())
+    (once,) = tb.grad(out, x, retain_graph=True)
+    (again,) = tb.grad(out, x)
+    assert len(seen) == 2
+    assert once is not None
+    assert again is not None
+    np.testing.assert_array_equal(once.to("cpu").numpy(), again.to("cpu").numpy())
+    np.testing.assert_allclose(once.to("cpu").numpy(), 12 * X / X.size, rtol=1e-5)
+    with pytest.raises(tb.errors.AutogradError, match="let go"):
+        tb.grad(out, x)
+
+
+def test_autocast_and_vmap() -> None:
+    x, y = tb.asarray(X, device="opencl"), tb.asarray(Y, device="opencl")
+    close(tb.vmap(F.mse_loss)(x, y), tb.vmap(F.mse_loss)(tb.asarray(X), tb.asarray(Y)))
+    with tb.autocast("opencl", dtype="bfloat16"):
+        found = F.mse_loss(x @ y.T, x @ x.T)
+        assert found.dtype is F.mse_loss(x.to("bfloat16"), y.to("bfloat16")).dtype
