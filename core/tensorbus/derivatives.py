@@ -41,10 +41,10 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
         else:
             values.append(settle(x))
             kinds += (x._vtype, x._value.shape)
-    numbers = []
+    numbers: list[str] = []
     for value, kind in zip(node.values, plan.operands, strict=True):
         if not isinstance(kind, ValueType):
-            numbers.append(repr(value))
+            (numbers if kind is float else kinds).append(repr(value))
         elif value is not None:
             values.append(value)
     if plan.keeps_out:
@@ -112,7 +112,9 @@ def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> Program | N
         else:
             places.append(len(nodes))
             nodes.append(back._value)
-    run: Run | None = _nothing if not nodes else program(op.name, inputs, nodes, device, least=2)
+    run: Run | None = (
+        _nothing if not nodes else program(f"derivative of {op.name}", inputs, nodes, device, least=2)
+    )
     if run is None:
         return None
     kinds = tuple([plan.out if x is None else ValueType.of(x.dtype, device) for x in backs])

@@ -32,7 +32,7 @@ _FIXED: Final = frozenset({type(None), bool, int, float, str, DType})
 _MANY: Final = 256
 """How many programs of one function, or of one op's derivative, are kept."""
 _NUMBERS: Final = 16
-"""For how many different numbers programs are made while all tensors stay alike: others come once."""
+"""For how many different floats programs are made while all else stays alike: more will come once each."""
 _VIEWS: Final = frozenset({"broadcast_to", "permute_dims", "reshape", "slice", "flip", "windows"})
 _OWN: Final = frozenset({"input", "constant", "result"})
 _PLAIN: Final = _VIEWS | _OWN | {"full"}
@@ -72,19 +72,21 @@ def call(
 ) -> Any:
     """Run a joined function by its program; as it is where there is none. ``known`` are those it has."""
     tensors: list[Tensor] = []
-    kinds: list[Any] = []
-    numbers: list[Any] = [len(args), *kwargs]
+    kinds: list[Any] = [len(args), *kwargs]
+    numbers: list[str] = []
     for x in (*args, *kwargs.values()):
         if isinstance(x, Tensor):
             if x._vtype.settled is not x._vtype:
                 settle(x)
             tensors.append(x)
             kinds += (x._vtype, x._value.shape)
-            numbers.append(Tensor)
-        elif not _is_fixed(x):
-            return function(*args, **kwargs)
-        else:
+        elif type(x) is float:
+            kinds.append(float)
             numbers.append(repr(x))
+        elif _is_fixed(x):
+            kinds.append(repr(x))
+        else:
+            return function(*args, **kwargs)
     if preference.active():
         return function(*args, **kwargs)
     key = tuple(kinds), tuple(numbers)
@@ -106,7 +108,10 @@ def call(
 
 
 def remember(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], Program | None]) -> Any:
-    """Return the program of ``key``, False where there is none; too many numbers in turn have none."""
+    """Return the program of ``key``, False where there is none; too many floats in turn have none.
+
+    They are the second part of the key, and everything else the first.
+    """
     if len(known) >= _MANY:
         known.clear()
     kinds, _ = key
@@ -150,17 +155,12 @@ def _made(
     if run is None:
         return None
     outs = tuple([ValueType.of(x.dtype, device) for x in results])
-    op: Op[...] = Op(
-        name=function.__name__, family="joined", operands=("*xs",), arguments=lambda *xs: (xs, {}),
-        results=tuple([f"result_{k}" for k in range(len(outs))]) if several else (), infer=tuple,
-        decompose=inner, dtypes=(),
-    )  # fmt: skip
     plan = Plan(
-        op=op, operands=tuple([x._vtype for x in tensors]), run=None, out=outs[0], casts=(None,) * len(specs),
+        op=_op(function.__name__, len(outs) if several else 0, inner),
+        operands=tuple([x._vtype for x in tensors]), run=None, out=outs[0], casts=(None,) * len(specs),
         attrs={}, outs=outs if several else (), shapes=tuple([x.shape for x in results]) if several else (),
         programs=programs_on(device),
     )  # fmt: skip
-    _tell(op, specs, results[0], device)
     return Program(run, tuple(range(len(outs))), outs, plan)
 
 
@@ -188,7 +188,10 @@ def program(
     ops = [node.op for node in graph if node.op not in _PLAIN]
     if len(ops) < least or not all(map(keeps, {*ops})):
         return None
-    return maker.prepare(name, graph, index)
+    run = maker.prepare(name, graph, index)
+    if run is not None:
+        _tell(name, graph, device)
+    return run
 
 
 def _is_generated(op: str, device: Device) -> bool:
@@ -197,12 +200,24 @@ def _is_generated(op: str, device: Device) -> bool:
     return all(owner == mine and (kernel.programs is not None or op in _VIEWS) for owner, kernel in offers)
 
 
-def _tell(op: Op[...], specs: Sequence[Spec], out: Tensor, device: Device) -> None:
-    """Tell those who look on that a joined function is one program."""
+def _tell(name: str, graph: Graph, device: Device) -> None:
+    """Tell those who look on that a function is one program."""
+    specs, out = [x.spec for x in graph.inputs], graph.outputs[0].spec
     call = Call(
-        op=op.name, dtypes=tuple([s.dtype for s in specs]), shapes=tuple([s.shape for s in specs]), attrs={},
+        op=name, dtypes=tuple([s.dtype for s in specs]), shapes=tuple([s.shape for s in specs]), attrs={},
         out_dtype=out.dtype, out_shape=out.shape, index=device.index,
     )  # fmt: skip
-    kernel = Kernel(name="generated", function=op.decompose)
-    verdict = Verdict(owner=own(device), kernel=kernel, reason=None)
+    op = _op(name, 0, None)
+    verdict = Verdict(owner=own(device), kernel=Kernel(name="generated", function=_tell), reason=None)
     notify(op, call, device, [verdict], verdict)
+
+
+def _op(name: str, results: int, decompose: Callable[..., Any] | None) -> Op[...]:
+    """Return an op that is in no table: what histories, and those who look on, know a program as.
+
+    ``results`` is how many there are in a tuple; 0: the one is none.
+    """
+    return Op(
+        name=name, family="joined", operands=("*xs",), arguments=lambda *xs: (xs, {}), infer=tuple,
+        results=tuple([f"result_{k}" for k in range(results)]), decompose=decompose, dtypes=(),
+    )  # fmt: skip

@@ -43,12 +43,13 @@ def joined(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if recorders or not args:
+        if recorders:
             return function(*args, **kwargs)
+        first: Any = args[0] if args else next(iter(kwargs.values()), None)
         try:
-            run = SERVED[args[0]._vtype]
+            run = SERVED[first._vtype]
         except (AttributeError, KeyError):
-            kind = getattr(args[0], "_vtype", None)
+            kind = getattr(first, "_vtype", None)
             run = None if kind is None else SERVED.setdefault(kind, _asks[0](kind))
         return function(*args, **kwargs) if run is None else run(function, known, args, kwargs)
 
