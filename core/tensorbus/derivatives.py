@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import autograd, preference
+from .calls import explain
 from .device import Device, ValueType
 from .errors import TensorbusError
 from .graph.graph import Node
@@ -57,7 +58,10 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
         found = remember(plan.backs, key, lambda: _derived(node, given))
     if found is False:
         return None
-    made = found.run(values)
+    try:
+        made = found.run(values)
+    except Exception as error:
+        raise explain(plan, [x for x in given if x is not None], {}, error) from error
     return [
         None if place is None else cell(values[~place] if place < 0 else made[place], kind)
         for place, kind in zip(found.places, found.kinds, strict=True)

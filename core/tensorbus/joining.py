@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from . import autograd, preference
+from .calls import explain
 from .capture import recording
 from .choice import Verdict, add_source, own, programs, source
 from .decomposition import decompose
@@ -95,7 +96,10 @@ def call(
         found = remember(known, key, lambda: _made(function, tensors, args, kwargs))
     if found is False:
         return function(*args, **kwargs)
-    values = found.run([x._value for x in tensors])
+    try:
+        values = found.run([x._value for x in tensors])
+    except Exception as error:
+        raise explain(found.plan, tensors, {}, error) from error
     outs = [cell(value, kind) for value, kind in zip(values, found.kinds, strict=True)]
     tracked = any(x._node is not None for x in tensors)
     if not found.plan.op.results:
