@@ -42,8 +42,8 @@ class _Plugins:
         own, *others = [(owner, dict(kernels)) for owner, kernels in self._backend.kernels] or [("", {})]
         self._tables = [own, *sorted(others, key=lambda table: table[0])]
         self._properties: dict[int, frozenset[DType]] = {}
-        kinds = (kernel for kernel in own[1].values() if isinstance(kernel, Kernel))
-        self.programs = next((kernel.programs for kernel in kinds if kernel.programs is not None), None)
+        made = (kernel.programs for entry in own[1].values() for kernel in _kernels(entry))
+        self.programs = next((programs for programs in made if programs is not None), None)
 
     def candidates(self, op: str) -> Sequence[Offer]:
         found = [(owner, kernel) for owner, table in self._tables for kernel in _kernels(table.get(op))]
