@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call, dtypes
-from tensorbus_cpu import amx, mkl, products
+from tensorbus_cpu import mkl, panels, products
 
 _ALL = frozenset().union(*(worth for _, worth, _ in mkl.PRODUCTS.values()))
 _SHAPES = (
@@ -28,7 +28,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """Let MKL compute, whatever the processor is worth, or let it not."""
     if request.param == "mkl" and mkl.library() is None:
         pytest.skip("the mkl package is not installed: pip install tensorbus-cpu[mkl]")
-    monkeypatch.setattr(amx, "gemm", lambda call: None)
+    monkeypatch.setattr(panels, "gemm", lambda call: None)
     monkeypatch.setattr(mkl, "instructions", lambda: _ALL if request.param == "mkl" else frozenset())
     with tb.device("cpu"):
         yield request.param

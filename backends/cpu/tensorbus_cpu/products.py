@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, dtypes
 
-from . import amx, mkl
+from . import mkl, panels
 from .compiler import NATIVE
 from .large import COSTLY, Compiled, copied, routine
 from .memory import DTYPES, empty, run
@@ -32,7 +32,7 @@ _EXACT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 
 def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of 16-bit floats: in float32, rounded once."""
-    made = amx.gemm(call) or mkl.gemm(call)
+    made = panels.gemm(call) or mkl.gemm(call)
     if made is not None:
         return made
     own = call.dtypes[0]
@@ -47,7 +47,7 @@ def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
     Signed and unsigned products are the same bits.
     """
-    made = amx.gemm(call) or mkl.gemm(call)
+    made = panels.gemm(call) or mkl.gemm(call)
     if made is not None:
         return made
     own = DTYPES[call.dtypes[0]]

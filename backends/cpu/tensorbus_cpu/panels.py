@@ -1,4 +1,4 @@
-"""Products of bfloat16 and of bytes by tiles of sums, where the processor has them (AMX): ``amx.c``."""
+"""Products of bfloat16 and of bytes by the processor's own instructions for them: ``panels.c``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, DeviceError, dtypes
+from tensorbus.backend_api import Call, DeviceError, DType, dtypes
 
 from .compiler import NATIVE, CCompiler, c_source
 from .large import packed
@@ -17,10 +17,15 @@ from .launches import Launch, Launches, slots
 from .memory import DTYPES, empty
 from .mkl import instructions
 
-_WORTH: Final = {dtypes.bfloat16: "amx_bf16", dtypes.int8: "amx_int8", dtypes.uint8: "amx_int8"}
-_LEAST: Final = 1 << 18
-"""Multiplications from which on packing operands pays."""
-_LINES, _MOST, _LEAST_SIDE, _BYTES = 32, 8, 2, 2048
+_BYTES: Final = {"amx": "amx_int8", "avx512": "avx512_vnni"}
+WAYS: Final = {
+    dtypes.bfloat16: {"amx": "amx_bf16", "avx512": "avx512_bf16"}, dtypes.int8: _BYTES, dtypes.uint8: _BYTES,
+}  # fmt: skip
+"""By dtype: what may follow ``panels.c``, the fastest first, and the instructions that it needs."""
+_LEAST: Final = {False: 1 << 18, True: 1 << 15}
+"""Multiplications from which on packing operands pays, by whether both have many lines."""
+_MANY: Final = 8
+_LINES, _MOST, _LEAST_SIDE, _STEP = 32, 8, 2, 2048
 """As in the source: lines of a panel, panels of a block of sums, down and across, bytes of a panel's step."""
 _BLOCKS: Final = 64
 """Blocks that keep all threads busy to the end, where there is enough for as many."""
@@ -30,29 +35,35 @@ _BOX, _BOXES = 1 << 19, 16
 
 def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
     """Return what gives a product, its sums rounded or wrapped once; None where there are no tiles for it."""
-    if _WORTH.get(call.dtypes[0]) not in instructions() or call.shapes is None or call.out_shape is None:
+    if call.shapes is None or call.out_shape is None:
         return None
     (m, depth), n, count = call.shapes[0][-2:], call.shapes[1][-1], prod(call.out_shape[:-2])
-    if count * m * n * depth < _LEAST or not all(lead in (1, count) for lead in _leads(call)):
+    small = count * m * n * depth < _LEAST[min(m, n) >= _MANY]
+    if small or not all(lead in (1, count) for lead in _leads(call)):
         return None
-    compiler, library = NATIVE.compiler(), _library(call.dtypes[0].is_integer)
+    compiler = NATIVE.compiler()
+    library = _library(compiler, call.dtypes[0]) if compiler is not None else None
     return None if compiler is None or library is None else product(call, compiler, library)
 
 
-def source(integers: bool) -> str:
+def source(integers: bool, way: str) -> str:
     """Return the source of products of bfloat16, or of integers of 8 bits."""
-    return ("#define INTEGERS\n" if integers else "") + c_source("amx")
+    return ("#define INTEGERS\n" if integers else "") + c_source("panels") + c_source(way)
 
 
 @cache
-def _library(integers: bool) -> ctypes.CDLL | None:
-    """Return the functions; None for compilers that do not know tiles, and systems that give none."""
-    compiler = NATIVE.compiler()
-    try:
-        found = compiler.library(source(integers)) if compiler is not None else None
-    except DeviceError:
-        return None
-    return found if found is not None and found.tb_ready() else None
+def _library(compiler: CCompiler, dtype: DType) -> ctypes.CDLL | None:
+    """Return the fastest functions that processor, compiler and system know; None where there are none."""
+    for way, needed in WAYS.get(dtype, {}).items():
+        if needed not in instructions():
+            continue
+        try:
+            found = compiler.library(source(dtype.is_integer, way))
+        except DeviceError:
+            continue
+        if found.tb_ready():
+            return found
+    return None
 
 
 def _leads(call: Call) -> tuple[int, ...]:
@@ -76,14 +87,14 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     assert call.out_shape is not None
     (m, depth), n, out_shape = call.shapes[0][-2:], call.shapes[1][-1], call.out_shape
     leads, step = _leads(call), 64 // call.dtypes[0].itemsize
-    line = -(-depth // step) * _BYTES
+    line = -(-depth // step) * _STEP
     side, grid = _blocks(m, n, prod(out_shape[:-2]))
     params = (m, n, depth, *leads, side)
 
     def packing(lead: int, lines: int, strides: Sequence[int], turned: bool) -> tuple[Any, Any, Any]:
         """Return the parameters, grid and pieces that pack an operand."""
         panels, steps = -(-lines // _LINES), -(-depth // step)
-        boxes = max(min(_BOX // (steps * _BYTES), panels // _BOXES), 1)
+        boxes = max(min(_BOX // (steps * _STEP), panels // _BOXES), 1)
         each, down, along = strides
         return (lines, depth, down, along, each, int(turned)), (panels, lead), (boxes, 1)
 
@@ -95,7 +106,7 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
             stack = packed(x).reshape((lead, *x.shape[-2:]))
         each, down, along = (s // x.itemsize for s in stack.strides)
         lines, down, along = (n, along, down) if turned else (m, down, along)
-        out = empty((lead, -(-lines // _LINES), -(-depth // step), _BYTES), np.uint8)
+        out = empty((lead, -(-lines // _LINES), -(-depth // step), _STEP), np.uint8)
         given, lying, piece = packing(lead, lines, (each, down, along), turned)
         compiler.call(library.tb_pack, [stack.ctypes.data, out.ctypes.data], slots(given), lying, piece)
         return out
