@@ -117,3 +117,17 @@ def test_rows_of_many_matrices_are_those_of_one(dtype: str) -> None:
         found = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(y, device="cpu")
         assert found.shape == (*a.shape[:-1], 30)
         np.testing.assert_allclose(found.numpy(), np.matmul(a, y), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize(
+    "shapes", [((40, 50), (50, 60)), ((3, 40, 50), (3, 50, 60)), ((3, 40, 50), (50, 60))]
+)
+def test_products_of_floats_of_8_bits_are_of_floats(dtype: str, shapes: Any) -> None:
+    rng = np.random.default_rng(4)
+    x, y = (tb.asarray(rng.standard_normal(s).astype("f4"), device="cpu").to(dtype) for s in shapes)
+    wanted = np.matmul(x.numpy().astype("f4"), y.numpy().astype("f4")).astype(x.numpy().dtype)
+    found = (x @ y).numpy()
+    assert found.dtype == wanted.dtype
+    wide = [v.astype("f4") for v in (found, wanted)]
+    np.testing.assert_allclose(wide[0], wide[1], 0.26, 1e-2)

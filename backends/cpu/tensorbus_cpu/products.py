@@ -86,7 +86,8 @@ def matmul(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         return narrow(call, otherwise)
     if call.dtypes[0].is_integer and call.dtypes[0].itemsize <= 2:
         return whole(call, otherwise)
-    return otherwise if call.dtypes[0].is_complex else stacked(call, otherwise)
+    plain = call.dtypes[0] in _FLOATS or call.dtypes[0].is_integer
+    return stacked(call, otherwise) if plain else otherwise
 
 
 def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
