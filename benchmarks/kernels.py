@@ -259,7 +259,8 @@ def _products(torch: Any) -> Iterator[Case]:
     yield "matmul, float32", 1.05, _calls(lambda: x @ y, lambda: a @ b, lambda: p @ q, torch)
     u, v = x.to(tb.bfloat16), y.to(tb.bfloat16)
     has = instructions()
-    halves, bytes_ = (0.25 if i in has else limit for i, limit in (("amx_bf16", 1.25), ("amx_int8", 1.5)))
+    halves = 0.25 if "amx_bf16" in has else 0.6 if "avx512_bf16" in has else 1.25
+    bytes_ = 0.25 if "amx_int8" in has else 0.35 if "avx512_vnni" in has else 1.5
     yield "matmul, bfloat16, beside float32", halves, _calls(lambda: u @ v, lambda: a @ b, None, torch)
     c, d = (rng.integers(-128, 128, (2048, 2048), np.int8) for _ in range(2))
     m, n = tb.asarray(c, device="cpu"), tb.asarray(d, device="cpu")
