@@ -15,6 +15,7 @@ from typing import Any
 
 from . import autograd, operators, preference
 from .autocasting import as_asked
+from .changing import change, cut
 from .choice import programs
 from .device import ValueType
 from .dispatch import Plan, is_transform, lifted, new_cache, plan
@@ -488,6 +489,6 @@ def _joins(kind: ValueType) -> Any:
     return import_module(".joining", __package__).call
 
 
-table.bind(function, runner)
+table.bind(function, runner, cut, change)
 joined.bind(_joins)
 operators.attach()

@@ -35,8 +35,8 @@ class Plan:
     and its package. ``out`` is the type of the result, ``outs`` and ``shapes`` tell those of several.
     ``lift`` makes operands from outside into ones of a transform first; ``run`` is then None too. ``casts``
     are the dtypes that a decomposition's operands need first, None where an operand fits as it is;
-    ``computed`` are those that the op computes in. ``keeps`` and ``keeps_out`` say which operands, and
-    whether the result, the derivative needs. ``programs`` makes programs of several ops, where the device's
+    ``computed`` are those that the op computes in. ``source`` is the kernel, and the call that it was chosen
+    for. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the derivative needs. ``programs`` makes programs of several ops, where the device's
     kernels are generated; ``backs`` are those of the derivative.
     """
 
@@ -51,6 +51,7 @@ class Plan:
     shapes: tuple[Shape, ...] = ()
     lift: Callable[[Any], Any] | None = None
     kernel: str = ""
+    source: tuple[Kernel, Call] | None = None
     programs: Programs | None = None
     backs: dict[Any, Any] = field(init=False, default_factory=dict)
     keeps: tuple[bool, ...] = field(init=False, default=())
@@ -216,13 +217,13 @@ def plan(
     )
     several = bool(op.results)
     lift = _lift(operands, device)
-    run, kernel = None, ""
+    run, kernel, chosen = None, "", None
     if lift is None:
         kinds = [o.dtype for o in outs]
-        run, kernel = _run(op, call, operands, device, casts, kinds, captured=captured)
+        run, kernel, chosen = _run(op, call, operands, device, casts, kinds, captured=captured)
     made = Plan(
         op=op, operands=tuple(operands), casts=casts, attrs=given, computed=computed,
-        run=run, lift=lift, kernel=kernel,
+        run=run, lift=lift, kernel=kernel, source=None if chosen is None else (chosen, call),
         out=ValueType.of(out.dtype, device),
         outs=tuple(ValueType.of(o.dtype, device) for o in outs) if several else (),
         shapes=tuple(o.shape for o in outs) if several else (),
@@ -284,14 +285,14 @@ def _lift(operands: Sequence[Operand], device: Device) -> Callable[[Any], Any] |
 def _run(
     op: Op[...], call: Call, operands: Sequence[Operand], device: Device, casts: Sequence[DType | None],
     outs: Sequence[DType], *, captured: bool,
-) -> tuple[Callable[..., Any] | None, str]:  # fmt: skip
-    """Return what runs ``call``, None where the op decomposes; and the kernel's name, where it is one."""
+) -> tuple[Callable[..., Any] | None, str, Kernel | None]:  # fmt: skip
+    """Return what runs ``call``, None where the op decomposes; and the kernel and its name, if it is one."""
     transform = _transforms.get(device.type)
     if transform is not None:
         run = transform.prepare(op, call)
         if run is None and op.decompose is None:
             raise UnsupportedOpError(f"{op.name}: this op has no batching rule, and no decomposition.")
-        return run, ""
+        return run, "", None
     verdicts = judge(op.name, call, device)
     chosen = choose(op.name, verdicts, device)
     dtypes = [o.dtype if isinstance(o, ValueType) else o for o in operands]
@@ -300,13 +301,13 @@ def _run(
         kernel = chosen.kernel
         named = f"kernel {kernel.name!r} of {chosen.owner}"
         if captured:
-            return lambda *values: _prepare(kernel, named, call, device, casts, dtypes)(*values), named
-        return _prepare(kernel, named, call, device, casts, dtypes), named
+            return lambda *values: _prepare(kernel, named, call, device, casts, dtypes)(*values), named, None
+        return _prepare(kernel, named, call, device, casts, dtypes), named, kernel
     if op.decompose is not None:
-        return None, ""
+        return None, "", None
     if fallback_mode() == "error" or op.family in ("creation", "random"):
         raise UnsupportedOpError(_unsupported(op, device, call, verdicts))
-    return _falling_back(op, call, operands, device, dtypes, outs), ""
+    return _falling_back(op, call, operands, device, dtypes, outs), "", None
 
 
 def _falling_back(

@@ -1,14 +1,18 @@
 """Methods that change a tensor: each computes a new value, which the cell then holds.
 
-One table says what; nothing is written into memory that others see.
+One table says what; nothing is written into memory that others see. What is one op, and large, is written
+over the value where nobody can tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from math import prod
 from typing import Any, Final
 
+from .changing import LARGE
+from .dtypes import bool_
 from .errors import ArgumentError
 from .interchange import assigned
 from .ops import indexing
@@ -16,6 +20,7 @@ from .ops.activation import clip
 from .ops.arithmetic import add as _add
 from .ops.arithmetic import addcdiv, addcmul, divide, floor_divide, fmod, multiply, trunc
 from .ops.arithmetic import lerp as _lerp
+from .ops.op import Change, table
 from .ops.selecting import masked_fill as _masked_fill
 from .ops.selection import cast
 from .ops.transcendental import power
@@ -32,7 +37,9 @@ def _copy(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 def _fill(x: Tensor, value: Any) -> Tensor:
     """Hold a value everywhere."""
-    return indexing.setitem(x, ..., value if isinstance(value, Tensor) else assigned(value, x))
+    given = value if isinstance(value, Tensor) else assigned(value, x)
+    what = indexing.assignment(x, ..., given)
+    return x if what is not None and table.change(what) else indexing.setitem(x, ..., given)
 
 
 def _zero(x: Tensor) -> Tensor:
@@ -96,6 +103,10 @@ def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> 
 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Hold ``value`` where ``mask`` is true."""
+    if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= LARGE:
+        given = value if isinstance(value, Tensor) else assigned(value, x)
+        if table.change(Change("where", (mask, given, x), {}, 2)):
+            return x
     made: Tensor = _masked_fill(x, mask, value)
     return made
 
@@ -110,10 +121,21 @@ def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     return _fill(x, uniform(x.shape, low, high, dtype=x.dtype, device=x.device, generator=generator))
 
 
+_SAME: Final = {"add_": "add", "sub_": "subtract", "mul_": "multiply", "div_": "divide"}
+"""The ops that methods without options come down to."""
+
+
 def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    op = _SAME.get(name, "")
+
     @wraps(function)
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        large = len(args) == 1 and not kwargs and prod(self._value.shape) >= LARGE
+        if op and large and table.change(Change(op, (self, *args), {})):
+            return self
         made = function(self, *args, **kwargs)
+        if made is self:
+            return self
         if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
             made = cast(made, self.dtype)  # as an assignment to x[...] does
         self.rebind(made)

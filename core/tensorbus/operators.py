@@ -6,8 +6,11 @@ import importlib
 import operator
 from collections.abc import Callable
 from functools import wraps
+from math import prod
 from typing import Any, Final
 
+from .assigning import assign
+from .changing import LARGE
 from .dtypes import DType, bool_, integer_range
 from .errors import DtypeError, ShapeError
 from .lengths import Length
@@ -24,7 +27,7 @@ from .ops import (
     scan,
     sorting,
 )
-from .ops.op import Op, table
+from .ops.op import Change, Op, table
 from .ops.selection import cast
 from .ops.view import view
 from .tensor import Tensor
@@ -105,8 +108,10 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], T
     return lambda self, other: function(other, self)
 
 
-def _in_place(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callable[[Any, Any], Tensor]:
     def change(self: Tensor, other: Any) -> Tensor:
+        if name and prod(self._value.shape) >= LARGE and table.change(Change(name, (self, other), {})):
+            return self
         made = function(self, other)
         if not isinstance(made, Tensor):  # the other operand's answer
             return made
@@ -194,7 +199,7 @@ def attach() -> None:
         function.operator.__qualname__ = f"Tensor.__{short}__"  # as errors about arguments name it
         setattr(Tensor, f"__{short}__", function.operator)
         setattr(Tensor, f"__r{short}__", _reflected(function))
-        setattr(Tensor, f"__i{short}__", _in_place(function.operator))
+        setattr(Tensor, f"__i{short}__", _in_place(function.operator, name))
     for short, name in COMPARISON.items():
         setattr(Tensor, f"__{short}__", _compared(name))
     for short, name in UNARY.items():
@@ -202,6 +207,7 @@ def attach() -> None:
     dynamic: Any = Tensor
     dynamic.__hash__ = object.__hash__
     dynamic.__pos__ = Tensor._again
+    dynamic.__setitem__ = assign
     dynamic.__matmul__ = _product
     dynamic.__rmatmul__ = _reflected(matmul.matmul)
     dynamic.__imatmul__ = _in_place(_product)

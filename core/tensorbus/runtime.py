@@ -144,7 +144,12 @@ class Kernel:
     the op that it should be preferred to, or yield to: by name, ``"distribution:name"``, or ``"*"`` for all.
     ``programs`` makes kernels of several ops, where this one was made by the same code generator.
     ``into(call)`` is for compiled programs: it returns what takes operands and buffers for the results and
-    fills these, or says False; or None where there is no way for such a call.
+    fills these, or says False; or None where there is no way for such a call. ``late(call)`` returns what
+    takes values and then, in order, the attributes that the op calls late (``Op.late``): one serves all of
+    them. ``over(call, place)`` is for changes in place: it returns what takes values, and late attributes,
+    and writes the result over the value at ``place``, which has the result's shape and dtype and which nobody
+    but the caller refers to; or None. That returns False, and has written nothing, where something else may
+    refer to the value's memory; it raises before it writes.
     """
 
     name: str
@@ -156,6 +161,8 @@ class Kernel:
     after: tuple[str, ...] = ()
     into: Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool] | None] | None = None
     programs: Programs | None = None
+    late: Callable[[Call], Callable[..., Any]] | None = None
+    over: Callable[[Call, int], Callable[..., bool] | None] | None = None
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.prepare is None):

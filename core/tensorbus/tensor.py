@@ -7,8 +7,6 @@ attached by ``calls``, from the op table.
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -29,19 +27,6 @@ from .pending import Pending, recorder, recorders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-_storing = threading.RLock()
-"""Held while a cell is looked at and rebound. Re-entrant: a value that is let go may run a finalizer."""
-
-
-def _storing_anew() -> None:
-    global _storing
-    _storing = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # a thread that does not live on in the child may hold it
-    os.register_at_fork(after_in_child=_storing_anew)
 
 
 def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
@@ -327,20 +312,6 @@ class Tensor:
     def __getitem__(self, key: Any) -> Tensor:
         return indexing.getitem(self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        given = value
-        if not isinstance(value, Tensor):
-            from .interchange import assigned
-
-            given = assigned(value, self)
-        while True:  # anew, where another thread has assigned to another part since: neither may be lost
-            seen = self._value
-            made = indexing.setitem(self, key, given)
-            with _storing:
-                if self._value is seen:
-                    self.rebind(made)
-                    return
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a 0-dimensional tensor has no length, and is not iterated over.")
@@ -450,6 +421,7 @@ class Tensor:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
         def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
         def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
         def __lt__(self, other: Any) -> Tensor: ...

@@ -9,24 +9,26 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.ops import indexing
+from tensorbus.ops.op import table
 
 
 def test_what_is_assigned_during_an_assignment_is_kept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = tb.zeros((3,), device=device)
     made: list[Any] = []
-    assign = indexing.setitem
+    run = table.run
 
-    def interrupted(tensor: tb.Tensor, key: Any, value: Any) -> tb.Tensor:
-        out = assign(tensor, key, value)
+    def interrupted(*what: Any) -> Any:
+        out = run(*what)
         if not made:  # here another thread gets its turn
             made.append(out)
             x[2] = 7.0
         return out
 
-    monkeypatch.setattr(indexing, "setitem", interrupted)
+    monkeypatch.setattr(table, "run", interrupted)
+    before = x.detach()  # so that a new value is made
     x[0] = 5.0
     assert x.tolist() == [5.0, 0.0, 7.0]
+    assert before.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_an_assignment_that_fails_changes_nothing(device: str) -> None:

@@ -262,6 +262,10 @@ class CCompiler:
         """Return an array of bytes."""
         return empty((nbytes,), "u1")
 
+    def is_own(self, buffer: Any, index: int) -> bool:
+        """Return True: whoever asks for a change in place has looked at the array."""
+        return True
+
     def errors(self, index: int) -> Any:
         """Refuse: kernels that look for bad indices check them first here."""
         raise DeviceError("cpu: no generated kernel reports errors later")

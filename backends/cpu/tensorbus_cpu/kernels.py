@@ -20,7 +20,7 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 
-from . import composites, convolution, large, products, reductions, sums
+from . import composites, convolution, in_place, large, products, reductions, sums
 from .compiler import NoRoomError
 from .drawing import RANDOM_BITS
 from .large import COSTLY, LIGHT, MANY, NARROW, Compiled, is_covered
@@ -101,13 +101,13 @@ def _by_size(small: Kernel, least: int) -> Kernel:
         if not is_covered(call):
             return otherwise
         limit = min(least, MANY) if _NARROW & {*call.dtypes, call.out_dtype} else least
-        large = Compiled(call, otherwise)
+        compiled = Compiled(call, otherwise)
         function: Any = getattr(otherwise, "__wrapped__", None)
         arity = getattr(function, "nin", 0)
 
         def unary(x: Any) -> Any:
             if x.size >= limit:
-                return large(x)
+                return compiled(x)
             try:
                 out = fast_run(function, x)
             except RuntimeError:  # another thread is in the context
@@ -116,7 +116,7 @@ def _by_size(small: Kernel, least: int) -> Kernel:
 
         def binary(x: Any, y: Any) -> Any:
             if x.size >= limit or y.size >= limit:
-                return large(x, y)
+                return compiled(x, y)
             try:
                 out = fast_run(function, x, y)
             except RuntimeError:
@@ -127,7 +127,7 @@ def _by_size(small: Kernel, least: int) -> Kernel:
 
         def number_last(x: Any, y: Any) -> Any:
             if x.size >= limit:
-                return large(x, y)
+                return compiled(x, y)
             try:
                 out = fast_run(function, x, numbers[y])
             except RuntimeError:
@@ -136,7 +136,7 @@ def _by_size(small: Kernel, least: int) -> Kernel:
 
         def number_first(x: Any, y: Any) -> Any:
             if y.size >= limit:
-                return large(x, y)
+                return compiled(x, y)
             try:
                 out = fast_run(function, numbers[x], y)
             except RuntimeError:
@@ -146,7 +146,7 @@ def _by_size(small: Kernel, least: int) -> Kernel:
         def general(*values: Any) -> Any:
             for x in values:
                 if type(x) is _ARRAY and x.size >= limit:
-                    return large(*values)
+                    return compiled(*values)
             return otherwise(*values)
 
         if arity == 2:
@@ -156,7 +156,12 @@ def _by_size(small: Kernel, least: int) -> Kernel:
             return pairs.get(call.weak, general)
         return unary if arity == 1 else general
 
-    return Kernel(name=small.name, prepare=prepare)
+    def over(call: Call, place: int) -> Callable[..., bool] | None:
+        limit = min(least, MANY) if _NARROW & {*call.dtypes, call.out_dtype} else least
+        write = large.over(call, place)
+        return write and (lambda *values: values[place].size >= limit and write(*values))
+
+    return Kernel(name=small.name, prepare=prepare, over=over)
 
 
 def _where_large(
@@ -340,6 +345,8 @@ def _table() -> KernelTable:
     for name in ("gather", "take_along_axis"):
         table[name] = _where_large(table[name], large.gather, _result_size, lambda call: True)
     table["scatter"] = _where_large(table["scatter"], large.scatter, _value_size)
+    table["scatter"] = replace(table["scatter"], over=in_place.scatter)
+    table["slice_update"] = Kernel(name="numpy", function=table["slice_update"], over=in_place.slice_update)
     table["iota"] = _where_large(table["iota"], large.Compiled, _result_size)
     table["matmul"] = _where_large(table["matmul"], products.matmul, lambda call: LIGHT, lambda call: True)
     table["reshape"] = _where_large(table["reshape"], products.reshape, _costly, lambda call: True)

@@ -12,6 +12,7 @@ import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
 from .compiler import NATIVE, CCompiler, NoRoomError, c_source, pieces
+from .in_place import is_own
 from .launches import Launch, slots
 from .memory import DTYPES, NAMES, address, empty, run
 
@@ -74,6 +75,26 @@ class Compiled:
         except NoRoomError:  # it compiles for each layout
             return self.otherwise(*values)
         return np.ndarray(out.shape, DTYPES[out.dtype], out.buffer)
+
+
+def over(call: Call, place: int) -> Callable[..., bool] | None:
+    """Return what writes a large elementwise result over an array."""
+    kernel: Any = _generated().get(call.op) if is_covered(call) and serves(call) else None
+    write = None if kernel is None else kernel.over(call, place)
+    if write is None:
+        return None
+
+    def large(*values: Any) -> bool:
+        if not is_own(values[place]):
+            return False
+        given = [_strided(x) if type(x) is _ARRAY else x for x in values]
+        given[place] = _strided(values[place].view())  # which nobody else refers to
+        try:
+            return None not in given and write(*given)
+        except NoRoomError:
+            return False
+
+    return large
 
 
 def _strided(x: Any) -> StridedArray | None:

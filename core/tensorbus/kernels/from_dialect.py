@@ -6,12 +6,14 @@ of shapes and strides; the code is compiled once for each structure, whatever th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from ..dtypes import DType, Scalar
+from ..dtypes import DType, Scalar, bool_
 from ..errors import UnsupportedDtypeError
 from ..graph.graph import Graph, Node
 from ..lowering.builder import Late, Launch, fit
@@ -71,6 +73,9 @@ class Compiler(Protocol):
         """Return the number under which kernels report errors of ``op``."""
         ...
 
+    # It may have ``is_own(buffer, index) -> bool``: whether what is queued next may write over a buffer that
+    # nobody else refers to. Without it changes in place make new values.
+
 
 def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     """Return the kernels of prims, of composites that take few launches, and of those named in ``fused``."""
@@ -81,7 +86,9 @@ def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     kernels: dict[str, Any] = dict(views)
     programs = GeneratedPrograms(compiler)
     for name in names:
-        kernels.setdefault(name, Kernel(name="generated", prepare=_Preparer(compiler), programs=programs))
+        prepare = _Preparer(compiler)
+        made = Kernel(name="generated", prepare=prepare, over=prepare.over, programs=programs)
+        kernels.setdefault(name, made)
     return kernels
 
 
@@ -102,6 +109,13 @@ def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
         found = known[key] = _Generated(compiler, "copy", graph, [x], index)
     made: StridedArray = found.run([x])
     return made
+
+
+def _references(x: StridedArray) -> int:
+    return sys.getrefcount(x.buffer)
+
+
+_ALONE: Final = _references(StridedArray([], (), (), 0, bool_))
 
 
 class _Preparer:
@@ -127,6 +141,28 @@ class _Preparer:
             return found.run(values)
 
         return run
+
+    def over(self, call: Call, place: int) -> Callable[..., bool] | None:
+        """Return what writes the result of an elementwise op over an operand that lies packed."""
+        compiler, index = self.compiler, call.index
+        is_own = getattr(compiler, "is_own", None)
+        if is_own is None or call.op not in ELEMENTWISE:
+            return None
+        known: dict[Any, _Generated] = {}
+
+        def write(*values: Any) -> bool:
+            x = values[place]
+            if x.offset or not x.is_contiguous or _references(x) != _ALONE or not is_own(x.buffer, index):
+                return False
+            found = known.get(key := _lies(values))
+            if found is None:
+                if len(known) >= MANY:
+                    known.clear()
+                graph = _graph(call, values, compiler.dialect(index))
+                found = known[key] = _Generated(compiler, call.op, graph, values, index, {0: place})
+            return found.written(values)
+
+        return write
 
     def _in_groups(self, call: Call) -> Callable[..., StridedArray]:
         """Return what joins many operands: groups of them first, then the groups."""
@@ -226,14 +262,17 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape:
 class _Generated:
     """A program bound to a device: what one pattern of operands runs."""
 
-    def __init__(self, compiler: Compiler, op: str, graph: Graph, values: Sequence[Any], index: int) -> None:
+    def __init__(
+        self, compiler: Compiler, op: str, graph: Graph, values: Sequence[Any], index: int,
+        replaces: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         dialect = compiler.dialect(index)
         layouts = [
             Layout(k, v.shape, v.strides, 0, k if v.offset else None) if type(v) is StridedArray else None
             for k, v in enumerate(values)
         ]
         sized = op not in table or table[op].family != "elementwise"
-        program = lower(graph, layouts, dialect.target, sized)
+        program = lower(graph, layouts, dialect.target, sized, replaces=replaces)
         self.compiler = compiler
         self.index = index
         self.sizes = {
@@ -283,6 +322,15 @@ class _Generated:
             return StridedArray(made, shape, strides, offset, dtype)
 
         return run
+
+    def written(self, values: Sequence[Any]) -> bool:
+        """Write the result over the operand that it replaces; return whether that can be done."""
+        (out,), over = self.program.outputs, self.program.replaceable.get(0)
+        if over is None or len(self.steps) != 1 or ERROR_SLOT in self.steps[0][1]:
+            return False
+        launch, slots, late = self.steps[0]
+        launch([values[over if s == out.slot else s].buffer for s in slots], [read(values) for read in late])
+        return True
 
     def _first(self, values: Sequence[Any]) -> StridedArray:
         return self.every(values)[0]

@@ -255,6 +255,12 @@ def _movement(xp: Any, fill: Callable[..., Any], wrap: Wrap) -> dict[str, Callab
     def taking(call: Call) -> Callable[..., Any]:
         return operator.itemgetter((..., *box(call.attrs["start"], call.attrs["size"], call.attrs["step"])))
 
+    def taken(call: Call) -> Callable[..., Any]:
+        size, step = call.attrs["size"], call.attrs["step"]
+        if all(s == 1 for s in step):
+            return lambda x, start: x[(..., *[slice(b, b + n) for b, n in zip(start, size, strict=True)])]
+        return lambda x, start: x[(..., *box(start, size, step))]
+
     def slice_update(x: Any, value: Any, start: Any, step: Any) -> Any:
         out = x.copy()
         out[box(start, value.shape, step)] = value
@@ -298,7 +304,7 @@ def _movement(xp: Any, fill: Callable[..., Any], wrap: Wrap) -> dict[str, Callab
         "permute_dims": lambda x, axes: xp.permute_dims(x, axes),
         "flip": lambda x, axis: xp.flip(x, axis=axis) if axis else x,
         "concat": lambda *xs, axis: xp.concat(xs, axis=axis),
-        "slice": Kernel(name="slice", prepare=taking),
+        "slice": Kernel(name="slice", prepare=taking, late=taken),
         "slice_update": slice_update,
         "pad": pad,
         "windows": windows,

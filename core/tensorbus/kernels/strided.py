@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from .. import strided
@@ -14,10 +14,17 @@ Pack = Callable[[StridedArray, int], StridedArray]
 _VIEWS: Final[dict[str, Callable[..., Any]]] = {
     "broadcast_to": strided.broadcast_to,
     "permute_dims": strided.permute_dims,
-    "slice": strided.slice_,
     "flip": strided.flip,
     "windows": strided.windows,
 }
+
+
+def _at(call: Call) -> Callable[[StridedArray, Sequence[int]], StridedArray]:
+    size, step = call.attrs["size"], call.attrs["step"]
+    return lambda x, start: strided.slice_(x, start, size, step)
+
+
+_SLICE: Final = Kernel(name="default", function=strided.slice_, late=_at)
 
 
 def strided_views(pack: Pack) -> dict[str, Callable[..., Any] | Kernel]:
@@ -36,4 +43,4 @@ def strided_views(pack: Pack) -> dict[str, Callable[..., Any] | Kernel]:
 
         return run
 
-    return {**_VIEWS, "reshape": Kernel(name="view", prepare=reshape)}
+    return {**_VIEWS, "slice": _SLICE, "reshape": Kernel(name="view", prepare=reshape)}

@@ -59,7 +59,7 @@ def lower(
         graph = staged(graph, target)
     if library is not None:
         graph = short(graph, target.buffers - 1) if target.buffers else graph
-    program = _Lowering(graph, inputs, target, sized, library).program(replaces or {}, begin)
+    program = _Lowering(graph, inputs, target, sized, library, replaces or {}).program(begin)
     return verify_program(program, inputs) if verifying() else program
 
 
@@ -84,11 +84,14 @@ def _read(calls: Collection[Node]) -> set[int]:
 class _Lowering:
     def __init__(
         self, graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool,
-        library: Calls,
+        library: Calls, replaces: Mapping[int, int],
     ) -> None:  # fmt: skip
         self.graph = graph
         self.sized = sized
         self.library = library
+        self.asked = library is not None or bool(replaces)
+        """Whether it matters which buffers may become one."""
+        self.replaces = replaces
         self.nodes = list(graph)
         self.calls = {node for node in self.nodes if is_call(node, library)}
         self.read_by: dict[Node, list[Node]] = {}
@@ -112,7 +115,7 @@ class _Lowering:
                 self.where[id(node)] = found
         self.steps = Steps(target=target, next_slot=len(inputs))
         self.made = self._places()
-        self.signatures = Signatures(self.where, self.scalars, (target, sized, library is None))
+        self.signatures = Signatures(self.where, self.scalars, (target, sized, library is None, self.asked))
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
@@ -193,7 +196,7 @@ class _Lowering:
         uses = sum(n is x for n in (*self.graph.outputs, *(i for n in self.nodes for i in n.inputs)))
         return id(x) in made and uses == 1 and x.spec == node.spec
 
-    def program(self, replaces: Mapping[int, int], begin: Begin | None) -> Program:
+    def program(self, begin: Begin | None) -> Program:
         groups = self._groups()
         read = self._read_elsewhere(groups)
         for group in groups:
@@ -207,7 +210,7 @@ class _Lowering:
             else:
                 outputs.append(self.where[id(node)])
         whole = self.library is not None
-        return arranged(self.steps, outputs, self.count, self.graph, replaces, whole=whole, begin=begin)
+        return arranged(self.steps, outputs, self.count, self.graph, self.replaces, whole=whole, begin=begin)
 
     def _groups(self) -> list[Group]:
         """Return the kernels to be, in order; what they had better compute again has no buffer any more."""
@@ -362,7 +365,7 @@ class _Lowering:
         elif prod(job.root.spec.shape):
             before = len(steps.steps)
             lower_map(collapse(job), steps)
-            if self.library is not None and len(steps.steps) == before + 1:
+            if self.asked and len(steps.steps) == before + 1:
                 stored = {k: self.where[k].slot for k in group.roots}
                 same = same_slots(canonical(group, self.where, self.scalars, stored))
                 made = steps.steps[-1]

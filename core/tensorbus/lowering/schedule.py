@@ -36,6 +36,8 @@ def arranged(
     """
     items: list[Item] = list(steps.steps)
     replacing = {outputs[k].slot: x for k, x in replaces.items()}
+    if not whole and replacing:
+        items = _aliased(items, replacing)
     if whole:
         kept = {x.slot for x in outputs}
         listed = in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)

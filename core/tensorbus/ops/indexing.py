@@ -23,7 +23,7 @@ from .gathering import from_front
 from .gathering import gather as gather
 from .gathering import scatter as scatter
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
-from .op import Shape
+from .op import Change, Shape, table
 from .reduction import sum
 from .scan import sum_scan
 from .selection import cast, where
@@ -222,7 +222,7 @@ def _box(item: Any, length: int) -> tuple[int, int, int]:
 
 def _cut(x: Tensor, key: Key) -> Tensor:
     whole = key.size == x.shape and all(s == 1 for s in key.step)
-    return x if whole else slice(x, key.start, key.size, key.step)
+    return x if whole else table.cut(x, key.start, key.size, key.step)
 
 
 class Selection(NamedTuple):
@@ -290,6 +290,47 @@ def _plain(item: Any) -> Any:
     return str(item) if item is None or item is Ellipsis else _UNKNOWN
 
 
+def basic(x: Tensor, item: Any) -> tuple[Key, Shape] | None:
+    """Return what a basic key of numbers that are known cuts out, and its shape; None for any other key."""
+    if recorders and is_open(x.shape):
+        return None
+    memo = (x.shape, _plain(item))
+    if memo[1] is _UNKNOWN:
+        return None
+    found = _cuts.get(memo)
+    if found is None:
+        key = _of_numbers(x.shape, item) or parse(x, item)
+        if len(_cuts) >= 4096:
+            _cuts.clear()
+        found = _cuts[memo] = (key, _shape(key))
+    return found
+
+
+def _of_numbers(shape: Shape, item: Any) -> Key | None:
+    """Parse a key of integers and slices in less time; None where there is anything else, or it is wrong."""
+    items = item if type(item) is tuple else (item,)
+    rank = len(shape)
+    if len(items) > rank:
+        return None
+    start, size, step, layout = [0] * rank, list(shape), [1] * rank, []
+    for axis, one in enumerate(items):
+        length = shape[axis]
+        if type(one) is int:
+            if not -length <= one < length:
+                return None
+            start[axis], size[axis] = one % length, 1
+        elif type(one) is builtins.slice and one.step != 0:
+            start[axis], size[axis], step[axis] = _box(one, length)
+            layout.append(axis)
+        else:
+            return None
+    return Key(tuple(start), tuple(size), tuple(step), (), (*layout, *range(len(items), rank)), False)
+
+
+def _shape(key: Key) -> Shape:
+    return tuple([1 if a is None else key.size[a] for a in key.layout])
+
+
 def getitem(x: Tensor, item: Any) -> Tensor:
     """Return ``x[item]``. Raises ``IndexingError`` for indices out of range or of no known kind.
 
@@ -300,21 +341,18 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     if recorders and (active := recorder()) is not None and active.moves(item):
         return active.indexed(getitem, x, item)  # type: ignore[no-any-return]
     # What is open is equal to other lengths on a condition: no key of a memo.
-    memo = (x.shape, _UNKNOWN if recorders and is_open(x.shape) else _plain(item))
-    cut = _cuts.get(memo) if memo[1] is not _UNKNOWN else None
-    if cut is None:
-        x, item = _lift(x, item)
-        key = parse(x, item)
+    known = basic(x, item)
+    if known is not None:
+        key, shape = known
         box = _cut(x, key)
-        if not key.tensors:
-            shape = tuple(1 if a is None else key.size[a] for a in key.layout)
-            if memo[1] is not _UNKNOWN:
-                if len(_cuts) >= 4096:
-                    _cuts.clear()
-                _cuts[memo] = (key, shape)
-            return reshape(box, shape)
-    else:
-        return reshape(_cut(x, cut[0]), cut[1])
+        if not recorders and box is not x and shape == key.size:  # of open lengths that is a condition
+            return box
+        return reshape(box, shape)
+    x, item = _lift(x, item)
+    key = parse(x, item)
+    box = _cut(x, key)
+    if not key.tensors:
+        return reshape(box, _shape(key))
     chosen = _select(key, box.shape, x.shape)
     found = gather(permute_dims(box, (*chosen.axes, *chosen.rest)), *chosen.indices)
     moved = reshape(found, (*chosen.common, *chosen.lengths))
@@ -339,6 +377,49 @@ def parts(x: Tensor) -> Iterator[Tensor]:
         yield from parts(slice(x, (half, *still), (length - half, *rest), steps))
 
 
+def assignment(x: Tensor, item: Any, value: Any) -> Change | None:
+    """Return the op that ``x[item] = value`` comes down to; None where it takes several, or is captured."""
+    if recorders or (value.dtype is not x.dtype and value.device != x.device):
+        return None
+    known = basic(x, item)
+    if known is None:
+        return _by_tensor(x, item, value)
+    key, target = known
+    given = _spread(x, value, target)
+    given = given if target == key.size else reshape(given, key.size)
+    return Change("slice_update", (x, given), {"start": key.start, "step": key.step})
+
+
+def _by_tensor(x: Tensor, item: Any, value: Any) -> Change | None:
+    """Return the op of an assignment to what a mask or an index of the first axis selects."""
+    if not isinstance(item, type(x.detach())) or not item.shape or item.device != x.device:
+        return None
+    if _is_mask(item):
+        spread = _spread_mask(x, item, value)
+        return None if spread is None else Change("where", (spread, cast(value, x.dtype), x), {}, 2)
+    if not x.shape or not item.dtype.is_integer or 0 in x.shape:
+        return None
+    given = _spread(x, value, (*item.shape, *x.shape[1:]))
+    return Change("scatter", (x, given, from_front(item, x.shape[0])), {"mode": "set"})
+
+
+def _spread(x: Tensor, value: Any, target: Shape) -> Any:
+    """Return a value as ``x`` holds it, in the shape of what it is assigned to."""
+    given = cast(value, x.dtype) if value.dtype is not x.dtype else value
+    if given.shape == target:
+        return given
+    extra = len(given.shape) - len(target)
+    if extra > 0 and given.shape[:extra] == (1,) * extra:
+        given = reshape(given, given.shape[extra:])
+    try:
+        return broadcast_to(given, target)
+    except ShapeError:
+        raise ShapeError(
+            f"a value of shape {value.shape} does not broadcast to shape {target}, which the key selects from"
+            f" shape {x.shape}."
+        ) from None
+
+
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
     if recorders and (active := recorder()) is not None and active.moves(item):
@@ -346,29 +427,18 @@ def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     whole, item = _lift(x, item)
     if whole is not x:
         return reshape(setitem(whole, item, value), x.shape)
-    given = cast(value, x.dtype) if value.dtype is not x.dtype else value
     if len(item) == 1 and _is_mask(item[0]):
-        spread = _spread_mask(x, item[0], given)
+        spread = _spread_mask(x, item[0], value)
         if spread is not None:
-            return where(spread, given, x)
+            return where(spread, cast(value, x.dtype) if value.dtype is not x.dtype else value, x)
     key = parse(x, item)
+    if not key.tensors:
+        return slice_update(x, reshape(_spread(x, value, _shape(key)), key.size), key.start, key.step)
     box = _cut(x, key)
-    chosen = _select(key, box.shape, x.shape) if key.tensors else None
-    target = tuple(1 if a is None else key.size[a] for a in key.layout) if chosen is None else chosen.shape
-    extra = len(given.shape) - len(target)
-    if extra > 0 and given.shape[:extra] == (1,) * extra:
-        given = reshape(given, given.shape[extra:])
-    try:
-        given = broadcast_to(given, target)
-    except ShapeError:
-        raise ShapeError(
-            f"a value of shape {value.shape} does not broadcast to shape {target}, which the key selects from"
-            f" shape {x.shape}."
-        ) from None
-    if chosen is None:
-        return slice_update(x, reshape(given, key.size), key.start, key.step)
+    chosen = _select(key, box.shape, x.shape)
+    given = _spread(x, value, chosen.shape)
     before, depth = chosen.before, len(chosen.common)
-    order = (*range(before, before + depth), *range(before), *range(before + depth, len(target)))
+    order = (*range(before, before + depth), *range(before), *range(before + depth, len(chosen.shape)))
     values = reshape(permute_dims(given, order), (*chosen.common, *(box.shape[a] for a in chosen.rest)))
     turned = (*chosen.axes, *chosen.rest)
     changed = scatter(permute_dims(box, turned), values, *chosen.indices)

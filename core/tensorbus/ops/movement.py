@@ -40,13 +40,15 @@ def movement(
     vjp: Callable[..., tuple[Any, ...]],
     batch: Rule,
     family: str = "movement",
+    late: tuple[str, ...] = (),
     doc: str,
 ) -> Op[...]:
     """Define an op that moves elements of any dtype."""
     return table.add(
         Op(
             name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
-            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, doc=doc,
+            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, late=late,
+            doc=doc,
         )
     )  # fmt: skip
 
@@ -190,6 +192,7 @@ slice: Op[...] = movement(
     infer=_slice_infer,
     vjp=lambda g, x_shape, start, step: (slice_update(_zeros(x_shape, g), g, start, step),),
     batch=prefixed("slice", start=0, size=None, step=1),
+    late=("start",),
     doc="``size`` elements along each axis, from ``start`` on, ``step`` apart; steps may be negative.",
 )  # fmt: skip
 
@@ -214,6 +217,7 @@ slice_update: Op[...] = movement(
         slice(g, start, value_shape, step),
     ),
     batch=prefixed("slice_update", start=0, step=1),
+    late=("start",),
     doc="``x`` with the box of ``value``'s shape, from ``start`` on, ``step`` apart, replaced by ``value``.",
 )  # fmt: skip
 

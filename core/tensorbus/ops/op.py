@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec
 
 from ..dtypes import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
@@ -58,7 +58,8 @@ class Op(Generic[P]):
 
     ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
     additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
-    ``samples()`` yields the sample calls that the op is tested with.
+    ``samples()`` yields the sample calls that the op is tested with. ``late`` names attributes on which
+    neither shapes nor dtypes depend: kernels may take them with each call instead of being prepared for them.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Op(Generic[P]):
     samples: Callable[[], Iterable[Sample]] | None = None
     dtypes: tuple[DType, ...]
     broadcasts: bool = False
+    late: tuple[str, ...] = ()
     doc: str = ""
     needs: frozenset[str] = field(init=False, default=frozenset())
 
@@ -107,6 +109,19 @@ class Op(Generic[P]):
         return f"<op {self.name}>"
 
 
+class Change(NamedTuple):
+    """An op whose result is to take the place of the operand at ``place``."""
+
+    name: str
+    operands: tuple[Any, ...]
+    attrs: Attrs
+    place: int = 0
+
+
+def _unbound(*_: Any) -> Any:
+    raise RuntimeError("tensorbus.calls binds the table when tensorbus is imported")
+
+
 class OpTable:
     """All ops by name. Refuses a second op of one name; answers a miss with the near names.
 
@@ -121,6 +136,8 @@ class OpTable:
         self._runners: dict[str, Callable[..., Any]] = {}
         self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
         self._bind_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self.cut: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
+        self.change: Callable[[Change], bool] = _unbound
         self._on_miss: Callable[[str], None] | None = None
         self._lock = threading.RLock()
 
@@ -154,13 +171,15 @@ class OpTable:
             self._runners.pop(name, None)
 
     def bind(
-        self, make: Callable[[Op[...]], Callable[..., Any]], runner: Callable[[Op[...]], Callable[..., Any]]
-    ) -> None:
+        self, make: Callable[[Op[...]], Callable[..., Any]], runner: Callable[[Op[...]], Callable[..., Any]],
+        cut: Callable[[Any, Shape, Shape, Shape], Any], change: Callable[[Change], bool],
+    ) -> None:  # fmt: skip
         """Say how the Python function of an op is made, and what runs it on operands and attributes.
 
-        Called once, by the module that runs ops.
+        ``cut`` takes a box of a tensor, which is known to fit; ``change`` makes a change in place where
+        nobody can tell, and says whether it did. Called once, by the module that runs ops.
         """
-        self._bind, self._bind_runner = make, runner
+        self._bind, self._bind_runner, self.cut, self.change = make, runner, cut, change
 
     def on_miss(self, look: Callable[[str], None]) -> None:
         """Say what may add an op that is asked for and not there: the search for plugins' ops."""
