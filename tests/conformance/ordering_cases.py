@@ -26,6 +26,15 @@ def _along(kind: Kind, **choices: Any) -> Callable[[Draw, DType], Sample]:
     return samples
 
 
+def _part_samples(draw: Draw, dtype: DType) -> Sample:
+    x = draw(arrays(SHAPES, dtype, "any"))
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    start = draw(st.integers(0, x.shape[axis]))
+    count = draw(st.integers(0, x.shape[axis] - start))
+    attrs = {"axis": axis, "start": start, "count": count, "descending": draw(st.booleans())}
+    return Sample((x,), attrs)
+
+
 def _take_samples(draw: Draw, dtype: DType) -> Sample:
     x = draw(arrays(shapes(1, least=1), dtype))
     axis = draw(st.integers(0, x.ndim - 1))
@@ -72,6 +81,7 @@ def _search_samples(draw: Draw, dtype: DType) -> Sample:
 ORDERING: dict[str, Case] = {
     "sort": Case(samples=_along("any", descending=(False, True))),
     "argsort": Case(samples=_along("any", descending=(False, True))),
+    "argsort_part": Case(samples=_part_samples),
     "cumulative_prod": Case(samples=_along("small")),
     "cumulative_max": Case(samples=_along("any")),
     "cumulative_min": Case(samples=_along("any")),

@@ -20,7 +20,7 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 
-from . import composites, convolution, in_place, large, products, reductions, sums
+from . import composites, convolution, in_place, large, products, reductions, selecting, sums
 from .compiler import NoRoomError
 from .drawing import RANDOM_BITS
 from .large import COSTLY, LIGHT, MANY, NARROW, Compiled, is_covered
@@ -326,6 +326,7 @@ def _table() -> KernelTable:
     table["where"] = _by_size(from_numpy["where"], MANY)
     table["erf"] = _by_size(from_numpy["erf"], 256)  # of which NumPy has none
     table["power"] = _squaring(table["power"], table["multiply"])
+    table["fmod"] = replace(from_numpy["hypot"], prepare=lambda call: quiet(np.fmod))
     composite = composites.composite(table)
     for name in composites.NAMES:
         table[name] = _beyond(table[name], composite) if name in table else composite
@@ -337,6 +338,7 @@ def _table() -> KernelTable:
     sizes = {"any": _reduced_size, "all": _reduced_size, "sort": _operand_size, "argsort": _operand_size}
     for name, made in sized.items():
         table[name] = _where_large(table[name], made, sizes.get(name, _scanned_size))
+    table["argsort_part"] = selecting.kernel(table["argsort"])
     table |= {name: _totalled(table[name]) for name in ("sum", "prod")}
     for name in ("max", "min"):
         table[name] = _where_large(table[name], reductions.fold, _light)

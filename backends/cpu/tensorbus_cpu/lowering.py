@@ -151,7 +151,7 @@ def prologue() -> str:
     for (major, minor), (unary, binary) in _MATH.items():
         lines += [f"#if __GLIBC_PREREQ({major}, {minor})", *_declared(unary, binary, f"{simd} "), "#endif"]
     lines += ["#endif", "#else", "#include <math.h>", "#include <string.h>", "#endif"]
-    return "\n".join([*lines, _INDEPENDENT, _BFLOAT, _HALF, _VECTORS])
+    return "\n".join([*lines, _INDEPENDENT, *_REST, _BFLOAT, _HALF, _VECTORS])
 
 
 def _declared(unary: str, binary: str, before: str) -> list[str]:
@@ -169,6 +169,24 @@ _INDEPENDENT: Final = """\
 #else
 #define TB_INDEPENDENT _Pragma("GCC ivdep")
 #endif"""
+# Libraries find remainders bit by bit. Where a quotient is off by 1 at most, a product that is not rounded
+# and a correction do, and neither rounds: what is left is a multiple of b's last digit, or a itself.
+_REST: Final = (
+    "#if defined(__FMA__) || defined(__aarch64__)",
+    *(
+        f"""\
+static inline {kind} tb_fmod{f}({kind} a, {kind} b) {{
+  const {kind} q = a / b;
+  if (!(fabs{f}(q) < {most} && fabs{f}(b) < INFINITY)) return fmod{f}(a, b);
+  {kind} r = fma{f}(-trunc{f}(q), b, a);
+  if (r != 0 && (r < 0) != (a < 0)) r += copysign{f}(b, a);
+  return copysign{f}(r, a);
+}}
+#define fmod{f} tb_fmod{f}"""
+        for kind, f, most in (("float", "f", "0x1p23f"), ("double", "", "0x1p52"))
+    ),
+    "#endif",
+)
 _BFLOAT: Final = """\
 static inline float tb_from_bits(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
 static inline uint32_t tb_bits(float x) { uint32_t bits; memcpy(&bits, &x, 4); return bits; }
@@ -214,6 +232,21 @@ static inline tb_float_8 tb_running_8(tb_float_8 x) {{
   x += TB_AFTER(x, 8, 8, 0, 1, 2, 3, 4, 5);
   return x + TB_AFTER(x, 8, 8, 8, 8, 0, 1, 2, 3);
 }}""")  # fmt: skip
+_REMAINDER: Final = _wide("wide_remainder", "tb_remainder_8({0}, {1})", """\
+tb_float_8 tb_remainder_8(tb_float_8 a, tb_float_8 b) {{
+  const tb_float_8 q = a / b;
+  const tb_places_8 exact = (TB_SIZE_8(q) < 0x1p23f) & (TB_SIZE_8(b) < INFINITY);
+  const tb_places_8 sign = (tb_places_8){{}} + INT32_MIN;
+  tb_float_8 r = TB_FMA_8(-(tb_float_8)__builtin_ia32_roundps256(q, 11), b, a);
+  const tb_places_8 a_sign = (tb_places_8)a & sign, b_sign = (tb_places_8)b & sign;
+  const tb_places_8 past = (((tb_places_8)r & sign) != a_sign) & (r != 0);
+  r += (tb_float_8)(past & ((tb_places_8)TB_SIZE_8(b) | a_sign));
+  if (!__builtin_ia32_vtestcps256((tb_float_8)exact, (tb_float_8)sign))
+    for (int k = 0; k < 8; ++k) if (!exact[k]) r[k] = fmodf(a[k], b[k]);
+  const tb_places_8 apart = (a_sign != b_sign) & (r != 0);
+  r += (tb_float_8)(apart & (tb_places_8)b);
+  return TB_CHOOSE_8((tb_float_8)b_sign, r, r == 0);
+}}""")  # fmt: skip
 _WIDE: Final[dict[str, str | Helper]] = {
     "select": "TB_CHOOSE_8({1}, {2}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
     "logical_not": "(~{0})", "abs": "TB_SIZE_8({0})", "sqrt": "((tb_float_8)__builtin_ia32_sqrtps256({0}))",
@@ -233,11 +266,11 @@ static inline tb_{kind}_8 tb_{name}_8({', '.join(f'tb_float_8 {x}' for x in 'ab'
         ("square", "float", ("{0}",), "a * a"),
         ("isnan", "places", ("{0}",), "a != a"),
     )
-}  # fmt: skip
+} | {"remainder": _REMAINDER}  # fmt: skip
 _MAPS: Final = frozenset(
-    """add subtract multiply divide negative abs maximum minimum square reciprocal sqrt rsqrt exp tanh erf
-    floor ceil trunc round select ramp load_float16 store_float16 round_float16 load_bfloat16 store_bfloat16
-    round_bfloat16""".split()
+    """add subtract multiply divide remainder negative abs maximum minimum square reciprocal sqrt rsqrt exp
+    tanh erf floor ceil trunc round select ramp load_float16 store_float16 round_float16 load_bfloat16
+    store_bfloat16 round_bfloat16""".split()
 )
 _PAST: Final = Helper("past", "tb_past_{S}_{lanes}({v}, {p} + ({i}))", """\
 static inline void tb_past_{S}_{lanes}({V} v, {B} *p) {{

@@ -87,6 +87,41 @@ argsort: Op[...] = table.add(
 )
 
 
+def _part_arguments(
+    x: Operand, /, axis: int = -1, *, start: int = 0, count: int, descending: bool = False
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"axis": axis, "start": start, "count": count, "descending": bool(descending)}
+
+
+def _part_infer(specs: tuple[Spec, ...], *, axis: int, start: int, count: int, descending: bool) -> Spec:
+    shape = specs[0].shape
+    if not 0 <= start <= start + count <= shape[axis]:
+        raise ShapeError(
+            f"argsort_part: {count} elements from {start} on leave axis {axis} of shape {shape}."
+        )
+    return Spec((*shape[:axis], count, *shape[axis + 1 :]), dt.default_int)
+
+
+argsort_part: Op[...] = table.add(
+    Op(
+        name="argsort_part",
+        family="sorting",
+        operands=("x",),
+        arguments=_part_arguments,
+        normalize=_normalize("argsort_part"),
+        compute=lambda given, **_: (fit("argsort_part", given[0], ORDERED),),
+        infer=_part_infer,
+        decompose=lambda x, axis, start, count, descending: cut(
+            argsort(x, axis=axis, descending=descending), axis, start, start + count
+        ),
+        batch=shifted("argsort_part", "axis"),
+        dtypes=ORDERED,
+        doc="The indices of ``count`` elements in order along ``axis``, from number ``start`` on: a part of"
+        " ``argsort``. Equal elements keep their order.",
+    )
+)
+
+
 def _first(name: str, x: Any, k: int, axis: int) -> tuple[int, int]:
     """Return ``k`` and the axis as integers, which tensors may have stood for."""
     place = normalize_axis(name, axis, len(x.shape))
@@ -107,7 +142,7 @@ def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: boo
     ([4.0, 3.0], [1, 2])
     """
     k, place = _first("topk", x, k, axis)
-    indices = cut(argsort(x.detach(), axis=place, descending=largest), place, 0, k)
+    indices = argsort_part(x.detach(), axis=place, count=k, descending=largest)
     return Extremes(take_along_axis(x, indices, axis=place), indices)
 
 
@@ -116,7 +151,7 @@ def kthvalue(x: Any, /, k: int, axis: int = -1, keepdims: bool = False) -> Extre
     k, place = _first("kthvalue", x, k, axis)
     if k == 0:
         raise ArgumentError("kthvalue: k counts from 1, got 0.")
-    indices = cut(argsort(x.detach(), axis=place), place, k - 1, k)
+    indices = argsort_part(x.detach(), axis=place, start=k - 1, count=1)
     return _taken(x, indices, place, keepdims)
 
 

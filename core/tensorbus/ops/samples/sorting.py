@@ -34,6 +34,27 @@ def _sort() -> Iterator[Sample]:
     yield Sample(args=(Fill(shape=()),), raises=ShapeError)
 
 
+def _argsort_part() -> Iterator[Sample]:
+    for shape, kwargs in (
+        ((5,), {"count": 2}), ((2, 3, 4), {"axis": 1, "start": 1, "count": 1}),
+        ((4,), {"start": 4, "count": 0}), ((3, 2), {"axis": 0, "count": 3, "descending": True}),
+        ((3, 0), {"axis": 0, "count": 2}),
+        ((70, 2), {"axis": 0, "start": 5, "count": 40}), ((2, 33), {"count": 1, "descending": True}),
+    ):  # fmt: skip
+        yield Sample(args=(Fill(shape=shape, distinct=True),), kwargs=kwargs)
+    for axis in (0, 1):
+        fill = Fill(shape=LARGE, low=-50, high=50)
+        yield Sample(args=(fill,), kwargs={"axis": axis, "count": 9}, large=True, note="large")
+    rows = (3, NAN, 1, -INF, 2, 2, 0.0, INF, 1, 0, 1, 2)
+    for descending in (False, True):
+        for start in (0, 2):
+            fill = Fill(shape=(4, 3), values=rows)
+            kwargs = {"axis": 0, "start": start, "count": 2, "descending": descending}
+            yield Sample(args=(fill,), kwargs=kwargs, smooth=False, note="equal ones")
+    yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"count": 4}, raises=ShapeError)
+    yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"start": -1, "count": 1}, raises=ShapeError)
+
+
 def _searchsorted() -> Iterator[Sample]:
     rising = Fill(shape=(6,), values=(0, 1, 2, 3, 5, 7))
     for shape in ((), (4,), (2, 3), (0,)):
@@ -58,5 +79,5 @@ def _searchsorted() -> Iterator[Sample]:
 
 
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
-    "sort": _sort, "argsort": _sort, "searchsorted": _searchsorted,
+    "sort": _sort, "argsort": _sort, "argsort_part": _argsort_part, "searchsorted": _searchsorted,
 }  # fmt: skip

@@ -31,6 +31,10 @@ def _argsort(x: Array, axis: int, descending: bool, **_: Any) -> Array:
     return np.moveaxis(found, -1, axis)
 
 
+def _argsort_part(x: Array, axis: int, start: int, count: int, descending: bool) -> Array:
+    return np.take(_argsort(x, axis, descending), range(start, start + count), axis)
+
+
 def _places(indices: Array, length: int) -> Array:
     return np.where(indices < 0, indices + length, indices).astype(np.int64)
 
@@ -67,6 +71,7 @@ def _products(x: Array, indices: Array, values: Array, axis: int, mode: str) -> 
 
 REFERENCES: dict[str, Reference] = {
     "sort": Reference(function=_sort), "argsort": Reference(function=_argsort),
+    "argsort_part": Reference(function=_argsort_part),
     "cumulative_max": Reference(function=lambda x, axis, **_: np.maximum.accumulate(x, axis=axis)),
     "cumulative_min": Reference(function=lambda x, axis, **_: np.minimum.accumulate(x, axis=axis)),
     "logcumsumexp": Reference(
