@@ -348,6 +348,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
         if not recorders and box is not x and shape == key.size:  # of open lengths that is a condition
             return box
         return reshape(box, shape)
+    if _indexes_rows(x, item):
+        return gather(x, from_front(item, x.shape[0]))
     x, item = _lift(x, item)
     key = parse(x, item)
     box = _cut(x, key)
@@ -392,15 +394,20 @@ def assignment(x: Tensor, item: Any, value: Any) -> Change | None:
 
 def _by_tensor(x: Tensor, item: Any, value: Any) -> Change | None:
     """Return the op of an assignment to what a mask or an index of the first axis selects."""
-    if not isinstance(item, type(x.detach())) or not item.shape or item.device != x.device:
+    if _indexes_rows(x, item):
+        given = _spread(x, value, (*item.shape, *x.shape[1:]))
+        return Change("scatter", (x, given, from_front(item, x.shape[0])), {"mode": "set"})
+    if not _is_mask(item) or not item.shape or getattr(item, "device", None) != x.device:
         return None
-    if _is_mask(item):
-        spread = _spread_mask(x, item, value)
-        return None if spread is None else Change("where", (spread, cast(value, x.dtype), x), {}, 2)
-    if not x.shape or not item.dtype.is_integer or 0 in x.shape:
-        return None
-    given = _spread(x, value, (*item.shape, *x.shape[1:]))
-    return Change("scatter", (x, given, from_front(item, x.shape[0])), {"mode": "set"})
+    spread = _spread_mask(x, item, value)
+    return None if spread is None else Change("where", (spread, cast(value, x.dtype), x), {}, 2)
+
+
+def _indexes_rows(x: Tensor, item: Any) -> bool:
+    """Return whether a key is one tensor of integers, for the first axis of what is not empty."""
+    if recorders or not hasattr(item, "_vtype") or not item.shape or not x.shape:
+        return False
+    return item.dtype.is_integer and item.device == x.device and 0 not in x.shape
 
 
 def _spread(x: Tensor, value: Any, target: Shape) -> Any:
@@ -469,4 +476,4 @@ def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     if axis is None and len(x.shape) != 1:
         raise ShapeError(f"take: an axis is needed for {len(x.shape)} dimensions.")
     place = normalize_axis("take", 0 if axis is None else axis, len(x.shape))
-    return getitem(x, (*(builtins.slice(None),) * place, indices))
+    return getitem(x, (*(builtins.slice(None),) * place, indices) if place else indices)
