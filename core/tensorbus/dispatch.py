@@ -36,8 +36,9 @@ class Plan:
     ``lift`` makes operands from outside into ones of a transform first; ``run`` is then None too. ``casts``
     are the dtypes that a decomposition's operands need first, None where an operand fits as it is;
     ``computed`` are those that the op computes in. ``source`` is the kernel, and the call that it was chosen
-    for. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the derivative needs. ``programs`` makes programs of several ops, where the device's
-    kernels are generated; ``backs`` are those of the derivative.
+    for. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the derivative needs.
+    ``programs`` makes programs of several ops, where the device's kernels are generated; ``backs`` are those
+    of the derivative.
     """
 
     op: Op[...]
