@@ -259,7 +259,7 @@ def test_every_derivative_has_a_case() -> None:
         for o in table
         if o.family != "elementwise" and any(d.is_floating for d in o.dtypes) and (o.vjp or o.decompose)
     }
-    elsewhere = {"transfer", "random_bits", "searchsorted", "scaled_matmul"}
+    elsewhere = {"transfer", "random_bits", "searchsorted", "scaled_matmul", "argsort_part"}
     assert differentiable - {name.split()[0] for name in CASES} - elsewhere == set()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,3 +65,19 @@ def test_the_caller_begins_with_the_first_part() -> None:
     tb.set_num_threads(4)
     callers = {noted(400, 0)[1][0] for _ in range(3)}
     assert len(callers) == 1
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="threads have no processors of their own here"
+)
+def test_who_holds_others_up_is_brought_to_a_free_processor_and_may_leave_it_again() -> None:
+    """A box that sleeps is taken for one whose thread was interrupted."""
+    usual = os.sched_getaffinity(0)
+    tb.set_num_threads(4)
+    for slow in range(30, 40):
+        times, _ = noted(40, slow)
+        assert (times == 1).all()
+    tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    assert len(tasks) >= 4
+    assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(usual)}

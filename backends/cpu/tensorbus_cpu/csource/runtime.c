@@ -21,6 +21,7 @@ typedef void (*tb_task)(void *context, int64_t box);
 
 enum { PARTS = 256, LINE = 128 };
 enum { BRIEF = 4000, PATIENT = 100000 };  // nanoseconds that idle threads watch: usually, and where jobs come soon
+enum { LATE = 100000 };                   // by how much longer than others' a box takes whose thread does not run
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER, lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(tb_task) task;
@@ -32,23 +33,46 @@ static int started;
 
 #ifdef __linux__
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-static void rest(atomic_int *word, int value) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
+// Sleep while a word has the value, for so many nanoseconds at most; 0: until somebody rouses.
+static void rest(atomic_int *word, int value, long most) {
+  const struct timespec t = {0, most};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, most ? &t : NULL, NULL, 0);
+}
 static void rouse(atomic_int *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
+static int self(void) { return (int)syscall(SYS_gettid); }
+static int processor(void) { return sched_getcpu(); }
+// Move a thread (0: this one) to a processor, if it may run there. It may leave again.
+static void move(int thread, int to) {
+  cpu_set_t usual, there;
+  if (to < 0 || sched_getaffinity(thread, sizeof usual, &usual) || !CPU_ISSET(to, &usual)) return;
+  CPU_ZERO(&there);
+  CPU_SET(to, &there);
+  sched_setaffinity(thread, sizeof there, &there);
+  sched_setaffinity(thread, sizeof usual, &usual);
+}
+// Return the first processor that this thread may run on and that is not taken; -1: there is none.
+static int free_one(const unsigned char *taken, int count) {
+  cpu_set_t usual;
+  if (sched_getaffinity(0, sizeof usual, &usual)) return -1;
+  for (int k = 0; k < count && k < CPU_SETSIZE; ++k)
+    if (CPU_ISSET(k, &usual) && !taken[k]) return k;
+  return -1;
+}
 #else
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static void rest(atomic_int *word, int value) {
+static void rest(atomic_int *word, int value, long most) {
+  (void)most;
   pthread_mutex_lock(&lock);
   while (atomic_load(word) == value) pthread_cond_wait(&changed, &lock);
   pthread_mutex_unlock(&lock);
 }
-static void rouse(atomic_int *word, int count) {
-  (void)word, (void)count;
-  pthread_mutex_lock(&lock);
-  pthread_cond_broadcast(&changed);
-  pthread_mutex_unlock(&lock);
-}
+static int self(void) { return 1; }
+static int processor(void) { return -1; }
+static void move(int thread, int to) { (void)thread, (void)to; }
+static int free_one(const unsigned char *taken, int count) { return (void)taken, (void)count, -1; }
 #endif
 
 static void breathe(void) {
@@ -74,8 +98,53 @@ static int watch(atomic_int *word, int value, int64_t patience) {
   return 0;
 }
 
+// Where somebody else computes as well. Who is interrupted with a box in hand, on a processor that is not ours alone,
+// would hold everybody up until the other's turn is over, some milliseconds: a thread that has nothing left to do gives
+// it its own processor. And the system is content with two of our threads on one processor and nobody beside somebody
+// else's, where each would have half: the one that comes later goes where none of ours is.
+enum { PROCESSORS = 1024 };
+static struct { _Alignas(LINE) atomic_int_least64_t since; atomic_int thread; } holds[PARTS];
+static atomic_uint where[PARTS];  // the processor, above it the generation's last bits
+static atomic_int looking;
+static _Thread_local int mine;
+
+static void help(void) {
+  if (atomic_exchange(&looking, 1)) return;
+  const int64_t time = now(), all = atomic_load(&parts);
+  const int64_t usual = (time - atomic_load(&rung)) * all / (atomic_load(&done) + 1);
+  for (int k = 0; k < all; ++k) {
+    int64_t since = atomic_load(&holds[k].since);
+    if (!since || time - since < LATE + 2 * usual || !atomic_compare_exchange_strong(&holds[k].since, &since, time))
+      continue;
+    move(atomic_load(&holds[k].thread), processor());
+    break;
+  }
+  atomic_store(&looking, 0);
+}
+
+static void part_ways(uint32_t generation, int place) {
+  const int here = processor(), all = atomic_load(&parts);
+  const unsigned mark = generation << 10;
+  if (here < 0 || here >= PROCESSORS) return;
+  atomic_store(&where[place], mark | (unsigned)here);
+  int shared = 0;
+  if (place)  // the caller stays: all would wait for it
+    for (int k = 0; k < all && !shared; ++k) shared = k != place && atomic_load(&where[k]) == (mark | (unsigned)here);
+  if (!shared) return;
+  unsigned char taken[PROCESSORS] = {0};
+  for (int k = 0; k < all; ++k)
+    if ((atomic_load(&where[k]) ^ mark) < PROCESSORS) taken[atomic_load(&where[k]) % PROCESSORS] = 1;
+  const int there = free_one(taken, PROCESSORS);
+  if (there < 0) return;
+  atomic_store(&where[place], mark | (unsigned)there);
+  move(0, there);
+}
+
 // Take boxes of all parts, of one's own first.
 static void take(uint32_t generation, int own) {
+  const int place = own % PARTS;
+  atomic_store(&holds[place].thread, mine ? mine : (mine = self()));
+  part_ways(generation, place);
   const tb_task run = atomic_load(&task);
   void *const with = atomic_load(&context);
   const int64_t count = atomic_load(&boxes);
@@ -85,7 +154,9 @@ static void take(uint32_t generation, int own) {
     uint64_t t = atomic_load(&part[at].ticket);
     while ((uint32_t)(t >> 32) == generation && (int64_t)(uint32_t)t < atomic_load(&part[at].end)) {
       if (!atomic_compare_exchange_weak(&part[at].ticket, &t, t + 1)) continue;
+      atomic_store(&holds[place].since, now());
       run(with, (int64_t)(uint32_t)t);
+      atomic_store(&holds[place].since, 0);
       if (atomic_fetch_add(&done, 1) + 1 == count && atomic_load(&waiting)) rouse(&done, 1);
       t = atomic_load(&part[at].ticket);
     }
@@ -96,14 +167,16 @@ static void *worker(void *place) {
   for (int soon = 0;;) {
     const int generation = atomic_load(&bell), threads = atomic_load(&wanted);
     if ((intptr_t)place >= threads - 1) {
-      rest(&wanted, threads);
+      rest(&wanted, threads, 0);
       continue;
     }
     take((uint32_t)generation, (int)(intptr_t)place + 1);
     const int64_t since = now();
     if (watch(&bell, generation, soon || atomic_load(&programs) ? PATIENT : BRIEF)) {
       atomic_fetch_add(&sleepers, 1);
-      rest(&bell, generation);
+      while (atomic_load(&bell) == generation && atomic_load(&done) < atomic_load(&boxes))
+        help(), rest(&bell, generation, LATE);
+      rest(&bell, generation, 0);
       atomic_fetch_sub(&sleepers, 1);
     }
     soon = atomic_load(&rung) - since < PATIENT;
@@ -155,7 +228,8 @@ void tb_share(tb_task run, void *with, int64_t count) {
   for (int seen; (seen = atomic_load(&done)) < count;)
     if (watch(&done, seen, PATIENT)) {
       atomic_store(&waiting, 1);
-      if ((seen = atomic_load(&done)) < count) rest(&done, seen);
+      help();
+      if ((seen = atomic_load(&done)) < count) rest(&done, seen, LATE);
       atomic_store(&waiting, 0);
     }
   pthread_mutex_unlock(&busy);
@@ -351,8 +425,9 @@ static void in_child(void) {
   pthread_cond_init(&changed, NULL);
 #endif
   atomic_store(&sleepers, 0), atomic_store(&waiting, 0), atomic_store(&programs, 0);
-  atomic_store(&parts, 0);
-  started = 0;
+  atomic_store(&parts, 0), atomic_store(&looking, 0);
+  for (int k = 0; k < PARTS; ++k) atomic_store(&holds[k].since, 0);
+  mine = started = 0;
 }
 
 __attribute__((constructor)) static void set_up(void) { pthread_atfork(before_fork, in_parent, in_child); }
