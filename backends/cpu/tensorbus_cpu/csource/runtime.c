@@ -44,21 +44,21 @@ static void rest(atomic_int *word, int value, long most) {
 static void rouse(atomic_int *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
 static int self(void) { return (int)syscall(SYS_gettid); }
 static int processor(void) { return sched_getcpu(); }
-// Move a thread (0: this one) to a processor, if it may run there. It may leave again.
-static void move(int thread, int to) {
-  cpu_set_t usual, there;
-  if (to < 0 || sched_getaffinity(thread, sizeof usual, &usual) || !CPU_ISSET(to, &usual)) return;
+typedef cpu_set_t processors;
+static void read_own(processors *set) { if (sched_getaffinity(0, sizeof *set, set)) CPU_ZERO(set); }
+// Move a thread (0: this one) to a processor, of those that it may run on. It may leave again.
+static void move(int thread, int to, const processors *usual) {
+  processors there;
+  if (to < 0 || !CPU_ISSET(to, usual)) return;
   CPU_ZERO(&there);
   CPU_SET(to, &there);
   sched_setaffinity(thread, sizeof there, &there);
-  sched_setaffinity(thread, sizeof usual, &usual);
+  sched_setaffinity(thread, sizeof *usual, usual);
 }
-// Return the first processor that this thread may run on and that is not taken; -1: there is none.
-static int free_one(const unsigned char *taken, int count) {
-  cpu_set_t usual;
-  if (sched_getaffinity(0, sizeof usual, &usual)) return -1;
+// Return the first of some processors that is not taken; -1: there is none.
+static int free_one(const unsigned char *taken, int count, const processors *usual) {
   for (int k = 0; k < count && k < CPU_SETSIZE; ++k)
-    if (CPU_ISSET(k, &usual) && !taken[k]) return k;
+    if (CPU_ISSET(k, usual) && !taken[k]) return k;
   return -1;
 }
 #else
@@ -71,8 +71,12 @@ static void rest(atomic_int *word, int value, long most) {
 }
 static int self(void) { return 1; }
 static int processor(void) { return -1; }
-static void move(int thread, int to) { (void)thread, (void)to; }
-static int free_one(const unsigned char *taken, int count) { return (void)taken, (void)count, -1; }
+typedef int processors;
+static void read_own(processors *set) { *set = 0; }
+static void move(int thread, int to, const processors *usual) { (void)thread, (void)to, (void)usual; }
+static int free_one(const unsigned char *taken, int count, const processors *usual) {
+  return (void)taken, (void)count, (void)usual, -1;
+}
 #endif
 
 static void breathe(void) {
@@ -103,23 +107,36 @@ static int watch(atomic_int *word, int value, int64_t patience) {
 // it its own processor. And the system is content with two of our threads on one processor and nobody beside somebody
 // else's, where each would have half: the one that comes later goes where none of ours is.
 enum { PROCESSORS = 1024 };
-static struct { _Alignas(LINE) atomic_int_least64_t since; atomic_int thread; } holds[PARTS];
+static struct { _Alignas(LINE) atomic_int_least64_t since; atomic_int thread; processors usual; } holds[PARTS];
 static atomic_uint where[PARTS];  // the processor, above it the generation's last bits
-static atomic_int looking;
+static atomic_int moving;
 static _Thread_local int mine;
 
+// Note who runs in a place, and where it may; not what a move that has not ended leaves it.
+static void settle(int place) {
+  const int same = mine && atomic_load(&holds[place].thread) == mine;
+  if (same && place) return;
+  processors usual;
+  if (same && atomic_load(&moving)) return;
+  while (!same && atomic_load(&moving)) breathe();
+  read_own(&usual);
+  if (same && atomic_load(&moving)) return;
+  holds[place].usual = usual;
+  atomic_store(&holds[place].thread, mine ? mine : (mine = self()));
+}
+
 static void help(void) {
-  if (atomic_exchange(&looking, 1)) return;
+  if (atomic_exchange(&moving, 1)) return;
   const int64_t time = now(), all = atomic_load(&parts);
   const int64_t usual = (time - atomic_load(&rung)) * all / (atomic_load(&done) + 1);
   for (int k = 0; k < all; ++k) {
     int64_t since = atomic_load(&holds[k].since);
     if (!since || time - since < LATE + 2 * usual || !atomic_compare_exchange_strong(&holds[k].since, &since, time))
       continue;
-    move(atomic_load(&holds[k].thread), processor());
+    move(atomic_load(&holds[k].thread), processor(), &holds[k].usual);
     break;
   }
-  atomic_store(&looking, 0);
+  atomic_store(&moving, 0);
 }
 
 static void part_ways(uint32_t generation, int place) {
@@ -134,16 +151,16 @@ static void part_ways(uint32_t generation, int place) {
   unsigned char taken[PROCESSORS] = {0};
   for (int k = 0; k < all; ++k)
     if ((atomic_load(&where[k]) ^ mark) < PROCESSORS) taken[atomic_load(&where[k]) % PROCESSORS] = 1;
-  const int there = free_one(taken, PROCESSORS);
+  const int there = free_one(taken, PROCESSORS, &holds[place].usual);
   if (there < 0) return;
   atomic_store(&where[place], mark | (unsigned)there);
-  move(0, there);
+  move(0, there, &holds[place].usual);
 }
 
 // Take boxes of all parts, of one's own first.
 static void take(uint32_t generation, int own) {
   const int place = own % PARTS;
-  atomic_store(&holds[place].thread, mine ? mine : (mine = self()));
+  settle(place);
   part_ways(generation, place);
   const tb_task run = atomic_load(&task);
   void *const with = atomic_load(&context);
@@ -425,7 +442,7 @@ static void in_child(void) {
   pthread_cond_init(&changed, NULL);
 #endif
   atomic_store(&sleepers, 0), atomic_store(&waiting, 0), atomic_store(&programs, 0);
-  atomic_store(&parts, 0), atomic_store(&looking, 0);
+  atomic_store(&parts, 0), atomic_store(&moving, 0);
   for (int k = 0; k < PARTS; ++k) atomic_store(&holds[k].since, 0);
   mine = started = 0;
 }
