@@ -110,6 +110,7 @@ enum { PROCESSORS = 1024 };
 static struct { _Alignas(LINE) atomic_int_least64_t since; atomic_int thread; processors usual; } holds[PARTS];
 static atomic_uint where[PARTS];  // the processor, above it the generation's last bits
 static atomic_int moving;
+static atomic_uint moves;  // odd while one is under way
 static _Thread_local int mine;
 
 // Note who runs in a place, and where it may; not what a move that has not ended leaves it.
@@ -117,10 +118,14 @@ static void settle(int place) {
   const int same = mine && atomic_load(&holds[place].thread) == mine;
   if (same && place) return;
   processors usual;
-  if (same && atomic_load(&moving)) return;
-  while (!same && atomic_load(&moving)) breathe();
-  read_own(&usual);
-  if (same && atomic_load(&moving)) return;
+  for (;; breathe()) {
+    const unsigned before = atomic_load(&moves);
+    if (!(before & 1)) {
+      read_own(&usual);
+      if (atomic_load(&moves) == before) break;
+    }
+    if (same) return;
+  }
   holds[place].usual = usual;
   atomic_store(&holds[place].thread, mine ? mine : (mine = self()));
 }
@@ -133,7 +138,9 @@ static void help(void) {
     int64_t since = atomic_load(&holds[k].since);
     if (!since || time - since < LATE + 2 * usual || !atomic_compare_exchange_strong(&holds[k].since, &since, time))
       continue;
+    atomic_fetch_add(&moves, 1);
     move(atomic_load(&holds[k].thread), processor(), &holds[k].usual);
+    atomic_fetch_add(&moves, 1);
     break;
   }
   atomic_store(&moving, 0);
@@ -442,7 +449,7 @@ static void in_child(void) {
   pthread_cond_init(&changed, NULL);
 #endif
   atomic_store(&sleepers, 0), atomic_store(&waiting, 0), atomic_store(&programs, 0);
-  atomic_store(&parts, 0), atomic_store(&moving, 0);
+  atomic_store(&parts, 0), atomic_store(&moving, 0), atomic_store(&moves, 0);
   for (int k = 0; k < PARTS; ++k) atomic_store(&holds[k].since, 0);
   mine = started = 0;
 }
