@@ -90,7 +90,7 @@ print("all may run anywhere")
     not hasattr(os, "sched_getaffinity"), reason="threads have no processors of their own here"
 )
 def test_who_holds_others_up_is_brought_to_a_free_processor_and_may_leave_it_again() -> None:
-    """A box that sleeps is taken for one whose thread was interrupted; no other library's threads are here."""
+    """A box that sleeps is taken for one whose thread was interrupted; nobody else's threads are here."""
     here = Path(__file__).parent
     done = subprocess.run(
         [sys.executable, "-c", MOVED], cwd=here, capture_output=True, text=True, check=False
