@@ -17,7 +17,7 @@ from . import autograd, preference
 from .device import ValueType
 from .dispatch import Plan, new_cache, plan
 from .dtypes import check_scalar
-from .errors import TensorbusError
+from .errors import DeviceError, TensorbusError
 from .grad_mode import recording
 from .leaf import Leaf
 from .ops.elementwise import broadcast_shapes
@@ -130,8 +130,9 @@ def change(what: Change) -> bool:
             return False
     except TensorbusError:
         raise
-    except Exception:
-        return False  # nothing was written: where the op fails as well, that is explained
+    except Exception as error:
+        which = f"{name}: {made.kernel}, changing a tensor of shape {x.shape} on {x.device}"
+        raise DeviceError(f"{which} in place, failed with {type(error).__name__}: {error}") from error
     if tracked:
         out = x.detach()
         autograd.record(replace(made, attrs={**made.attrs, **{k: attrs[k] for k in late}}), operands, out)

@@ -153,6 +153,21 @@ def test_an_op_may_have_several_kernels_best_first(toy: dict[str, Any]) -> None:
         assert tb.negative(toys(4.0)).tolist() == [-4]
 
 
+def test_a_change_in_place_that_fails_names_the_kernel(toy: dict[str, Any]) -> None:
+    """It is not done again as a new value: nobody knows what was written."""
+
+    def over(call: Any, place: int) -> Any:
+        def write(*values: Any) -> bool:
+            raise ValueError("the head crashed")
+
+        return write
+
+    toy["add"] = Kernel(name="careless", function=np.add, over=over)
+    x = tb.asarray(np.ones(1 << 16, np.float32)).to("toy")
+    with pytest.raises(tb.DeviceError, match=r"add: kernel 'careless'.*on toy:0 in place.*the head crashed"):
+        x += 1.0
+
+
 @pytest.mark.parametrize("entry", [[], [np.sqrt], "sqrt", None])
 def test_what_is_no_kernel_is_refused(entry: Any) -> None:
     with pytest.raises(tb.PluginError, match=r"the kernel table of tb-npu maps 'sqrt' to .*best first"):
