@@ -109,6 +109,7 @@ def test_a_run_that_is_stopped_reports_what_it_did(
         (("--device", "cpu", "--dtypes", "float23"), "Did you mean 'float32'"),
         (("--device", "nothing"), "nothing"),
         (("--device", "cpu", "--ops", "add", "--checks", "valu"), "no check is called 'valu'"),
+        (("--device", "cpu", "--shard", "3/2"), "--shard 3/2: a number and how many there are is needed"),
         (("--device", "cpu", "--report", "no/such/folder/x.json"), "there is no folder 'no/such/folder'"),
     ],
 )
@@ -134,6 +135,20 @@ def test_the_kit_runs_from_its_package_under_pytest(tmp_path: Path, workers: tup
     assert "2 passed" in shown
     assert "conformance of cpu: 2 native" in shown
     assert json.loads(file.read_text())["counts"] == {"cpu": {"native": 2}}
+
+
+def test_shards_have_every_case_once(tmp_path: Path) -> None:
+    command = ("pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance")
+    asked = ("--collect-only", "--device", "cpu", "--dtypes", "float32,int8")
+
+    def cases(*more: str) -> set[str]:
+        return {line for line in _run(*command, *asked, *more, cwd=tmp_path).split() if "::" in line}
+
+    first, second = cases("--shard", "1/2"), cases("--shard", "2/2")
+    assert first
+    assert second
+    assert not first & second
+    assert first | second == cases()
 
 
 def test_pytest_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tensorbus.cli.reports import Report, keep, kept, section, taken
+from tensorbus.cli.reports import Report, joined, keep, kept, section, taken
 from tensorbus_conformance import report
 from tensorbus_conformance.outcome import Case, Finding, Outcome
 
@@ -73,6 +74,20 @@ def test_a_report_on_a_part_of_the_checks_is_refused(tmp_path: Path) -> None:
     report.write(WHOLE, path, report.limits(ops=(), dtypes=(), checks=["value"]))
     with pytest.raises(ValueError, match="made with --checks"):
         taken(path)
+
+
+def test_shards_of_a_run_are_joined_and_none_may_be_missing(file: Path, tmp_path: Path) -> None:
+    (whole,) = taken(file)
+    parts = []
+    for number, which in enumerate((WHOLE[:4], WHOLE[4:]), 1):
+        path = tmp_path / f"{number}.json"
+        report.write(which, path, report.limits((), (), quick=True, shard=f"{number}/2"))
+        text = json.loads(path.read_text()) | {"about": json.loads(file.read_text())["about"]}
+        path.write_text(json.dumps(text))
+        parts += taken(path)
+    assert joined(parts) == joined([whole]) == [whole]
+    with pytest.raises(ValueError, match=re.escape("npu-npu-3000-rev-2.json: shards 1/2 are missing; --add")):
+        joined(parts[1:])
 
 
 def test_ops_that_were_run_again_take_their_place(file: Path, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_elements_none_and_results_in_streams() -> None:
     assert (u.shape, s.shape, vh.tolist()) == ((0, 0), (0,), np.eye(3).tolist())
     one = tb.full((4, 1), 2.0, device="cuda")
     assert tb.fft.rfft(one, axis=1).tolist() == tb.fft.fft(one, axis=1).tolist() == [[2 + 0j]] * 4
-    assert tb.fft.irfft(tb.fft.rfft(one, axis=1), 1, axis=1).tolist() == one.tolist()
+    assert tb.fft.irfft(tb.fft.rfft(one, axis=1), n=1, axis=1).tolist() == one.tolist()
     assert tb.fallback_counts() == counts
     with tb.stream(tb.Stream("cuda")):
         x = tb.ones((4, 512), device="cuda")

@@ -86,7 +86,8 @@ def coverage(
         Path | None, typer.Option("--reports", help="With --all: a folder with reports of the kit.")
     ] = None,
     add: Annotated[
-        list[Path] | None, typer.Option("--add", help="A new report of the kit, to be kept in --reports.")
+        list[Path] | None,
+        typer.Option("--add", help="A new report of the kit, to be kept in --reports; all shards at once."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -125,13 +126,14 @@ def conformance(
     report: Annotated[Path | None, typer.Option("--report", help="Write the report as JSON.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One dtype of each kind, fewer checks.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-n", help="Processes; 0: one for each processor.")] = 1,
+    shard: Annotated[str, typer.Option(help="Only one of several parts of the ops, such as 1/2.")] = "",
 ) -> None:
     """Hold a device to what every op means, and print a report of op x dtype.
 
     The exit code is 1 where anything was found, 2 where the kit is not installed or the question is wrong.
     """
     with conformance_command.problems():
-        code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs)
+        code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs, shard)
     raise typer.Exit(code)
 
 

@@ -16,8 +16,9 @@ PACKAGE: Final = "tensorbus-conformance"
 
 
 def run(
-    devices: Sequence[str], ops: str, dtypes: str, checks: str, report: Path | None, quick: bool, jobs: int
-) -> int:
+    devices: Sequence[str], ops: str, dtypes: str, checks: str, report: Path | None, quick: bool, jobs: int,
+    shard: str,
+) -> int:  # fmt: skip
     """Run the kit; return the exit code. Exits with 2 where it is not installed."""
     try:
         kit = importlib.import_module("tensorbus_conformance.command")
@@ -28,7 +29,7 @@ def run(
         raise typer.Exit(2) from None
     names = ([name for name in given.split(",") if name] for given in (ops, dtypes, checks))
     path = None if report is None else str(report)
-    return int(kit.conformance(devices, *names, path=path, quick=quick, jobs=jobs))
+    return int(kit.conformance(devices, *names, path=path, quick=quick, jobs=jobs, shard=shard))
 
 
 @contextmanager

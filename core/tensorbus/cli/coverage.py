@@ -162,13 +162,13 @@ def document(folder: Path | None, new: Sequence[Path] = ()) -> str:
     """Return the matrix with the reports that ``folder`` keeps, the ``new`` ones of the kit among them.
 
     Raises ``ValueError`` for a folder that is not there, but for one that new reports begin, and for a new
-    file that is no report of the kit on whole ops.
+    file that is no report of the kit on whole ops or one of several shards.
     """
     if folder is None:
         return markdown(manifests())
     if not folder.is_dir() and (folder.exists() or not new):
         raise ValueError(f"--reports {folder}: there is no such folder with reports.")
-    for report in [report for file in new for report in reports.taken(file)]:
+    for report in reports.joined([report for file in new for report in reports.taken(file)]):
         reports.keep(report, folder)
     return markdown(manifests(), reports.kept(folder))
 

@@ -20,7 +20,8 @@ from ..ops.op import table
 STATUSES: Final = ("native", "decomposed", "host", "missing", "failed")
 _SHOWN: Final = {"native": "kernel"}
 _PARTS: Final = ("--ops", "--dtypes")
-_LIMITS: Final = ("--quick", *_PARTS)
+_SHARD: Final = "--shard "
+_LIMITS: Final = ("--quick", _SHARD.strip(), *_PARTS)
 """The limits that a report may have which is kept."""
 
 
@@ -93,6 +94,33 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
         findings=findings, limits=given.get("limits", []),
         each={op: {dtype: case["calls"] for dtype, case in row.items()} for op, row in rows.items()},
         **{key: given.get(key, "") for key in ("date", "system", "python", "tensorbus")},
+    )  # fmt: skip
+
+
+def joined(reports: Sequence[Report]) -> list[Report]:
+    """Return reports where the shards of a run are one. Raises ``ValueError`` where one is missing."""
+    whole: dict[tuple[Any, ...], dict[str, Report]] = {}
+    for report in reports:
+        which = next((x.removeprefix(_SHARD) for x in report.limits if x.startswith(_SHARD)), "1/1")
+        limits = [x for x in report.limits if not x.startswith(_SHARD)]
+        key = (report.file, report.tensorbus, *limits, which.partition("/")[2])
+        whole.setdefault(key, {})[which] = replace(report, limits=limits)
+    for (file, *_, count), parts in whole.items():
+        wanted = [f"{i}/{count}" for i in range(1, int(count) + 1)]
+        if missing := [which for which in wanted if which not in parts]:
+            raise ValueError(
+                f"{file}: shards {', '.join(missing)} are missing; --add the reports of all of them at once."
+            )
+    return [_one(list(parts.values())) for parts in whole.values()]
+
+
+def _one(parts: Sequence[Report]) -> Report:
+    """Return the report of a run that was made in parts, which have no op in common."""
+    return replace(
+        parts[0], date=max(part.date for part in parts), calls=sum(part.calls for part in parts),
+        ops=dict(sorted(row for part in parts for row in part.ops.items())),
+        findings=[f for part in parts for f in part.findings],
+        each={op: row for part in parts for op, row in part.each.items()},
     )  # fmt: skip
 
 

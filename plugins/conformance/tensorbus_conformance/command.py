@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import report
+from . import examination, report
 from .examination import CHECKS, Options, cases
 from .outcome import Outcome
 from .runner import run, with_progress
@@ -15,14 +15,14 @@ from .runner import run, with_progress
 
 def conformance(
     devices: Sequence[str], ops: Sequence[str] = (), dtypes: Sequence[str] = (), checks: Sequence[str] = (),
-    path: str | None = None, quick: bool = False, jobs: int = 1,
+    path: str | None = None, quick: bool = False, jobs: int = 1, shard: str = "",
 ) -> int:  # fmt: skip
     """Examine ``devices`` and print the report; write it as JSON to ``path``.
 
     Returns the exit code: 0 where nothing was found, 1 where something was, 130 where Ctrl-C or SIGTERM
     stopped it; then the report is of what was done by then, and says so. Raises the errors of ``cases``,
-    ``DeviceError`` for a device that is not there, and ``ValueError`` for an unknown check or a report in no
-    folder.
+    ``DeviceError`` for a device that is not there, and ``ValueError`` for an unknown check, a wrong shard,
+    or a report in no folder.
     """
     wrong = [c for c in checks if c not in CHECKS]
     if wrong:
@@ -33,7 +33,7 @@ def conformance(
         raise ValueError(f"--report {path}: this is a folder; name a file in it.")
     if jobs < 0:
         raise ValueError(f"--jobs {jobs}: a number of processes is needed; 0: one for each processor.")
-    todo = cases(devices, ops, dtypes, quick)
+    todo = examination.shard(cases(devices, ops, dtypes, quick), shard)
     options = Options(checks=tuple(checks) or CHECKS, quick=quick)
     console, errors = Console(), Console(stderr=True)
 
@@ -44,7 +44,7 @@ def conformance(
     outcomes = with_progress(run(todo, options, jobs), len(todo), note)
     outcomes.sort(key=lambda outcome: todo.index(outcome.case))
     report.show(outcomes, console)
-    limits = report.limits(ops, dtypes, checks, quick=quick)
+    limits = report.limits(ops, dtypes, checks, quick=quick, shard=shard)
     stopped = len(outcomes) < len(todo)
     if stopped:
         limits.append(f"stopped after {len(outcomes)} of {len(todo)} cases")

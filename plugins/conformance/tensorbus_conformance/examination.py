@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,6 +70,21 @@ def cases(
                 Case(device=device, op=op.name, dtype=d.name) for d in (_few(kinds) if quick else kinds)
             ]
     return found
+
+
+def shard(found: Sequence[Case], which: str) -> list[Case]:
+    """Return the cases of one run of several: ``"2/3"`` is for every third op, from the second on.
+
+    Raises ``ValueError`` for what is not of this form.
+    """
+    if not which:
+        return list(found)
+    number, _, count = which.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"--shard {which}: a number and how many there are is needed, such as 1/2.")
+    ops = list(dict.fromkeys(case.op for case in found))
+    own = set(ops[int(number) - 1 :: int(count)])
+    return [case for case in found if case.op in own]
 
 
 def _few(dtypes: list[DType]) -> list[DType]:

@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ops", metavar="NAMES", help="only these ops, by commas", **many)
     group.addoption("--dtypes", metavar="NAMES", help="only these dtypes, by commas", **many)
     group.addoption("--report", metavar="FILE", default=None, help="write the conformance report as JSON")
+    group.addoption("--shard", metavar="I/N", default="", help="only the I-th of N parts of the cases")
     group.addoption("--quick", action="store_true", help="one dtype of each kind, fewer derivatives")
 
 
@@ -46,13 +47,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Hand out the cases to tests that have a ``conformance_case``."""
     if "conformance_case" not in metafunc.fixturenames:
         return
-    from .examination import cases
+    from .examination import cases, shard
 
     config = metafunc.config
     marker = metafunc.definition.get_closest_marker("conformance")
     quick = bool(config.getoption("--quick")) or bool(marker and marker.kwargs.get("quick"))
     found = cases(chosen(config), names(config, "--ops"), names(config, "--dtypes"), quick)
-    metafunc.parametrize("conformance_case", found, ids=str)
+    try:
+        metafunc.parametrize("conformance_case", shard(found, config.getoption("--shard")), ids=str)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def chosen(config: pytest.Config) -> list[str]:
@@ -108,7 +112,7 @@ class _Collector:
         path = self.config.getoption("--report")
         if path:
             given = names(self.config, "--ops"), names(self.config, "--dtypes")
-            limits = report.limits(*given, quick=self.quick)
+            limits = report.limits(*given, quick=self.quick, shard=self.config.getoption("--shard"))
             session = terminalreporter._session
             if session is not None and (session.shouldstop or session.shouldfail or exitstatus > 1):
                 limits.append(f"stopped after {len(self.outcomes)} cases")

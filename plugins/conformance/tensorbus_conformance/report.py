@@ -50,10 +50,11 @@ def as_document(outcomes: Sequence[Outcome], limits: Sequence[str] = ()) -> dict
 
 
 def limits(
-    ops: Sequence[str], dtypes: Sequence[str], checks: Sequence[str] = (), *, quick: bool = False
-) -> list[str]:
+    ops: Sequence[str], dtypes: Sequence[str], checks: Sequence[str] = (), *, quick: bool = False,
+    shard: str = "",
+) -> list[str]:  # fmt: skip
     """Return the options that leave some of the kit out, as they are given on the command line."""
-    lists = {"--ops": ops, "--dtypes": dtypes, "--checks": checks}
+    lists = {"--ops": ops, "--dtypes": dtypes, "--checks": checks, "--shard": [shard] if shard else []}
     return [*(["--quick"] if quick else []), *(f"{k} {','.join(v)}" for k, v in lists.items() if v)]
 
 

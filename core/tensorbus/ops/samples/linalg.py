@@ -11,7 +11,7 @@ from ...errors import ArgumentError, LinAlgError, ShapeError
 from ..op import Shape
 from ..sample import INF, NAN, Fill, Sample
 
-_SQUARES: tuple[Shape, ...] = ((1, 1), (3, 3), (2, 3, 3), (2, 1, 2, 2), (0, 3, 3), (9, 9))
+_SQUARES: tuple[Shape, ...] = ((1, 1), (3, 3), (2, 3, 3), (2, 1, 2, 2), (0, 3, 3), (9, 9), (12, 2, 2))
 _ANY: tuple[Shape, ...] = (*_SQUARES, (4, 3), (3, 4), (2, 5, 1), (1, 4), (9, 7))
 _REAL, _COMPLEX = (dt.float32, dt.float64), (dt.complex64, dt.complex128)
 
