@@ -21,9 +21,9 @@ Rule = Callable[[Node], Node]
 def single_scatter(graph: Graph) -> Rule:
     """Return the rule that writes a scatter of one element to each row as a choice, element by element.
 
-    It is what the gradient of ``x[0, 1, 2 ..., index]`` is. A gather by the same index must be in the graph
-    as well: it reports indices out of range. Where nothing but zeros is scattered onto, the sum of a row is
-    the one element.
+    It is what the gradient of ``x[0, 1, 2 ..., index]`` is. Indices out of range are reported by a gather:
+    the graph's own by the same index, or one of the columns' numbers. Where nothing but zeros is scattered
+    onto, the sum of a row is the one element.
     """
     ones: dict[Node, Node] = {}
     checked = {
@@ -41,9 +41,9 @@ def single_scatter(graph: Graph) -> Rule:
         axes = [k for k, i in enumerate(indices) if not _numbers_rows(i)]
         known = (tuple(id(i) for i in indices), shape) in checked
         rows = len(given) == 1 and len(indices) == len(shape) == 2 and axes == [1] and given[0] == shape[0]
-        if not (known and rows):
+        if not rows:
             return node
-        made = _chosen(node, x, value, indices[1])
+        made = _chosen(node, x, value, indices[1], known=known)
         if is_zeros(x) and node.spec.dtype.is_floating:
             column = Spec((shape[0], 1), node.spec.dtype)
             zero = Node(op="constant", attrs={"value": 0.0}, spec=Spec((), column.dtype), again=node.again)
@@ -61,7 +61,7 @@ def _numbers_rows(node: Node) -> bool:
     return node.op == "iota" and int(node.attrs["start"]) == 0 and node.attrs["step"] == 1
 
 
-def _chosen(node: Node, x: Node, value: Node, index: Node) -> Node:
+def _chosen(node: Node, x: Node, value: Node, index: Node, *, known: bool) -> Node:
     rows, columns = x.spec.shape
 
     def new(op: str, *inputs: Node, spec: Spec, **attrs: Any) -> Node:
@@ -70,6 +70,8 @@ def _chosen(node: Node, x: Node, value: Node, index: Node) -> Node:
     numbers = new("iota", spec=Spec((columns,), int64), length=columns, start=0, step=1, dtype=int64)
     if index.spec.dtype is not int64:
         index = new("cast", index, spec=Spec(index.spec.shape, int64), dtype=int64)
+    if not known:
+        index = new("gather", numbers, index, spec=index.spec)
     here = new("equal", numbers, reshaped(index, (rows, 1)), spec=Spec(x.spec.shape, bool_))
     both = new("add", x, reshaped(value, (rows, 1)), spec=node.spec)
     return new("where", here, both, x, spec=node.spec)
