@@ -17,7 +17,7 @@ from tensorbus.runtime import Order
 from tensorbus_cpu.compiler import NATIVE
 
 TOOLS = NATIVE.compiler()
-HAS_VECTORS = TOOLS is not None and TOOLS.has_wide
+LANES = 0 if TOOLS is None else TOOLS.lanes
 ODD = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 3.4e38, -3.4e38, 0.5, 1.5, 2.5, -0.5, -1.5)
 EPS = float(np.finfo(np.float32).eps)
 UNARY: dict[str, tuple[Callable[[Any], Any], float]] = {
@@ -28,12 +28,15 @@ UNARY: dict[str, tuple[Callable[[Any], Any], float]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _always(monkeypatch: Any, tmp_path: Any) -> None:
-    """Write vectors whatever the size."""
+@pytest.fixture(autouse=True, params=[n for n in (8, 16) if n <= LANES] or [0])
+def lanes(request: Any, monkeypatch: Any, tmp_path: Any) -> Any:
+    """Write vectors whatever the size, of as many lanes as this processor has, and of fewer."""
+    if TOOLS is not None:
+        monkeypatch.setitem(vars(TOOLS), "lanes", request.param)
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(outputs, "PAST", 1)
     monkeypatch.setattr(pointwise, "LARGE", 1)
+    return request.param
 
 
 def given(k: int, *shape: int) -> Node:
@@ -51,7 +54,7 @@ def compiled(inputs: tuple[Node, ...], *results: Node) -> Any:
     assert lowering is not None
     made = lowering.compile(Order(graph=Graph(inputs=inputs, outputs=results), index=0, replaces={}))
     own = next(text for name, text in made.stages().items() if name == "code").partition("tb_slot;")[2]
-    assert ("const tb_float_8 " in own) == HAS_VECTORS
+    assert TOOLS is None or (f"const tb_float_{TOOLS.lanes} " in own) == (TOOLS.lanes > 0)
     return made
 
 

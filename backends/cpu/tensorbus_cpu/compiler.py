@@ -57,6 +57,8 @@ _PIPE: Final = "-pipe"
 """The assembler reads while the compiler writes: a tenth less for a short source."""
 _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
+_WIDER: Final = {16: "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VBMI2 FMA F16C", 8: "AVX2 FMA F16C"}
+"""What vectors of so many float32 take. Processors of before AVX512-VBMI2 slow down where they have 16."""
 _LIGHT, _PIECES, _TILE = 8192, 64, 64
 
 
@@ -92,9 +94,9 @@ class CCompiler:
         return " half" in self.asked()
 
     @cached_property
-    def has_wide(self) -> bool:
-        """Whether it has gcc's names for the instructions of AVX2."""
-        return " wide" in self.asked()
+    def lanes(self) -> int:
+        """How many float32 are in a vector by gcc's names for instructions: AVX-512's, AVX2's, or none."""
+        return next((n for n in _WIDER if f" wide{n}" in self.asked()), 0)
 
     @cached_property
     def for_kernels(self) -> tuple[str, ...]:
@@ -112,7 +114,7 @@ class CCompiler:
 
     def _known(self) -> str:
         folder = private_folder("cpu", "libraries")
-        asked = ("half wide f16c gnu", *self.command, _identity(self.command))
+        asked = ("half lanes f16c gnu", *self.command, _identity(self.command))
         name = sha256("\0".join(asked).encode()).hexdigest()
         known = kept(folder / f"{name}.txt") if folder is not None else None
         if known is None:
@@ -133,8 +135,9 @@ class CCompiler:
             if done.returncode == 0:
                 said = done.stdout
                 half = " half" * ("__FLT16_MAX__" in said)
-                wide = all(f" {name} " in said for name in ("__AVX2__", "__FMA__", "__F16C__"))
-                return option + half + (" gnu" + " wide" * wide) * (" __clang__ " not in said)
+                has = {n: all(f" __{x}__ " in said for x in names.split()) for n, names in _WIDER.items()}
+                wide = "".join(f" wide{n}" for n in has if has[n])
+                return option + half + f" gnu{wide}" * (" __clang__ " not in said)
         raise DeviceError(f"cpu: the C compiler fails.\n{shlex.join(command)}\n{done.stderr}")
 
     @property
@@ -252,7 +255,7 @@ class CCompiler:
         """Return C as this compiler takes it."""
         from .lowering import dialect
 
-        return dialect(half=self.has_half, wide=self.has_wide)
+        return dialect(half=self.has_half, lanes=self.lanes)
 
     def describe(self, index: int) -> str:
         """Return the device's name."""

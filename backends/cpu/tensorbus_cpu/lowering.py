@@ -18,75 +18,29 @@ from tensorbus.backend_api import (
 )
 from tensorbus.backend_api import dtypes as dt
 
+from .vectors import (
+    CAST_BFLOAT,
+    LOAD_BFLOAT,
+    LOAD_HALF,
+    MAPS,
+    NEAR_BFLOAT,
+    NEAR_HALF,
+    PAST,
+    PAST_BFLOAT,
+    PAST_HALF,
+    RUNNING,
+    STORE_BFLOAT,
+    STORE_HALF,
+    WIDE,
+    types,
+)
+
 
 def _integer(dtype: dt.DType, suffix: str = "") -> TypeRule:
     name = f"{dtype.name}_t"
     return TypeRule(storage=name, register=name, unsigned=f"uint{8 * dtype.itemsize}_t", suffix=suffix)
 
 
-def _wide(name: str, call: str, source: str, *needs: Helper) -> Helper:
-    return Helper(name, call, f"static inline {source}", needs)
-
-
-_LOAD_BFLOAT: Final = _wide("load_bfloat", "tb_load_bfloat_8({p} + ({i}))", """\
-tb_float_8 tb_load_bfloat_8(const uint16_t *p) {{
-  return (tb_float_8)((tb_places_8)__builtin_ia32_pmovzxwd256(*(const tb_halves_8 *)p) << 16);
-}}""")  # fmt: skip
-_ROUND_BFLOAT: Final = _wide("round_bfloat", "", """\
-tb_float_8 tb_round_bfloat_8(tb_float_8 x) {{
-  const tb_places_8 bits = (tb_places_8)x, near = bits + (bits >> 16 & 1) + 0x7fff;
-  return TB_CHOOSE_8((tb_float_8)(bits | 0x400000), (tb_float_8)near, x != x);
-}}""")  # fmt: skip
-_CAST_BFLOAT: Final = _wide("cast_bfloat", "tb_cast_bfloat_8({0})", """\
-tb_float_8 tb_cast_bfloat_8(tb_float_8 x) {{
-  return (tb_float_8)((tb_places_8)tb_round_bfloat_8(x) & -0x10000);
-}}""", _ROUND_BFLOAT)  # fmt: skip
-# A NaN that comes of numbers of 16 bits has nothing below them, so that nothing is carried into it.
-_NEAR_BFLOAT: Final = _wide("near_bfloat", "tb_near_bfloat_8({0})", """\
-tb_float_8 tb_near_bfloat_8(tb_float_8 x) {{
-  const tb_places_8 bits = (tb_places_8)x;
-  return (tb_float_8)(bits + (bits >> 16 & 1) + 0x7fff & -0x10000);
-}}""")  # fmt: skip
-_TO_BFLOAT: Final = _wide("to_bfloat", "", """\
-tb_bits_4 tb_to_bfloat_8(tb_float_8 x) {{
-  const tb_places_8 bits = (tb_places_8)__builtin_ia32_psrldi256((tb_places_8)tb_round_bfloat_8(x), 16);
-  return (tb_bits_4)__builtin_ia32_packusdw128(
-      __builtin_ia32_vextractf128_si256(bits, 0), __builtin_ia32_vextractf128_si256(bits, 1));
-}}""", _ROUND_BFLOAT)  # fmt: skip
-_STORE_BFLOAT: Final = _wide("store_bfloat", "tb_store_bfloat_8({v}, {p} + ({i}))", """\
-void tb_store_bfloat_8(tb_float_8 v, uint16_t *p) {{ *(tb_loose_4 *)p = tb_to_bfloat_8(v); }}""",
-_TO_BFLOAT)  # fmt: skip
-_PAST_BFLOAT: Final = _wide("past_bfloat", "tb_past_bfloat_8({v}, {p} + ({i}))", """\
-void tb_past_bfloat_8(tb_float_8 v, uint16_t *p) {{
-  if ((uintptr_t)p % 16) *(tb_loose_4 *)p = tb_to_bfloat_8(v);
-  else __builtin_ia32_movntps((float *)p, tb_to_bfloat_8(v));
-}}""", _TO_BFLOAT)  # fmt: skip
-_LOAD_HALF: Final = _wide("load_half", "tb_load_half_8({p} + ({i}))", """\
-tb_float_8 tb_load_half_8(const uint16_t *p) {{
-  return (tb_float_8)__builtin_ia32_vcvtph2ps256(*(const tb_halves_8 *)p);
-}}""")  # fmt: skip
-_TO_HALF: Final = _wide(
-    "to_half",
-    "",
-    """\
-tb_bits_4 tb_to_half_8(tb_float_8 x) {{ return (tb_bits_4)__builtin_ia32_vcvtps2ph256(x, 0); }}""",
-)
-_NEAR_HALF: Final = _wide("near_half", "tb_near_half_8({0})", """\
-tb_float_8 tb_near_half_8(tb_float_8 x) {{
-  return (tb_float_8)__builtin_ia32_vcvtph2ps256(__builtin_ia32_vcvtps2ph256(x, 0));
-}}""")  # fmt: skip
-_STORE_HALF: Final = _wide(
-    "store_half",
-    "tb_store_half_8({v}, {p} + ({i}))",
-    """\
-void tb_store_half_8(tb_float_8 v, uint16_t *p) {{ *(tb_loose_4 *)p = tb_to_half_8(v); }}""",
-    _TO_HALF,
-)
-_PAST_HALF: Final = _wide("past_half", "tb_past_half_8({v}, {p} + ({i}))", """\
-void tb_past_half_8(tb_float_8 v, uint16_t *p) {{
-  if ((uintptr_t)p % 16) *(tb_loose_4 *)p = tb_to_half_8(v);
-  else __builtin_ia32_movntps((float *)p, tb_to_half_8(v));
-}}""", _TO_HALF)  # fmt: skip
 BOOL: Final = TypeRule(
     storage="uint8_t", register="bool", unsigned="uint8_t", load="({p}[{i}] != 0)", store="{p}[{i}] = ({v})"
 )
@@ -99,8 +53,8 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
     dt.bfloat16: TypeRule(
         storage="uint16_t", register="float", unsigned="uint32_t", math="f", suffix="f",
         load="tb_from_bits((uint32_t){p}[{i}] << 16)", store="{p}[{i}] = tb_bfloat({v})",
-        rounded="tb_from_bits((uint32_t)tb_bfloat({0}) << 16)", wide_load=_LOAD_BFLOAT,
-        wide_store=_STORE_BFLOAT, wide_rounded=_NEAR_BFLOAT, wide_cast=_CAST_BFLOAT, wide_past=_PAST_BFLOAT,
+        rounded="tb_from_bits((uint32_t)tb_bfloat({0}) << 16)", wide_load=LOAD_BFLOAT,
+        wide_store=STORE_BFLOAT, wide_rounded=NEAR_BFLOAT, wide_cast=CAST_BFLOAT, wide_past=PAST_BFLOAT,
     ),
     dt.float32: TypeRule(storage="float", register="float", unsigned="uint32_t", math="f", suffix="f"),
     dt.float64: TypeRule(storage="double", register="double", unsigned="uint64_t"),
@@ -110,8 +64,8 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
 HALF: Final = TypeRule(
     storage="uint16_t", register="float", unsigned="uint32_t", math="f", suffix="f",
     load="tb_from_half({p}[{i}])", store="{p}[{i}] = tb_half({v})", rounded="tb_from_half(tb_half({0}))",
-    wide_load=_LOAD_HALF, wide_store=_STORE_HALF, wide_rounded=_NEAR_HALF, wide_cast=_NEAR_HALF,
-    wide_past=_PAST_HALF,
+    wide_load=LOAD_HALF, wide_store=STORE_HALF, wide_rounded=NEAR_HALF, wide_cast=NEAR_HALF,
+    wide_past=PAST_HALF,
 )  # fmt: skip
 _MATH: Final = {
     (2, 22): ("sin cos exp log", "pow"),
@@ -138,8 +92,8 @@ _WORDS: Final = (
 )
 
 
-def prologue() -> str:
-    """Return what stands before every kernel.
+def prologue(lanes: int = 0) -> str:
+    """Return what stands before every kernel; ``lanes`` as for ``dialect``.
 
     The vector functions that the declarations name (at most 4 units off in the last place) are used without
     the options that would give up infinities, NaN or the sign of zero.
@@ -151,7 +105,7 @@ def prologue() -> str:
     for (major, minor), (unary, binary) in _MATH.items():
         lines += [f"#if __GLIBC_PREREQ({major}, {minor})", *_declared(unary, binary, f"{simd} "), "#endif"]
     lines += ["#endif", "#else", "#include <math.h>", "#include <string.h>", "#endif"]
-    return "\n".join([*lines, _INDEPENDENT, *_REST, _BFLOAT, _HALF, _VECTORS])
+    return "\n".join([*lines, _INDEPENDENT, *_REST, _BFLOAT, _HALF, types(lanes)])
 
 
 def _declared(unary: str, binary: str, before: str) -> list[str]:
@@ -207,76 +161,6 @@ static inline uint16_t tb_half(float x) {
   const uint32_t found = size < 0x38800000u ? small : size >= 0x477ff000u ? 0x7c00u : near;
   return (uint16_t)(sign | (size > 0x7f800000u ? 0x7e00u | (size >> 13 & 0x3ffu) : found));
 }"""
-# Vectors are written where compilers find none: in running sums.
-_VECTORS: Final = """\
-typedef float tb_float_8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t tb_places_8 __attribute__((vector_size(32)));
-typedef int16_t tb_halves_8 __attribute__((vector_size(16), aligned(2), may_alias));
-typedef float tb_bits_4 __attribute__((vector_size(16)));
-typedef float tb_loose_4 __attribute__((vector_size(16), aligned(2), may_alias));
-#ifdef __clang__
-#define TB_AFTER(x, ...) __builtin_shufflevector(x, (tb_float_8){}, __VA_ARGS__)
-#else
-#define TB_AFTER(x, ...) __builtin_shuffle(x, (tb_float_8){}, (tb_places_8){__VA_ARGS__})
-#endif"""
-# gcc makes comparisons and choices of what one instruction does, and takes more registers than there are.
-_INSTRUCTIONS: Final = """\
-#define TB_LESSER_8(a, b) ((tb_float_8)__builtin_ia32_minps256(a, b))
-#define TB_GREATER_8(a, b) ((tb_float_8)__builtin_ia32_maxps256(a, b))
-#define TB_FMA_8(a, b, c) ((tb_float_8)__builtin_ia32_vfmaddps256(a, b, c))
-#define TB_CHOOSE_8(a, b, c) ((tb_float_8)__builtin_ia32_blendvps256(b, a, (tb_float_8)(c)))
-#define TB_SIZE_8(a) ((tb_float_8)((tb_places_8)(a) & 0x7fffffff))"""
-_RUNNING: Final = Helper("running_sum", "tb_running_8({0})", """\
-static inline tb_float_8 tb_running_8(tb_float_8 x) {{
-  x += TB_AFTER(x, 8, 0, 1, 2, 3, 4, 5, 6);
-  x += TB_AFTER(x, 8, 8, 0, 1, 2, 3, 4, 5);
-  return x + TB_AFTER(x, 8, 8, 8, 8, 0, 1, 2, 3);
-}}""")  # fmt: skip
-_REMAINDER: Final = _wide("wide_remainder", "tb_remainder_8({0}, {1})", """\
-tb_float_8 tb_remainder_8(tb_float_8 a, tb_float_8 b) {{
-  const tb_float_8 q = a / b;
-  const tb_places_8 exact = (TB_SIZE_8(q) < 0x1p23f) & (TB_SIZE_8(b) < INFINITY);
-  const tb_places_8 sign = (tb_places_8){{}} + INT32_MIN;
-  tb_float_8 r = TB_FMA_8(-(tb_float_8)__builtin_ia32_roundps256(q, 11), b, a);
-  const tb_places_8 a_sign = (tb_places_8)a & sign, b_sign = (tb_places_8)b & sign;
-  const tb_places_8 past = (((tb_places_8)r & sign) != a_sign) & (r != 0);
-  r += (tb_float_8)(past & ((tb_places_8)TB_SIZE_8(b) | a_sign));
-  if (!__builtin_ia32_vtestcps256((tb_float_8)exact, (tb_float_8)sign))
-    for (int k = 0; k < 8; ++k) if (!exact[k]) r[k] = fmodf(a[k], b[k]);
-  const tb_places_8 apart = (a_sign != b_sign) & (r != 0);
-  r += (tb_float_8)(apart & (tb_places_8)b);
-  return TB_CHOOSE_8((tb_float_8)b_sign, r, r == 0);
-}}""")  # fmt: skip
-_WIDE: Final[dict[str, str | Helper]] = {
-    "select": "TB_CHOOSE_8({1}, {2}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
-    "logical_not": "(~{0})", "abs": "TB_SIZE_8({0})", "sqrt": "((tb_float_8)__builtin_ia32_sqrtps256({0}))",
-    "ramp": "((tb_float_8){{0, 1, 2, 3, 4, 5, 6, 7}})",
-    "rsqrt": "(1.0f / (tb_float_8)__builtin_ia32_sqrtps256({0}))", "reciprocal": "(1.0f / {0})",
-    "isinf": "(TB_SIZE_8({0}) == INFINITY)", "isfinite": "(TB_SIZE_8({0}) < INFINITY)",
-} | {
-    name: f"((tb_float_8)__builtin_ia32_roundps256({{0}}, {way}))"
-    for name, way in (("round", 8), ("floor", 9), ("ceil", 10), ("trunc", 11))
-} | {
-    name: Helper(f"wide_{name}", f"tb_{name}_8({', '.join(given)})", f"""\
-static inline tb_{kind}_8 tb_{name}_8({', '.join(f'tb_float_8 {x}' for x in 'ab'[:len(given)])}) {{{{
-  return {body};
-}}}}""") for name, kind, given, body in (
-        ("maximum", "float", ("{0}", "{1}"), "TB_CHOOSE_8(a, TB_GREATER_8(a, b), a != a)"),
-        ("minimum", "float", ("{0}", "{1}"), "TB_CHOOSE_8(a, TB_LESSER_8(a, b), a != a)"),
-        ("square", "float", ("{0}",), "a * a"),
-        ("isnan", "places", ("{0}",), "a != a"),
-    )
-} | {"remainder": _REMAINDER}  # fmt: skip
-_MAPS: Final = frozenset(
-    """add subtract multiply divide remainder negative abs maximum minimum square reciprocal sqrt rsqrt exp
-    tanh erf floor ceil trunc round select ramp load_float16 store_float16 round_float16 load_bfloat16
-    store_bfloat16 round_bfloat16""".split()
-)
-_PAST: Final = Helper("past", "tb_past_{S}_{lanes}({v}, {p} + ({i}))", """\
-static inline void tb_past_{S}_{lanes}({V} v, {B} *p) {{
-  if ((uintptr_t)p % sizeof v) *({V} *)p = v;
-  else __builtin_ia32_movntps256(p, v);
-}}""")  # fmt: skip
 # Rounding to odd first makes the second rounding, to 16 bits, exact.
 _NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
 static inline float tb_narrow(double x) {{
@@ -302,10 +186,11 @@ static inline bool tb_last(int64_t *counter, int64_t count, int64_t total) {{
 
 
 @cache
-def dialect(half: bool, wide: bool) -> Dialect:
+def dialect(half: bool, lanes: int) -> Dialect:
     """Return C for this processor.
 
-    ``half``: whether its compiler has 16-bit floats; ``wide``: gcc's names for the instructions of AVX2.
+    ``half``: whether its compiler has 16-bit floats; ``lanes``: 8 or 16 where it has gcc's names for the
+    instructions of AVX2 or of AVX-512, else 0.
     """
     return Dialect(
         name="C",
@@ -324,14 +209,14 @@ def dialect(half: bool, wide: bool) -> Dialect:
         bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
         paged=" __attribute__((aligned(4096)))",
         fetch="for (int64_t at = 0; at < {n}; at += 64 / sizeof *{p}) __builtin_prefetch(&{p}[{i} + at]);",
-        wide=_WIDE if wide else {},
-        wide_single={**(C_WIDE_SINGLE if wide else {}), "running_sum": _RUNNING},
-        vector_past=_PAST if wide else "",
+        wide=WIDE if lanes else {},
+        wide_single={**(C_WIDE_SINGLE if lanes else {}), "running_sum": RUNNING},
+        vector_past=PAST if lanes else "",
         vector_type="tb_{T}_{lanes}",
         vector_load="(*(const {V} *)({p} + ({i})))",
         vector_store="*({V} *)({p} + ({i})) = {v}",
         splat="(({V}){{}} + ({0}))",
-        prologue="\n".join([prologue(), *([_INSTRUCTIONS] if wide else [])]),
+        prologue=prologue(lanes),
         narrow=_NARROW,
         report=_REPORT,
         last=_LAST,
@@ -341,8 +226,8 @@ def dialect(half: bool, wide: bool) -> Dialect:
             lanes=64,
             solo_rows=True,
             ends=True,
-            map_ops=_MAPS if wide else frozenset(),
-            map_lanes=8,
+            map_ops=MAPS if lanes else frozenset(),
+            map_lanes=lanes or 8,
             scan_lanes=8,
             scan_ops=frozenset({"add", "subtract", "multiply", "divide", "negative"}),
         ),

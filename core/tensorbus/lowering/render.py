@@ -268,7 +268,7 @@ class _Renderer:
             case Select():
                 parts = (self.expr(e.condition), self.expr(e.then, direct), self.expr(e.other, direct))
                 if e.condition.lanes > 1:
-                    return self.template(self.dialect.wide["select"], e.dtype, parts)
+                    return self.template(self.dialect.wide["select"], e.dtype, parts, lanes=e.lanes)
                 if e.lanes > 1:  # to C, what an op makes of vectors is of another type than they are
                     wide = self.dialect.vector_type.format(T=self.rule(e.dtype).register, lanes=e.lanes)
                     return f"({parts[0]} ? ({wide})({parts[1]}) : ({wide})({parts[2]}))"
@@ -306,11 +306,11 @@ class _Renderer:
         text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)
         if direct:
             return text
-        return self.rounded(text, e.dtype, self.rule(e.dtype).wide_rounded if e.lanes > 1 else None)
+        return self.rounded(text, e.dtype, self.rule(e.dtype).wide_rounded, e.lanes)
 
-    def rounded(self, text: str, dtype: DType, wide: Template | None = None) -> str:
-        given = (self.rule(dtype).rounded if wide is None else wide) if dtype in NARROW else ""
-        return self.template(given, dtype, [text]) if given else text
+    def rounded(self, text: str, dtype: DType, wide: Template = "", lanes: int = 1) -> str:
+        given = (wide if lanes > 1 else self.rule(dtype).rounded) if dtype in NARROW else ""
+        return self.template(given, dtype, [text], lanes=lanes) if given else text
 
     def cast(self, e: Cast, direct: bool) -> str:
         source, target = e.arg.dtype, e.dtype
@@ -333,7 +333,7 @@ class _Renderer:
         exact = source in NARROW and source is target
         if direct or exact:
             return text
-        return self.rounded(text, target, self.rule(target).wide_cast if e.lanes > 1 else None)
+        return self.rounded(text, target, self.rule(target).wide_cast, e.lanes)
 
     def constant(self, e: Const) -> str:
         rule = self.rule(e.dtype)

@@ -96,7 +96,7 @@ def test_the_loss_and_its_gradient_are_one_kernel_beside_the_count() -> None:
 
 def test_the_gradient_has_no_walk_of_its_own_for_the_class_and_is_in_vectors() -> None:
     specs = (Spec((512, 1000), dt.float32), Spec((512,), dt.int64))
-    graph, program = program_of(record(with_loss, *specs), cpu(half=True, wide=True).target)
+    graph, program = program_of(record(with_loss, *specs), cpu(half=True, lanes=8).target)
     assert [n.op for n in graph].count("sum") == 3, "of the powers, the losses and the targets that count"
     text = str(list(program.kernels())[-1])
     assert "ramp()" in text, text

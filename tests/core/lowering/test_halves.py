@@ -174,9 +174,10 @@ def test_rows_in_double_precision(name: str, case: str) -> None:
         np.testing.assert_allclose(got.astype("f8"), wanted.astype("f8"), rtol=exact, atol=exact)
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("name", KINDS)
-def test_the_generated_code_has_them_in_vectors(name: str) -> None:
-    own = dialect(half=True, wide=True)
+def test_the_generated_code_has_them_in_vectors(name: str, lanes: int) -> None:
+    own = dialect(half=True, lanes=lanes)
     dtype = dt.dtype(name)
     given = Spec((1 << 12, 1 << 12), dtype)
     for function in (
@@ -189,5 +190,5 @@ def test_the_generated_code_has_them_in_vectors(name: str) -> None:
         (kernel,) = program.kernels()
         helpers, text = kernel_parts(kernel, own)
         short = {"float16": "half", "bfloat16": "bfloat"}[name]
-        assert any(f"tb_load_{short}_8" in source for source in helpers)
-        assert f"tb_load_{short}_8(" in text
+        assert any(f"tb_load_{short}_{lanes}" in source for source in helpers)
+        assert f"tb_load_{short}_{lanes}(" in text
