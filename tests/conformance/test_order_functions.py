@@ -204,6 +204,32 @@ def test_long_axes_with_many_equal_elements(device: str, dtype: str, shape: tupl
         np.testing.assert_array_equal(found.numpy(), np.maximum.accumulate(x, axis))
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_few_of_long_rows(device: str, dtype: str, largest: bool) -> None:
+    rng, inf = np.random.default_rng(3), np.inf
+    x = np.round(rng.normal(size=(5, 5001)) * 20)  # many equal ones
+    x[1, :4000] = -inf if largest else np.nan  # whole stretches behind an infinity, before few others
+    x[1, 4000:] = inf
+    x[1, 70] = inf
+    x[2, 7:] = np.nan
+    x[3, ::9], x[3, 1::9], x[3, 2::900] = inf, -inf, np.nan
+    x[4] = 0
+    x = (
+        np.nan_to_num(x, nan=9, posinf=99, neginf=-99).astype(dtype)
+        if dtype != "float32"
+        else x.astype(dtype)
+    )
+    given = t(x, device)
+    order = np.stack([sorted(range(5001), key=lambda k: key(row[k]), reverse=largest) for row in x.tolist()])
+    for k in (1, 7, 40, 150):
+        for found in (tb.topk(given, k, largest=largest), tb.compile(tb.topk)(given, k, largest=largest)):
+            np.testing.assert_array_equal(found.indices.to("cpu").numpy(), order[:, :k])
+            np.testing.assert_array_equal(
+                found.values.to("cpu").numpy(), np.take_along_axis(x, order[:, :k], axis=1)
+            )
+
+
 def _counts(x: Any) -> Any:
     return np.unique(x, return_counts=True, equal_nan=False)[1]
 

@@ -6,24 +6,28 @@ equal. Array API standard 2025.12, section "Sorting Functions"; other names are 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from .. import dtypes as dt
 from ..dtypes import BOOL, REAL, DType
 from ..errors import ArgumentError, ShapeError
 from ..lengths import index
-from .along import scatter_along_axis, take_along_axis
+from .along import identity, scatter_along_axis, take_along_axis
 from .arithmetic import ceil, floor, round
 from .batching import shifted
 from .comparison import equal, isfinite, isnan, less_equal
-from .creation import full, zeros
+from .creation import full, iota, zeros
 from .elementwise import Operand, fit
-from .movement import broadcast_to, moveaxis, normalize_axis, reshape, squeeze
+from .movement import broadcast_to, moveaxis, normalize_axis, pad, reshape, squeeze
 from .op import Op, Spec, table
+from .reduction import all, max, min
 from .scan import Extremes, cut
 from .selection import cast, where
 
 ORDERED = BOOL + REAL
+LONG: Final = 2048
+SELECTED: Final = 32
+"""Rows of so many elements, and of so many for each that is wanted, are not sorted for a few."""
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -102,6 +106,47 @@ def _part_infer(specs: tuple[Spec, ...], *, axis: int, start: int, count: int, d
     return Spec((*shape[:axis], count, *shape[axis + 1 :]), dt.default_int)
 
 
+def _select(x: Any, axis: int, start: int, count: int, descending: bool) -> Any:
+    """Return the indices from an order of all; of few in a long row from the stretches that have them.
+
+    The first ``k`` elements of an order lie in the first ``k`` of its stretches, in the order of their first
+    elements: others have ``k`` elements before theirs. Stretches of sqrt(n / k) leave the fewest to sort.
+    """
+    length, last = x.shape[axis], start + count
+    whole = type(length) is type(last) is int  # and no symbols
+    if not (whole and last and length >= LONG and length >= SELECTED * last):
+        return cut(argsort(x, axis=axis, descending=descending), axis, start, last)
+    rows = moveaxis(cast(x, dt.uint8) if x.dtype is dt.bool_ else x, axis, -1)
+    lead, wide = rows.shape[:-1], 1 << (length // last).bit_length() // 2
+    ends = (*(0 for _ in lead), -length % wide)
+    rows = pad(rows, low=(0,) * len(ends), high=ends, value=_behind(rows.dtype, descending))
+    parts = reshape(rows, (*lead, -1, wide))
+    chosen = sort(_first_stretches(parts, last, descending), axis=-1)[..., None]
+    found = reshape(take_along_axis(parts, chosen, axis=-2), (*lead, -1))
+    places = reshape(chosen * wide + iota(wide, device=x.device), found.shape)
+    order = argsort_part(found, axis=-1, start=start, count=count, descending=descending)
+    return moveaxis(take_along_axis(places, order, axis=-1), -1, axis)
+
+
+def _first_stretches(parts: Any, count: int, descending: bool) -> Any:
+    """Return the numbers of the ``count`` stretches, along the last axis, whose first elements come first."""
+    if descending or not parts.dtype.is_floating:
+        ends = (max if descending else min)(parts, axis=-1)
+        return argsort_part(ends, axis=-1, count=count, descending=descending)
+    odd = isnan(parts)  # the least number, and of nothing but NaN what comes behind an infinity
+    order = argsort(all(odd, axis=-1), axis=-1)
+    least = min(where(odd, identity("min", parts.dtype), parts), axis=-1)
+    first = argsort_part(take_along_axis(least, order, axis=-1), axis=-1, count=count)
+    return take_along_axis(order, first, axis=-1)
+
+
+def _behind(dtype: DType, descending: bool) -> Any:
+    """Return a value that nothing comes behind."""
+    if dtype.is_floating and not descending:
+        return float("nan")
+    return identity("max" if descending else "min", dtype)
+
+
 argsort_part: Op[...] = table.add(
     Op(
         name="argsort_part",
@@ -111,9 +156,7 @@ argsort_part: Op[...] = table.add(
         normalize=_normalize("argsort_part"),
         compute=lambda given, **_: (fit("argsort_part", given[0], ORDERED),),
         infer=_part_infer,
-        decompose=lambda x, axis, start, count, descending: cut(
-            argsort(x, axis=axis, descending=descending), axis, start, start + count
-        ),
+        decompose=_select,
         batch=shifted("argsort_part", "axis"),
         dtypes=ORDERED,
         doc="The indices of ``count`` elements in order along ``axis``, from number ``start`` on: a part of"

@@ -47,6 +47,9 @@ def _argsort_part() -> Iterator[Sample]:
         yield Sample(args=(fill,), kwargs={"axis": axis, "count": 9}, large=True, note="large")
     rows = (3, NAN, 1, -INF, 2, 2, 0.0, INF, 1, 0, 1, 2)
     for descending in (False, True):
+        fill = Fill(shape=(2, 8200, 1), low=-50, high=50)
+        kwargs = {"axis": 1, "start": 2, "count": 9, "descending": descending}
+        yield Sample(args=(fill,), kwargs=kwargs, large=True, note="long")
         for start in (0, 2):
             fill = Fill(shape=(4, 3), values=rows)
             kwargs = {"axis": 0, "start": start, "count": 2, "descending": descending}
