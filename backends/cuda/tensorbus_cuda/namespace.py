@@ -1,6 +1,7 @@
 """Linear algebra and Fourier transforms from CuPy's namespace: cuSOLVER, cuBLAS and cuFFT.
 
-What CuPy does matrix by matrix stays with the host's kernels where there are many of them.
+What CuPy does matrix by matrix stays with the host's kernels where there are many of them: in a stack of 64,
+singular values of 64 x 64 took 304 ms on an H100 and 54 on the host, of 32 x 32, all at once, 0.3 and 10.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _DTYPES: Final = {
 }
 _FEW: Final = 8
 """How many matrices are taken one by one."""
-_BY_ONE: Final = frozenset({"lu_factor", "svd", "svdvals", "eigh", "eigvalsh"})
+_SMALL, _LARGE = 32, 512
+"""Up to how many rows cuSOLVER decomposes stacks at once, and from how many on it beats processors anyway."""
 _PAIR: Final = 16
 """Where cuFFT's operands begin, in bytes: at a complex number, also those of reals."""
 
@@ -48,13 +50,20 @@ def kernels() -> dict[str, Kernel | tuple[Kernel, Kernel]]:
     made["solve_triangular"] = _triangular(made["solve_triangular"])
     made["lu_factor"] = _factors(made["lu_factor"])
     table: dict[str, Kernel | tuple[Kernel, Kernel]] = {op: _over(op, made[op]) for op in host}
-    table |= {op: (_over(op, made[op], supports=_are_few), host[op]) for op in _BY_ONE}
+    for op, supports in (("lu_factor", _are_few), ("svd", _are_quick), ("svdvals", _are_quick)):
+        table[op] = (_over(op, made[op], supports=supports), host[op])
     return table | {op: host[op] for op in ON_HOST}
 
 
 def _are_few(call: Call) -> bool | str:
     few = call.shapes is not None and prod(call.shapes[0][:-2]) <= _FEW
     return few or f"CuPy takes matrices one by one, and there are more than {_FEW}"
+
+
+def _are_quick(call: Call) -> bool | str:
+    if call.shapes is not None and not _SMALL < max(call.shapes[0][-2:]) < _LARGE:
+        return True
+    return _are_few(call)
 
 
 def array_of(value: StridedArray, kind: np.dtype[Any] | None = None) -> Any:

@@ -48,7 +48,17 @@ def _svd() -> Iterator[Sample]:
             free = full and shape[-1] != shape[-2]
             yield Sample(args=(fill,), kwargs=kwargs, smooth=not free, dtypes=_REAL)
             yield Sample(args=(fill,), kwargs=kwargs, smooth=False, dtypes=_COMPLEX, note="phases are free")
+    yield _stack(full_matrices=False)
     yield from _bad(square=False)
+
+
+def _svdvals() -> Iterator[Sample]:
+    yield from _of_any()
+    yield _stack()
+
+
+def _stack(**kwargs: Any) -> Sample:
+    return Sample(args=(_filled((9, 36, 33)),), kwargs=kwargs, smooth=False, large=True, note="large")
 
 
 def _qr() -> Iterator[Sample]:
@@ -145,7 +155,7 @@ def _both_ways() -> Iterator[Sample]:
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
     "solve": partial(_systems, "regular"), "solve_triangular": _triangular, "cholesky": _cholesky,
     "inv": partial(_of_square, singular=True), "det": _of_square, "slogdet": _slogdet, "adjugate": _of_square,
-    "lu_factor": _of_any, "qr": _qr, "svd": _svd, "svdvals": _of_any, "pinv": _pinv, "eigh": _hermitian,
+    "lu_factor": _of_any, "qr": _qr, "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "eigh": _hermitian,
     "eigvalsh": _hermitian, "eig": _unordered, "eigvals": _unordered,
     "matrix_exp": partial(_of_square, ""), "vector_norm": _vector_norm, "fft": _both_ways,
     "rfft": _transform, "irfft": partial(_transform, back=True),
