@@ -8,7 +8,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from . import symbolic
 from .decorating import inside
 
 P = ParamSpec("P")
@@ -104,24 +103,16 @@ class set_grad_enabled(GradMode):  # noqa: N801 - PyTorch's name
     True
     """
 
-    _LEFT: Final = "Python is left with another set_grad_enabled() than before"
-
     def __init__(self, mode: bool) -> None:
         super().__init__(bool(mode))
         self._before = recording.get()
         recording.set(self._on)
-        active = symbolic.script()
-        if active is not None and active.obstacle is None and self._before is not self._on:
-            active.obstacle = self._LEFT
 
     def __enter__(self) -> None:
         recording.set(self._on)
 
     def __exit__(self, *exception: object) -> None:
         recording.set(self._before)
-        active = symbolic.script()
-        if active is not None and active.obstacle is self._LEFT:
-            active.obstacle = None
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; what is outside stays as it was."""

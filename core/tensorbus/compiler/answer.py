@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..lengths import Length
+from ..nn.module import Module
+from ..random import Generator
 from ..tensor import Leaf, Tensor
 from ..varying import Number
-from .looking import NotReplayable, is_fixed, is_foreign, is_plain, look, slot_names
+from .looking import LOCKS, NotReplayable, is_fixed, is_foreign, look, slot_names
+from .marks import is_plain
 from .reach import Reach, Seen
 
 
@@ -108,6 +113,8 @@ class AnswerWriter:
         kind, name = type(x), self.reach.name
         if kind is list:
             return f"[{self._all(x)}]"
+        if kind is slice:
+            return f"slice({self._all((x.start, x.stop, x.step))})"
         if kind is tuple:
             return f"({self._all(x)})"
         if isinstance(x, tuple) and hasattr(kind, "_make"):
@@ -121,6 +128,8 @@ class AnswerWriter:
         if isinstance(x, defaultdict) and kind is defaultdict:
             return f"{name(kind)}({self.build(x.default_factory)}, ({self._pairs(x)}))"
         if is_fixed(x) and not isinstance(x, (types.FunctionType, types.CellType, functools.partial)):
+            if id(x) not in self.reach.seen and not _lasts(x):
+                raise NotReplayable(f"makes a {kind.__name__}, another at each call")
             return name(x)
         return self._instance(x)
 
@@ -144,6 +153,18 @@ class AnswerWriter:
         places = self._named_parts((name, getattr(x, name)) for name in slots)
         entries = self._named_parts(getattr(x, "__dict__", {}).items())
         return f"remake({self.reach.name(kind)}, ({entries}), ({places}))"
+
+
+def _lasts(x: Any) -> bool:
+    """Return whether an object that is told from others by identity is there without a call that makes it."""
+    if isinstance(x, type):
+        try:
+            return attrgetter(x.__qualname__)(sys.modules.get(x.__module__)) is x
+        except AttributeError:
+            return False
+    if isinstance(x, (types.BuiltinFunctionType, types.MethodWrapperType)):
+        return isinstance(x.__self__, (types.ModuleType, type, types.NoneType))
+    return not isinstance(x, (Module, Generator, *LOCKS)) and type(x) is not object
 
 
 def remake(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 from ..leaf import rested_in
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
-from .looking import Keyed, NotReplayable, Part, Settling, TensorState, is_plain, look, mark, writes_itself
+from .looking import Keyed, NotReplayable, Part, Settling, TensorState, look, writes_itself
+from .marks import is_plain, mark
 from .reach import Global, Reach, Seen
 
 FILLED: Final[dict[type, str]] = {

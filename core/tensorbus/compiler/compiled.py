@@ -29,7 +29,8 @@ from .compiled_module import CompiledModule, remade, shared
 from .dynamic import OpenAxes, fixed
 from .executables import uncollected
 from .general import generalize
-from .looking import NotReplayable, Settling, TensorState, is_a
+from .looking import NotReplayable, Settling, TensorState
+from .marks import is_a
 from .observing import Observer
 from .reach import Reach
 from .recorder import Recorder

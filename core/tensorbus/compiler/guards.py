@@ -19,13 +19,14 @@ from ..pending import narrow
 from ..symbolic import ARGUMENT, Script
 from ..tensor import Leaf
 from .changes import describe, is_of_script
-from .looking import Keyed, Part, TensorState, is_plain
+from .looking import Keyed, Part, TensorState
+from .marks import Entries, are, is_plain
 from .reach import Global, Reach, Seen, is_number, places_of
 
 AMBIENT: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
-    "everywhere": EVERYWHERE, **FUNCTIONS,
+    "everywhere": EVERYWHERE, "are": are, "Entries": Entries, **FUNCTIONS,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
 _CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
@@ -182,15 +183,15 @@ class GuardWriter:
             self._tensor(seen, before.state, text)
         elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.thing) is tuple):
             keys = [part.access.key for part, _ in seen.parts if isinstance(part.access, Keyed)]
-            if before.kind == "mapping" and all(map(is_plain, keys)):
-                self.add(f"[*{at}] == {self.reach.name(keys)}", f"the keys of {text}", counted)
-            elif before.kind == "sequence" or not any(
+            if before.kind == "sequence":
+                self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
+            elif all(map(is_plain, keys)) or not any(
                 is_of_script(self.script, seen, part) and (id(seen.thing), part.key) not in self.script.held
                 for part, _ in seen.parts
             ):
-                self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
-        elif before.kind == "set" and not isinstance(seen.thing, frozenset):
-            self.add(f"{at} == {self.reach.name(before.state)}", text, counted)
+                self._keys(at, keys, f"the keys of {text}", counted)
+        elif before.kind == "set" and not (seen.fixed and isinstance(seen.thing, frozenset)):
+            self._keys(at, [v for _, v in before.state], text, counted)
         if isinstance(seen.thing, FunctionType) and before.rules:
             self._function(seen, seen.thing, text, counted)
         for rule in before.rules:
@@ -220,6 +221,15 @@ class GuardWriter:
                 self._about = places_of(seen, (part,))
             self._part(access, part.value, child, f"{label(part)} of {text}", counted)
             self._about = ()
+
+    def _keys(self, at: str, keys: list[Any], text: str, counted: bool) -> None:
+        """Guard the keys of a dict, or the items of a set, and their order: code may go through them."""
+        kinds = [*map(type, keys)]
+        if all(kind in _EXACT for kind in kinds):
+            name = self.reach.name
+            self.add(f"[*{at}] == {name(keys)} and [*map(type, {at})] == {name(kinds)}", text, counted)
+        else:
+            self.add(f"are({at}, {self.reach.name(keys)})", text, counted)
 
     def _function(self, seen: Seen, function: FunctionType, text: str, counted: bool) -> None:
         """Guard what a function has beside its code; what defaults hold are parts."""

@@ -30,11 +30,9 @@ from ..ops.op import Op
 from ..pending import GIVEN, restructured
 from ..random import Generator
 from ..tensor import Leaf, Tensor
+from .marks import is_a, is_plain, mark
 from .observing import is_own, is_pure, is_standard
 
-_SCALARS: Final = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice}
-)
 _CONSTANTS: Final = frozenset(
     """pi e inf nan newaxis float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_
     complex64 complex128""".split()
@@ -42,12 +40,13 @@ _CONSTANTS: Final = frozenset(
 _HEAP_TYPE: Final = 1 << 9
 _SLOTS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, _collections._tuplegetter)
 _COMPILED: Final = f"{__package__}.compiled"
+LOCKS: Final = (type(allocate_lock()), type(RLock()))
 _BY_IDENTITY: Final = (
     type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.MethodWrapperType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.GenericAlias, types.UnionType, re.Pattern, DType, Device, Op, ValueType,
     enum.Enum, Generator, operator.attrgetter, operator.itemgetter, operator.methodcaller,
-    type(allocate_lock()), type(RLock()),
+    *LOCKS,
 )  # fmt: skip
 _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _STATELESS: Final = frozenset({object, abc.ABC, typing.Generic, typing.Protocol, BaseException, Exception})
@@ -57,6 +56,8 @@ _CONTAINERS: Final = frozenset(
 )  # fmt: skip
 _CONTAINERS_READ: Final = (list, tuple, dict, collections.deque)
 _READERS: Final = frozenset({"__iter__", "__len__", "__getitem__", "__eq__", "keys", "items"})
+_WRITTEN: Final = frozenset({type(None), bool, int, str, bytes})
+"""The types of keys that code finds as they are printed."""
 _NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
 
 
@@ -133,14 +134,6 @@ class TensorState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_plain(x: Any) -> bool:
-    """Return whether ``x`` never changes and is told from others by its value."""
-    kind = type(x)
-    return kind in _SCALARS or (
-        kind.__module__ == "numpy" and getattr(x, "shape", 0) == () and not _writes(kind)
-    )
-
-
 def is_fixed(x: Any) -> bool:
     """Return whether ``x``, an argument say, is told from others by identity alone."""
     return type(x) is object or is_a(x, (*_BY_IDENTITY, *_NAMED))
@@ -158,16 +151,6 @@ def is_nameless(x: Any) -> bool:
     return type(x) in _CONTAINERS or is_a(x, Tensor)
 
 
-def mark(x: Any) -> Any:
-    """Return what tells ``x`` from another object in its place."""
-    return (type(x), repr(x)) if is_plain(x) else id(x)
-
-
-def is_a(x: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Return whether ``x`` is an instance, whatever its class says: ``isinstance`` would ask that."""
-    return issubclass(type(x), kinds)
-
-
 def look(x: Any, names: frozenset[str] | None) -> Look:
     """Return what ``x`` is. Of attributes only those in ``names`` are looked at; None: all.
 
@@ -179,6 +162,8 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         return Look("opaque", None)
     if is_a(x, type):
         return _class(x, names)
+    if is_a(x, enum.Enum):
+        return _member(x, names)
     if is_a(x, types.FunctionType):
         return _function(x, names)
     if is_a(x, types.ModuleType):
@@ -218,7 +203,8 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
     if is_a(x, (dict, types.MappingProxyType)):
         return _mapping(x, names)
     if is_a(x, (set, frozenset)):
-        return Look("set", frozenset(x)) if all(is_plain(v) for v in x) else Look("opaque", None)
+        known = all(map(is_plain, x))
+        return Look("set", tuple([(mark(v), v) for v in x])) if known else Look("opaque", None)
     return _instance(x, names)
 
 
@@ -297,7 +283,7 @@ class Keyed(str):
 
     def __new__(cls, key: Any) -> Keyed:
         """Write the key where it has a text; else leave it to be named."""
-        made = super().__new__(cls, f"[{key!r}]" if is_plain(key) else "[?]")
+        made = super().__new__(cls, f"[{key!r}]" if type(key) in _WRITTEN else "[?]")
         made.key = key
         return made
 
@@ -385,9 +371,10 @@ def _is_part(x: Any) -> bool:
 
 
 def _class(x: type, names: frozenset[str] | None) -> Look:
-    if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus" or issubclass(x, enum.Enum):
+    if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus":
         return Look("fixed", None)
-    made_by = (Part("class", ".__class__", type(x), True),) if type(x).__flags__ & _HEAP_TYPE else ()
+    kind: type = type(x)
+    made_by = (Part("class", ".__class__", kind, True),) if kind.__flags__ & _HEAP_TYPE else ()
     bases = made_by + tuple(
         Part(("base", k), f".__mro__[{k}]", b, True) for k, b in enumerate(x.__mro__) if k and b is not object
     )
@@ -436,6 +423,12 @@ def _instance(x: Any, names: frozenset[str] | None) -> Look:
     )
 
 
+def _member(x: enum.Enum, names: frozenset[str] | None) -> Look:
+    parts = _attributes(x, None if names is None else names | {"_value_"})
+    cls = Part("class", ".__class__", type(x), True)
+    return Look("member", _marks(parts), (*parts, cls), _lacking(x, names))
+
+
 def writes_itself(x: Any) -> bool:
     """Return whether code of the user's runs where items of ``x`` are assigned."""
     return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & _HEAP_TYPE)
@@ -480,14 +473,10 @@ _foreign: Final[WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
 
 
 def _holds_unseen(base: type) -> bool:
-    if base in (object, BaseException, Exception, types.SimpleNamespace):
+    if base in (object, types.SimpleNamespace):
         return False
     if not base.__flags__ & _HEAP_TYPE:
         return True
     return any(
         type(v) is types.MethodDescriptorType and v.__objclass__ is base for v in vars(base).values()
     )  # written in C
-
-
-def _writes(kind: type) -> bool:
-    return hasattr(kind, "__setitem__")

@@ -33,7 +33,7 @@ _BUILTINS: Final = frozenset(
     map filter enumerate reversed range""".split()
 )
 _METHOD_OWNERS: Final = (
-    list, dict, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice, type,
+    list, dict, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice,
     memoryview, type(None), BaseException, staticmethod, classmethod, property,
 )  # fmt: skip
 _SUPPORT: Final = frozenset({"_contextvars", "_thread", "_weakref"})
@@ -143,7 +143,11 @@ class Observer:
             return
         if getattr(function, "__qualname__", "").startswith("object."):
             return
-        module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
+        if isinstance(owner, type):  # ``datetime.now``, say
+            owner = next((base for base in owner.__mro__ if name in vars(base)), type)
+            module = owner.__module__
+        else:
+            module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
         if is_pure(module) or module.partition(".")[0] == "tensorbus" or module in _SUPPORT:
             return
         if is_standard(frame.f_code.co_filename) and is_pure(frame.f_globals.get("__name__", "")):

@@ -18,6 +18,7 @@ from importlib.util import resolve_name
 from itertools import accumulate
 from typing import Any, Final
 
+from ..grad_mode import is_grad_enabled
 from ..nn.hooks import EVERYWHERE
 from ..pending import GIVEN, structure
 from ..tensor import Tensor, settle
@@ -26,13 +27,12 @@ from .looking import (
     Look,
     NotReplayable,
     Part,
-    is_a,
     is_fixed,
     is_made_anew,
     is_nameless,
-    is_plain,
     look,
 )
+from .marks import is_a, is_plain
 from .observing import is_own, is_standard
 
 Code = types.CodeType
@@ -147,6 +147,7 @@ class Reach:
         self._texts: frozenset[str] = frozenset({"forward"})  # what calling a module asks for
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         self._looks: dict[int, Look] = {}
+        self.recording = is_grad_enabled()
         self.structure = structure[0]
         """The count of changes to structure when looking began."""
         while True:  # more code names more attributes, which lead to more code
@@ -214,9 +215,10 @@ class Reach:
 
     def access(self, seen: Seen, part: Part) -> str:
         """Return the code that gets a part of what was seen."""
-        if isinstance(part.access, Keyed) and part.access == "[?]":
-            return f"{seen.at}[{self.name(part.access.key)}]"
-        return f"{seen.at}{part.access}"
+        if not isinstance(part.access, Keyed):
+            return f"{seen.at}{part.access}"
+        at = f"Entries({seen.at})" if hasattr(type(seen.thing), "__missing__") else seen.at
+        return f"{at}[{self.name(part.access.key)}]" if part.access == "[?]" else f"{at}{part.access}"
 
     def _see(self, thing: Any, at: str, fixed: bool) -> Seen:
         fixed = fixed or (is_fixed(thing) and not is_made_anew(thing))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .. import autograd
 from ..errors import ValuesError
+from ..grad_mode import is_grad_enabled
 from ..lengths import Lengths
 from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
@@ -156,7 +157,7 @@ class Writer:
         body = [*self.script.lines]
         if self.script.drifting and not self.script.owners:
             fails = "except (ArithmeticError, ValueError):"
-            body = ["try:", *[f"    {line}" for line in body], fails, "    return None"]
+            body = ["try:", *[f"    {line}" for line in body], fails, "    return MISS"]
         ready: Ready | None = None
         made: Any = None
         history: Sequence[str] = ()
@@ -196,6 +197,8 @@ class Writer:
         for reason in (observer.obstacle, self.script.obstacle):
             if reason is not None:
                 raise NotReplayable(reason)
+        if is_grad_enabled() is not self.reach.recording:
+            raise NotReplayable("Python is left with another set_grad_enabled() than before")
         if recorder.breaks:
             raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
         if observer.any_name and not self.reach.every:
@@ -403,7 +406,7 @@ class Writer:
         }
 
     def _made(self, body: Sequence[str], answer: str, ready: Ready | None) -> Replay:
-        lines = [f"    {line}".replace("return None", "return MISS") for line in body]
+        lines = [f"    {line}" for line in body]
         source = "\n".join([*self.guards.head(), *lines, f"    return {answer}"]) + "\n"
         code = compile(source, "<replay>", "exec")  # while the device may still be compiling
         counted = self.guards.counted()

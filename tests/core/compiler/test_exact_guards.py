@@ -1,0 +1,170 @@
+"""Captured functions tell values apart where Python does: by type, order and identity."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+
+
+class Side(enum.Enum):
+    LEFT = 1
+    RIGHT = 2
+
+
+class MarkedError(Exception):
+    """Its arguments are no attributes."""
+
+
+def texts(f: Callable[..., Any], given: list[Any]) -> list[str]:
+    """Return what ``f`` says of each, as often as it takes to run a captured program."""
+    return [repr(f(tb.ones((2,)), x)) for each in given for x in (each, each)]
+
+
+def said(x: tb.Tensor, values: Any) -> tuple[tb.Tensor, list[str]]:
+    return x + len(values), [repr(v) for v in values]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [{1}, {True}, {1.0}, {1, 2}],
+        [{0.0}, {-0.0}],
+        [frozenset({1}), frozenset({2}), frozenset({True})],
+        [{0, 8}, {8, 0}],
+        [frozenset([0, 8]), frozenset([8, 0])],
+        [{1: 0}, {True: 0}, {1.0: 0}],
+        [{0.0: 0}, {-0.0: 0}],
+        [{math.inf: 0}, {-math.inf: 0}, {math.nan: 0}, {np.float32(1): 0}],
+        [{(0, 1): 0, (1, 0): 0}, {(1, 0): 0, (0, 1): 0}, {(1, 0): 0, (0, True): 0}],
+        [{Side.LEFT: 0, Side.RIGHT: 0}, {Side.RIGHT: 0, Side.LEFT: 0}],
+        [{tb.float32: 0, int: 0}, {int: 0, tb.float32: 0}],
+    ],
+)
+def test_items_of_sets_and_keys_of_dicts(given: list[Any]) -> None:
+    assert texts(tb.compile(said), given) == texts(said, given)
+
+
+def test_equal_keys_are_one_capture() -> None:
+    f = tb.compile(said)
+    for _ in range(3):
+        f(tb.ones((2,)), {(0, 1): 0, Side.LEFT: 1, frozenset({3}): 2})
+    assert len(f.replays) == 1
+
+
+def test_asking_for_an_entry_makes_none() -> None:
+    @tb.compile
+    def f(x: tb.Tensor, d: Any) -> tb.Tensor:
+        return x * sum(v[0] for v in d.values())
+
+    for names in ("ab", "ab", "cd", "ab", "cd"):
+        given: defaultdict[str, list[int]] = defaultdict(list, {name: [k] for k, name in enumerate(names)})
+        f(tb.ones((2,)), given)
+        assert [*given] == [*names]
+
+
+def test_entries_of_a_counter_move() -> None:
+    counts: Counter[str] = Counter()
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        counts["runs"] += 1
+        return x * counts["runs"]
+
+    assert [f(tb.ones((1,))).tolist()[0] for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert counts == {"runs": 5}
+
+
+def test_attributes_of_enum_members_and_their_classes() -> None:
+    class Scale(enum.Enum):
+        ONE = 1
+
+        def of(self, x: tb.Tensor) -> tb.Tensor:
+            return x * self.factor * self.shared
+
+    f = tb.compile(Scale.of)
+    found = []
+    for factor, shared in ((2, 1), (2, 1), (3, 1), (3, 1), (3, 10), (3, 10)):
+        Scale.ONE.factor, Scale.shared = factor, shared  # type: ignore[attr-defined]
+        found.append(f(Scale.ONE, tb.ones((1,))).item())
+    assert found == [2.0, 2.0, 3.0, 3.0, 30.0, 30.0]
+
+
+def test_arguments_of_exceptions() -> None:
+    @tb.compile
+    def scaled(x: tb.Tensor, error: MarkedError) -> tb.Tensor:
+        return x * error.args[0]
+
+    @tb.compile
+    def made(x: tb.Tensor) -> tuple[tb.Tensor, MarkedError]:
+        return x + 1, MarkedError("made", *x.shape)
+
+    for factor in (1, 1, 2, 2):
+        assert scaled(tb.ones((1,)), MarkedError(factor)).tolist() == [factor]
+        assert made(tb.ones((2,)))[1].args == ("made", 2)
+
+
+@pytest.mark.parametrize(
+    "make", [object, lambda: type("Made", (), {}), lambda: tb.nn.ReLU(), lambda: [1].append, tb.Generator]
+)
+def test_what_a_call_makes_is_another_at_each_call(make: Callable[[], Any]) -> None:
+    @tb.compile
+    def f(x: tb.Tensor) -> tuple[tb.Tensor, Any]:
+        return x + 1, make()
+
+    made = [f(tb.ones((2,)))[1] for _ in range(4)]
+    assert len({id(x) for x in made}) == 4
+
+
+def test_slices_hold_what_is_computed() -> None:
+    @tb.compile
+    def f(x: tb.Tensor, part: slice) -> tuple[tb.Tensor, slice, slice]:
+        return x[part], slice(x.sum(), None), slice(0, x.shape[0])
+
+    for n in (2, 2, 3, 3):
+        out, summed, length = f(tb.ones((n,)), slice(1, n))
+        assert out.shape == (n - 1,)
+        assert summed.start.item() == n
+        assert length == slice(0, n)
+        assert f(tb.ones((4,)), slice(tb.asarray(n), None))[0].shape == (4 - n,)
+
+
+def test_a_text_like_the_code_of_a_replay() -> None:
+    @tb.compile
+    def f(x: tb.Tensor, words: list[str]) -> tb.Tensor:
+        words.append("return None")
+        return x + 1
+
+    for _ in range(3):
+        words: list[str] = []
+        f(tb.ones((2,)), words)
+        assert words == ["return None"]
+
+
+def test_the_time_is_asked_at_each_call() -> None:
+    compiled = tb.compile(lambda x: x + datetime.now().microsecond)
+    compiled(tb.ones((1,)))
+    assert not compiled.replays
+
+
+def test_grad_mode_that_a_call_leaves() -> None:
+    weight = tb.ones((2,)).requires_grad_()
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        y = x * weight
+        tb.set_grad_enabled(True)
+        with tb.set_grad_enabled(False):
+            return y
+
+    with tb.no_grad():
+        assert not f(tb.ones((2,))).requires_grad
+        assert tb.is_grad_enabled()
+        assert f(tb.ones((2,))).requires_grad
