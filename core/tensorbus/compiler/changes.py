@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from ..leaf import rested_in
@@ -147,7 +148,7 @@ def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes,
         if new is None and is_of_script(script, seen, old):
             continue
         if new is None:
-            raise NotReplayable(f"takes {_place(old)} out of {describe(seen)}")
+            raise NotReplayable(f"takes {label(old)} out of {describe(seen)}")
         if new.value is old.value or (is_of_script(script, seen, old) and not _is_rate(script, seen)):
             continue
         if _is_tree(new.value) and type(old.value) is type(new.value) and _is_tree(old.value):
@@ -156,12 +157,12 @@ def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes,
             changes.flags.append((seen, old, new.value))
         elif _is_step(old.value, new.value):
             changes.numbers.append((seen, old))
-            changes.goes_on(f"changes {_place(old)} of {describe(seen)}")
+            changes.goes_on(f"changes {label(old)} of {describe(seen)}")
         elif _differ(old.value, new.value):
-            raise NotReplayable(f"changes {_place(old)} of {describe(seen)}")
+            raise NotReplayable(f"changes {label(old)} of {describe(seen)}")
     for new in now.values():
         if not is_of_script(script, seen, new):
-            raise NotReplayable(f"adds {_place(new)} to {describe(seen)}")
+            raise NotReplayable(f"adds {label(new)} to {describe(seen)}")
 
 
 def _is_rate(script: Script, seen: Seen) -> bool:
@@ -213,11 +214,21 @@ def is_of_script(script: Script, seen: Seen, part: Part) -> bool:
 
 def describe(seen: Seen) -> str:
     """Return what an object is called in messages."""
-    kind = "cache" if seen.before.kind == "cache" else type(seen.thing).__name__
+    thing = seen.thing
+    if isinstance(thing, ModuleType):
+        return f"module {thing.__name__}"
+    if isinstance(thing, (type, FunctionType)):
+        kind = f"{'class' if isinstance(thing, type) else 'function'} {thing.__qualname__}"
+        return kind if seen.fixed else f"argument {seen.at} ({kind})"
+    kind = "cache" if seen.before.kind == "cache" else type(thing).__name__
     return f"a {kind}" if seen.fixed else f"argument {seen.at} ({kind})"
 
 
-def _place(part: Part) -> str:
-    if isinstance(part.access, Keyed) and not is_plain(part.access.key):
-        return f"an entry for a {type(part.access.key).__name__}"
-    return f"entry {part.access.key!r}" if isinstance(part.access, Keyed) else f"{part.access.lstrip('.')}"
+def label(part: Part) -> str:
+    """Return what a part is called in messages."""
+    if isinstance(part.access, Keyed):
+        key = part.access.key
+        return f"entry {key!r}" if is_plain(key) else f"an entry for a {type(key).__name__}"
+    if isinstance(part.key, tuple) and part.key[0] in ("attribute", "slot"):
+        return f"attribute {part.key[1]!r}"
+    return part.access.strip(".")

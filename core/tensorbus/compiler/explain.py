@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..graph.graph import Graph
@@ -62,21 +63,31 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
 
     def explained(*args: Any, **kwargs: Any) -> CompileExplanation:
         result, error = None, None
+        found = next((r for r in compiled.replays if r.failing(args, kwargs) is None), None)
+        programs = found.programs(args, kwargs) if found is not None else []
+        known = len(compiled.recompiles)
         try:
             result = given(*args, **kwargs)
         except Exception as raised:
             error = raised
-        used = compiled.replays[0] if compiled.replays else None
-        return CompileExplanation(
-            name=compiled.name,
+        told = partial(
+            CompileExplanation, name=compiled.name, recompiles=tuple(compiled.recompiles), result=result,
+            error=error,
+        )  # fmt: skip
+        if found is not None and len(compiled.recompiles) == known:  # a program of an earlier call
+            notes = dict.fromkeys(note for p in programs for note in p.notes)
+            return told(
+                graphs=tuple(p.graph for p in programs), breaks=(), guards=found.guards, notes=(*notes,),
+                reason=None,
+            )  # fmt: skip
+        captured = compiled.replays and not compiled.reasons and error is None
+        used = compiled.replays[0] if captured else None
+        return told(
             graphs=tuple(compiled.graphs),
             breaks=tuple(compiled.breaks),
             guards=used.guards if used is not None else (),
-            recompiles=tuple(compiled.recompiles),
             notes=tuple(compiled.notes),
             reason=compiled.reasons[0] if compiled.reasons else None,
-            result=result,
-            error=error,
         )
 
     return explained

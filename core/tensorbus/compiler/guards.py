@@ -18,8 +18,8 @@ from ..nn.parameter import Parameter
 from ..pending import narrow
 from ..symbolic import ARGUMENT, Script
 from ..tensor import Leaf
-from .changes import describe, is_of_script
-from .looking import Keyed, Part, TensorState
+from .changes import describe, is_of_script, label
+from .looking import Keyed, TensorState
 from .marks import Entries, are, is_plain
 from .reach import Global, Reach, Seen, is_number, places_of
 
@@ -327,8 +327,3 @@ class GuardWriter:
         count = sum(isinstance(part.key, int) for part in self.reach.arguments)
         given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
         return given + [f"{depth}{name} = {at}" for name, at in self.lengths.symbols.items()]
-
-
-def label(part: Part) -> str:
-    """Return what a part is called in messages."""
-    return str(part.access).strip(".")

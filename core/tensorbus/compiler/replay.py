@@ -23,10 +23,10 @@ from ..tensor import Tensor
 from ..varying import Number
 from .answer import AnswerWriter, remake, store
 from .beginning import resting
-from .changes import FILLED, Changes, Moving, describe, find
+from .changes import FILLED, Changes, Moving, describe, find, label
 from .executables import Family, Program, Ready, program
 from .failing import may_fail_named
-from .guards import AMBIENT, Guard, GuardWriter, label
+from .guards import AMBIENT, Guard, GuardWriter
 from .history import attach, derive, is_spent, spent
 from .looking import NotReplayable, Part, TensorState, look
 from .observing import Observer
@@ -65,14 +65,29 @@ class Replay:
         found = self._failing(guards, args, kwargs)
         return {place for guard, there in found if there for place in guard.places}
 
-    def _failing(
-        self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[Guard, bool]]:
-        """Yield the guards that do not hold, and whether what they are about was there to be asked."""
+    def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Program]:
+        """Return what a call with these arguments runs, for which the guards hold."""
+        if self.ready is None:
+            return []
+        made = self.ready.program
+        if isinstance(made, Staged):
+            return [*made.programs]
+        scope = self._known(args, kwargs)
+        return [made.at({name: scope[name] for name in self.lengths.symbols})]
+
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return what the names in guards stand for."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
         for name, at in self.lengths.symbols.items():
             with suppress(LookupError, AttributeError, NameError, TypeError):
                 scope[name] = eval(at, scope)
+        return scope
+
+    def _failing(
+        self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[Guard, bool]]:
+        """Yield the guards that do not hold, and whether what they are about was there to be asked."""
+        scope = self._known(args, kwargs)
         for guard in guards:
             try:
                 if not eval(guard.code, scope):  # written by this package

@@ -1,0 +1,55 @@
+"""``tb.compile.explain`` tells of the call that it makes, whatever was captured before."""
+
+import tensorbus as tb
+from tensorbus.compiler.compiled import Compiled
+
+
+def branches() -> Compiled[..., tb.Tensor]:
+    @tb.compile(dynamic=False)
+    def f(x: tb.Tensor, number: bool) -> tb.Tensor:
+        if number:
+            return x * x.sum().item()
+        return x * 2 if x.shape[0] == 2 else tb.sin(x)
+
+    for n in (2, 3):
+        f(tb.ones((n,)), False)
+    return f  # type: ignore[no-any-return]
+
+
+def test_an_earlier_program_that_runs_again() -> None:
+    f = branches()
+    for n, op in ((2, "multiply"), (3, "sin"), (2, "multiply")):
+        found = tb.compile.explain(f)(tb.ones((n,)), False)
+        assert [op in str(graph) for graph in found.graphs] == [True]
+        assert f"the shape of argument x0 (Tensor), ({n},)" in {guard.text for guard in found.guards}
+        assert len(found.recompiles) == 1
+
+
+def test_an_earlier_program_of_another_length() -> None:
+    f = tb.compile(lambda x: x * 2, dynamic=True)
+    for n in (5, 7, 5):
+        (graph,) = tb.compile.explain(f)(tb.ones((n,))).graphs
+        assert f"float32[{n}] = multiply" in str(graph)
+
+
+def test_a_program_beside_a_call_that_is_left_to_python() -> None:
+    f = branches()
+    left = tb.compile.explain(f)(tb.ones((2,)), True)
+    assert "needs values" in str(left.reason)
+    assert (len(left.graphs), len(left.breaks), left.guards) == (2, 1, ())
+    found = tb.compile.explain(f)(tb.ones((2,)), False)
+    assert (len(found.graphs), found.breaks, found.reason) == (1, (), None)
+    assert found.guards
+
+
+def test_guards_are_told_by_the_names_of_the_code() -> None:
+    class Scale:
+        factor = 2.0
+
+        def of(self, x: tb.Tensor) -> tb.Tensor:
+            return tb.sin(x) * self.factor
+
+    found = tb.compile.explain(Scale().of)(tb.ones((2,)))
+    texts = " | ".join(guard.text for guard in found.guards)
+    assert f"attribute 'factor' of class {Scale.__qualname__}, which was 2.0" in texts
+    assert "attribute 'sin' of module tensorbus" in texts
