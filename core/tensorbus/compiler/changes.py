@@ -136,6 +136,8 @@ def _cache(seen: Seen, before: CacheInfo, after: CacheInfo) -> None:
 
 
 def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes, script: Script) -> None:
+    if seen.before.kind == "set":
+        raise NotReplayable(f"changes {describe(seen)}")
     if seen.before.kind in ("sequence", "mapping") and writes_itself(seen.thing):
         raise NotReplayable(f"changes {describe(seen)}, whose class says itself what that does")
     keys = [part.key for part in now.values()]

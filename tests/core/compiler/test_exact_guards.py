@@ -136,6 +136,19 @@ def test_slices_hold_what_is_computed() -> None:
         assert f(tb.ones((4,)), slice(tb.asarray(n), None))[0].shape == (4 - n,)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_set_that_each_call_changes(dynamic: bool | None) -> None:
+    seen = {1, 2}
+
+    @tb.compile(dynamic=dynamic)
+    def f(x: tb.Tensor, k: int) -> tb.Tensor:
+        seen.symmetric_difference_update({k})
+        return x * len(seen)
+
+    assert [f(tb.ones((1,)), 1).item() for _ in range(6)] == [1.0, 2.0] * 3
+    assert seen == {1, 2}
+
+
 def test_a_text_like_the_code_of_a_replay() -> None:
     @tb.compile
     def f(x: tb.Tensor, words: list[str]) -> tb.Tensor:
