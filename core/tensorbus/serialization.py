@@ -22,6 +22,7 @@ from . import dtypes as dt
 from .device import Device, device
 from .errors import StateError
 from .serialization_tree import pack, unpack
+from .symbolic import reading, writing
 from .tensor import Tensor
 from .transfer import check_dtype, from_bytes, to_bytes
 
@@ -53,6 +54,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, metadata: Mapping[Any, Any] 
     ...     tb.load(f"{folder}/model.safetensors")["w"].tolist()
     [1.0, 1.0]
     """
+    writing("a file")
     tensors, tree = pack(obj)
     notes = dict(metadata or {})
     for key, value in notes.items():
@@ -122,6 +124,7 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> An
     Nothing in the file is ever run. Raises ``StateError`` for a file that is damaged or of another format,
     ``UnsupportedDtypeError`` for a dtype that the device lacks, ``OSError`` where the file cannot be read.
     """
+    reading("a file")
     where = _device(device)
     name = os.fspath(path)
     with open(path, "rb") as file:

@@ -379,6 +379,13 @@ def reading(what: str) -> None:
         active.obstacle = active.obstacle or f"Python reads {what}"
 
 
+def writing(what: str) -> None:
+    """Say that Python leaves something behind that a program does not: it cannot run without Python then."""
+    active = script()
+    if active is not None:
+        active.obstacle = active.obstacle or f"Python writes {what}"
+
+
 def telling(what: str) -> None:
     """Say that Python is told numbers that a script can hold: a run that holds none knows them too early."""
     active = script()

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from .. import dtypes as dt
 from .. import preference
-from ..autocasting import autocast_dtype
-from ..device import _chosen, _entered, default_state
-from ..grad_mode import is_grad_enabled, recording
+from ..device import _chosen, _entered
+from ..grad_mode import recording
 from ..lengths import FUNCTIONS, Lengths
 from ..nn.hooks import EVERYWHERE
 from ..nn.parameter import Parameter
 from ..pending import narrow
+from ..precision import get_matmul_precision
 from ..symbolic import ARGUMENT, Script
 from ..tensor import Leaf
 from .changes import describe, is_of_script, label
@@ -26,7 +26,8 @@ from .reach import Global, Reach, Seen, is_number, places_of
 AMBIENT: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
-    "everywhere": EVERYWHERE, "are": are, "Entries": Entries, **FUNCTIONS,
+    "everywhere": EVERYWHERE, "are": are, "Entries": Entries,
+    "precision": get_matmul_precision, **FUNCTIONS,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
 _CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
@@ -141,12 +142,13 @@ class GuardWriter:
         self.guards.append(Guard(code=code, text=text, counted=counted, places=self._about))
 
     def _ambient(self) -> None:
-        name = self.reach.name
-        self.add(f"recording() is {is_grad_enabled()}", "whether gradients are recorded")
-        self.add(f"(entered(), chosen[0]) == {name(default_state())}", "the default device")
-        self.add(f"dtypes.default_float is {name(dt.default_float)}", "the default dtype")
-        self.add(f"narrow() is {name(autocast_dtype())}", "autocast")
-        self.add(f"preferred() == {name(preference._preferred.get())}", "preferred kernels")
+        name, found = self.reach.name, self.reach.ambient
+        self.add(f"recording() is {found.grad_mode}", "whether gradients are recorded")
+        self.add(f"(entered(), chosen[0]) == {name(found.default_device)}", "the default device")
+        self.add(f"dtypes.default_float is {name(found.default_dtype)}", "the default dtype")
+        self.add(f"narrow() is {name(found.autocast)}", "autocast")
+        self.add(f"preferred() == {name(found.preferred_kernels)}", "preferred kernels")
+        self.add(f"precision() == {found.matmul_precision!r}", "the precision of products")
         self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
     def _part(self, at: str, value: Any, seen: Seen | None, text: str, counted: bool = False) -> None:

@@ -181,6 +181,8 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
             (Part("f", ".__func__", x.__func__, True), Part("s", ".__self__", x.__self__, True)),
         )
     if is_a(x, functools.partial):
+        if _is_unseen(x.func):
+            return Look("opaque", None)
         parts: tuple[Part, ...] = (
             Part("f", ".func", x.func, True),
             Part("a", ".args", x.args, True),
@@ -201,11 +203,18 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         parts = tuple(Part(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
         return _with_attributes("sequence", x, (len(x), tuple([mark(v) for v in x])), parts, names)
     if is_a(x, (dict, types.MappingProxyType)):
-        return _mapping(x, names)
+        unseen = is_a(x, collections.defaultdict) and _is_unseen(x.default_factory)
+        return Look("opaque", None) if unseen else _mapping(x, names)
     if is_a(x, (set, frozenset)):
         known = all(map(is_plain, x))
         return Look("set", tuple([(mark(v), v) for v in x])) if known else Look("opaque", None)
     return _instance(x, names)
+
+
+def _is_unseen(function: Any) -> bool:
+    """Return whether a function may do more than compute, which is not seen where C code calls it."""
+    owner = function.__self__ if is_a(function, types.BuiltinFunctionType) else None
+    return isinstance(owner, types.ModuleType) and not is_pure(owner.__name__)
 
 
 def _tensor(x: Tensor) -> Look:

@@ -18,10 +18,10 @@ from importlib.util import resolve_name
 from itertools import accumulate
 from typing import Any, Final
 
-from ..grad_mode import is_grad_enabled
 from ..nn.hooks import EVERYWHERE
 from ..pending import GIVEN, structure
 from ..tensor import Tensor, settle
+from .ambient import Ambient
 from .looking import (
     Keyed,
     Look,
@@ -147,7 +147,7 @@ class Reach:
         self._texts: frozenset[str] = frozenset({"forward"})  # what calling a module asks for
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         self._looks: dict[int, Look] = {}
-        self.recording = is_grad_enabled()
+        self.ambient = Ambient.now()
         self.structure = structure[0]
         """The count of changes to structure when looking began."""
         while True:  # more code names more attributes, which lead to more code

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from .. import autograd
 from ..errors import ValuesError
-from ..grad_mode import is_grad_enabled
 from ..lengths import Lengths
 from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
 from ..random import Generator
 from ..tensor import Tensor
 from ..varying import Number
+from .ambient import Ambient
 from .answer import AnswerWriter, remake, store
 from .beginning import resting
 from .changes import FILLED, Changes, Moving, describe, find, label
@@ -212,8 +212,8 @@ class Writer:
         for reason in (observer.obstacle, self.script.obstacle):
             if reason is not None:
                 raise NotReplayable(reason)
-        if is_grad_enabled() is not self.reach.recording:
-            raise NotReplayable("Python is left with another set_grad_enabled() than before")
+        if name := self.reach.ambient.differs(Ambient.now()):
+            raise NotReplayable(f"leaves Python with another {name} than it found")
         if recorder.breaks:
             raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
         if observer.any_name and not self.reach.every:

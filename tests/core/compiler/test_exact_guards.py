@@ -6,7 +6,6 @@ import enum
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -159,25 +158,3 @@ def test_a_text_like_the_code_of_a_replay() -> None:
         words: list[str] = []
         f(tb.ones((2,)), words)
         assert words == ["return None"]
-
-
-def test_the_time_is_asked_at_each_call() -> None:
-    compiled = tb.compile(lambda x: x + datetime.now().microsecond)
-    compiled(tb.ones((1,)))
-    assert not compiled.replays
-
-
-def test_grad_mode_that_a_call_leaves() -> None:
-    weight = tb.ones((2,)).requires_grad_()
-
-    @tb.compile
-    def f(x: tb.Tensor) -> tb.Tensor:
-        y = x * weight
-        tb.set_grad_enabled(True)
-        with tb.set_grad_enabled(False):
-            return y
-
-    with tb.no_grad():
-        assert not f(tb.ones((2,))).requires_grad
-        assert tb.is_grad_enabled()
-        assert f(tb.ones((2,))).requires_grad

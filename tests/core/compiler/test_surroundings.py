@@ -1,0 +1,91 @@
+"""What compiled functions depend on that no object of the program holds: modes, defaults, clocks, files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+
+import pytest
+import tensorbus as tb
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Put back what the tests leave."""
+    yield
+    tb.set_default_dtype(tb.float32)
+    tb.set_default_device("cpu")
+    tb.set_matmul_precision("highest")
+
+
+def test_grad_mode_that_a_call_leaves() -> None:
+    weight = tb.ones((2,)).requires_grad_()
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        y = x * weight
+        tb.set_grad_enabled(True)
+        with tb.set_grad_enabled(False):
+            return y
+
+    with tb.no_grad():
+        assert not f(tb.ones((2,))).requires_grad
+        assert tb.is_grad_enabled()
+        assert f(tb.ones((2,))).requires_grad
+
+
+def test_a_default_dtype_that_a_call_leaves() -> None:
+    @tb.compile
+    def f() -> tb.Tensor:
+        made = tb.ones((2,))
+        tb.set_default_dtype(tb.float64)
+        return made
+
+    assert [f().dtype for _ in range(3)] == [tb.float32, tb.float64, tb.float64]
+
+
+def test_a_default_device_that_a_call_leaves() -> None:
+    @tb.compile
+    def f() -> tb.Tensor:
+        made = tb.ones((2,))
+        tb.set_default_device("refdev")
+        return made
+
+    assert [f().device.type for _ in range(3)] == ["cpu", "refdev", "refdev"]
+
+
+def test_the_precision_of_products_is_read_and_left() -> None:
+    read = tb.compile(lambda x: (x + 1, tb.get_matmul_precision())[1])
+    left = tb.compile(lambda x: (x + 1, tb.set_matmul_precision("high"))[0])
+    for precision in ("highest", "highest", "medium", "medium"):
+        tb.set_matmul_precision(precision)
+        assert read(tb.ones((2,))) == precision
+        left(tb.ones((2,)))
+        assert tb.get_matmul_precision() == "high"
+
+
+def test_files_are_written_and_read_at_each_call(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    write = tb.compile(lambda x: (x + 1, tb.save({"x": x}, path))[0])
+    read = tb.compile(lambda x: x + tb.load(path)["x"])
+    for k in range(4):
+        write(tb.full((2,), float(k)))
+        assert read(tb.ones((2,))).tolist() == [k + 1.0, k + 1.0]
+
+
+def test_the_time_is_asked_at_each_call() -> None:
+    compiled = tb.compile(lambda x: x + datetime.now().microsecond)
+    compiled(tb.ones((1,)))
+    assert not compiled.replays
+
+
+def test_a_clock_that_c_code_calls() -> None:
+    clock, times = partial(perf_counter_ns), defaultdict(perf_counter_ns)
+    asked = tb.compile(lambda x: (x + 1, clock())[1])
+    kept = tb.compile(lambda x, key: (x + 1, times[key])[1])
+    assert len({asked(tb.ones((2,))) for _ in range(4)}) == 4
+    assert len({kept(tb.ones((2,)), key) for key in "abcd"}) == 4
