@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from operator import is_
 from typing import Any, Final
 
 from ..tensor import Tensor
@@ -40,7 +41,9 @@ def mark(x: Any) -> Any:
 def are(found: Iterable[Any], known: Sequence[Any]) -> bool:
     """Return whether keys of a dict, or items of a set, are those known, in their order."""
     given = [*found]
-    return len(given) == len(known) and all(map(_is, given, known))
+    if len(given) != len(known):
+        return False
+    return all(map(is_, given, known)) or all(map(_is, given, known))  # mostly the very same
 
 
 def _is(key: Any, known: Any) -> bool:
