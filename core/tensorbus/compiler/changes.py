@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ..leaf import rested_in
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
-from .looking import Keyed, NotReplayable, Part, Settling, TensorState, look, writes_itself
+from .looking import Keyed, Look, NotReplayable, Part, Settling, TensorState, look, writes_itself
 from .marks import is_plain, mark
 from .reach import Global, Reach, Seen
 
@@ -180,6 +180,14 @@ def can_be_filled(seen: Seen, script: Script) -> bool:
     if seen.fixed or any(is_of_script(script, seen, part) for part, _ in seen.parts):
         return False
     return seen.before.kind == "instance" or type(seen.thing) in FILLED
+
+
+def holds_alike(seen: Seen, now: Look) -> bool:
+    """Return whether an object holds what it did, but for other tensors: another run finds no difference."""
+    if [part.key for part, _ in seen.parts] != [part.key for part in now.parts]:
+        return False
+    pairs = [(old.value, new.value) for (old, _), new in zip(seen.parts, now.parts, strict=True)]
+    return all(a is b or (type(a) is type(b) and _is_tree(a) and _is_tree(b)) for a, b in pairs)
 
 
 def _is_tree(x: Any) -> bool:

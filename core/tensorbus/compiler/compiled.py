@@ -198,13 +198,14 @@ class Compiled(Generic[P, R]):
                 active.run()
                 self._note(active)
                 raise
-            given = self._places.differ(args, kwargs) if self.dynamic is not False and not axes else set()
+            given = self._places.differ(args, kwargs) if self.dynamic is not False else set()
             several = len(recordings) > 1
             moves = replay is not None and not several and (bool(given) or self._places.are_in(reach))
             if replay is not None and not moves and not axes:
                 _let_go(reach)
             active.run(replay.ready if replay is not None else None)
         self._note(active)
+        steadied = None
         if moves:
             moving = Changes()
         if moving is not None:
@@ -212,9 +213,10 @@ class Compiled(Generic[P, R]):
             seen = Given(reach, active.script, recording, len(first), out)
             codes = {**self._codes, **observer.codes}
             make = partial(Reach, self._root, args, kwargs, codes, self._every, self._filled)
-            steadied = steady(self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            steadied = again(axes) or (again({}) if axes else None)
             if steadied is None and self._places.fix_outside():
-                steadied = steady(self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+                steadied = again(axes) or (again({}) if axes else None)
             if steadied is None:
                 self._places.fix(given)
             else:
@@ -222,19 +224,20 @@ class Compiled(Generic[P, R]):
                 if found_more:  # whatever was captured before holds for one value of a number that moves
                     self.replays = []
         if replay is not None:
-            if axes and moving is None:
+            if axes and steadied is None:
                 codes = {**self._codes, **observer.codes}
                 found = generalize(
-                    self._function, self._root, args, kwargs, axes, codes, first, self.mode, self._every
+                    self._function, self._root, args, kwargs, axes, codes, first, self.mode, self._every,
+                    reach,
                 )  # fmt: skip
                 replay = found or replay
-                for what in fixed(axes, found.lengths) if found is not None else ():
-                    warnings.warn(
-                        f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
-                        f" is captured anew. Do not decide by that length, or take the mark away.",
-                        RecompileWarning,
-                        stacklevel=5,
-                    )
+            for what in fixed(axes, replay.lengths):
+                warnings.warn(
+                    f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
+                    f" is captured anew. Do not decide by that length, or take the mark away.",
+                    RecompileWarning,
+                    stacklevel=5,
+                )
             self.replays = [replay, *self.replays]
             self.reasons = []
         else:  # what the first run sets up, or which code it runs, may be as it is for the next

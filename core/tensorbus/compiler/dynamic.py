@@ -14,6 +14,8 @@ from ..tensor import Tensor
 from .reach import Reach
 
 Limits = tuple[int, int | None]
+Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
+"""The axes of tensors that a capture leaves open, by the code that finds the tensor."""
 _FREE: Final[Limits] = (2, None)
 
 
@@ -85,7 +87,7 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
     return axis if isinstance(axis, Iterable) else (axis,)
 
 
-def fixed(axes: Mapping[str, tuple[Tensor, Mapping[int, Limits]]], lengths: Lengths) -> list[str]:
+def fixed(axes: Axes, lengths: Lengths) -> list[str]:
     """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
     names = {where: name for name, where in lengths.symbols.items()}
     said = []
@@ -111,7 +113,7 @@ class OpenAxes:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differed: dict[str, set[int]] = {}
 
-    def choose(self, reach: Reach) -> Mapping[str, tuple[Tensor, Mapping[int, Limits]]]:
+    def choose(self, reach: Reach) -> Axes:
         """Return the axes to leave open of each argument, by the code that finds it."""
         found: dict[str, tuple[Tensor, Mapping[int, Limits]]] = {}
         for seen in reach.tensors():

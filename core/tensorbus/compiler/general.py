@@ -13,9 +13,8 @@ from functools import _lru_cache_wrapper, partial
 from typing import Any
 
 from ..lengths import at
-from ..tensor import Tensor
 from ..varying import Number
-from .dynamic import Limits
+from .dynamic import Axes
 from .observing import Observer
 from .reach import Reach
 from .recorder import Recorder
@@ -23,20 +22,25 @@ from .recording import Entry
 from .replay import Replay, Writer
 from .restoring import ENDS_DRY_RUNS, Snapshot, surely
 
-Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
-
 
 def generalize(
     function: Callable[..., Any], root: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Axes,
     codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str, every: bool,
+    begun: Reach,
 ) -> Replay | None:  # fmt: skip
-    """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None."""
-    reach = Reach(root, args, kwargs, codes, every)
-    if any(type(seen.thing) is _lru_cache_wrapper for seen in reach.seen.values()):
-        return None  # what it keeps could not be taken back
-    before = Snapshot(reach)
+    """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None.
+
+    It begins in the state in which the first run did, which is that of ``begun``.
+    """
+    after = Snapshot(begun, now=True)
+    back = [after.put_back]
     active = Recorder(mode, dry=True)
     try:
+        Snapshot(begun).put_back()
+        reach = Reach(root, args, kwargs, codes, every)
+        if any(type(seen.thing) is _lru_cache_wrapper for seen in reach.seen.values()):
+            return None  # what it keeps could not be taken back
+        back.insert(0, Snapshot(reach).put_back)
         with active:
             for where, (x, limits) in axes.items():
                 active.open(x, where, limits)
@@ -49,7 +53,7 @@ def generalize(
     except ENDS_DRY_RUNS:
         return None
     finally:
-        surely(active.discard, before.put_back)
+        surely(active.discard, *back)
 
 
 def _same(first: Sequence[Entry], active: Recorder) -> bool:

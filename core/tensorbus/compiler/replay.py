@@ -7,6 +7,7 @@ that the program was captured under still holds, and answers ``MISS`` where it d
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..varying import Number
 from .ambient import Ambient
 from .answer import AnswerWriter, remake, store
 from .beginning import resting
-from .changes import FILLED, Changes, Moving, describe, find, label
+from .changes import FILLED, Changes, Moving, describe, find, holds_alike, label
 from .executables import Family, Program, Ready, program
 from .failing import may_fail_named
 from .guards import AMBIENT, Guard, GuardWriter
@@ -163,9 +164,10 @@ class Writer:
             raise Moving(changes)
         self._loosen(changes)
         for seen in changes.contents:
-            if self.reach.filled.get(id(seen.thing)) == seen.before.state:
+            now = look(seen.thing, self.reach.names)
+            if self.reach.filled.get(id(seen.thing)) == seen.before.state and not holds_alike(seen, now):
                 raise NotReplayable(f"changes {describe(seen)}, which is the same at each call")
-            self.reach.filled[id(seen.thing)] = look(seen.thing, self.reach.names).state
+            self.reach.filled[id(seen.thing)] = now.state
         values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         effects = self._effects(changes)
         answer = self.answer.build(result)
@@ -274,12 +276,23 @@ class Writer:
             child = self.kept.get(id(before)) if before is not None else None
             if child is not None:
                 child.fixed, child.at = False, f"{seen.at}._node.grad"
+        self._loosen_gradients()
         for found, _ in changes.names:
             child = found.seen
             uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
             if child is None or uses or any(g.seen is child and g is not found for g in self.reach.globals):
                 raise NotReplayable(f"assigns the global {found.name!r}, which is known elsewhere too")
             self._free(child, self._global(found))
+
+    def _loosen_gradients(self) -> None:
+        """Let gradients that the run only reads be found at their tensors: each backward makes others."""
+        held = Counter(id(c) for s in self.kept.values() for _, c in s.parts)
+        held.update(id(g.seen) for g in self.reach.globals)
+        for seen in self.kept.values():
+            state = seen.before.state
+            child = self.kept.get(id(state.grad)) if isinstance(state, TensorState) else None
+            if child is not None and child.fixed and held[id(child)] == 1:
+                child.fixed, child.at = False, f"{seen.at}._node.grad"
 
     def _free(self, child: Seen, at: str) -> None:
         """Let an object be found where the code ``at`` finds one, and what it holds in it."""

@@ -17,10 +17,14 @@ from dataclasses import dataclass, field
 from functools import _lru_cache_wrapper, partial
 from typing import Any, Final
 
+from ..lengths import Length, hints
+from ..lengths import at as closed_at
+from ..ops.op import Spec
 from ..symbolic import ARGUMENT, Held, Script
 from ..tensor import Tensor
 from ..varying import Number
 from .changes import Changes
+from .dynamic import Axes
 from .looking import Keyed, NotReplayable, Part
 from .observing import Observer
 from .reach import NUMBERS, Global, Reach, Seen, is_number, place_of
@@ -116,12 +120,12 @@ class Grown:
 
 def steady(
     function: Callable[..., Any], make: Callable[[], Reach], args: tuple[Any, ...], kwargs: dict[str, Any],
-    seen: Given, changes: Changes, places: Places, mode: str,
+    seen: Given, changes: Changes, places: Places, mode: str, axes: Axes,
 ) -> tuple[Replay, bool] | None:  # fmt: skip
     """Return the replay of a function whose first run, ``seen``, made these ``changes``; None: there is none.
 
     ``make`` returns what the function reaches. ``places`` are known to move, and are told of others; whether
-    there were any comes back as well.
+    there were any comes back as well. The lengths of ``axes`` are left open.
     """
     if any(type(s.thing) is _lru_cache_wrapper for s in seen.reach.seen.values()):
         return None  # what it keeps could not be taken back
@@ -134,11 +138,14 @@ def steady(
         given, named = [*args], {**kwargs}
         run.prepare(reach, given, named)
         with active:
+            for where, (x, limits) in axes.items():
+                active.open(x, where, limits)
             with Observer() as observer:
                 out = function(*given, **named)
+            active.close()
             run.finish()
             second = [*active.recordings.values()]
-            if len(second) > 1 or not _same(seen, second[0] if second else None):
+            if len(second) > 1 or not _same(seen, second[0] if second else None, active.lengths.hints):
                 return None
             if not _alike(seen.out, out) or not run.agrees(after):
                 return None
@@ -362,18 +369,22 @@ def _put_default(function: types.FunctionType, place: int, value: Any) -> None:
     function.__defaults__ = tuple(given)
 
 
-def _same(seen: Given, second: Recording | None) -> bool:
-    """Return whether two runs recorded the same ops, be their numbers constants or inputs."""
+def _same(seen: Given, second: Recording | None, sizes: Mapping[str, int]) -> bool:
+    """Return whether two runs recorded the same ops, be their numbers constants or inputs.
+
+    The second one left lengths open, which were those of ``sizes`` in the first.
+    """
     names: dict[Any, int] = {}
     before = {id(s.before.state.value) for s in seen.reach.tensors()}
-    first, _ = _ops(seen.recording, seen.count, names, before)
-    again, beside = _ops(second, None, names, before)
+    first, _ = _ops(seen.recording, seen.count, names, before, sizes)
+    again, beside = _ops(second, None, names, before, sizes)
     return again <= first <= again | beside
 
 
 def _ops(
-    recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int]
-) -> tuple[set[int], set[int]]:
+    recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int],
+    sizes: Mapping[str, int],
+) -> tuple[set[int], set[int]]:  # fmt: skip
     """Return the first ``count`` ops of a recording, each known by a number for all that it is computed from.
 
     Those that are there only for numbers that move come apart. ``before`` are the ids of the values that were
@@ -387,17 +398,19 @@ def _ops(
         if recording is not None and place in recording.twins:
             at.append(at[recording.twins[place]])
             continue
-        key: Any = (e.key, tuple([at[x] for x in e.operands]), e.again)
+        spec = Spec(closed_at(e.spec.shape, sizes), e.spec.dtype) if sizes else e.spec
+        what = (e.op, repr(closed_at(dict(e.attrs), sizes)), spec) if sizes else e.key
+        key: Any = (what, tuple([at[x] for x in e.operands]), e.again)
         if e.op == "constant":
-            key = ("number", repr(e.attrs["value"]), e.spec)
+            key = ("number", repr(e.attrs["value"]), spec)
         elif e.op == "input" and recording is not None:
             feed = recording.feeds[e.attrs["index"]]
-            key = ("tensor", id(feed.value), e.spec)
+            key = ("tensor", id(feed.value), spec)
             if type(feed.source) is Number:
-                key = ("number", repr(feed.source.plain), e.spec)
+                key = ("number", repr(feed.source.plain), spec)
             elif id(feed.value) not in before:  # drawn, or made of constants, by each run
                 made += 1
-                key = ("made", made, e.spec)
+                key = ("made", made, spec)
         number = names.setdefault(key, len(names))
         at.append(number)
         if e.op not in ("constant", "input"):
@@ -409,12 +422,15 @@ def _alike(a: Any, b: Any, depth: int = 0) -> bool:
     """Return whether ``b``, of the dry run, is what ``a`` of the first one is."""
     if type(b) is Number:
         return type(a) is type(b.plain) and repr(a) == repr(b.plain)
+    if type(b) is Length:
+        return type(a) is int and a == b.hint
     if type(a) is not type(b) or depth > _DEEP:
         return False
     if a is b:
         return True
     if isinstance(a, Tensor):
-        return (a.shape, a.dtype, a.device, a.requires_grad) == (b.shape, b.dtype, b.device, b.requires_grad)
+        kind = (b.dtype, b.device, b.requires_grad)
+        return a.shape == hints(b.shape) and (a.dtype, a.device, a.requires_grad) == kind
     if isinstance(a, dict):
         return [*a] == [*b] and all(_alike(a[k], b[k], depth + 1) for k in a)
     if isinstance(a, (list, tuple, deque)):

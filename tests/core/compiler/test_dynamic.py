@@ -194,3 +194,60 @@ def test_gradients_inside_and_outside() -> None:
             assert p.grad.reshape((-1,)).tolist() == pytest.approx(g, rel=1e-4, abs=1e-6)
     assert len(outside.replays) == 1
     assert outside.recompiles == []
+
+
+def test_lengths_are_open_beside_numbers_that_move() -> None:
+    """A count of steps, and a number among the arguments: neither makes each length a capture."""
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.model, self.steps = nn.Linear(3, 2), 0
+            self.optimizer = tb.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def step(self, x, weight):
+            self.optimizer.zero_grad()
+            loss = (self.model(x) ** 2).mean() * weight / (self.steps + 1)
+            loss.backward()
+            self.optimizer.step()
+            self.steps += x.shape[0]
+            return loss.detach()
+
+    for dynamic in (None, True):
+        one, other = Trainer(), Trainer()
+        other.model.load_state_dict(one.model.state_dict())
+        compiled = tb.compile(other.step, dynamic=dynamic)
+        for n in range(4, 18):
+            x = tb.uniform((n, 3), generator=tb.Generator(n))
+            assert compiled(x, n / 7).item() == pytest.approx(one.step(x, n / 7).item(), rel=1e-4)
+        assert other.steps == one.steps == sum(range(4, 18))
+        assert len(compiled.replays) <= 2
+        assert len(compiled.recompiles) <= 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_caches_of_the_caller_grow(dynamic) -> None:
+    w = tb.eye(3) * 2
+
+    def step(x, cache, k):
+        cache["k"] = tb.concat([cache["k"], x @ w + k], axis=0) if cache else x @ w + k
+        return cache["k"].mean(axis=0)
+
+    compiled = tb.compile(step, dynamic=dynamic)
+    found, wanted = {}, {}
+    for k in range(14):
+        x = tb.ones((1, 3)) * k
+        assert compiled(x, found, k).tolist() == step(x, wanted, k).tolist()
+    assert found["k"].tolist() == wanted["k"].tolist()
+    assert compiled.reasons == []
+    assert len(compiled.recompiles) <= 3
+
+
+def test_the_first_backward_leaves_lengths_open() -> None:
+    """The second run, with open lengths, finds no gradients either."""
+    w = tb.ones(4).requires_grad_()
+    compiled = tb.compile(lambda x: (x * w).sum().backward(), dynamic=True)
+    for n in SIZES:
+        w.grad = None
+        compiled(tb.ones((n, 4)))
+        assert w.grad.tolist() == [n] * 4
+    assert (len(compiled.replays), compiled.recompiles) == (1, [])

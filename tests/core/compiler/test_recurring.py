@@ -103,6 +103,27 @@ def test_gradients_that_nobody_looks_at_are_no_condition() -> None:
     assert len(compiled.replays) <= 4
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_gradients_that_others_make_anew_are_read_anew(read) -> None:
+    """A compiled step of an optimizer, or a norm, beside a backward pass outside of it."""
+    models = [tb.nn.Linear(3, 2), tb.nn.Linear(3, 2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [tb.optim.Adam(m.parameters(), lr=0.1) for m in models]
+    norms = [lambda m=m: sum((p.grad**2).sum() for p in m.parameters()) for m in models]
+    runs = norms if read else [optimizer.step for optimizer in optimizers]
+    compiled = runs[1] = tb.compile(runs[1])
+    for k in range(12):
+        found = []
+        for model, optimizer, run in zip(models, optimizers, runs, strict=True):
+            optimizer.zero_grad()
+            (model(tb.ones((4, 3)) * k) ** 2).mean().backward()
+            found.append(run())
+        if read:
+            assert found[1].item() == pytest.approx(found[0].item(), rel=1e-5)
+    assert tb.max(tb.abs(models[1].weight - models[0].weight)).item() < 1e-6
+    assert (len(compiled.replays), compiled.recompiles) == (1, [])
+
+
 def test_rows_by_a_counter_are_one_program() -> None:
     data, state = tb.reshape(tb.arange(20.0), (10, 2)), {"at": 0}
 

@@ -102,6 +102,25 @@ def keys_and_values_are_cached():
 
 
 @program
+def caches_of_the_caller_grow_at_a_position():
+    w = rows(3, 3)
+
+    def fn(x, cache, position):
+        x = x + tb.cos(tb.arange(position, position + x.shape[0]))[:, None]
+        for name, new in (("k", x @ w), ("v", x + 1)):
+            cache[name] = tb.concat([cache[name], new]) if name in cache else new
+        return tb.softmax(x @ cache["k"].T, axis=-1) @ cache["v"]
+
+    def calls():
+        cache = {}
+        yield (rows(3, 3), cache, 0)
+        for k in range(3, 13):
+            yield (rows(1, 3) * k, cache, k)
+
+    return fn, calls()
+
+
+@program
 def cache_of_a_fixed_size():
     buffer, used = tb.zeros((8, 2)), 0
 

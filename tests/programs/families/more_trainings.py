@@ -44,6 +44,25 @@ def ema_of_the_weights():
 
 
 @program
+def the_step_of_the_optimizer_alone():
+    m = net()
+    opt = tb.optim.NAdam(m.parameters(), lr=0.05)
+
+    def fn():
+        norm = sum((p.grad**2).sum() for p in m.parameters())
+        opt.step()
+        return norm
+
+    def calls():
+        for x in batches(4):
+            opt.zero_grad()
+            (m(x) ** 2).mean().backward()
+            yield ()
+
+    return fn, calls(), m, opt
+
+
+@program
 def ema_bias_corrected_class():
     class EMA:
         def __init__(self, model, decay):
