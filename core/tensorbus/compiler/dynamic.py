@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..lengths import Lengths
 from ..ops.movement import normalize_axis
 from ..tensor import Tensor
-from .reach import Reach
+from .reach import Reach, Seen
 
 Limits = tuple[int, int | None]
 Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
@@ -102,16 +102,41 @@ def fixed(axes: Axes, lengths: Lengths) -> list[str]:
     return said
 
 
+def _homes(reach: Reach) -> Iterator[tuple[Any, str, Seen]]:
+    """Yield the tensors that are state, each with its one place and the code that finds what is there.
+
+    They are constants, unless the function puts others there.
+    """
+    found: dict[int, list[tuple[Any, str, Seen]]] = {}
+    for owner in list(reach.seen.values()):
+        for part, child in owner.parts:
+            if child is not None and child.fixed and type(child.thing) is Tensor:
+                home = ((id(owner.thing), part.key), reach.access(owner, part), child)
+                found.setdefault(id(child), []).append(home)
+    for g in reach.globals:
+        if g.seen is not None and type(g.seen.thing) is Tensor:
+            home = ((id(g.scope), g.name), f"{reach.name(g.scope)}[{g.name!r}]", g.seen)
+            found.setdefault(id(g.seen), []).append(home)
+    yield from (homes[0] for homes in found.values() if len(homes) == 1)
+
+
+def named(axes: Axes, reach: Reach) -> Axes:
+    """Return the same axes by the code that finds their tensors in another reach of the same function."""
+    ats = {id(seen.thing): at for _, at, seen in _homes(reach)}
+    return {ats.get(id(x), at): (x, limits) for at, (x, limits) in axes.items()}
+
+
 class OpenAxes:
     """What one compiled function leaves open.
 
-    ``dynamic``: True: every length; None: those that have differed between calls; False: those marked.
+    ``dynamic``: True: every length; None: those that have differed between calls; False: those marked. Of
+    tensors that are state (caches) only those are left open that have differed.
     """
 
     def __init__(self, dynamic: bool | None) -> None:
         self.dynamic = dynamic
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._differed: dict[str, set[int]] = {}
+        self._shapes: dict[Any, tuple[int, ...]] = {}
+        self._differed: dict[Any, set[int]] = {}
 
     def choose(self, reach: Reach) -> Axes:
         """Return the axes to leave open of each argument, by the code that finds it."""
@@ -130,14 +155,20 @@ class OpenAxes:
                 axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
             if axes:
                 found[seen.at] = (x, axes)
+        for place, at, seen in _homes(reach) if self.dynamic is not False else ():
+            shape = seen.thing._value.shape
+            self._compare(place, shape)
+            axes = {k: _FREE for k in self._differed.get(place, ()) if shape[k] >= 2}
+            if axes:
+                found[at] = (seen.thing, axes)
         return found
 
     def _leaves(self, at: str, axis: int) -> bool:
         return bool(self.dynamic) or axis in self._differed.get(at, ())
 
-    def _compare(self, at: str, shape: tuple[int, ...]) -> None:
+    def _compare(self, at: Any, shape: tuple[int, ...]) -> None:
         known = self._shapes.get(at)
-        if self.dynamic is None and known is not None and len(known) == len(shape):
+        if self.dynamic is not False and known is not None and len(known) == len(shape):
             differ = {k for k, (a, b) in enumerate(zip(known, shape, strict=True)) if a != b}
             self._differed.setdefault(at, set()).update(differ)
         self._shapes[at] = shape

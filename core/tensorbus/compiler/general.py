@@ -14,7 +14,7 @@ from typing import Any
 
 from ..lengths import at
 from ..varying import Number
-from .dynamic import Axes
+from .dynamic import Axes, named
 from .observing import Observer
 from .reach import Reach
 from .recorder import Recorder
@@ -42,7 +42,7 @@ def generalize(
             return None  # what it keeps could not be taken back
         back.insert(0, Snapshot(reach).put_back)
         with active:
-            for where, (x, limits) in axes.items():
+            for where, (x, limits) in named(axes, reach).items():
                 active.open(x, where, limits)
             with Observer() as observer:
                 out = function(*args, **kwargs)

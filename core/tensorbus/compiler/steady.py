@@ -25,6 +25,7 @@ from ..tensor import Tensor
 from ..varying import Number
 from .changes import Changes
 from .dynamic import Axes
+from .dynamic import named as named_axes
 from .looking import Keyed, NotReplayable, Part
 from .observing import Observer
 from .reach import NUMBERS, Global, Reach, Seen, is_number, place_of
@@ -135,10 +136,11 @@ def steady(
     try:
         Snapshot(seen.reach).put_back()
         reach = make()
+        open_axes = named_axes(axes, reach)
         given, named = [*args], {**kwargs}
         run.prepare(reach, given, named)
         with active:
-            for where, (x, limits) in axes.items():
+            for where, (x, limits) in open_axes.items():
                 active.open(x, where, limits)
             with Observer() as observer:
                 out = function(*given, **named)

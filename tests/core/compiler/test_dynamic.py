@@ -242,6 +242,39 @@ def test_caches_of_the_caller_grow(dynamic) -> None:
     assert len(compiled.recompiles) <= 3
 
 
+class Cached(nn.Module):
+    """A cache in an attribute, one in a list and one that is a buffer, each with a row for each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k, self.layers, self.position = None, [None, None], 0
+        self.register_buffer("v", tb.zeros((0, 3)))
+
+    def forward(self, x):
+        x = x + tb.cos(tb.arange(self.position, self.position + x.shape[0]))[:, None]
+        self.k = x if self.k is None else tb.concat([self.k, x])
+        self.v = tb.concat([self.v, x * 2])
+        self.position += x.shape[0]
+        x = tb.softmax(x @ self.k.T, axis=-1) @ self.v
+        for i, old in enumerate(self.layers):
+            self.layers[i] = x if old is None else tb.concat([old, x])
+            x = self.layers[i][-1:] - self.layers[i].mean(axis=0)
+        return x
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_caches_that_are_state_grow(dynamic) -> None:
+    one, other = Cached(), Cached()
+    compiled = tb.compile(other, dynamic=dynamic)
+    for k in range(14):
+        x = tb.ones((1, 3)) * (k % 3 + 1)
+        assert tb.max(tb.abs(compiled(x) - one(x))).item() < 1e-5
+    assert other.v.shape == other.layers[1].shape == (14, 3)
+    found = type(compiled)._compiled
+    assert found.reasons == []
+    assert len(found.recompiles) <= 3
+
+
 def test_the_first_backward_leaves_lengths_open() -> None:
     """The second run, with open lengths, finds no gradients either."""
     w = tb.ones(4).requires_grad_()
