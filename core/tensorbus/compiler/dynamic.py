@@ -158,7 +158,7 @@ class OpenAxes:
         for place, at, seen in _homes(reach) if self.dynamic is not False else ():
             shape = seen.thing._value.shape
             self._compare(place, shape)
-            axes = {k: _FREE for k in self._differed.get(place, ()) if shape[k] >= 2}
+            axes = {k: _FREE for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())}
             if axes:
                 found[at] = (seen.thing, axes)
         return found
