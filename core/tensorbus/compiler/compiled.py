@@ -162,7 +162,9 @@ class Compiled(Generic[P, R]):
 
     def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         try:
-            reach = Reach(self._root, args, kwargs, self._codes, self._every, self._filled)
+            reach = Reach(
+                self._root, args, kwargs, self._codes, self._every, self._filled, self._axes.replaced
+            )
         except NotReplayable as error:
             self._by_python, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
@@ -212,7 +214,9 @@ class Compiled(Generic[P, R]):
             recording = recordings[0] if recordings else None
             seen = Given(reach, active.script, recording, len(first), out)
             codes = {**self._codes, **observer.codes}
-            make = partial(Reach, self._root, args, kwargs, codes, self._every, self._filled)
+            make = partial(
+                Reach, self._root, args, kwargs, codes, self._every, self._filled, self._axes.replaced
+            )
             again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
             steadied = again(axes) or (again({}) if axes else None)
             if steadied is None and self._places.fix_outside():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..lengths import Lengths
 from ..ops.movement import normalize_axis
 from ..tensor import Tensor
-from .reach import Reach, Seen
+from .reach import Place, Reach
 
 Limits = tuple[int, int | None]
 Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
@@ -102,27 +102,9 @@ def fixed(axes: Axes, lengths: Lengths) -> list[str]:
     return said
 
 
-def _homes(reach: Reach) -> Iterator[tuple[Any, str, Seen]]:
-    """Yield the tensors that are state, each with its one place and the code that finds what is there.
-
-    They are constants, unless the function puts others there.
-    """
-    found: dict[int, list[tuple[Any, str, Seen]]] = {}
-    for owner in list(reach.seen.values()):
-        for part, child in owner.parts:
-            if child is not None and child.fixed and type(child.thing) is Tensor:
-                home = ((id(owner.thing), part.key), reach.access(owner, part), child)
-                found.setdefault(id(child), []).append(home)
-    for g in reach.globals:
-        if g.seen is not None and type(g.seen.thing) is Tensor:
-            home = ((id(g.scope), g.name), f"{reach.name(g.scope)}[{g.name!r}]", g.seen)
-            found.setdefault(id(g.seen), []).append(home)
-    yield from (homes[0] for homes in found.values() if len(homes) == 1)
-
-
 def named(axes: Axes, reach: Reach) -> Axes:
     """Return the same axes by the code that finds their tensors in another reach of the same function."""
-    ats = {id(seen.thing): at for _, at, seen in _homes(reach)}
+    ats = {id(seen.thing): at for _, at, seen in reach.homes()}
     return {ats.get(id(x), at): (x, limits) for at, (x, limits) in axes.items()}
 
 
@@ -130,13 +112,16 @@ class OpenAxes:
     """What one compiled function leaves open.
 
     ``dynamic``: True: every length; None: those that have differed between calls; False: those marked. Of
-    tensors that are state (caches) only those are left open that have differed.
+    tensors that are state (caches) only those are left open that have differed. ``replaced`` are the places
+    of state at which captures have found different tensors.
     """
 
     def __init__(self, dynamic: bool | None) -> None:
         self.dynamic = dynamic
         self._shapes: dict[Any, tuple[int, ...]] = {}
         self._differed: dict[Any, set[int]] = {}
+        self._held: dict[Place, weakref.ref[Tensor]] = {}
+        self.replaced: set[Place] = set()
 
     def choose(self, reach: Reach) -> Axes:
         """Return the axes to leave open of each argument, by the code that finds it."""
@@ -155,7 +140,11 @@ class OpenAxes:
                 axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
             if axes:
                 found[seen.at] = (x, axes)
-        for place, at, seen in _homes(reach) if self.dynamic is not False else ():
+        for place, at, seen in reach.homes():
+            last = self._held.get(place)
+            if last is not None and last() is not seen.thing:
+                self.replaced.add(place)
+            self._held[place] = weakref.ref(seen.thing)
             shape = seen.thing._value.shape
             self._compare(place, shape)
             axes = {k: _FREE for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())}

@@ -37,7 +37,7 @@ def generalize(
     active = Recorder(mode, dry=True)
     try:
         Snapshot(begun).put_back()
-        reach = Reach(root, args, kwargs, codes, every)
+        reach = Reach(root, args, kwargs, codes, every, replaced=begun.replaced)
         if any(type(seen.thing) is _lru_cache_wrapper for seen in reach.seen.values()):
             return None  # what it keeps could not be taken back
         back.insert(0, Snapshot(reach).put_back)

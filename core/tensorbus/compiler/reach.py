@@ -39,6 +39,8 @@ Code = types.CodeType
 _GLOBAL: Final = frozenset(
     {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
+Place = tuple[int, Any]
+"""The id of an object, or of the names of a module, and the key of a part."""
 NUMBERS: Final = (int, float)
 """The types of numbers that a script may hold."""
 MOST: Final = 30_000
@@ -131,6 +133,7 @@ class Reach:
     ``more`` is code, with its globals, that is known to run besides what is found. Plain values are parts
     without a ``Seen`` of their own. ``every``: all attributes count, not only those that code names.
     ``filled`` are arguments of earlier captures that those changed, by id, and what they were then.
+    ``replaced`` are places (see ``homes``) at which captures have found different tensors.
     """
 
     def __init__(
@@ -141,8 +144,9 @@ class Reach:
         more: Mapping[Code, dict[str, Any]],
         every: bool = False,
         filled: dict[int, Any] | None = None,
+        replaced: Container[Place] = (),
     ) -> None:
-        self.every = every
+        self.every, self.replaced = every, replaced
         self.filled: dict[int, Any] = {} if filled is None else filled
         self._texts: frozenset[str] = frozenset({"forward"})  # what calling a module asks for
         self.codes: dict[Code, dict[str, Any]] = dict(more)
@@ -345,6 +349,23 @@ class Reach:
             absent = {n for c in known if id(self.codes[c]) == key for n in self._lacked[c]}
             if absent:
                 yield scope, frozenset(absent)
+
+    def homes(self) -> Iterator[tuple[Place, str, Seen]]:
+        """Yield the tensors that are state and lie at one place: it, the code that finds it, the tensor.
+
+        They are constants, unless the function or others put different ones there.
+        """
+        found: dict[int, list[tuple[Place, str, Seen]]] = {}
+        for owner in list(self.seen.values()):
+            for part, child in owner.parts:
+                if child is not None and child.fixed and type(child.thing) is Tensor:
+                    home = (id(owner.thing), part.key), self.access(owner, part), child
+                    found.setdefault(id(child), []).append(home)
+        for g in self.globals:
+            if g.seen is not None and type(g.seen.thing) is Tensor:
+                home = (id(g.scope), g.name), f"{self.name(g.scope)}[{g.name!r}]", g.seen
+                found.setdefault(id(g.seen), []).append(home)
+        yield from (homes[0] for homes in found.values() if len(homes) == 1)
 
     def tensors(self) -> Iterator[Seen]:
         """Yield the tensors."""

@@ -277,6 +277,7 @@ class Writer:
             if child is not None:
                 child.fixed, child.at = False, f"{seen.at}._node.grad"
         self._loosen_gradients()
+        self._loosen_state()
         for found, _ in changes.names:
             child = found.seen
             uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
@@ -293,6 +294,13 @@ class Writer:
             child = self.kept.get(id(state.grad)) if isinstance(state, TensorState) else None
             if child is not None and child.fixed and held[id(child)] == 1:
                 child.fixed, child.at = False, f"{seen.at}._node.grad"
+
+    def _loosen_state(self) -> None:
+        """Let tensors in the place of which captures have found others be found there, whichever they are."""
+        for place, at, seen in self.reach.homes():
+            alone = all(child is None for _, child in seen.parts)
+            if place in self.reach.replaced and id(seen.thing) in self.kept and alone:
+                seen.fixed, seen.at = False, at
 
     def _free(self, child: Seen, at: str) -> None:
         """Let an object be found where the code ``at`` finds one, and what it holds in it."""

@@ -359,3 +359,22 @@ def test_tuples_of_numbers_may_grow() -> None:
     for parts in ((1.0, 2.0), (2.0, 3.0), (4.0, 5.0), (4.0, 5.0, 6.0), [4.0, 5.0, 6.0, 7.0], (1.0,)):
         state["parts"] = parts
         assert compiled(tb.ones(1)).item() == sum(parts)
+
+
+def test_tensors_that_others_put_in_one_place() -> None:
+    """State of an attribute, a dict and a global that a call only reads: each is read where it is."""
+
+    class Holder:
+        kept = tb.ones(3)
+
+    held = {"k": tb.ones((2, 3))}
+    compiled = tb.compile(lambda q: (q @ held["k"].T).sum() + Holder.kept.sum())
+    for n in range(2, 14):
+        held["k"], Holder.kept = tb.ones((n, 3)) * n, tb.ones(3) * n
+        assert compiled(tb.ones((2, 3))).item() == 6 * n * n + 3 * n
+    assert compiled.reasons == []
+    assert len(compiled.recompiles) <= 3
+    held["k"] = Holder.kept = tb.ones((1, 3))  # one tensor in both
+    assert compiled(tb.ones((2, 3))).item() == 9
+    Holder.kept = tb.ones((2, 3))
+    assert compiled(tb.ones((2, 3))).item() == 12
