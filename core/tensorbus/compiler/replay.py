@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from .. import autograd
 from ..errors import ValuesError
-from ..lengths import Lengths
+from ..lengths import Length, Lengths
 from ..optim.optimizer import SCHEDULED, Optimizer
 from ..pending import Pending, structure
 from ..random import Generator
@@ -370,7 +370,7 @@ class Writer:
 
     def _number(self, x: Any) -> str:
         """Return the code of what a place has come to hold."""
-        if type(x) is not Number and type(x) not in (int, float):
+        if type(x) not in (Number, Length, int, float):
             raise NotReplayable(f"puts a {type(x).__name__} in the place of a number")
         return self.answer.build(x)
 
