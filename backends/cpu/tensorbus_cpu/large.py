@@ -315,20 +315,21 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def sort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a sort: rows, or runs of one long row, by NumPy in all threads, merged in C."""
-    axis, descending = call.attrs["axis"], call.attrs["descending"]
+    axis, descending, own = call.attrs["axis"], call.attrs["descending"], call.dtypes[0]
+    wide = dtypes.float32 if own in NARROW else own
 
     def large(x: Any) -> Any:
         if NATIVE.compiler() is None:
             return otherwise(x)
-        out = copied(np.moveaxis(x, axis, -1))
+        out = copied(np.moveaxis(x, axis, -1)).astype(DTYPES[wide], copy=False)
         lines = out.reshape(-1, out.shape[-1])
         if len(lines) >= NATIVE.threads:
             in_threads(lambda part: part.sort(axis=-1), np.array_split(lines, 4 * NATIVE.threads))
         else:
             for line in lines:
-                line[:] = _merged(line, call.dtypes[0])
+                line[:] = _merged(line, wide)
         out = out[..., ::-1] if descending else out
-        return np.moveaxis(out, -1, axis)
+        return np.moveaxis(out, -1, axis).astype(x.dtype, copy=False)
 
     return large
 

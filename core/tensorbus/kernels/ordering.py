@@ -13,9 +13,6 @@ from ..runtime import Call, Kernel
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 Table = dict[str, Callable[..., Any] | Kernel]
 
-_SMALL: Final = frozenset(dt.NARROW) - {dt.float16}
-"""Dtypes whose order many libraries do not know; in float32 it is the same."""
-
 _ACCUMULATED: Final = {
     "cumulative_max": "maximum", "cumulative_min": "minimum", "logcumsumexp": "logaddexp",
 }  # fmt: skip
@@ -46,8 +43,12 @@ def ordering(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> Table:
 
 
 def _ordered(dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
-    """Return what makes values comparable."""
-    wide = dtypes[dt.float32] if call.dtypes[0] in _SMALL else None
+    """Return what makes values comparable.
+
+    The smallest floats are so in float32: many libraries do not know their order, and NumPy's sort of float16
+    by AVX-512 errs among equal ones.
+    """
+    wide = dtypes[dt.float32] if call.dtypes[0] in dt.NARROW else None
     return lambda x: x if wide is None else x.astype(wide)
 
 
