@@ -107,6 +107,22 @@ def test_a_call_is_few_launches_and_so_is_its_derivative(device: str, name: str,
         close(got, back)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_choices_between_halves_and_numbers(device: str, dtype: str, reduction: str) -> None:
+    """Numbers are rounded before a kernel is made: a driver crashed on those that kernels round."""
+
+    def both(where: str) -> list[Tensor | None]:
+        xs = leaves((X, P), where, dtype)
+        loss = F.kl_div(*xs, reduction=reduction)
+        return [loss, *tb.grad(loss.sum(), xs)]
+
+    for got, wanted in zip(both(device), both("cpu"), strict=True):
+        assert got is not None
+        assert wanted is not None
+        close(got, wanted, 4e-3 if dtype == "float16" else 3e-2)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivatives(device: str, name: str) -> None:
     function, arrays, _, _ = CASES[name]

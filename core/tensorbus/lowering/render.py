@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..dtypes import NARROW, DType, float32, float64, real_of, uint32, uint64
+from ..dtypes import NARROW, DType, bfloat16, float16, float32, float64, real_of, uint32, uint64
 from ..errors import TensorbusError
 from .c_complex import PAIR
 from .dialect import Dialect, Helper, Template, TypeRule
@@ -35,7 +36,26 @@ from .ir import (
 )
 
 PAGE = 4096
+_HELD = (float16, bfloat16)
 _LIMITS = {4: (3.4028234663852886e38, 1.1754943508222875e-38), 8: (sys.float_info.max, sys.float_info.min)}
+
+
+def _held(value: float, dtype: DType) -> float:
+    """Return a number as ``dtype`` holds it, where that is known here: no program need round it.
+
+    Nor is it asked to: a driver was seen to crash on such calls inside of choices between halves.
+    """
+    if dtype not in _HELD or not math.isfinite(value):
+        return value
+    try:
+        single = struct.pack("f", value)
+        if dtype is float16:
+            return float(struct.unpack("e", struct.pack("e", *struct.unpack("f", single)))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    (bits,) = struct.unpack("I", single)
+    high = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
+    return float(struct.unpack("f", struct.pack("I", high))[0])
 
 
 def render(kernel: Kernel, dialect: Dialect) -> str:
@@ -355,13 +375,13 @@ class _Renderer:
             if whole == -(1 << (8 * e.dtype.itemsize - 1)):
                 return f"({rule.register})({whole + 1}{rule.suffix} - 1)"
             return f"{whole}{rule.suffix}" if whole >= 0 else f"({whole}{rule.suffix})"
-        value = float(e.value.real)
+        value = _held(float(e.value.real), e.dtype)
         if math.isnan(value):
             return f"({rule.register}){self.dialect.nan}"
         if math.isinf(value):
             return f"({'-' if value < 0 else ''}({rule.register}){self.dialect.infinity})"
         text = self.literal(value, rule)
-        return self.rounded(text, e.dtype)
+        return text if e.dtype in _HELD else self.rounded(text, e.dtype)
 
     def literal(self, value: float, rule: TypeRule) -> str:
         text = f"{abs(value)!r}{rule.suffix}"

@@ -11,6 +11,7 @@ import pytest
 import tensorbus as tb
 from fused import execute, program_of, record, steps_by_name
 from tensorbus import dtypes as dt
+from tensorbus.lowering.ir import Const, Kernel, Let, Var
 from tensorbus.lowering.render import kernel_parts
 from tensorbus.lowering.verify import verify
 from tensorbus.ops.op import Spec
@@ -192,3 +193,21 @@ def test_the_generated_code_has_them_in_vectors(name: str, lanes: int) -> None:
         short = {"float16": "half", "bfloat16": "bfloat"}[name]
         assert any(f"tb_load_{short}_{lanes}" in source for source in helpers)
         assert f"tb_load_{short}_{lanes}(" in text
+
+
+def written(value: float, dtype: dt.DType) -> str:
+    """Return how a kernel has a number."""
+    numbers = (Let(Var("number", dtype), Const(value, dtype)),)
+    lines = kernel_parts(Kernel("tb_number", (), (), numbers), dialect(half=True, lanes=0))[1].splitlines()
+    return next(line.partition(" = ")[2] for line in lines if "number =" in line)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_numbers_are_rounded_where_kernels_are_written(name: str) -> None:
+    """As a cast from float32 rounds them, to the bit."""
+    ties = [1.00048828125, 1.00146484375, 1.00390625, 1.01171875, 3e-8, 6e-8, 1e-40, 65519.9, 65520.0, 3.4e38]
+    drawn = RNG.standard_normal(50) * 10.0 ** RNG.integers(-9, 5, 50)
+    for value in (0.1, -0.0, 1e300, -1e300, *ties, *drawn.tolist()):
+        with np.errstate(over="ignore"):
+            held = float(np.float32(value).astype(KINDS[name]))
+        assert written(value, dt.dtype(name)) == written(held, dt.float32)
