@@ -135,7 +135,8 @@ def change(what: Change) -> bool:
         raise DeviceError(f"{which} in place, failed with {type(error).__name__}: {error}") from error
     if tracked:
         out = x.detach()
-        autograd.record(replace(made, attrs={**made.attrs, **{k: attrs[k] for k in late}}), operands, out)
+        told = {**made.attrs, **{k: attrs[k] for k in late}}
+        autograd.record(replace(made, attrs=told) if late else made, operands, out)
         x._node = out._node
     return True
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import Tensor
+from tensorbus import Tensor, derivatives
 from tensorbus.device import Device
 from tensorbus.dispatch import invalidate
 from tensorbus.joining import programs_on
@@ -105,6 +105,34 @@ def test_a_call_is_few_launches_and_so_is_its_derivative(device: str, name: str,
         assert got is not None
         assert back is not None
         close(got, back)
+
+
+def test_derivatives_are_worked_out_once(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of parts, and of changes in place, whose plans tell where they begin."""
+    found: list[str] = []
+    whole = derivatives._derived
+
+    def noted(node: Any, given: Any) -> Any:
+        found.append(node.plan.op.name)
+        return whole(node, given)
+
+    monkeypatch.setattr(derivatives, "_derived", noted)
+    w = tb.ones((1 << 16,), device=device).requires_grad_()
+
+    def back(k: int) -> None:
+        x = w * 2.0
+        x += 1.0
+        x[k] = 5.0
+        (x[k : k + 9].sum() + x[k + 1]).backward()
+
+    for k in range(3):
+        back(k)
+    found.clear()
+    for k in range(6):
+        back(k)
+    assert not found
+    assert w.grad is not None
+    assert w.grad[:3].tolist() == [0.0, 8.0, 12.0]
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
