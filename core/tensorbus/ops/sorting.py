@@ -121,23 +121,21 @@ def _select(x: Any, axis: int, start: int, count: int, descending: bool) -> Any:
     ends = (*(0 for _ in lead), -length % wide)
     rows = pad(rows, low=(0,) * len(ends), high=ends, value=_behind(rows.dtype, descending))
     parts = reshape(rows, (*lead, -1, wide))
-    chosen = sort(_first_stretches(parts, last, descending), axis=-1)[..., None]
+    chosen = argsort_part(_leaders(parts, descending), axis=-1, count=last, descending=descending)
+    chosen = sort(chosen, axis=-1)[..., None]
     found = reshape(take_along_axis(parts, chosen, axis=-2), (*lead, -1))
     places = reshape(chosen * wide + iota(wide, device=x.device), found.shape)
     order = argsort_part(found, axis=-1, start=start, count=count, descending=descending)
     return moveaxis(take_along_axis(places, order, axis=-1), -1, axis)
 
 
-def _first_stretches(parts: Any, count: int, descending: bool) -> Any:
-    """Return the numbers of the ``count`` stretches, along the last axis, whose first elements come first."""
+def _leaders(parts: Any, descending: bool) -> Any:
+    """Return of each stretch, along the last axis, an element that no other comes before."""
     if descending or not parts.dtype.is_floating:
-        ends = (max if descending else min)(parts, axis=-1)
-        return argsort_part(ends, axis=-1, count=count, descending=descending)
-    odd = isnan(parts)  # the least number, and of nothing but NaN what comes behind an infinity
-    order = argsort(all(odd, axis=-1), axis=-1)
+        return (max if descending else min)(parts, axis=-1)
+    odd = isnan(parts)
     least = min(where(odd, identity("min", parts.dtype), parts), axis=-1)
-    first = argsort_part(take_along_axis(least, order, axis=-1), axis=-1, count=count)
-    return take_along_axis(order, first, axis=-1)
+    return where(all(odd, axis=-1), float("nan"), least)
 
 
 def _behind(dtype: DType, descending: bool) -> Any:
