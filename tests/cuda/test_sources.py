@@ -14,6 +14,7 @@ from tensorbus.graph.graph import Graph, Node
 from tensorbus.lowering.layout import Layout
 from tensorbus.lowering.program import lower
 from tensorbus.lowering.render import render
+from tensorbus.ops.gathering import scatter
 from tensorbus.ops.op import Spec, table
 from tensorbus_conformance.sources import planned
 from tensorbus_cuda import masks, sorting
@@ -176,3 +177,17 @@ def test_the_dialect_takes_no_headers() -> None:
 
 def test_every_dtype_is_there() -> None:
     assert set(dt.ALL) == set(CUDA.types)
+
+
+@pytest.mark.parametrize(
+    ("name", "cast"),
+    [("int32", "(unsigned int *)"), ("int64", "(unsigned long long *)"), ("int16", ""), ("float32", "")],
+)
+def test_whole_numbers_are_added_in_one_step(name: str, cast: str) -> None:
+    """Their sum is the same in any order; that of others is not, or the language has no such step."""
+    dtype = dt.dtype(name)
+    given = (Spec((9, 40), dtype), Spec((2000, 40), dtype), Spec((2000,), dt.int64))
+    _, program = program_of(record(lambda x, v, i: scatter(x, v, i, mode="add"), *given), CUDA.target)
+    text = "".join(render(kernel, CUDA) for kernel in program.kernels())
+    assert (f"atomicAdd({cast}out + (" in text) == bool(cast)
+    assert ("atomicAdd" in text) == bool(cast)

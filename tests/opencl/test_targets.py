@@ -101,11 +101,14 @@ def test_rows_are_sorted_stably(
     np.testing.assert_array_equal(thin.run("sort", x, **given), np.take_along_axis(x, wanted, axis))
 
 
+@pytest.mark.parametrize("name", ["i2", "f8", "i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("many", ["spread", "one row", "few rows", "neighbours"])
-@pytest.mark.parametrize("mode", ["add", "multiply", "max", "set"])
+@pytest.mark.parametrize("mode", ["add", "multiply", "min", "max", "set"])
 @pytest.mark.parametrize(("limit", "width"), [(1, ()), (7, ()), (3000, ()), (50, (3,)), (400, (2, 5))])
-def test_many_indices(thin: Bench, limit: int, width: tuple[int, ...], mode: str, many: str) -> None:
-    """More than a piece of a run is made of, and rows that nothing names."""
+def test_many_indices(
+    thin: Bench, limit: int, width: tuple[int, ...], mode: str, many: str, name: str
+) -> None:
+    """More than a piece of a run is made of, and rows that nothing names; in one step and one by one."""
     draw, count = np.random.default_rng(2), 5003
     index = {
         "spread": draw.integers(0, limit, count),
@@ -113,15 +116,17 @@ def test_many_indices(thin: Bench, limit: int, width: tuple[int, ...], mode: str
         "few rows": draw.choice(draw.integers(0, limit, 3), count),
         "neighbours": np.sort(draw.integers(0, limit, count)),
     }[many]
-    x = draw.integers(-3, 4, (limit, *width))
+    x = draw.integers(-3, 4, (limit, *width)).astype(name)
     value = draw.choice([-1, 1], (count, *width)) * draw.integers(
         1, 2 if mode == "multiply" else 9, (count, *width)
     )
+    value = value.astype(name)
     wanted = x.copy()
     if mode == "set":
         wanted[index] = value  # of equal indices, NumPy takes the last
     else:
-        {"add": np.add, "multiply": np.multiply, "max": np.maximum}[mode].at(wanted, index, value)
+        ufuncs = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
+        ufuncs[mode].at(wanted, index, value)
     np.testing.assert_array_equal(thin.run("scatter", x, value, index, mode=mode), wanted)
 
 

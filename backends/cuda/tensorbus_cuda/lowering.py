@@ -171,11 +171,19 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
 }}""")  # fmt: skip
 
 
+_COMBINED: Final = {
+    (op, d): f"atomic{name}(({kind} *){{p}} + ({{i}}), ({kind})({{v}}))"
+    for op, name, kind in (("add", "Add", "{U}"), ("minimum", "Min", "{T}"), ("maximum", "Max", "{T}"))
+    for d in (dt.int32, dt.uint32, dt.int64, dt.uint64)
+}
+
+
 def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
-        groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32
-    )
+        groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32,
+        combined=frozenset(_COMBINED),
+    )  # fmt: skip
 
 
 def dialect(units: int) -> Dialect:
@@ -223,6 +231,7 @@ def dialect(units: int) -> Dialect:
         vector_store="tb_store<{T}, {lanes}>({p} + ({i}), {v}, {lanes})",
         vector_store_some="tb_store<{T}, {lanes}>({p} + ({i}), {v}, {n})",
         report="tb_report({p}, {code}, {value}, {limit});",
+        combined=_COMBINED,
         infinity="__int_as_float(0x7f800000)",
         nan="__int_as_float(0x7fffffff)",
         prologue=PROLOGUE,

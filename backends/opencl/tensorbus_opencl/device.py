@@ -68,7 +68,10 @@ class Unit:
         extensions = device.extensions.split()
         self.is_processor = bool(device.type & cl.device_type.CPU)
         self.dialect = dialect(
-            half="cl_khr_fp16" in extensions, double="cl_khr_fp64" in extensions, target=self._target()
+            half="cl_khr_fp16" in extensions,
+            double="cl_khr_fp64" in extensions,
+            target=self._target(),
+            long_atomics=all(f"cl_khr_int64_{kind}_atomics" in extensions for kind in ("base", "extended")),
         )
         exact = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         self.options = ["-cl-std=CL1.2", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else [])]

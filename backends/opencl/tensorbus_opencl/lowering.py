@@ -182,8 +182,28 @@ _SHARE: Final = (
 )
 
 
-def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
-    """Return OpenCL C for a device: with native half storage and double precision where it has them."""
+_LONG_ATOMICS: Final = """\
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable"""
+
+
+def _combined(long: bool) -> dict[tuple[str, dt.DType], str | Helper]:
+    """Return what is joined with memory in one step: numbers of 32 bits, and ``long`` ones of 64."""
+    found: dict[tuple[str, dt.DType], str | Helper] = {}
+    for op, name in (("add", "add"), ("minimum", "min"), ("maximum", "max")):
+        joined = f"_{name}((volatile __global {{T}} *){{p}} + ({{i}}), {{v}})"
+        found |= dict.fromkeys([(op, dt.int32), (op, dt.uint32)], f"atomic{joined}")
+        if long:
+            helper = Helper("long_atomics", f"atom{joined}", _LONG_ATOMICS)
+            found |= dict.fromkeys([(op, dt.int64), (op, dt.uint64)], helper)
+    return found
+
+
+def dialect(*, half: bool, double: bool, target: Target, long_atomics: bool = False) -> Dialect:
+    """Return OpenCL C for a device: with native half storage and double precision where it has them.
+
+    ``long_atomics``: whether it has ``cl_khr_int64_base_atomics`` and ``cl_khr_int64_extended_atomics``.
+    """
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
              **float8_types("uchar", "uint", "as_uint", "as_float"), dt.float32: FLOAT}  # fmt: skip
     if half:
@@ -195,6 +215,7 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         types[dt.float64] = DOUBLE
         types[dt.complex128] = TypeRule(storage="double2", register="double2")
         prologue = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" + prologue
+    combined = _combined(long_atomics)
     return Dialect(
         name="OpenCL C",
         types=types,
@@ -224,6 +245,7 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
         fetch=_FETCH if target.solo_rows else "",
         report=_REPORT,
         last=_LAST,
+        combined=combined,
         prologue=prologue,
         narrow=_NARROW,
         target=replace(
@@ -232,5 +254,6 @@ def dialect(*, half: bool, double: bool, target: Target) -> Dialect:
             scan_ops=_WIDE_OPS,
             scan_lanes=16 if target.solo_rows else 0,
             ends=target.solo_rows,
+            combined=frozenset(combined),
         ),
     )

@@ -133,10 +133,11 @@ class Builder:
         return name
 
     def store(
-        self, buffer: str, index: Expr, value: Expr, count: Expr | None = None, past: bool = False
-    ) -> None:
+        self, buffer: str, index: Expr, value: Expr, count: Expr | None = None, past: bool = False,
+        combine: str = "",
+    ) -> None:  # fmt: skip
         """Store a value."""
-        self.emit(Store(buffer, index, value, count, past))
+        self.emit(Store(buffer, index, value, count, past, combine))
 
     @contextmanager
     def inner(self) -> Iterator[list[Stmt]]:

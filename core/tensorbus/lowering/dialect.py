@@ -84,7 +84,8 @@ class Dialect:
     before an innermost loop that its iterations touch different elements. ``rest`` is a statement that keeps
     compilers from making vectors of the loop that it begins. ``last`` is the condition, at the
     end of a solo kernel, that all others are through, and that what they stored is seen: ``{p}`` counts them,
-    ``{count}`` is how many iterations this call had of ``{n}``.
+    ``{count}`` is how many iterations this call had of ``{n}``. ``combined`` are the ops by which a value
+    ``{v}`` is joined with the one at ``{i}`` of a buffer ``{p}`` in one step, for each dtype that has them.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Dialect:
     splat: str = "({V})({0})"
     report: Template = ""
     last: Template = ""
+    combined: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
     infinity: str = "INFINITY"
     nan: str = "NAN"
     prologue: str = ""

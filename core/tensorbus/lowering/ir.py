@@ -110,7 +110,8 @@ class Array:
 class Store:
     """``buffer[index] = value``; of a vector, only the first ``count`` lanes where that is given.
 
-    ``past``: nobody reads it before the caches have forgotten it, so it may go past them.
+    ``past``: nobody reads it before the caches have forgotten it, so it may go past them. ``combine`` names
+    an op by which the value is joined with the one that is there, in one step, whatever other items do.
     """
 
     buffer: str
@@ -118,6 +119,7 @@ class Store:
     value: Expr
     count: Expr | None = None
     past: bool = False
+    combine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,9 @@ class _Packing:
 
     def store(self, s: Store) -> Stmt:
         value = self.rewritten(s.value)
-        found = self.place(s.index) if s.buffer in self.b.buffers and s.count is None else None
+        found = (
+            self.place(s.index) if s.buffer in self.b.buffers and s.count is None and not s.combine else None
+        )
         dtype = s.value.dtype
         if found is None or not found[1] or not self.aligned(found[0], dtype):
             return replace(s, value=value)

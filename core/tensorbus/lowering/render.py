@@ -226,7 +226,12 @@ class _Renderer:
         dtype, outside = self.memory[s.buffer]
         index = self.expr(s.index)
         value = self.expr(s.value, direct=outside)
-        if s.value.lanes > 1:
+        if s.combine:
+            given = self.dialect.combined.get((s.combine, dtype))
+            if given is None:
+                raise TensorbusError(f"{self.dialect.name} has no {s.combine} of {dtype} in one step")
+            self.line(self.template(given, dtype, [], p=s.buffer, i=index, v=value) + ";")
+        elif s.value.lanes > 1:
             d, keys = self.dialect, {"p": s.buffer, "i": index, "v": value, "lanes": s.value.lanes}
             keys["B"] = self.rule(dtype).storage
             if s.count is None:

@@ -2,7 +2,8 @@
 
 So the result never depends on timing: sums add up in the order of the indices, and the last of several
 stores wins. Few indices are walked by every owner; many are first sorted by owner, stably. Light items have
-schedules of their own for some thousand indices, and for more.
+schedules of their own for some thousand indices, and for more. Sums and extremes of whole numbers are the
+same in any order: where the language joins them in one step, every element has an item.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def lower_scatter(job: Job, steps: Steps) -> None:
     count = prod(indices[0].spec.shape)
     small = not steps.target.solo_rows and max(rows, count) < segments.LIMIT
     op = MODES.get(job.root.attrs["mode"])
-    if light and small and ranked.LEAST <= count <= ranked.MOST:
+    if not steps.target.solo_rows and op is not None and (op, job.root.spec.dtype) in steps.target.combined:
+        _at_once(job, steps, op)
+    elif light and small and ranked.LEAST <= count <= ranked.MOST:
         ranked.lower_ranked(job, steps, partial(_reported, job), op)
     elif small and count > FEW:
         segments.lower_segments(job, steps, partial(_reported, job), op, rows)
@@ -61,6 +64,22 @@ def _reported(job: Job, b: Builder, pull: Pull, at: Expr) -> tuple[Expr, Expr]:
     row, exists, found, limits = _row(b, pull, job, ix.unflatten(at, pull.lengths(job.root.inputs[2])))
     _report(b, pull, found, limits, exists, None)
     return row, exists
+
+
+def _at_once(job: Job, steps: Steps, op: str) -> None:
+    """Let an item for each element join it with what is there."""
+    x, _, *indices = job.root.inputs
+    count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
+    b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
+    pull, slots = job.puller(b)
+    walk, column, loops = _loops(b, count, wide, solo=False)
+    at = ix.unflatten(walk, pull.lengths(indices[0]))
+    row, exists, found, limits = _row(b, pull, job, at)
+    _report(b, pull, found, limits, exists, None if column is None else ix.less(column, ONE))
+    b.buffer("out", job.root.spec.dtype, writes=True)
+    with b.when(exists), pull.scope():
+        _write(b, pull, job, at, ZERO if column is None else column, row, wide, op)
+    steps.add(b.finish(loops), {**slots, "out": job.out})
 
 
 def _by_all(job: Job, steps: Steps, rows: int) -> None:
@@ -199,8 +218,9 @@ def _write_row(
 
 
 def _write(
-    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int
-) -> None:
+    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int,
+    at_once: str = "",
+) -> None:  # fmt: skip
     """Store one element, or combine it with what is there: column ``column`` of the row."""
     x, value, *indices = job.root.inputs
     dtype = job.root.spec.dtype
@@ -208,5 +228,8 @@ def _write(
     tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
     target = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
     new = pull.value(value, (*at, *tail))
+    if at_once:
+        b.store("out", target, new, combine=at_once)
+        return
     op = MODES.get(job.root.attrs["mode"])
     b.store("out", target, new if op is None else Apply(op, (Load("out", target, dtype), new), dtype))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..dtypes import DType
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -26,6 +28,7 @@ class Target:
     ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
     them a scan needs no more than ``scan_ops`` then.
     ``buffers``: how many buffers a kernel may have, beside that of errors; 0: any number.
+    ``combined``: the ops, with the dtype, by which items may all add to one place, in whatever order.
     ``ends``: whether the last of solo items sees what the others stored, and may go on with that.
     """
 
@@ -43,5 +46,6 @@ class Target:
     scan_lanes: int = 0
     scan_ops: frozenset[str] = frozenset()
     buffers: int = 0
+    combined: frozenset[tuple[str, DType]] = frozenset()
     ends: bool = False
     chunk: int = 64

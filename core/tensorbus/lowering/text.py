@@ -65,7 +65,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{s.space} {s.name}: {s.dtype}[{s.size}]"
             case Store():
                 count = f" first {expr_text(s.count)}" if s.count is not None else " past" if s.past else ""
-                yield f"{pad}{s.buffer}[{expr_text(s.index)}] = {expr_text(s.value)}{count}"
+                sign = f"{s.combine}=" if s.combine else "="
+                yield f"{pad}{s.buffer}[{expr_text(s.index)}] {sign} {expr_text(s.value)}{count}"
             case If():
                 yield f"{pad}if {expr_text(s.condition)}:"
                 yield from _lines(s.body, depth + 1)

@@ -86,6 +86,8 @@ class _Checker:
                     self.check(s.value, scope)
                     if s.count is not None:
                         self.same(s.count, scope, INDEX, 1, "count of a store")
+                    single = s.value.lanes == 1 and s.count is None
+                    self.need(not s.combine or single, f"{s.combine} of several lanes in {s.buffer!r}")
                 case If():
                     self.same(s.condition, scope, bool_, 1, "condition")
                     self.block(s.body, scope)

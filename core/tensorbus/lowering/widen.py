@@ -102,7 +102,7 @@ class _Widener:
             value = self.value(s.value)
             self.vectors[s.var.name] = made
             return Let(made, value)
-        if isinstance(s, Store) and s.count is None:
+        if isinstance(s, Store) and s.count is None and not s.combine:
             return Store(s.buffer, self.place(s.index), self.stored(s.value), past=s.past)
         raise _ScalarError
 
