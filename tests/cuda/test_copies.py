@@ -50,6 +50,26 @@ def test_copies_are_queued_behind_work_and_not_waited_for() -> None:
     assert back.is_pinned(unit)
 
 
+def test_few_numbers_are_queued_and_there_for_all_streams() -> None:
+    unit, other = tb.Device("cuda"), tb.Stream(tb.Device("cuda"))
+    for _ in range(2):
+        unit.synchronize()
+        ones = busy(unit)
+        numbers = np.arange(8, dtype="f4")
+        there = tb.asarray(numbers, device=unit, copy=True)
+        dropped = tb.nn.functional.dropout(there + 1, 0.5)
+        behind = tb.Event(unit)
+        behind.record()
+        under_way = not behind.is_done()
+        numbers[:] = 7  # they have been read
+        with tb.stream(other):
+            found = there * 2
+        assert found.tolist() == list(range(0, 16, 2))
+    assert under_way
+    assert dropped.shape == (8,)
+    assert ones[0, 0].item() == pytest.approx(1)
+
+
 def test_a_read_of_another_streams_value_waits_for_it() -> None:
     unit = tb.Device("cuda")
     x = tb.ones((4,), device=unit)

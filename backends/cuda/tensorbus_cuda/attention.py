@@ -233,6 +233,9 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         }
         if kept is not None:
             results[_SUMS] = kept.ptr
+        for block in (*read, *blocks, *([kept] if kept is not None else [])):
+            if block.stream is not stream:
+                block.used_by(stream)
         with unit.current(), library.lock:
             try:
                 plans = known.get(key)
@@ -255,9 +258,6 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
                 library.run(plans[-1], {**places, **results}, space, stream)
             except Exception as error:  # the frontend's own classes, and RuntimeError
                 raise cudnn.failed(unit, op, error) from error
-        for block in (*read, *blocks, *([kept] if kept is not None else [])):
-            if block.stream is not stream:
-                block.used_by(stream)
         return True
 
     return run

@@ -163,6 +163,9 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         key = (precision, *[x.strides for x in given])
         places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
         unit.failures.note(op)
+        for block in (*(x.buffer for x in given), *blocks):
+            if block.stream is not stream:
+                block.used_by(stream)
         with unit.current(), library.lock:
             try:
                 plan = known.get(key)
@@ -174,9 +177,6 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
                 )
             except Exception as error:  # the frontend's own classes, and RuntimeError
                 raise cudnn.failed(unit, op, error) from error
-        for block in (*(x.buffer for x in given), *blocks):
-            if block.stream is not stream:
-                block.used_by(stream)
         return True
 
     return run

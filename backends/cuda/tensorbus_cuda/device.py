@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _NO_DEVICE: Final = 100
+_FEW: Final = 1 << 16
+"""Up to how many bytes are copied from the host without waiting, from memory of our own."""
 """``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 
 
@@ -279,10 +281,15 @@ class CudaRuntime:
         if data.nbytes == 0:
             return StridedArray.contiguous(None, shape, dtype)
         block = unit.pool.allocate(data.nbytes)
-        host = np.frombuffer(data, np.uint8)
+        host, few = np.frombuffer(data, np.uint8), data.nbytes <= _FEW
+        if few:  # what is not pinned has been read when the call returns: nobody waits for earlier work
+            host = host.copy()
         with unit.current():
             block.memory.copy_from_host_async(host.ctypes.data, data.nbytes, unit.stream())
-            unit.stream().synchronize()  # the host's memory may change or go as soon as this returns
+            if few:
+                block.queued = True
+            else:
+                unit.stream().synchronize()  # others' memory, pinned perhaps, may change or go from now on
         return StridedArray.contiguous(block, shape, dtype)
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:

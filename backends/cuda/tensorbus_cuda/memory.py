@@ -30,10 +30,11 @@ class Block:
 
     ``stream`` is the one it was allocated in; ``users`` are the others that were given work with it.
     ``own`` says that it comes from the pool, and is not memory of somebody else's array; ``home`` is where it
-    is kept when it is free, where it is small enough.
+    is kept when it is free, where it is small enough. ``queued``: its elements come from the host, in its
+    stream, and nobody has waited for them.
     """
 
-    __slots__ = ("__weakref__", "home", "memory", "nbytes", "own", "pool", "ptr", "stream", "users")
+    __slots__ = ("__weakref__", "home", "memory", "nbytes", "own", "pool", "ptr", "queued", "stream", "users")
 
     def __init__(
         self, memory: Any, ptr: int, nbytes: int, pool: Pool | _Parts, stream: Any,
@@ -46,10 +47,14 @@ class Block:
         self.stream = stream
         self.home = home
         self.own = own
+        self.queued = False
         self.users: tuple[Any, ...] = ()
 
     def used_by(self, stream: Any) -> None:
-        """Note that ``stream``, which is not the block's own, was given work with it."""
+        """Note that ``stream``, which is not the block's own, is given work with it."""
+        if self.queued:  # a copy from the host is there for all streams
+            self.stream.synchronize()
+            self.queued = False
         if stream not in self.users and not self.pool.ignores(stream):
             self.users = (*self.users, stream)
 

@@ -64,14 +64,14 @@ class Pinned:
         """Queue a copy of a packed value; return its memory, and what waits and raises what went wrong."""
         unit = self._unit
         stream, data = unit.stream(), self.allocate(value.nbytes)
+        if value.buffer.stream is not stream:
+            value.buffer.used_by(stream)
         with unit.current():
             value.buffer.memory.copy_to_host_async(
                 np.frombuffer(data, np.uint8).ctypes.data, value.nbytes, stream
             )
             event = stream.record()
             self._hold(event, (data, value))
-        if value.buffer.stream is not stream:
-            value.buffer.used_by(stream)
 
         def wait() -> None:
             with unit.current():
