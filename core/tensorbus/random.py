@@ -6,6 +6,7 @@ A generator is a seed and a position in the stream of ``random_bits``; drawing s
 from __future__ import annotations
 
 import math
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from . import symbolic
 from .dispatch import ground, raised
 from .dtypes import DType
 from .errors import ArgumentError, DtypeError, ShapeError
-from .interchange import asarray
 from .ops.comparison import bitwise_and, bitwise_right_shift, less
 from .ops.creation import DeviceLike, check_shape, resolve
 from .ops.joined import joined
@@ -30,6 +30,7 @@ from .ops.random import random_bits
 from .ops.selection import cast
 from .ops.transcendental import cos, log, sqrt
 from .pending import Recorder, recorder
+from .transfer import check_dtype, from_bytes
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -94,7 +95,9 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
     where = ground(asked)
 
     def state(words: int) -> Tensor:
-        return asarray(list(source.advance(words)), dtype=dt.uint64, device=where)
+        check_dtype("random", dt.uint64, where)
+        data = struct.pack("=2Q", *source.advance(words))
+        return from_bytes(memoryview(data), (2,), dt.uint64, where)
 
     def fresh(words: int) -> Tensor:
         return _taped(_tape.get(), partial(state, words))
