@@ -14,6 +14,7 @@ from tensorbus.graph.graph import Graph, Node
 from tensorbus.lowering import outputs, pointwise
 from tensorbus.ops.op import Spec, table
 from tensorbus.runtime import Order
+from tensorbus_cpu.abilities import ask
 from tensorbus_cpu.compiler import NATIVE
 
 TOOLS = NATIVE.compiler()
@@ -132,3 +133,15 @@ def test_a_row_with_nan_is_nan_alone() -> None:
     (got,) = run([a])
     assert np.isnan(got[1]).all()
     np.testing.assert_allclose(got[[0, 2]], 1 / 520, rtol=4 * EPS)
+
+
+@pytest.mark.skipif(LANES == 0, reason="this compiler has no vectors")
+def test_a_compiler_without_the_names_has_no_vectors(tmp_path: Any) -> None:
+    """Later compilers may name instructions otherwise: then loops are plain, and nothing fails."""
+    assert TOOLS is not None
+    assert f"wide{LANES}" in ask(TOOLS.command)
+    own = tmp_path / "gcc"
+    own.write_text(f'#!/bin/sh\ncase "$*" in *implicit*) exit 1;; esac\nexec {TOOLS.command[0]} "$@"\n')
+    own.chmod(0o755)
+    assert "gnu" in ask([str(own)])
+    assert "wide" not in ask([str(own)])

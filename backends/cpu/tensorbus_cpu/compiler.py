@@ -34,6 +34,7 @@ from tensorbus.backend_api import (
     threads,
 )
 
+from .abilities import OWN, WIDER, ask
 from .machine import cores, physical_memory
 from .memory import empty, use_pool
 
@@ -46,8 +47,6 @@ _OPTIONS: Final = (
 ).split()
 QUICKLY: Final = ("-Og",)
 """A quarter less to wait for than -O1 when the first program is compiled, and 0.05 us more a run."""
-_OWN: Final = ("-march=native", "-mcpu=native", "")
-"""How compilers are told to use all that this processor has; the first that is taken. Never -ffast-math."""
 _WHOLE_LOOPS: Final = "-fno-tree-loop-distribution"
 """A result may lie where an operand lay: a loop stays one loop, so that elements are read before they go."""
 _BARE: Final = "-nostdlib"
@@ -57,8 +56,6 @@ _PIPE: Final = "-pipe"
 """The assembler reads while the compiler writes: a tenth less for a short source."""
 _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
-_WIDER: Final = {16: "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VBMI2 FMA F16C", 8: "AVX2 FMA F16C"}
-"""What vectors of so many float32 take. Processors of before AVX512-VBMI2 slow down where they have 16."""
 _LIGHT, _PIECES, _TILE = 8192, 64, 64
 
 
@@ -84,7 +81,7 @@ class CCompiler:
         """Return the option for all that this processor has."""
         known = Path(self.command[0]).name in ("cc", "gcc", "clang")
         if platform.machine() in ("x86_64", "AMD64") and known:
-            return [_OWN[0], _PIPE]
+            return [OWN[0], _PIPE]
         option = self.asked().partition(" ")[0]
         return [x for x in (option, _PIPE if known else _UNWATCHED) if x]
 
@@ -96,7 +93,7 @@ class CCompiler:
     @cached_property
     def lanes(self) -> int:
         """How many float32 are in a vector by gcc's names for instructions: AVX-512's, AVX2's, or none."""
-        return next((n for n in _WIDER if f" wide{n}" in self.asked()), 0)
+        return next((n for n in WIDER if f" wide{n}" in self.asked()), 0)
 
     @cached_property
     def for_kernels(self) -> tuple[str, ...]:
@@ -106,7 +103,7 @@ class CCompiler:
         return (*([_WHOLE_LOOPS] if gnu else []), *([_BARE] if bare else []))
 
     def asked(self) -> str:
-        """Return the first of ``_OWN`` that this compiler takes, and what else it has: asked once."""
+        """Return the first of ``OWN`` that this compiler takes, and what else it has: asked once."""
         with self._asking:
             if self._said is None:
                 self._said = self._known()
@@ -118,27 +115,10 @@ class CCompiler:
         name = sha256("\0".join(asked).encode()).hexdigest()
         known = kept(folder / f"{name}.txt") if folder is not None else None
         if known is None:
-            known = self._ask().encode()
+            known = ask(self.command).encode()
             if folder is not None:
                 keep(folder / f"{name}.txt", known)
         return known.decode()
-
-    def _ask(self) -> str:
-        for option in _OWN:
-            command = [*self.command, *([option] if option else []), "-dM", "-E", "-x", "c", os.devnull]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-            except OSError as error:
-                raise DeviceError(
-                    f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}"
-                ) from error
-            if done.returncode == 0:
-                said = done.stdout
-                half = " half" * ("__FLT16_MAX__" in said)
-                has = {n: all(f" __{x}__ " in said for x in names.split()) for n, names in _WIDER.items()}
-                wide = "".join(f" wide{n}" for n in has if has[n])
-                return option + half + f" gnu{wide}" * (" __clang__ " not in said)
-        raise DeviceError(f"cpu: the C compiler fails.\n{shlex.join(command)}\n{done.stderr}")
 
     @property
     def runtime(self) -> ctypes.CDLL:

@@ -70,6 +70,21 @@ def types(lanes: int) -> str:
     return "\n".join([*named, _AFTER, *(_INSTRUCTIONS[n] for n in every)])
 
 
+def probe(lanes: int) -> str:
+    """Return a source with every name of instructions that vectors of up to ``lanes`` use."""
+    text = """\
+tb_float_N probe_N(tb_float_N a, tb_float_N b, tb_halves_N *h, float *p) {
+  b = TB_FMA_N(TB_LESSER_N(a, b), TB_GREATER_N(a, b), TB_ROOT_N(TB_ROUND_N(a, 8)));
+  TB_PAST_N(p, TB_CHOOSE_N(a, b, a != b));
+  TB_PAST_HALVES_N(h, TB_TO_HALF_N(a));
+  h[1] = tb_upper_N((tb_places_N)a);
+  if (TB_ALL_N(a == b)) return TB_FROM_HALF_N(*h);
+  return TB_RAMP_N + (tb_float_N)TB_LONGER_N(*h);
+}"""
+    used = [text.replace("_N", f"_{n}") for n in _INSTRUCTIONS if n <= lanes]
+    return "\n".join(["#include <stdint.h>", types(lanes), *used])
+
+
 def _wide(name: str, call: str, source: str, *needs: Helper) -> Helper:
     return Helper(name, call, f"static inline {source}", needs)
 
