@@ -6,7 +6,6 @@ brought up when it is first asked for.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
 from . import plugin_ops as plugin_ops
@@ -407,7 +406,7 @@ def __getattr__(name: str) -> Any:
     if name in _OFFERED:
         return _find(name)
     # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
-    if not name.startswith("_") and importlib.util.find_spec(f"tensorbus.{name}") is None:
+    if not name.startswith("_") and name not in plugin_ops.modules():
         found = plugin_ops.find(name)
         if found is not None:
             return found

@@ -6,11 +6,12 @@ A package whose ops cannot be added, and a name that two packages claim, are lef
 
 from __future__ import annotations
 
-import importlib.util
+import pkgutil
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from . import plugins
@@ -25,6 +26,12 @@ _refused: dict[str, PluginError] = {}
 _faults: dict[str, PluginError] = {}
 _announced: set[str] = set()
 _stale = True
+
+
+@cache
+def modules() -> frozenset[str]:
+    """Return the names of the modules of ``tensorbus``, imported or not."""
+    return frozenset(part.name for part in pkgutil.iter_modules(sys.modules[__package__].__path__))
 
 
 def find(name: str) -> Callable[..., Any] | None:
@@ -128,7 +135,7 @@ def _fault(owner: str, item: object, ops: list[Op[...]]) -> PluginError | None:
 
 def _is_public(name: str) -> bool:
     package = sys.modules[__package__ or "tensorbus"]
-    return name in dir(package) or importlib.util.find_spec(f"{__package__}.{name}") is not None
+    return name in dir(package) or name in modules()
 
 
 def _check(name: str) -> None:

@@ -151,8 +151,12 @@ def is_nameless(x: Any) -> bool:
     return type(x) in _CONTAINERS or is_a(x, Tensor)
 
 
+class Every(frozenset[str]):
+    """All attributes count. Of tensorbus's own modules, which have hundreds, those that code names: these."""
+
+
 def look(x: Any, names: frozenset[str] | None) -> Look:
-    """Return what ``x`` is. Of attributes only those in ``names`` are looked at; None: all.
+    """Return what ``x`` is. Of attributes only those in ``names`` are looked at; ``Every`` or None: all.
 
     No code of the user's runs: looking, like the guards, is to have no effects.
     """
@@ -160,6 +164,10 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         return _tensor(x)
     if _tells_itself(type(x)):
         return Look("opaque", None)
+    if is_a(x, types.ModuleType) and is_own(str(getattr(x, "__file__", None) or "")):
+        return _library(x, names or frozenset())
+    if isinstance(names, Every):
+        names = None
     if is_a(x, type):
         return _class(x, names)
     if is_a(x, enum.Enum):
@@ -321,8 +329,6 @@ def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
 
 def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
     file = str(getattr(x, "__file__", None) or "")
-    if is_own(file):
-        return _library(x, names)
     if is_pure(x.__name__):
         return Look("fixed", None)
     if not file.endswith(".py") or is_standard(file):
@@ -364,15 +370,15 @@ class _Watched(types.ModuleType):
         restructured()
 
 
-def _library(x: types.ModuleType, names: frozenset[str] | None) -> Look:
-    """Look at a module of tensorbus: at the functions that code names, which tests may have replaced."""
-    if names is None:
-        return Look("fixed", None)
+def _library(x: types.ModuleType, names: frozenset[str]) -> Look:
+    """Look at a module of tensorbus: at what code names, which it may be given anew or for the first time."""
     if type(x) is types.ModuleType:
         x.__class__ = _Watched
-    found = {n: v for n, v in vars(x).items() if n in names and (callable(v) or _is_part(v))}
+    found = {n: v for n, v in vars(x).items() if n in names and (callable(v) or is_plain(v) or _is_part(v))}
     parts = tuple(Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found.items())
-    return Look("counted", _marks(parts), parts)
+    code = "{at}.__dict__.keys().isdisjoint({k})"  # what it imports later, ``dir`` tells now
+    rule = Rule(code, lambda: names.difference(dir(x)), "that no other names appear")
+    return Look("counted", _marks(parts), parts, (rule,))
 
 
 def _is_part(x: Any) -> bool:

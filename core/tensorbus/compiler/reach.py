@@ -23,6 +23,7 @@ from ..pending import GIVEN, structure
 from ..tensor import Tensor, settle
 from .ambient import Ambient
 from .looking import (
+    Every,
     Keyed,
     Look,
     NotReplayable,
@@ -148,24 +149,20 @@ class Reach:
     ) -> None:
         self.every, self.replaced = every, replaced
         self.filled: dict[int, Any] = {} if filled is None else filled
-        self._texts: frozenset[str] = frozenset({"forward"})  # what calling a module asks for
+        self.names: frozenset[str] = (Every if every else frozenset)({"forward"})
+        """The attributes that count; what calling a module asks for, to begin with."""
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         self._looks: dict[int, Look] = {}
         self.ambient = Ambient.now()
         self.structure = structure[0]
         """The count of changes to structure when looking began."""
         while True:  # more code names more attributes, which lead to more code
-            known = len(self._texts), len(self.codes)
+            known = len(self.names), len(self.codes)
             self._walk(function, args, kwargs)
-            if known == (len(self._texts), len(self.codes)):
+            if known == (len(self.names), len(self.codes)):
                 break
         self._looks = {}
         self._lacked = {c: frozenset(_looked_up(c)[0]) - scope.keys() for c, scope in self.codes.items()}
-
-    @property
-    def names(self) -> frozenset[str] | None:
-        """The attributes that count; None: all."""
-        return None if self.every else self._texts
 
     def _walk(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.seen: dict[int, Seen] = {}
@@ -265,7 +262,7 @@ class Reach:
                 self.read(thing.__code__, thing.__globals__)
             elif type(thing) in (operator.attrgetter, operator.methodcaller):
                 names = (n for n in thing.__reduce__()[1] if isinstance(n, str))
-                self._texts = self._texts.union(*(n.split(".") for n in names))
+                self._ask(part for n in names for part in n.split("."))
             seen.parts = [(part, self._part(seen, part)) for part in seen.before.parts]
 
     def look_again(self, thing: Any) -> None:
@@ -280,10 +277,13 @@ class Reach:
         if is_own(code.co_filename) or is_standard(code.co_filename):
             return
         self.codes[code] = scope
-        self._texts = self._texts | set(code.co_names) | set(_strings(code.co_consts))
+        self._ask((*code.co_names, *_strings(code.co_consts)))
         for inner in code.co_consts:
             if isinstance(inner, Code) and inner not in self.codes:
                 self.read(inner, scope)
+
+    def _ask(self, names: Iterable[str]) -> None:
+        self.names = type(self.names)(self.names.union(names))
 
     def behind(self, ran: set[Code], hidden: set[int], unread: Container[int] = ()) -> Iterator[Seen]:
         """Yield what the code that ran can reach, without what is only behind objects whose id is hidden.

@@ -184,6 +184,36 @@ def test_a_function_of_tensorbus_that_was_replaced_is_called(monkeypatch) -> Non
     assert compiled(tb.ones(1)).item() == 1.0
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: getattr(tb, "relu")(x),  # noqa: B009 - that is what is tested
+        lambda x: tb.relu(x) if not hasattr(x, "absent") else x,
+    ],
+)
+def test_a_function_that_was_replaced_is_called_beside_attributes_by_name(monkeypatch, function) -> None:
+    compiled = tb.compile(function)
+    for _ in range(2):
+        assert compiled(tb.ones(1)).item() == 1.0
+    monkeypatch.setattr(tb, "relu", lambda x: x * 5)
+    assert compiled(tb.ones(1)).item() == 5.0
+    monkeypatch.undo()
+    assert compiled(tb.ones(1)).item() == 1.0
+
+
+@pytest.mark.parametrize("module", [tb, tb.nn.functional])
+@pytest.mark.parametrize("value", [abs, 2])
+def test_names_that_tensorbus_lacks_may_come(monkeypatch, module, value) -> None:
+    compiled = tb.compile(lambda x: x * 3 if hasattr(module, "absent") else x)
+    for _ in range(3):
+        assert compiled(tb.ones(1)).item() == 1.0
+    assert not compiled.reasons
+    monkeypatch.setattr(module, "absent", value, raising=False)
+    assert compiled(tb.ones(1)).item() == 3.0
+    monkeypatch.undo()
+    assert compiled(tb.ones(1)).item() == 1.0
+
+
 def test_tuples_of_tensors_are_carried_from_call_to_call() -> None:
     class Recurrent:
         def __init__(self):
