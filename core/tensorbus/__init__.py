@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from . import other_names as other_names
 from . import plugin_ops as plugin_ops
 from . import settings as settings
 from .later import later
@@ -410,4 +411,4 @@ def __getattr__(name: str) -> Any:
         found = plugin_ops.find(name)
         if found is not None:
             return found
-    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}")
+    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{other_names.hint(name)}", name=name)

@@ -9,6 +9,7 @@ from functools import wraps
 from math import prod
 from typing import Any, Final
 
+from . import other_names
 from .assigning import assign
 from .changing import LARGE
 from .dtypes import DType, bool_, integer_range
@@ -80,6 +81,28 @@ class _Later:
         function = found.function if isinstance(found, Op) else found
         setattr(Tensor, self.name, function)
         return function.__get__(instance, owner)
+
+
+class _Elsewhere:
+    """In the place of an attribute of PyTorch's tensors that tensors here lack: its error says what to write.
+
+    A ``__getattr__`` would say it as well, but makes every attribute of a tensor slower to read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
+        told = f"{owner.__name__!r} object has no attribute {self.name!r}"
+        raise AttributeError(told + other_names.hint(self.name, method=True), name=self.name)
+
+    def __set__(self, instance: Tensor, value: Any) -> None:
+        self.__get__(instance, type(instance))
+
+
+def _names(x: Tensor) -> list[str]:
+    """Return what ``dir`` tells of a tensor."""
+    return [name for name in object.__dir__(x) if not isinstance(vars(Tensor).get(name), _Elsewhere)]
 
 
 def yielding(run: Callable[..., Any], short: str) -> Callable[..., Any]:
@@ -223,5 +246,9 @@ def attach() -> None:
         setattr(Tensor, name, _Later("in_place", name))
     dynamic.real = property(arithmetic.real, doc="The real part.")
     dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
+    dynamic.__dir__ = _names
     for op in table:
         attach_op(op)
+    for name in (*other_names.FUNCTIONS, *other_names.METHODS):
+        if name not in vars(Tensor):
+            setattr(Tensor, name, _Elsewhere(name))

@@ -1,0 +1,73 @@
+"""Names of PyTorch's that are others here: errors say which, and docs/pytorch.md lists them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tensorbus as tb
+from tensorbus.other_names import FUNCTIONS, METHODS
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_missing_function_names_one_that_is_there(name: str) -> None:
+    assert not hasattr(tb, name)
+    assert name not in dir(tb)
+    with pytest.raises(
+        AttributeError, match=rf"no attribute '{name}'; PyTorch's {name} is here tensorbus\."
+    ) as told:
+        getattr(tb, name)
+    assert told.value.name == name
+    found = tb
+    named = re.match(r"[\w.]+", FUNCTIONS[name])
+    assert named
+    for part in named[0].split("."):
+        found = getattr(found, part, None) or getattr(__builtins__, part, None) or __builtins__[part]
+
+
+@pytest.mark.parametrize("name", {**FUNCTIONS, **METHODS})
+def test_a_missing_attribute_of_a_tensor(name: str) -> None:
+    for x in (tb.ones((2, 3)), tb.nn.Parameter(tb.ones((2, 3)))):
+        assert not hasattr(x, name)
+        assert name not in dir(x)
+        kind = type(x).__name__
+        with pytest.raises(
+            AttributeError, match=rf"'{kind}' object has no attribute '{name}'; PyTorch's {name} is"
+        ):
+            getattr(x, name)
+        with pytest.raises(AttributeError, match=f"PyTorch's {name} is here"):
+            setattr(x, name, x)
+
+
+def test_methods_that_stand_for_others_are_there() -> None:
+    x = tb.ones((2, 3))
+    for said in METHODS.values():
+        for name in re.findall(r"\bx\.(\w+)", said):
+            assert hasattr(x, name), said
+        for name in re.findall(r"tensorbus\.(\w+)", said):
+            assert hasattr(tb, name), said
+
+
+def test_other_names_are_missing_as_before() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'tensorbus' has no attribute 'nonsense'$"):
+        tb.nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^'Tensor' object has no attribute 'nonsense'$"):
+        tb.ones(1).nonsense  # noqa: B018
+
+
+def test_the_document_lists_them() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name, found in FUNCTIONS.items():
+        assert f"| `{name}` | `{found}` |" in text
+    for name in METHODS:
+        assert f"| `{name}` | `" in text
+
+
+def test_compiled_functions_may_ask_for_them() -> None:
+    compiled = tb.compile(lambda x: x.permute(1, 0) if hasattr(x, "permute") else x.permute_dims(1, 0))
+    for _ in range(3):
+        assert compiled(tb.ones((2, 3))).shape == (3, 2)
+    assert not compiled.reasons
