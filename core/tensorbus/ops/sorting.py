@@ -116,7 +116,7 @@ def _select(x: Any, axis: int, start: int, count: int, descending: bool) -> Any:
     whole = type(length) is type(last) is int  # and no symbols
     if not (whole and last and length >= LONG and length >= SELECTED * last):
         return cut(argsort(x, axis=axis, descending=descending), axis, start, last)
-    rows = moveaxis(cast(x, dt.uint8) if x.dtype is dt.bool_ else x, axis, -1)
+    rows = moveaxis(cast(x, dt.default_int) if x.dtype is dt.bool_ else x, axis, -1)
     lead, wide = rows.shape[:-1], 1 << (length // last).bit_length() // 2
     ends = (*(0 for _ in lead), -length % wide)
     rows = pad(rows, low=(0,) * len(ends), high=ends, value=_behind(rows.dtype, descending))
