@@ -112,3 +112,18 @@ def test_what_moves_adds_and_chooses(name: str) -> None:
     np.testing.assert_array_equal(tb.astype(x[:1] * 0, tb.bool).numpy(), np.zeros((1, 50), bool))
     full = tb.full((3,), 1 - 2j, dtype=name, device="opencl").numpy()
     np.testing.assert_array_equal(full, np.full(3, 1 - 2j, name))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_products_by_constants_with_a_part_of_zero(name: str) -> None:
+    values = (1.0, -2.0, 0.0, -0.0, inf, nan)
+    given = np.array([complex(a, b) for a in values for b in values], name)
+    x = tb.asarray(given, device="opencl")
+    factors = [complex(inf, 0), complex(2, 0), complex(0, -inf), 0j, complex(-0.0, -0.0), 1j]
+    for operand in (tb.real(x), x):
+        for got, factor in zip(tb.compile(lambda x: [x * c for c in factors])(operand), factors, strict=True):
+            for part in (tb.real, tb.imag):
+                a, b = (part(z).numpy() for z in (got, operand * factor))
+                np.testing.assert_array_equal(a, b)
+                number = ~np.isnan(b)
+                np.testing.assert_array_equal(np.signbit(a)[number], np.signbit(b)[number])

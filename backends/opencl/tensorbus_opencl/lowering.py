@@ -241,6 +241,8 @@ def dialect(*, half: bool, double: bool, target: Target, long_atomics: bool = Fa
         # Intel's compiler for processors makes `x - y` of `x + -y`, and vectors of loops of that, which then
         # add up wrongly: sums of negatives along rows. A product by 1 keeps the sum a sum.
         plus="mad({1}, ({T})1, {0})" if target.solo_rows else "",
+        # Where a part of a constant is 0, it takes the products of that for 0 whatever the other factors are.
+        product="a.x * b + a.y * tb_pair_{S}(-b.y, b.x)",
         vector_past=_PAST if target.solo_rows else "",
         fetch=_FETCH if target.solo_rows else "",
         report=_REPORT,

@@ -17,8 +17,9 @@ from .dialect import Helper
 _WORDS: Final = {
     "Z": "{T}", "R": "{P}", "TOP": "{top}", "TINY": "{tiny}", "INF": "(({P}){inf})", "NAN": "(({P}){nan})",
     "PI": "(({P})3.141592653589793238)", "LN2": "(({P})0.693147180559945309)",
+    "PRODUCT": "{product}",
 }  # fmt: skip
-_TOKEN: Final = re.compile(r"\b(?:Z|R|TOP|TINY|INF|NAN|PI|LN2)\b|\b\d+\.\d+(?:e-?\d+)?\b")
+_TOKEN: Final = re.compile(r"\b(?:Z|R|TOP|TINY|INF|NAN|PI|LN2|PRODUCT)\b|\b\d+\.\d+(?:e-?\d+)?\b")
 
 
 def _text(source: str) -> str:
@@ -47,9 +48,7 @@ TO_BOOL: Final = Helper(
 )  # fmt: skip
 
 _ADD: Final = _function("add", 2, "return tb_pair#(a.x + b.x, a.y + b.y);", PAIR)
-_MULTIPLY: Final = _function(
-    "multiply", 2, "return tb_pair#(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);", PAIR
-)
+_MULTIPLY: Final = _function("multiply", 2, "return PRODUCT;", PAIR)
 _FMA: Final = Helper(
     "complex_fma", "tb_add_{S}(tb_multiply_{S}({0}, {1}), {2})", "", (_ADD, _MULTIPLY)
 )  # fmt: skip

@@ -79,6 +79,7 @@ class Dialect:
     processor that has written a little beyond where it reads, but for whole pages, takes what it reads next
     for what it has written, and waits.
     ``plus`` adds ``{1}`` to a variable ``{0}`` of floats, where a compiler is known to get sums wrong.
+    ``product`` is that of two complex numbers ``a`` and ``b``.
     ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
     before an innermost loop that its iterations touch different elements. ``rest`` is a statement that keeps
@@ -121,6 +122,7 @@ class Dialect:
     vector_past: Template = ""
     fetch: Template = ""
     plus: str = ""
+    product: str = "tb_pair_{S}(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x)"
     packet_array: str = ""
     packet_move: str = ""
     splat: str = "({V})({0})"

@@ -258,6 +258,7 @@ class _Renderer:
         if dtype.is_complex:
             top, tiny = (self.literal(v, part) for v in _LIMITS[dtype.itemsize // 2])
             names |= {"top": top, "tiny": tiny, "inf": self.dialect.infinity, "nan": self.dialect.nan}
+            names["product"] = self.dialect.product.format(S=dtype.name)
         names.update(keys)
         if isinstance(given, str):
             return given.format(*args, **names)
