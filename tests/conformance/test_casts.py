@@ -50,3 +50,20 @@ def test_complex_does_not_become_real(device: str) -> None:
     with pytest.raises(tb.DtypeError, match="complex64 does not fit in float32"):
         x.to("float32")
     assert x.to("bool").tolist() == [True]
+
+
+@pytest.mark.parametrize("target", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_integer_has_no_zero_below_zero(device: str, dtype: str, target: str) -> None:
+    if lacks(device, dt.BY_NAME[dtype]) or lacks(device, dt.BY_NAME[target]):
+        return
+    x = tb.asarray([-0.0, -0.5, 0.5, -3.7] * 200, dtype=dtype, device=device)
+
+    def whole(x: tb.Tensor) -> list[tb.Tensor]:
+        return [
+            tb.signbit(part.to(target).to(dtype))
+            for part in (tb.fmod(x, 1), tb.where(x > 0, 0.5, -0.5).to(dtype))
+        ]
+
+    for signs in tb.compile(whole)(x):
+        assert not tb.any(signs)

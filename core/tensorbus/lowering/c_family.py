@@ -195,10 +195,12 @@ CASTS: Final[Mapping[tuple[str, str], Template]] = {
 }
 """Conversions by kind of source and target. From float to integers a dialect adds its own, or these:"""
 
+# What gives 0 is told apart, as NaN is: gcc 12 makes floats of such integers by rounding, and -0 of -0.5.
 _TO_INT: Final = Helper("to_int", "tb_{S}_from_{F}({0})", """\
 {inline}{T} tb_{S}_from_{F}({R} x) {{
   const {R} end = ({R})(({U})1 << ({W} - 1));
-  return x != x ? 0 : x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
+  if (!(x * x >= 1)) return 0;
+  return x >= end ? ({T})(({U})~({U})0 >> 1) : x < -end ? ({T})(({U})1 << ({W} - 1)) : ({T})x;
 }}""")  # fmt: skip
 _TO_UINT: Final = Helper("to_uint", "tb_{S}_from_{F}({0})", """\
 {inline}{T} tb_{S}_from_{F}({R} x) {{
