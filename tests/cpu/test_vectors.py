@@ -145,3 +145,14 @@ def test_a_compiler_without_the_names_has_no_vectors(tmp_path: Any) -> None:
     own.chmod(0o755)
     assert "gnu" in ask([str(own)])
     assert "wide" not in ask([str(own)])
+
+
+def test_a_zero_keeps_its_sign_in_all_lanes() -> None:
+    x, rows = given(0, 3, 2048), given(1, 3, 1)
+    zero = Node(op="constant", attrs={"value": -0.0}, spec=Spec((), dt.float32))
+    chosen = apply("where", apply("less", x, rows), rows, x)
+    run = compiled((x, rows), apply("multiply", x, zero), chosen)
+    a, b = np.full((3, 2048), -1, np.float32), np.full((3, 1), -0.0, np.float32)
+    product, taken = run([a, b])
+    assert not np.signbit(product).any()
+    assert np.signbit(taken).all()

@@ -215,7 +215,8 @@ def dialect(half: bool, lanes: int) -> Dialect:
         vector_type="tb_{T}_{lanes}",
         vector_load="(*(const {V} *)({p} + ({i})))",
         vector_store="*({V} *)({p} + ({i})) = {v}",
-        splat="(({V}){{}} + ({0}))",
+        # 0 + -0 is 0; -0 - 0 is not
+        splat="(({0}) - ({V}){{}})",
         prologue=prologue(lanes),
         narrow=_NARROW,
         report=_REPORT,
