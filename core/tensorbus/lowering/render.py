@@ -236,7 +236,7 @@ class _Renderer:
             keys["B"] = self.rule(dtype).storage
             if s.count is None:
                 rule = self.rule(dtype)
-                given = (s.past and rule.wide_past) or rule.wide_store
+                given = (s.past and rule.wide_past) or rule.wide_store if outside else ""
                 given = given or (s.past and d.vector_past) or d.vector_store
                 self.line(self.template(given, dtype, [], **keys) + ";")
             else:
