@@ -249,3 +249,27 @@ def test_the_error_names_the_index_that_was_given(device: str) -> None:
         x[tb.asarray([1, -7], device=device)].numpy()
     with pytest.raises(tb.IndexingError, match=r"index 6 is out of range for .* of length 6"):
         x[tb.asarray([1, 6], device=device)].numpy()
+
+
+@pytest.mark.parametrize("cast", [True, False], ids=["cast", "counted"])
+def test_numbers_of_rows_that_begin_anew(device: str, cast: bool) -> None:
+    """A gather of one element per row and its gradient: 8 bits have numbers for 256 rows."""
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(-9, 9, (300, 9)).astype(np.float32)
+    columns = np.arange(300) % 9
+
+    def chosen(x: tb.Tensor, columns: tb.Tensor) -> tuple[Any, Any]:
+        x = x.clone().requires_grad_()
+        kind = tb.int64 if cast else tb.uint8
+        rows = tb.arange(300, dtype=kind, device=x.device).to("uint8")
+        found = x[rows, columns]
+        tb.sum(found * found).backward()
+        return found.detach(), x.grad
+
+    places = np.arange(300) % 256, columns
+    slope = np.zeros_like(numbers)
+    np.add.at(slope, places, 2 * numbers[places])
+    x, i = tb.asarray(numbers, device=device), tb.asarray(columns, device=device)
+    for made in (chosen(x, i), tb.compile(chosen)(x, i)):
+        np.testing.assert_array_equal(made[0].numpy(), numbers[places])
+        np.testing.assert_array_equal(made[1].numpy(), slope)

@@ -56,9 +56,14 @@ def single_scatter(graph: Graph) -> Rule:
 
 
 def _numbers_rows(node: Node) -> bool:
-    while node.op in ("cast", "reshape") and len(node.spec.shape) == 1:
+    """Return whether an index counts rows: in few bits numbers begin anew, and floats leave some out."""
+    while node.op in ("cast", "reshape") and len(node.spec.shape) == 1 and _counts(node):
         node = node.inputs[0]
-    return node.op == "iota" and int(node.attrs["start"]) == 0 and node.attrs["step"] == 1
+    return node.op == "iota" and _counts(node) and int(node.attrs["start"]) == 0 and node.attrs["step"] == 1
+
+
+def _counts(node: Node) -> bool:
+    return node.spec.dtype.is_integer and node.spec.dtype.itemsize >= 4
 
 
 def _chosen(node: Node, x: Node, value: Node, index: Node, *, known: bool) -> Node:

@@ -409,11 +409,11 @@ class Pull:
 
 def counts(node: Node) -> int | None:
     """Return the axis along which an index operand counts from 0, element by element; None for any other."""
+    wide = node.spec.dtype.is_integer and node.spec.dtype.itemsize >= 4  # others begin anew
     match node.op:
-        case "iota":
-            plain = node.spec.dtype.is_integer and (node.attrs["start"], node.attrs["step"]) == (0, 1)
-            return 0 if plain else None
-        case "cast" if node.spec.dtype.is_integer and 8 * node.spec.dtype.itemsize >= 32:
+        case "iota" if wide and (node.attrs["start"], node.attrs["step"]) == (0, 1):
+            return 0
+        case "cast" if wide:
             return counts(node.inputs[0])
         case "broadcast_to" | "reshape":
             (x,) = node.inputs
