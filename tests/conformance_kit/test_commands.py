@@ -151,6 +151,22 @@ def test_shards_have_every_case_once(tmp_path: Path) -> None:
     assert first | second == cases()
 
 
+def test_a_run_of_pytest_that_is_stopped_reports_what_it_did(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += ["--pyargs", "tensorbus_conformance", "--device", "cpu", "--report", str(file)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        while "PASSED" not in run.stdout.readline():
+            pass
+        run.terminate()
+        assert "conformance of cpu" in run.stdout.read()
+    assert run.returncode == 2
+    found = json.loads(file.read_text())
+    assert found["devices"]["cpu"]
+    assert found["limits"][0].startswith("stopped after ")
+
+
 def test_pytest_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:
     command = ("pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance")
     assert "--device nothing" in _run(*command, "--device", "nothing", code=4, cwd=tmp_path)

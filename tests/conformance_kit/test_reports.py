@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +75,7 @@ def test_a_report_on_a_part_of_the_checks_is_refused(tmp_path: Path) -> None:
         taken(path)
 
 
-def test_shards_of_a_run_are_joined_and_none_may_be_missing(file: Path, tmp_path: Path) -> None:
+def test_shards_of_a_run_are_joined_and_one_alone_takes_its_place(file: Path, tmp_path: Path) -> None:
     (whole,) = taken(file)
     parts = []
     for number, which in enumerate((WHOLE[:4], WHOLE[4:]), 1):
@@ -86,8 +85,28 @@ def test_shards_of_a_run_are_joined_and_none_may_be_missing(file: Path, tmp_path
         path.write_text(json.dumps(text))
         parts += taken(path)
     assert joined(parts) == joined([whole]) == [whole]
-    with pytest.raises(ValueError, match=re.escape("npu-npu-3000-rev-2.json: shards 1/2 are missing; --add")):
-        joined(parts[1:])
+    assert joined(parts[1:]) == parts[1:]
+    folder = tmp_path / "reports"
+    with pytest.raises(ValueError, match="no such report on all ops of npu"):
+        keep(parts[1], folder)
+    keep(whole, folder)
+    keep(parts[1], folder)
+    (found,) = kept(folder)
+    assert (found.ops, found.again) == (whole.ops, f"shard 2/2 again on {whole.date}")
+
+
+def test_cases_of_a_run_that_was_stopped_take_their_place(file: Path, tmp_path: Path) -> None:
+    folder, path = tmp_path / "reports", tmp_path / "stopped.json"
+    keep(taken(file)[0], folder)
+    limits = [*report.limits((), (), shard="2/2"), "stopped after 1 cases"]
+    report.write([outcome("add", "bfloat16", "native")], path, limits)
+    text = json.loads(path.read_text()) | {"about": json.loads(file.read_text())["about"]}
+    path.write_text(json.dumps(text))
+    (part,) = joined(taken(path))
+    keep(part, folder)
+    (found,) = kept(folder)
+    assert found.ops["add"] == {"native": "float32 int8 bfloat16"}
+    assert found.again == f"shard 2/2 in 1 cases again on {part.date}"
 
 
 def test_ops_that_were_run_again_take_their_place(file: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def coverage(
     ] = None,
     add: Annotated[
         list[Path] | None,
-        typer.Option("--add", help="A new report of the kit, to be kept in --reports; all shards at once."),
+        typer.Option("--add", help="A new report of the kit, to be kept in --reports."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -162,7 +162,7 @@ def document(folder: Path | None, new: Sequence[Path] = ()) -> str:
     """Return the matrix with the reports that ``folder`` keeps, the ``new`` ones of the kit among them.
 
     Raises ``ValueError`` for a folder that is not there, but for one that new reports begin, and for a new
-    file that is no report of the kit on whole ops or one of several shards.
+    file that is no report of the kit on all checks, or one of some cases where no whole one is kept.
     """
     if folder is None:
         return markdown(manifests())

@@ -19,10 +19,10 @@ from ..ops.op import table
 
 STATUSES: Final = ("native", "decomposed", "host", "missing", "failed")
 _SHOWN: Final = {"native": "kernel"}
-_PARTS: Final = ("--ops", "--dtypes")
 _SHARD: Final = "--shard "
-_LIMITS: Final = ("--quick", _SHARD.strip(), *_PARTS)
-"""The limits that a report may have which is kept."""
+_STOPPED: Final = "stopped after "
+_PARTS: Final = ("--ops ", "--dtypes ", _SHARD, _STOPPED)
+"""The limits of a report of some cases, all of whose checks were run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,8 @@ def taken(file: Path) -> list[Report]:
     """
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
-        part = [limit for limit in given.get("limits", ()) if limit.split(" ")[0] not in _LIMITS]
+        limits = [limit for limit in given.get("limits", ()) if limit != "--quick"]
+        part = [limit for limit in limits if not limit.startswith(_PARTS)]
         found = [_taken(given, device, rows) for device, rows in given["devices"].items()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
@@ -98,26 +99,28 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
 
 
 def joined(reports: Sequence[Report]) -> list[Report]:
-    """Return reports where the shards of a run are one. Raises ``ValueError`` where one is missing."""
-    whole: dict[tuple[Any, ...], dict[str, Report]] = {}
+    """Return reports where the shards of a run are one; those of which some are missing stay as they are."""
+    shards: dict[tuple[Any, ...], dict[str, Report]] = {}
+    found = []
     for report in reports:
-        which = next((x.removeprefix(_SHARD) for x in report.limits if x.startswith(_SHARD)), "1/1")
+        which = next((x.removeprefix(_SHARD) for x in report.limits if x.startswith(_SHARD)), "")
+        if not which or any(x.startswith(_STOPPED) for x in report.limits):
+            found.append(report)
+            continue
         limits = [x for x in report.limits if not x.startswith(_SHARD)]
-        key = (report.file, report.tensorbus, *limits, which.partition("/")[2])
-        whole.setdefault(key, {})[which] = replace(report, limits=limits)
-    for (file, *_, count), parts in whole.items():
-        wanted = [f"{i}/{count}" for i in range(1, int(count) + 1)]
-        if missing := [which for which in wanted if which not in parts]:
-            raise ValueError(
-                f"{file}: shards {', '.join(missing)} are missing; --add the reports of all of them at once."
-            )
-    return [_one(list(parts.values())) for parts in whole.values()]
+        key = (report.file, report.tensorbus, *limits, int(which.partition("/")[2]))
+        shards.setdefault(key, {})[which] = report
+    for (*_, count), parts in shards.items():
+        run = list(parts.values())
+        found += [_one(run)] if len(run) == count else run
+    return found
 
 
 def _one(parts: Sequence[Report]) -> Report:
     """Return the report of a run that was made in parts, which have no op in common."""
     return replace(
-        parts[0], date=max(part.date for part in parts), calls=sum(part.calls for part in parts),
+        parts[0], limits=[x for x in parts[0].limits if not x.startswith(_SHARD)],
+        date=max(part.date for part in parts), calls=sum(part.calls for part in parts),
         ops=dict(sorted(row for part in parts for row in part.ops.items())),
         findings=[f for part in parts for f in part.findings],
         each={op: row for part in parts for op, row in part.each.items()},
@@ -127,12 +130,12 @@ def _one(parts: Sequence[Report]) -> Report:
 def keep(report: Report, folder: Path) -> Path:
     """Write a report into the folder; return its path.
 
-    A report of some ops or dtypes takes their place in what the folder has of the same device. Raises
+    A report of some cases takes their place in what the folder has of the same device. Raises
     ``ValueError`` where it has nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / report.file
-    if any(limit.split(" ")[0] in _PARTS for limit in report.limits):
+    if any(limit.startswith(_PARTS) for limit in report.limits):
         whole = next((r for r in kept(folder) if r.file == report.file), None)
         if whole is None or ("--quick" in report.limits and "--quick" not in whole.limits):
             raise ValueError(f"{folder} has no such report on all ops of {report.device} on {report.name}.")
@@ -154,16 +157,18 @@ def _cases(report: Report) -> dict[tuple[str, str], str]:
 def _within(whole: Report, part: Report) -> Report:
     """Return a report with some cases, and what was found of them, taken from a later one."""
     cases, later = _cases(whole), _cases(part)
-    limits = [limit.split(" ", 1) for limit in part.limits if limit != "--quick"]
+    limits = [limit for limit in part.limits if limit != "--quick"]
     new = sum(part.each.get(op, {}).get(d, 0) for op, d in later if (op, d) not in cases)
-    if not any(name == "--dtypes" for name, *_ in limits):
+    if not any(limit.startswith(("--dtypes ", _STOPPED)) for limit in limits):
         cases = {(op, d): status for (op, d), status in cases.items() if op not in part.ops}
     ops: dict[str, dict[str, str]] = {}
     for (op, d), status in sorted((cases | later).items(), key=lambda case: case[0][0]):
         row = ops.setdefault(op, {})
         row[status] = f"{row[status]} {d}" if status in row else d
     others = [f for f in whole.findings if tuple(f.split(":", 1)[0].split(" ", 1)) not in later]
-    parts = [names.replace(",", ", ") for _, names in limits]
+    given = [x.removeprefix(_STOPPED) if x.startswith(_STOPPED) else x for x in limits]
+    given = [x.removeprefix("--") if x.startswith(_SHARD) else x.removeprefix("--ops ") for x in given]
+    parts = [x.removeprefix("--dtypes ").replace(",", ", ") for x in given]
     again = "; ".join(filter(None, (whole.again, f"{' in '.join(parts)} again on {part.date}")))
     return replace(
         whole, ops=ops, calls=whole.calls + new, findings=[*others, *part.findings], again=again

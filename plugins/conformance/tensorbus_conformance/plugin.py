@@ -5,6 +5,7 @@ It is loaded into every pytest run where the kit is installed, so it imports not
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker and what collects the outcomes; refuse a device that is not there."""
     config.addinivalue_line("markers", "conformance(quick): how the conformance kit runs a test's cases")
     config.pluginmanager.register(_Collector(config), _KEY)
+    if config.getoption("--report") and not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is stopped reports what it did
     if config.getoption("--device"):
         chosen(config)
 
