@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .device import ValueType
 from .dispatch import Plan, is_above, raised
 from .errors import AutogradError, DeviceError, DtypeError, ShapeError
+from .fitting import fitted
 from .grad_mode import GradMode, recording
 from .grad_mode import enable_grad as enable_grad
 from .grad_mode import inference_mode as inference_mode
@@ -23,9 +24,7 @@ from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
 from .leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients
-from .ops.arithmetic import real
 from .ops.creation import full, ones_like
-from .ops.movement import sum_to
 from .ops.op import table
 from .ops.selection import cast
 from .pending import recorders, unwatched
@@ -431,19 +430,16 @@ def _pull(node: Node, g: Any, create: bool) -> list[Any]:
             )
     else:
         backs = _through_decomposition(node, g, create)
+    who = f"{op.name}: its vjp"
     result: list[Any] = []
-    for parent, back, shape, kind in zip(node.parents, backs, node.shapes, plan.operands, strict=True):
+    places = zip(node.parents, backs, node.shapes, plan.operands, strict=True)
+    for place, (parent, back, shape, kind) in enumerate(places):
         if parent is None or not isinstance(kind, ValueType):
             result.append(None)
-            continue
-        if back is None:
-            back = full(shape, 0, dtype=kind.dtype, device=kind.device)
-        if op.broadcasts and back.shape != shape:
-            back = sum_to(back, shape)
-        if back.dtype.is_complex and not kind.dtype.is_complex:
-            # A real operand cannot move off the real axis: only that part of the slope is its.
-            back = real(back)
-        result.append(back if back.dtype is kind.dtype else cast(back, kind.dtype))
+        elif back is None:
+            result.append(full(shape, 0, dtype=kind.dtype, device=kind.device))
+        else:
+            result.append(fitted(back, shape, kind, who, place))
     return result
 
 

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from . import autograd
-from .device import ValueType
 from .dispatch import Plan, beneath
-from .errors import AutogradError, ShapeError
+from .errors import AutogradError
+from .fitting import fitted
 from .grad_mode import GradMode, recording
-from .ops.arithmetic import real
 from .ops.creation import full
-from .ops.elementwise import broadcast_shapes
-from .ops.movement import sum_to
 from .ops.op import Op
-from .ops.selection import cast
 from .tensor import Tensor, cell, held
 
 _CUSTOM: Final = -1
@@ -96,7 +92,7 @@ class _Node(autograd.Node):
             )
         pairs = zip(self.parents, found, self.shapes, self.kinds, strict=False)
         return [
-            None if parent is None or x is None else self._fitted(place, x, shape, kind)
+            None if parent is None or x is None else fitted(x, shape, kind, f"{name}.backward", place)
             for place, (parent, x, shape, kind) in enumerate(pairs)
         ]
 
@@ -107,28 +103,6 @@ class _Node(autograd.Node):
         if type(node) is int:  # a result: it must not keep its own history alive
             node = autograd._part(self, node) if self.plan.op.results else self
         return held(value, kind, node if create else None)
-
-    def _fitted(self, place: int, x: Any, shape: tuple[int, ...], kind: ValueType) -> Tensor:
-        name = self.function.__name__
-        if not isinstance(x, Tensor):
-            raise AutogradError(
-                f"{name}.backward returned {type(x).__name__} for argument {place}; a tensor or None is"
-                " needed."
-            )
-        if x.shape != shape:
-            try:
-                fits = broadcast_shapes(x.shape, shape) == x.shape
-            except ShapeError:
-                fits = False
-            if not fits:
-                raise AutogradError(
-                    f"{name}.backward returned a gradient of shape {x.shape} for argument {place}, which has"
-                    f" shape {shape}."
-                )
-            x = sum_to(x, shape)
-        if x.dtype.is_complex and not kind.dtype.is_complex:
-            x = real(x)
-        return x if x.dtype is kind.dtype else cast(x, kind.dtype)
 
     def release(self) -> None:
         """Let go what was saved."""

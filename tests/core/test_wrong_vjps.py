@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,3 +56,32 @@ def test_a_vjp_with_other_than_one_gradient_for_each_operand(
 ) -> None:
     with pytest.raises(AutogradError, match=f"added: its vjp returned {got}; .* each of its 2"):
         backward(twice(vjp))
+
+
+@pytest.mark.parametrize(
+    ("back", "got"),
+    [
+        (lambda g: g.sum(), r"a gradient of shape \(\)"),
+        (lambda g: g[:1], r"a gradient of shape \(1,\)"),
+        (lambda g: tb.reshape(g, (2, 1)), r"a gradient of shape \(2, 1\)"),
+        (lambda g: 1.0, "float"),
+    ],
+)
+def test_a_gradient_of_another_shape(twice: Callable[..., Any], back: Callable[..., Any], got: str) -> None:
+    with pytest.raises(AutogradError, match=f"added: its vjp returned {got} for argument 0"):
+        backward(twice(lambda g: (back(g), None)))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2), (6, 1)])
+def test_a_kernel_whose_derivative_has_another_shape(shape: tuple[int, ...]) -> None:
+    kernel = tb.kernel(
+        {}, name="turned", tensors={"x": tb.float32}, out=lambda x: x, default=lambda x: x * 1,
+        vjp=lambda g, x: (tb.zeros(shape),),
+    )  # fmt: skip
+    x = tb.ones((2, 3)).requires_grad_()
+    with pytest.raises(AutogradError, match=f"turned.*shape {re.escape(str(shape))} for argument 0"):
+        kernel(x).sum().backward()
+
+
+def test_a_gradient_that_was_broadcast_is_summed(twice: Callable[..., Any]) -> None:
+    assert backward(twice(lambda g: (tb.broadcast_to(g, (3, 2)), None))).tolist() == [3.0, 3.0]
