@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from math import ceil, floor
+from types import CodeType
 from typing import Any, Final
 
 _INFIX: Final[dict[str, Callable[[int, int], Any]]] = {
@@ -51,6 +52,21 @@ class Lengths:
         """Add a condition, once."""
         if condition not in self.conditions:
             self.conditions.append(condition)
+
+    def fixes(self, name: str) -> bool:
+        """Return whether the conditions on this symbol alone hold for none of many other values."""
+        codes = [compile(text, "<condition>", "eval") for text in self.conditions]
+        codes = [code for code in codes if self.symbols.keys() & code.co_names == {name}]
+        hint = self.hints[name]
+        near = [n for away in range(1, 257) for n in (hint + away, hint - away)]
+        return not any(all(_holds(code, name, n) for code in codes) for n in (*near, 2 * hint, hint // 2))
+
+
+def _holds(code: CodeType, name: str, n: int) -> bool:
+    try:
+        return bool(eval(code, {"__builtins__": {}, **FUNCTIONS}, {name: n}))
+    except (ArithmeticError, ValueError):
+        return False
 
 
 class Length:

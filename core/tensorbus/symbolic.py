@@ -213,6 +213,9 @@ class Script:
 
     def decide(self, found: Number) -> Any:
         """Return the value of ``found`` at the capture, which a later run must have again."""
+        if self.lengths is not None and found.name in self._over:
+            self.lengths.require(f"({self._over[found.name]} == {found.plain!r})")
+            return found.plain
         late = found.name in self._late
         if late:
             self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"

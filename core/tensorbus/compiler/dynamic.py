@@ -97,7 +97,8 @@ def fixed(axes: Axes, lengths: Lengths) -> list[str]:
             continue
         for k in open_axes.keys() & marks.open.keys():
             name = names.get(f"{at}._value.shape[{k}]")
-            if f"({name} == {x.shape[k]})" in lengths.conditions:
+            least, most = marks.open[k]
+            if least != most and (not names or (name is not None and lengths.fixes(name))):
                 said.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
     return said
 

@@ -107,6 +107,45 @@ def test_a_mark_that_the_code_contradicts_is_told() -> None:
     assert compiled(tb.ones((5, 3))).tolist()[0] == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda n: int(n * 0.75),
+        lambda n: float(n),
+        lambda n: len(range(n)),
+        lambda n: len(f"{n}"),
+        lambda n: 2 if n != 4 else 3,
+        lambda n: 2 if n - 4 else 3,
+    ],
+)
+def test_a_mark_is_told_however_the_code_asks_for_the_length(asks) -> None:
+    x = tb.ones((4, 3))
+    tb.mark_dynamic(x, 0)
+    compiled = tb.compile(lambda x: x * asks(x.shape[0]))
+    with pytest.warns(tb.RecompileWarning, match="axis 0 of argument x0 to have length 4"):
+        compiled(x)
+    assert compiled(tb.ones((7, 3))).tolist()[0] == [float(asks(7))] * 3
+    assert "s0" in compiled.recompiles[0]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda n: n % 4,
+        lambda n: 2 if n % 128 == 0 else 3,
+        lambda n: 2 if n & (n - 1) == 0 else 3,
+        lambda n: 2 if n * 0.5 > 3 else 3,
+        lambda n: 2 if 512 // (n + 1) > 1 else 3,
+    ],
+)
+@pytest.mark.parametrize("n", [128, 200, 512])
+def test_a_condition_that_other_lengths_meet_is_not_mentioned(asks, n: int, recwarn) -> None:
+    x = tb.ones((n, 3))
+    tb.mark_dynamic(x, 0)
+    assert tb.compile(lambda x: x * asks(x.shape[0]))(x).tolist()[0] == [float(asks(n))] * 3
+    assert not recwarn.list
+
+
 def test_a_mark_that_holds_is_not_mentioned(recwarn) -> None:
     x = tb.ones((4, 3))
     tb.mark_dynamic(x, 0)
