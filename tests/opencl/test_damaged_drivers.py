@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tensorbus.backend_api import write_whole
 from tensorbus_opencl import drivers
 
 
@@ -22,6 +23,25 @@ def test_a_damaged_name_of_a_driver_is_written_again(
     file.write_bytes(damage)
     assert drivers._folder({"one.icd": "/lib/one.so"}) == folder
     assert file.read_bytes() == b"/lib/one.so\n"
+
+
+def test_a_full_disk_under_the_cache_hides_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, free = tmp_path / "cache", tmp_path / "free"
+    free.mkdir()
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(cache))
+    monkeypatch.setattr(drivers.tempfile, "tempdir", str(free))
+    full = [cache]
+
+    def write(path: Path, data: bytes) -> bool:
+        return not any(path.is_relative_to(folder) for folder in full) and write_whole(path, data)
+
+    monkeypatch.setattr(drivers, "write_whole", write)
+    folder = drivers._folder({"one.icd": "/lib/one.so"})
+    assert folder.parent == free
+    assert (folder / "one.icd").read_bytes() == b"/lib/one.so\n"
+    full.append(free)
+    with pytest.raises(OSError, match=r"drivers cannot be written to .*make room there, or set TMPDIR"):
+        drivers._folder({"one.icd": "/lib/one.so"})
 
 
 def test_a_damaged_cache_of_pyopencl_is_left_alone(tmp_path: Path) -> None:

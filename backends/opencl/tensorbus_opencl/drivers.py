@@ -86,15 +86,22 @@ def _resolved(file: Path) -> str:
 
 def _folder(found: dict[str, str]) -> Path:
     text = repr(sorted(found.items()))
-    folder = private_folder("opencl", f"icd-{sha256(text.encode()).hexdigest()[:16]}")
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="tensorbus-opencl-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name, library in found.items():
-        line = f"{library}\n".encode()
-        if _content(folder / name) != line:  # damaged, or not there yet
-            write_whole(folder / name, line)
+    kept = private_folder("opencl", f"icd-{sha256(text.encode()).hexdigest()[:16]}")
+    if kept is not None and _name_all(found, kept):
+        return kept
+    folder = Path(tempfile.mkdtemp(prefix="tensorbus-opencl-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if not _name_all(found, folder):
+        raise OSError(
+            f"the list of OpenCL drivers cannot be written to {folder}; make room there, or set TMPDIR."
+        )
     return folder
+
+
+def _name_all(found: dict[str, str], folder: Path) -> bool:
+    """Write a file for each driver where it is not there or damaged; say whether all are there."""
+    lines = {folder / name: f"{library}\n".encode() for name, library in found.items()}
+    return all(_content(file) == line or write_whole(file, line) for file, line in lines.items())
 
 
 def _content(file: Path) -> bytes | None:
