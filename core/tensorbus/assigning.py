@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import Any, Final
 
+from . import locks
 from .dispatch import beneath, new_cache
 from .interchange import assigned
 from .ops import indexing
@@ -18,17 +17,8 @@ _NUMBERS: Final = frozenset({bool, int, float})
 _MANY: Final = 1024
 _given: Final[dict[Any, Any]] = new_cache()
 """Numbers that were assigned, in the shapes of what they were assigned to."""
-_storing = threading.RLock()
+_storing = locks.reentrant()
 """Held while a cell is looked at and changed. Re-entrant: a value that is let go may run a finalizer."""
-
-
-def _storing_anew() -> None:
-    global _storing
-    _storing = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # a thread that does not live on in the child may hold it
-    os.register_at_fork(after_in_child=_storing_anew)
 
 
 def assign(self: Tensor, key: Any, value: Any) -> None:

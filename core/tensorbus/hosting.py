@@ -6,13 +6,13 @@ registers as going through the host are counted here too.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
+from . import locks
 from .device import Device
 from .dtypes import DType
 from .errors import UnsupportedOpError, suggest
@@ -21,7 +21,7 @@ from .plugins import backend, host_backend
 MODES: Final = ("error", "warn", "allow")
 _mode: ContextVar[str] = ContextVar("tensorbus_fallback", default="error")
 _counts: dict[tuple[str, str], HostCount] = {}
-_lock = threading.Lock()
+_lock = locks.simple()
 
 
 class FallbackWarning(UserWarning):

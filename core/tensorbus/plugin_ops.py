@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from . import plugins
+from . import locks, plugins
 from .errors import PluginError
 from .operators import attach_op, detach_op
 from .ops import lazy
 from .ops.op import Op, table
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 _added: dict[str, Op[...]] = {}
 _refused: dict[str, PluginError] = {}
 _faults: dict[str, PluginError] = {}

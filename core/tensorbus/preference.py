@@ -6,13 +6,13 @@ plans are known by the preference as well, and the short ways to them are off.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
 from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from . import locks
 from .decorating import inside
 from .ops.op import table
 
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _preferred: ContextVar[dict[str, str]] = ContextVar("tensorbus_preferred", default={})  # noqa: B039 - never changed
-_lock = threading.Lock()
+_lock = locks.simple()
 _listeners: list[Callable[[], None]] = []
 _active = 0
 

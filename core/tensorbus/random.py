@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -17,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from . import dtypes as dt
-from . import symbolic
+from . import locks, symbolic
 from .dispatch import ground, raised
 from .dtypes import DType
 from .errors import ArgumentError, DtypeError, ShapeError
@@ -48,7 +47,7 @@ class Generator:
     __slots__ = ("_lock", "_position", "_seed")
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = locks.simple()
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:

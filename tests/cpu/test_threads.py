@@ -85,6 +85,44 @@ sys.exit(max(codes))
     assert done.returncode == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("compiler", ["", "none"])
+def test_a_forked_child_runs_what_a_thread_of_the_parent_was_in(compiler: str) -> None:
+    """Without products: NumPy's BLAS by itself does not survive a fork while a thread is in it."""
+    source = """
+import os, signal, sys, threading, warnings
+import tensorbus as tb
+warnings.simplefilter("ignore")
+x = tb.linspace(0, 1, 160000, device="cpu").reshape((400, 400))
+whole = tb.compile(lambda x: tb.softmax(tb.sin(x) * x, axis=-1).sum(0))
+broken = tb.compile(lambda x: (x * 2).max().item() + x[0])
+f = lambda: whole(x).numpy().tobytes() + broken(x).numpy().tobytes()
+f(), f()
+wanted, stop = f(), []
+def busy():
+    while not stop:
+        f()
+        tb.compile(lambda x, k=len(stop): x * k)(x)
+worker = threading.Thread(target=busy)
+worker.start()
+codes = []
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if all(f() == wanted for _ in range(2)) else 1)
+    codes.append(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+stop.append(1)
+worker.join()
+sys.exit(max(codes))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], timeout=300, check=False,
+        env={**os.environ, **({"CC": compiler} if compiler else {})},
+    )  # fmt: skip
+    assert done.returncode == 0
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 def test_idle_threads_sleep() -> None:
     source = """

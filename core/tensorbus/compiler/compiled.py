@@ -8,13 +8,14 @@ recorder, which compiles what lies between two places where Python needs numbers
 from __future__ import annotations
 
 import copy
-import threading
 import warnings
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import CodeType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
+from .. import locks, plugins
 from ..dispatch import is_transform
 from ..errors import ArgumentError, suggest
 from ..func.vectorize import is_inside
@@ -44,6 +45,7 @@ LIMIT: Final = 8
 """How many captures of one function are kept before it is run by Python each time."""
 ATTEMPTS: Final = 3
 """How many runs may end without a replay before Python runs the function each time."""
+_all: Final[WeakSet[Compiled[..., Any]]] = WeakSet()
 
 
 class RecompileWarning(UserWarning):
@@ -71,7 +73,8 @@ class Compiled(Generic[P, R]):
         self._axes = OpenAxes(dynamic)
         self._places = Places()
         self._failed = self._settling = 0
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
+        _all.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns."""
@@ -269,6 +272,15 @@ def _let_go(reach: Reach) -> None:
         state = seen.before.state
         if isinstance(state, TensorState) and type(seen.thing._value) is Pending:
             state.value = None
+
+
+def _forget() -> None:
+    """Forget every replay: what runs it may be gone, as a device is in a forked child."""
+    for compiled in list(_all):
+        compiled.replays = []
+
+
+plugins.on_change(_forget)
 
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -7,7 +7,6 @@ with their times, the loops and the code. A group leads to its loops and its cod
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
+from .. import locks
 from ..device import Device
 from ..runtime import Executable, Order, Part
 
@@ -44,7 +44,7 @@ section > pre { padding: .4rem .6rem } a { color: #0969da; text-decoration: none
 """
 _TIMED: Final = (1, 10, 100)
 """The runs after which the steps are timed, and the page is written again."""
-_lock = threading.Lock()
+_lock = locks.simple()
 _count = 0
 
 

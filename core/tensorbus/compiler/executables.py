@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final
 
-from .. import plugins, preference, settings
+from .. import locks, plugins, preference, settings
 from ..choice import offered
 from ..device import Device
 from ..errors import PluginError, TensorbusError
@@ -41,7 +40,7 @@ class Program:
     executable: Executable
     device: Device
     notes: tuple[str, ...] = ()
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Any = field(default_factory=locks.simple)
     _examined: bool = False
 
     @property
@@ -102,7 +101,7 @@ class Ready:
 _programs: OrderedDict[Any, Program] = OrderedDict()
 _forms: OrderedDict[Any, tuple[list[str], frozenset[int]]] = OrderedDict()
 """Of programs but for their constants: what those were last, and which of them have differed."""
-_lock = threading.Lock()
+_lock = locks.simple()
 
 
 class Family:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
+from .. import locks
 from ..errors import IndexingError
 
 
@@ -22,7 +21,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.simple()
 
     def code(self, op: str) -> int:
         """Return the number of an op, from 1."""

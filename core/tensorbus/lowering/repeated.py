@@ -7,12 +7,12 @@ of equal groups are then one object, which is checked, rendered and compiled onc
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from .. import locks
 from ..dtypes import DType
 from ..graph.graph import Node
 from ..graph.simplify import frozen
@@ -37,7 +37,7 @@ class _Schedule:
 
 
 _known: OrderedDict[Any, _Schedule] = OrderedDict()
-_lock = threading.Lock()
+_lock = locks.simple()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ decomposition, its derivative. This module must not know tensors, devices or ker
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec
 
+from .. import locks
 from ..dtypes import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
 
@@ -139,7 +139,7 @@ class OpTable:
         self.cut: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
         self.change: Callable[[Change], bool] = _unbound
         self._on_miss: Callable[[str], None] | None = None
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
 
     def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
         """Register ``op``; again, to say whose it is. Raises ``PluginError`` where another has its name."""

@@ -7,13 +7,12 @@ treat it as they do the rest. Nothing is compiled before it is called on a devic
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
-from .. import plugins
+from .. import locks, plugins
 from ..choice import Offer, offer
 from ..dtypes import DType
 from ..errors import ArgumentError, UnsupportedOpError
@@ -125,7 +124,7 @@ def kernel(
         return function
 
 
-_lock = threading.Lock()
+_lock = locks.simple()
 _names: Final = itertools.count(2)
 
 

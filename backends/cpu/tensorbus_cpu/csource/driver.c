@@ -276,8 +276,23 @@ static object *result(program *p, int64_t k, object *values) {
   return &seen->head;
 }
 
+// A forked child has one thread. There no other is within a program, or within BLAS.
+static int64_t processes = 1;  // from the first to this one; a program is `running` in one of them
+
+static void in_child(void) {
+  ++processes;
+  blas_lost |= blas_users > 0, blas_users = 0;
+}
+
+__attribute__((constructor)) static void set_up(void) { pthread_atfork(NULL, NULL, in_child); }
+
+static void take_over(program *p) {  // what a thread of the parent was about to do is left as it was
+  memset(p->error, 0, sizeof p->error);
+  memset(p->holder, 0, (size_t)p->slots * sizeof *p->holder);
+}
+
 static int wait_for(program *p) {  // a program has one arena: other threads' runs come one after another
-  while (p->running) {
+  while (p->running == processes) {
     if (PyErr_CheckSignals()) return 0;
     void *thread = PyEval_SaveThread();
     nanosleep(&(struct timespec){0, 50000}, NULL);
@@ -287,8 +302,9 @@ static int wait_for(program *p) {  // a program has one arena: other threads' ru
 }
 
 static object *run(program *p, object *values) {
-  if (p->running && !wait_for(p)) return NULL;
-  p->running = 1;
+  if (p->running == processes && !wait_for(p)) return NULL;
+  if (p->running) take_over(p);
+  p->running = processes;
   object *results = NULL;
   void *arena = p->arena;
   int good = take_inputs(p, values);

@@ -2,6 +2,7 @@
 //
 // Of Python, what is in its stable ABI; of NumPy, the part of its arrays and of its function table that never
 // moves. Declared here, as neither's headers need be installed.
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static int (*set_base)(array *, object *);
 static object *pool_context;  // NumPy allocates from our pool in it
 static void (*sgemm)(), (*dgemm)(), (*sgemv)(), (*dgemv)();
 static void (*set_blas_threads)(int);
-static int (*blas_threads)(void), blas_users, blas_before;
+static int (*blas_threads)(void), blas_users, blas_before, blas_lost;  // lost: with who had begun, in a fork
 static void *(*allocate)(void *, size_t);
 static void (*release)(void *, void *, size_t);
 
@@ -71,6 +72,7 @@ void tb_use_blas(void *s, void *d, void *sv, void *dv, void *set_threads, void *
 // While our own threads call BLAS it starts none. Python's lock is held here, by who begins and who ends.
 static void share_blas(int begins) {
   if (!set_blas_threads) return;
+  if (blas_lost) blas_lost = 0, set_blas_threads(blas_before);
   if (begins && blas_users++ == 0) blas_before = blas_threads(), set_blas_threads(1);
   if (!begins && --blas_users == 0) set_blas_threads(blas_before);
 }
