@@ -285,8 +285,7 @@ def _lacking(x: Any, names: frozenset[str] | None) -> tuple[Rule, ...]:
 
 def _mapping(x: Any, names: frozenset[str] | None) -> Look:
     parts = [Part(("item", mark(k)), Keyed(k), v) for k, v in list(x.items())]
-    keys = [k for k in x if not is_plain(k) and not is_fixed(k)]
-    parts += [Part(("key", id(k)), "", k, True, True) for k in keys]
+    parts += [Part(("key", id(k)), "", k, True, True) for k in x if not is_plain(k)]
     if is_a(x, collections.defaultdict):
         parts.append(Part("factory", ".default_factory", x.default_factory))
     state = (len(x), tuple([(mark(k), mark(v)) for k, v in list(x.items())]))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from operator import is_
+from types import MemberDescriptorType
 from typing import Any, Final
 
 from ..tensor import Tensor
@@ -53,9 +55,20 @@ def _is(key: Any, known: Any) -> bool:
         return False
     if is_plain(key):
         return repr(key) == repr(known)
-    if isinstance(key, tuple):
+    if type(key) in (tuple, frozenset):
         return are(key, known)
-    return hash(key) == hash(known) and bool(key == known)
+    return hash(key) == hash(known) and bool(key == known) and are(_attributes(key), _attributes(known))
+
+
+def _attributes(key: Any) -> list[tuple[str, Any]]:
+    """Return what a key holds: two that are equal may differ in what their ``==`` does not ask for."""
+    held = [*getattr(key, "__dict__", {}).items()]
+    for base in type(key).__mro__:
+        for name, slot in vars(base).items():
+            if type(slot) is MemberDescriptorType:
+                with suppress(AttributeError):
+                    held.append((name, slot.__get__(key)))
+    return held
 
 
 class Entries:

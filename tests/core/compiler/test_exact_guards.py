@@ -6,6 +6,7 @@ import enum
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,53 @@ def test_equal_keys_are_one_capture() -> None:
     for _ in range(3):
         f(tb.ones((2,)), {(0, 1): 0, Side.LEFT: 1, frozenset({3}): 2})
     assert len(f.replays) == 1
+
+
+@dataclass(frozen=True)
+class Named:
+    name: str
+    scale: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    name: str
+    scale: float = field(compare=False)
+
+
+@pytest.mark.parametrize("kind", [Named, Slotted])
+def test_keys_that_are_equal_differ_in_what_they_hold(kind: Callable[[str, float], Any]) -> None:
+    @tb.compile
+    def f(x: tb.Tensor, d: dict[Any, int]) -> tb.Tensor:
+        for key, n in d.items():
+            x = x * key.scale * n
+        return x
+
+    @tb.compile
+    def g(x: tb.Tensor, d: dict[frozenset[float], int]) -> tb.Tensor:
+        return x * sum(v for key in d for v in key)
+
+    for scale in (2.0, 2.0, 3.0, 3.0):
+        assert f(tb.ones(()), {kind("a", scale): 1}).item() == scale
+    assert len(f.replays) == 2
+    x = tb.ones((), dtype=tb.int32)
+    assert [g(x, {frozenset({v}): 0}).dtype for v in (1, 1.0, True)] == [tb.int32, tb.float32, tb.int32]
+
+
+def test_what_modules_hold_that_are_keys() -> None:
+    layer = tb.nn.Linear(2, 2, bias=False)
+    weights = {layer: 2.0}
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        return sum((m(x) * n * m.scale for m, n in weights.items()), tb.zeros((2,)))
+
+    with tb.no_grad():
+        for value, scale in ((1.0, 1), (3.0, 1), (3.0, 5)):
+            layer.weight = tb.nn.Parameter(tb.full((2, 2), value))
+            layer.scale = scale
+            assert f(tb.ones((2,))).tolist() == [4 * value * scale] * 2
+    assert not f.reasons
 
 
 def test_asking_for_an_entry_makes_none() -> None:
