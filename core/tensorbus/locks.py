@@ -1,4 +1,4 @@
-"""Locks that are free in a forked child, whichever thread held them: that thread is not there."""
+"""Locks that are free in a forked child where another thread held them: that thread is not there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def reentrant() -> RLock:
 
 def _renew() -> None:
     for each in list(_made):
-        each._at_fork_reinit()  # as the standard library renews its own
+        if not (hasattr(each, "_is_owned") and each._is_owned()):  # by who forks, and will release it
+            each._at_fork_reinit()  # as the standard library renews its own
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -89,3 +92,21 @@ def test_a_clock_that_c_code_calls() -> None:
     kept = tb.compile(lambda x, key: (x + 1, times[key])[1])
     assert len({asked(tb.ones((2,))) for _ in range(4)}) == 4
     assert len({kept(tb.ones((2,)), key) for key in "abcd"}) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_function_that_forks_returns_in_both_processes() -> None:
+    source = """
+import os, sys
+import tensorbus as tb
+def forks(x):
+    global child
+    child = os.fork()
+    return x + 1
+found = tb.compile(forks)(tb.ones(())).item()
+if child == 0:
+    os._exit(0 if found == 2.0 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", source], timeout=300, check=False)
+    assert done.returncode == 0
