@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _NO_DEVICE: Final = 100
+"""``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 _FEW: Final = 1 << 16
 """Up to how many bytes are copied from the host without waiting, from memory of our own."""
-"""``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 
 
 def why_unavailable() -> str | None:

@@ -30,11 +30,11 @@ def export(
     """
     with unit.current():
         own = unit.stream()
-        if copy and value.size:
-            value = _copied(unit, value)
         if value.size:
             if value.buffer.stream is not own:
                 value.buffer.used_by(own)
+            if copy:
+                value = _copied(unit, value)
             if stream != _UNORDERED:
                 event = own.record()
                 cupy.cuda.runtime.streamWaitEvent(_DEFAULT if stream is None else stream, event.ptr)
