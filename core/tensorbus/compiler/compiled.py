@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import CodeType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from .. import locks, plugins
 from ..dispatch import is_transform
@@ -45,7 +45,7 @@ LIMIT: Final = 8
 """How many captures of one function are kept before it is run by Python each time."""
 ATTEMPTS: Final = 3
 """How many runs may end without a replay before Python runs the function each time."""
-_all: Final[WeakSet[Compiled[..., Any]]] = WeakSet()
+_all: Final[WeakKeyDictionary[Compiled[..., Any], None]] = WeakKeyDictionary()
 
 
 class RecompileWarning(UserWarning):
@@ -74,7 +74,7 @@ class Compiled(Generic[P, R]):
         self._places = Places()
         self._failed = self._settling = 0
         self._lock = locks.reentrant()
-        _all.add(self)
+        _all[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns."""
@@ -276,8 +276,10 @@ def _let_go(reach: Reach) -> None:
 
 def _forget() -> None:
     """Forget every replay: what runs it may be gone, as a device is in a forked child."""
-    for compiled in list(_all):
-        compiled.replays = []
+    for found in _all.keyrefs():  # in one step: other threads may be adding some
+        compiled = found()
+        if compiled is not None:
+            compiled.replays = []
 
 
 plugins.on_change(_forget)

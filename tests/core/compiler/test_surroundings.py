@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,6 +15,7 @@ from time import perf_counter_ns
 
 import pytest
 import tensorbus as tb
+from tensorbus import plugins
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +112,25 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run([sys.executable, "-c", source], timeout=300, check=False)
     assert done.returncode == 0
+
+
+def test_devices_change_while_another_thread_compiles() -> None:
+    stop: list[bool] = []
+
+    def compiles() -> None:
+        while not stop:
+            _ = [tb.compile(abs) for _ in range(100)]
+
+    kept = [tb.compile(abs) for _ in range(500)]
+    worker = threading.Thread(target=compiles)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        worker.start()
+        for _ in range(1000):
+            plugins.retry("cpu")
+    finally:
+        stop.append(True)
+        worker.join()
+        sys.setswitchinterval(before)
+    assert kept[0](tb.asarray(-1.0)).item() == 1.0
