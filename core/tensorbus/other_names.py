@@ -53,7 +53,7 @@ FUNCTIONS: Final = {
     "norm": "linalg.norm(x)",
     "permute": "permute_dims(x, axes)",
     "ravel": "flatten(x)",
-    "select": "take(x, [index], axis=...)",
+    "select": "squeeze(take(x, [index], axis=...), axis=...)",
     "set_float32_matmul_precision": "set_matmul_precision(name)",
     "short": "int16",
     "sub": "subtract(x, y)",

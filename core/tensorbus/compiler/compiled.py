@@ -118,18 +118,19 @@ class Compiled(Generic[P, R]):
         with self._lock:
             if self._by_python:
                 return self._run(args, kwargs)
-            for found in self.replays:  # another thread may have captured it meanwhile
+            known = self.replays  # others may let go of them
+            for found in known:  # another thread may have captured it meanwhile
                 out = found.run(args, kwargs)
                 if out is not MISS and out is not FAILED:
                     return out  # type: ignore[no-any-return]
-            if self.replays:
-                guard = self.replays[0].failing(args, kwargs)
+            if known:
+                guard = known[0].failing(args, kwargs)
                 why = guard.text if guard is not None else "what a number that moves decides"
                 self.recompiles.append(why)
                 if self.dynamic is not False:
-                    for found in self.replays:
+                    for found in known:
                         self._places.moved(found.moved(args, kwargs))
-                if len(self.replays) >= LIMIT:
+                if len(known) >= LIMIT:
                     self._by_python = True
                     self.replays = []
                     self.reasons = [f"was captured {LIMIT} times, and still {why} differed"]
