@@ -125,6 +125,8 @@ class Knowledge:
     def most(self, x: Sum, enough: float = -inf) -> float:
         """Return a number that ``x`` never exceeds, the least that is found: no smaller than ``enough``."""
         best = self._found(x, enough)
+        if best > enough > -inf:
+            best = min(best, self._apart(x))
         for k, factor in x.terms:
             if best > enough and k in self._choices:
                 each = [x.plus(Sum(((k, 1),)), -factor).plus(part, factor) for part in self._choices[k]]
@@ -149,6 +151,11 @@ class Knowledge:
                     following.append((made, scale * times))
             level = following
         return best
+
+    def _apart(self, x: Sum) -> float:
+        """Return ``most`` of each unknown by itself: those of many axes take more than ``_DEPTH`` facts."""
+        each = (abs(f) * self._found(Sum(((k, 1 if f > 0 else -1),)), -inf) for k, f in x.terms)
+        return sum(each, x.constant)
 
     def least(self, x: Sum, enough: float = inf) -> float:
         """Return a number that ``x`` never falls below, the largest that is found."""

@@ -142,6 +142,18 @@ def test_whole_numbers_are_bounded_by_facts() -> None:
     assert known.most(low.plus(i, -1)) == 5
 
 
+def test_many_unknowns_are_bounded_one_by_one() -> None:
+    """As an index of many axes is, each of which stands behind a condition of its own."""
+    known = Knowledge()
+    axes = [known.unknown(0, 9) for _ in range(8)]
+    index = Sum()
+    for axis in axes:
+        index = index.times(5).plus(axis)
+    with known.given([axis.plus(Sum((), -4)) for axis in axes]):
+        assert known.most(index, 5**8 - 1) == 5**8 - 1
+    assert known.most(index, 5**8 - 1) > 5**8 - 1
+
+
 def test_positions_that_steps_work_out_for_others_are_theirs() -> None:
     """Where rows are added by rank, a condition on one array says whether there is a row in another."""
 
