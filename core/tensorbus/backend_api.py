@@ -44,6 +44,7 @@ from .errors import ValuesError as ValuesError
 from .hookspecs import hookimpl as hookimpl
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided import strided_views as strided_views
+from .locks import cached_property as cached_property
 from .ops.elementwise import broadcast_shapes as broadcast_shapes
 from .ops.elementwise import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
 from .ops.op import Op as Op

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
     from _thread import RLock
 
+T = TypeVar("T")
 _made: Final[WeakSet[Any]] = WeakSet()
 
 
@@ -25,6 +28,16 @@ def reentrant() -> RLock:
     made = threading.RLock()
     _made.add(made)
     return made
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801
+    """What the standard library's does; the lock that Python 3.11 has in it is free in a forked child."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        lock = getattr(self, "lock", None)
+        if lock is not None:
+            _made.add(lock)
 
 
 def _renew() -> None:

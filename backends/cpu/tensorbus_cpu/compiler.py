@@ -17,7 +17,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -27,6 +27,7 @@ from tensorbus.backend_api import (
     DeviceError,
     DType,
     c_compiler,
+    cached_property,
     keep,
     kept,
     numbered,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from tensorbus.backend_api import (
     Order,
     Part,
     Program,
+    cached_property,
     is_generated,
     kernel_parts,
     lower,

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Executable, Order, code_stamp, keep, kept, name_of, private_folder
+from tensorbus.backend_api import (
+    Executable,
+    Order,
+    cached_property,
+    code_stamp,
+    keep,
+    kept,
+    name_of,
+    private_folder,
+)
 
 from .blas import blas_functions
 from .compiler import NATIVE, CCompiler

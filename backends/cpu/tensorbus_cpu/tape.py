@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,6 +19,7 @@ from tensorbus.backend_api import (
     LibraryCall,
     Program,
     Step,
+    cached_property,
     dtypes,
     plan_memory,
     slots_of,

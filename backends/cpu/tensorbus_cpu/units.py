@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from tensorbus.backend_api import DeviceError, keep, kept, private_folder
 
@@ -49,6 +50,9 @@ class _Build:
         self.units, self.path = units, path
 
 
+_every: Final[WeakSet[Units]] = WeakSet()
+
+
 class Units:
     """The kernels that this process has loaded, by symbol."""
 
@@ -58,6 +62,12 @@ class Units:
         self._libraries: dict[str, ctypes.CDLL] = {}
         self._coming: dict[str, _Build] = {}
         self._lock = threading.RLock()
+        _every.add(self)
+
+    def after_fork(self) -> None:
+        """Forget what threads of the parent compile; the lock may be held by one of them."""
+        self._lock = threading.RLock()
+        self._coming.clear()
 
     def unit(self, launch: Launch) -> Unit:
         """Return the source of a launch's kernel."""
@@ -188,3 +198,12 @@ def units_of(compiler: CCompiler) -> Units:
 
 if hasattr(os, "register_at_fork"):  # their lock may be held by a thread that the child does not have
     os.register_at_fork(after_in_child=units_of.cache_clear)
+
+
+def _after_fork() -> None:
+    for units in list(_every):
+        units.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
