@@ -80,7 +80,7 @@ METHODS: Final = {
     "float": "x.to(tensorbus.float32)",
     "half": "x.to(tensorbus.float16)",
     "int": "x.to(tensorbus.int32)",
-    "is_cuda": "x.device.type == 'cuda'",
+    "is_cuda": "x.device.type",
     "long": "x.to(tensorbus.int64)",
     "new_full": "tensorbus.full(shape, value, dtype=x.dtype, device=x.device)",
     "new_ones": "tensorbus.ones(shape, dtype=x.dtype, device=x.device)",

@@ -196,10 +196,6 @@ def units_of(compiler: CCompiler) -> Units:
     return Units(compiler)
 
 
-if hasattr(os, "register_at_fork"):  # their lock may be held by a thread that the child does not have
-    os.register_at_fork(after_in_child=units_of.cache_clear)
-
-
 def _after_fork() -> None:
     for units in list(_every):
         units.after_fork()
