@@ -75,15 +75,30 @@ def test_a_report_on_a_part_of_the_checks_is_refused(tmp_path: Path) -> None:
         taken(path)
 
 
-def test_shards_of_a_run_are_joined_and_one_alone_takes_its_place(file: Path, tmp_path: Path) -> None:
-    (whole,) = taken(file)
+def shards(file: Path, tmp_path: Path, which: dict[str, slice]) -> list[Report]:
+    """Return reports of parts of the run that the file is of."""
     parts = []
-    for number, which in enumerate((WHOLE[:4], WHOLE[4:]), 1):
+    for number, (shard, rows) in enumerate(which.items()):
         path = tmp_path / f"{number}.json"
-        report.write(which, path, report.limits((), (), quick=True, shard=f"{number}/2"))
+        report.write(WHOLE[rows], path, report.limits((), (), quick=True, shard=shard))
         text = json.loads(path.read_text()) | {"about": json.loads(file.read_text())["about"]}
         path.write_text(json.dumps(text))
         parts += taken(path)
+    return parts
+
+
+def test_shards_of_several_counts_are_joined_where_each_op_is_in_one(file: Path, tmp_path: Path) -> None:
+    which = {"1/2": slice(4), "4/4": slice(4, 5), "2/4": slice(5, None)}
+    parts = shards(file, tmp_path, which)
+    assert joined(parts) == taken(file)
+    assert joined(parts[:2]) == parts[:2]
+    twice = shards(file, tmp_path, {"1/2": slice(4), "1/4": slice(4, 5), "2/4": slice(5, None)})
+    assert joined(twice) == twice
+
+
+def test_shards_of_a_run_are_joined_and_one_alone_takes_its_place(file: Path, tmp_path: Path) -> None:
+    (whole,) = taken(file)
+    parts = shards(file, tmp_path, {"1/2": slice(4), "2/2": slice(4, None)})
     assert joined(parts) == joined([whole]) == [whole]
     assert joined(parts[1:]) == parts[1:]
     folder = tmp_path / "reports"

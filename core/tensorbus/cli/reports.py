@@ -7,9 +7,10 @@ every op ran in every dtype, and what was found.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -99,7 +100,10 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
 
 
 def joined(reports: Sequence[Report]) -> list[Report]:
-    """Return reports where the shards of a run are one; those of which some are missing stay as they are."""
+    """Return reports where the shards of a run are one; those of which some are missing stay as they are.
+
+    Shards may be of several counts: 1/2, 2/4 and 4/4 are a whole run.
+    """
     shards: dict[tuple[Any, ...], dict[str, Report]] = {}
     found = []
     for report in reports:
@@ -108,12 +112,18 @@ def joined(reports: Sequence[Report]) -> list[Report]:
             found.append(report)
             continue
         limits = [x for x in report.limits if not x.startswith(_SHARD)]
-        key = (report.file, report.tensorbus, *limits, int(which.partition("/")[2]))
-        shards.setdefault(key, {})[which] = report
-    for (*_, count), parts in shards.items():
+        shards.setdefault((report.file, report.tensorbus, *limits), {})[which] = report
+    for parts in shards.values():
         run = list(parts.values())
-        found += [_one(run)] if len(run) == count else run
+        found += [_one(run)] if _whole(parts) else run
     return found
+
+
+def _whole(shards: Iterable[str]) -> bool:
+    """Return whether shards, such as ``["1/2", "2/4", "4/4"]``, have each op exactly once."""
+    parts = [(int(one), int(count)) for one, _, count in (shard.partition("/") for shard in shards)]
+    every = math.lcm(*(count for _, count in parts))
+    return sorted(op for one, count in parts for op in range(one - 1, every, count)) == list(range(every))
 
 
 def _one(parts: Sequence[Report]) -> Report:
