@@ -51,7 +51,7 @@ class Knowledge:
         self._ranges: list[tuple[float, float]] = []
         self._facts: dict[int, list[Sum]] = {}
         self._known: dict[object, Sum] = {}
-        self._choices: dict[int, tuple[Sum, Sum]] = {}
+        self._choices: dict[int, tuple[tuple[Sum, Sum], int]] = {}
         self._of_data: set[int] = set()
 
     def unknown(
@@ -95,9 +95,17 @@ class Knowledge:
     def _one_of(self, made: Sum, choice: tuple[Sum, Sum], sign: int) -> Sum:
         for k, _ in made.terms:
             if k not in self._choices:
-                self._choices[k] = choice
+                self._choices[k] = choice, sign
                 self.learn(*(made.plus(x, -1).times(sign) for x in choice))
         return made
+
+    def _of_both(self, fact: Sum) -> Iterator[Sum]:
+        """Yield what a fact says of both sides of a choice: what is below the smaller is below each."""
+        for k, factor in fact.terms:
+            choice, sign = self._choices.get(k, ((), 0))
+            if factor * sign < 0:
+                for part in choice:
+                    yield fact.plus(Sum(((k, 1),)), -factor).plus(part, factor)
 
     def learn(self, *facts: Sum) -> None:
         """Keep facts for good."""
@@ -111,7 +119,7 @@ class Knowledge:
 
         Unknowns of a key that come meanwhile are forgotten: their ranges rest on the facts.
         """
-        held = [_whole(f) for f in facts]
+        held = [_whole(x) for f in facts for x in (f, *self._of_both(f))]
         self.learn(*held)
         known = dict(self._known)
         try:
@@ -129,7 +137,7 @@ class Knowledge:
             best = min(best, self._apart(x))
         for k, factor in x.terms:
             if best > enough and k in self._choices:
-                each = [x.plus(Sum(((k, 1),)), -factor).plus(part, factor) for part in self._choices[k]]
+                each = [x.plus(Sum(((k, 1),)), -factor).plus(part, factor) for part in self._choices[k][0]]
                 best = min(best, max(self.most(part, enough) for part in each))
         return best
 

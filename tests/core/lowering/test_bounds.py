@@ -166,3 +166,23 @@ def test_positions_that_steps_work_out_for_others_are_theirs() -> None:
     graph, program = program_of(record(added, *specs), replace(THIN, swap=32))
     verify_program(program, [packed(k, n.spec.shape) for k, n in enumerate(graph.inputs)])
     assert "tb_scatter_add_ranked" in {kernel.name for kernel in program.kernels()}
+
+
+def test_what_is_below_the_smaller_of_two_is_below_both() -> None:
+    """In steps of four it then ends four before, not one."""
+    known = Knowledge()
+    start = known.unknown(0, 99).times(4)
+    stop = known.smaller(start.plus(Sum((), 2048)), Sum((), 300))
+    with known.given((start.plus(stop, -1).plus(Sum((), 1)),)):
+        assert known.most(start) == 296
+    begin = known.larger(start.plus(Sum((), -7)), Sum((), 30))
+    with known.given((begin.plus(start, -1).plus(Sum((), 1)),)):
+        assert known.least(start) == 32
+
+
+@pytest.mark.parametrize("length", [3000, 3001, 5000])
+def test_packets_end_where_rows_do(length: int) -> None:
+    """Rows that are scanned in parts, the last of them shorter."""
+    target = replace(THIN, groups=132 * 64, items=132 * 1024, chunk=8, packet=16, swap=32)
+    _, program = program_of(record(CASES["scan"][0], spec(7, length)), target)
+    assert "tb_cumulative_sum_team" in {kernel.name for kernel in program.kernels()}
