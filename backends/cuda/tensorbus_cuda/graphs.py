@@ -120,7 +120,7 @@ class _Changing:
         self.launcher, self.node, self.late, self.pointers = launcher, node, step.late, pointers
         self.places = [k for k, slot in enumerate(step.slots) if slot in moving]
         self.moving = [moving[step.slots[k]] for k in self.places]
-        self.last: list[int] = []
+        self.last: list[int] | None = None
         self.numbers: list[Any] = []
         self._arguments = _Arguments(
             launcher.function, *launcher.blocks, *launcher.threads, 0, launcher.arguments
@@ -135,7 +135,7 @@ class Graph:
         self.driver = driver
         self.changing = changing
         self.late = [one for one in changing if one.late]
-        self.where: list[int] = []
+        self.where: list[int] | None = None
         self._graph = graph  # its nodes name the kernels that are changed
         self.whole = ctypes.c_void_p()
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.whole), graph, ctypes.c_uint64(0))
@@ -248,7 +248,7 @@ class Player:
         driver = graph.driver
         where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
         told = graph.late if where == graph.where else graph.changing
-        graph.where = where
+        graph.where = None  # until all are told: an interrupt may come between them
         for one in told:
             now = [where[k] for k in one.moving]
             numbers = [read(values) for read in one.late] if one.late else one.numbers
@@ -256,10 +256,12 @@ class Player:
                 for place, pointer in zip(one.places, now, strict=True):
                     one.pointers[place] = pointer
                 one.launcher.fill(one.pointers, numbers)
+                one.last = None
                 code = driver.change(graph.whole, one.node, one.at)
                 if code:
                     raise self._unit.failed("changing a graph", code)
                 one.last, one.numbers = now, numbers
+        graph.where = where
         self._unit.failures.note(self._title)
         code = driver.launch(graph.whole, stream.ptr)
         if code:
