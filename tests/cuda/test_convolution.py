@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import tensorbus as tb
 from tensorbus import nn
 from tensorbus.backend_api import Call, StridedArray
 from tensorbus.func import vmap
-from tensorbus_cuda import convolution, cudnn
+from tensorbus_cuda import attention, convolution, cudnn
 from tensorbus_cuda import device as cuda
 
 on_card = pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
@@ -47,9 +49,39 @@ def test_without_the_frontend_the_reason_says_what_to_install(monkeypatch: pytes
         groups=1,
     )  # fmt: skip
     try:
-        assert "pip install tensorbus-cuda[cudnn]" in str(convolution.supports(call))
+        assert "pip install tensorbus-cuda[cudnn12]" in str(convolution.supports(call))
     finally:
         convolution._served.cache_clear()
+
+
+def test_a_frontend_without_its_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks for the library when it is imported. The ops are generated then."""
+
+    def none(index: int) -> None:
+        raise OSError("libcudnn.so: cannot open shared object file")
+
+    monkeypatch.setattr(cudnn, "is_installed", lambda: True)
+    monkeypatch.setattr(cudnn, "library", none)
+    call = a_call(
+        "conv", ((1, 1, 4, 4), (1, 1, 3, 3)), (1, 1, 2, 2), stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+        groups=1,
+    )  # fmt: skip
+    attend = a_call(attention.NAME, ((1, 1, 8, 8),) * 3, (1, 1, 8, 8), scale=1.0, is_causal=False)
+    caches = convolution._served, attention._served, cudnn.trouble
+    for known in caches:
+        known.cache_clear()
+    hopper = SimpleNamespace(units=[SimpleNamespace(architecture="90")])
+    monkeypatch.setattr(attention, "runtime", lambda: hopper)
+    try:
+        for reason in (
+            convolution.supports(call), attention.supports(replace(attend, dtypes=(tb.float16,) * 3))
+        ):  # fmt: skip
+            assert "cuDNN does not start" in str(reason)
+            assert "tensorbus-cuda[cudnn12]" in str(reason)
+            assert "libcudnn.so: cannot open" in str(reason)
+    finally:
+        for known in caches:
+            known.cache_clear()
 
 
 def test_results_of_transposes_that_no_convolution_gives_are_told_apart() -> None:

@@ -43,7 +43,7 @@ def _served(
     index: int,
 ) -> bool | str:  # fmt: skip
     if not cudnn.is_installed():
-        return "needs cuDNN's frontend (pip install tensorbus-cuda[cudnn])"
+        return f"needs cuDNN's frontend: {cudnn.INSTALL}"
     before = 2 if op == GRADIENTS else 0
     shapes, mask = shapes[: 3 + before], shapes[3 + before :]
     if any(d not in _HALF for d in dtypes[: 3 + before]):
@@ -59,6 +59,8 @@ def _served(
         return f"takes heads of up to {WIDEST} elements, in steps of {_STEP}"
     if mask and any(n not in (1, m) for n, m in zip(masks.whole(mask[0], q, k)[:2], q[:2], strict=True)):
         return "takes masks that broadcast to the scores"
+    if problem := cudnn.trouble(index):
+        return problem
     library = cudnn.library(index)
     given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=False)]
     if mask:

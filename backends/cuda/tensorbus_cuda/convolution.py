@@ -45,13 +45,15 @@ def supports(call: Call) -> bool | str:
 @cache
 def _served(op: str, dtype: DType, shapes: Shapes, attrs: Attributes, index: int) -> bool | str:
     if not cudnn.is_installed():
-        return "needs cuDNN's frontend (pip install tensorbus-cuda[cudnn])"
+        return f"needs cuDNN's frontend: {cudnn.INSTALL}"
     if dtype not in _DTYPES:
         return "takes float16, bfloat16 and float32"
     if any(0 in s for s in shapes) or not 3 <= len(shapes[0]) <= 5:
         return "takes one to three axes of space, none of them empty"
     if op == INPUT and not _fits(shapes, dict(attrs)):
         return "takes an output_padding that is shorter than the stride"
+    if problem := cudnn.trouble(index):
+        return problem
     library = cudnn.library(index)
     given = [StridedArray.contiguous(None, s, dtype) for s in shapes[:2]]
     with library.unit.current(), library.lock:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KINDS: Final = {dt.float16: "HALF", dt.bfloat16: "BFLOAT16", dt.float32: "FLOAT"}
 MOST_ROOM: Final = 1 << 30
 """Bytes that a graph may work in beside its operands, where there is a choice."""
+INSTALL: Final = "pip install tensorbus-cuda[cudnn12] (or [cudnn13])"
 ALIGNED: Final = 16
 """Bytes at whose multiples operands and their rows begin."""
 
@@ -28,6 +29,16 @@ ALIGNED: Final = 16
 def is_installed() -> bool:
     """Return whether cuDNN's frontend for Python is there. Nothing is imported."""
     return importlib.util.find_spec("cudnn") is not None
+
+
+@cache
+def trouble(index: int) -> str:
+    """Return why cuDNN does not start on a GPU though its frontend is there; empty: it does."""
+    try:
+        library(index)
+    except Exception as error:  # OSError where the frontend finds no library, its own classes, RuntimeError
+        return f"cuDNN does not start ({INSTALL} brings it): {error}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,8 @@ class Library:
         self.unit = unit
         self.cudnn = cudnn
         self.lock = threading.Lock()
-        self.handle = cudnn.create_handle()
+        with unit.current():  # a handle is for the GPU that is current when it is made
+            self.handle = cudnn.create_handle()
         self._spaces: dict[tuple[int, int], list[Any]] = {}
 
     def graph(self, dtype: dt.DType) -> Any:
