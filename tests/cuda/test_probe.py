@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import sys
+from pathlib import Path
 
 import pytest
 import tensorbus as tb
@@ -18,6 +20,10 @@ class _Driver:
 
     def cuInit(self, flags):
         return self.init
+
+    def cuGetErrorString(self, code, reference):
+        reference._obj.value = {999: b"unknown error"}.get(code)
+        return 0
 
     def cuDeviceGetCount(self, reference):
         reference._obj.value = self.count
@@ -40,7 +46,9 @@ def _machine(monkeypatch: pytest.MonkeyPatch, driver: _Driver | None, cupy: bool
         (None, True, "there is no NVIDIA driver on this machine"),
         (_Driver(init=100), True, "the NVIDIA driver is installed but finds no GPU"),
         (_Driver(count=0), True, "the NVIDIA driver is installed but finds no GPU"),
-        (_Driver(init=999), True, "cuInit returned error 999"),
+        (_Driver(init=100), True, "CUDA_VISIBLE_DEVICES"),
+        (_Driver(init=999), True, "cuInit returned error 999 (unknown error)"),
+        (_Driver(init=998), True, "cuInit returned error 998"),
         (_Driver(code=3), True, "cuDeviceGetCount returned error 3"),
         (_Driver(count=2), False, "CuPy is not installed, though the driver shows 2 GPU(s)"),
     ],
@@ -65,3 +73,31 @@ def test_the_device_is_unavailable_with_the_reason():
     assert "pip install tensorbus-cuda[cuda12]" in message
     assert not tb.Device("cuda").is_available()
     assert "cuda" not in {found.type for found in tb.devices()}
+
+
+def _cupy(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None:
+    """Have a driver with a GPU, and this for CuPy."""
+    (folder / "cupy.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:
+        monkeypatch.delitem(sys.modules, name)
+    _machine(monkeypatch, _Driver(), cupy=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("__version__ = '9.6.0'", "CuPy 9.6.0 is installed, and 14 or later is needed"),
+        ("", "CuPy without a version is installed, and 14 or later is needed"),
+        ("raise ImportError('libcudart.so.12: no such file')", "cannot be imported: libcudart.so.12"),
+        ("__version__ = '14.2.0'", "CuPy 14.2.0 is installed, but not NVRTC, which compiles kernels: "),
+    ],
+)
+def test_a_cupy_that_does_not_do_says_why(monkeypatch, tmp_path, source, reason):
+    _cupy(monkeypatch, tmp_path, source)
+    try:
+        with pytest.raises(tb.DeviceUnavailableError) as caught:
+            device.CudaRuntime()
+    finally:
+        sys.modules.pop("cupy", None)
+    assert reason in str(caught.value)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _NO_DEVICE: Final = 100
 """``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
+_OLDEST: Final = 14
+"""The first version of CuPy that this is written for."""
 _FEW: Final = 1 << 16
 """Up to how many bytes are copied from the host without waiting, from memory of our own."""
 
@@ -55,16 +57,43 @@ def why_unavailable() -> str | None:
 
 def _count(driver: ctypes.CDLL) -> tuple[int, str]:
     """Return how many GPUs there are, and what is wrong, or ""."""
+    none = "the NVIDIA driver is installed but finds no GPU, or none that CUDA_VISIBLE_DEVICES lets it show"
     code = driver.cuInit(0)
     if code == _NO_DEVICE:
-        return 0, "the NVIDIA driver is installed but finds no GPU"
+        return 0, none
     if code:
-        return 0, f"the NVIDIA driver does not start: cuInit returned error {code}"
+        return 0, f"the NVIDIA driver does not start: cuInit returned error {code}{_said(driver, code)}"
     count = ctypes.c_int()
     code = driver.cuDeviceGetCount(ctypes.byref(count))
     if code:
         return 0, f"the NVIDIA driver does not count its GPUs: cuDeviceGetCount returned error {code}"
-    return count.value, "" if count.value else "the NVIDIA driver is installed but finds no GPU"
+    return count.value, "" if count.value else none
+
+
+def _said(driver: ctypes.CDLL, code: int) -> str:
+    """Return what the driver calls an error, in brackets; empty where it has no words for it."""
+    text = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    return f" ({text.value.decode()})" if text.value else ""
+
+
+def _look_at_cupy() -> None:
+    """Raise ``DeviceUnavailableError`` where CuPy is too old, or does not find what it compiles with."""
+    try:
+        import cupy
+    except Exception as error:  # also of a library that it loads
+        raise DeviceUnavailableError(f"CuPy is installed but cannot be imported: {error}") from error
+    version = str(getattr(cupy, "__version__", "without a version"))
+    if not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < _OLDEST:
+        raise DeviceUnavailableError(f"CuPy {version} is installed, and {_OLDEST} or later is needed")
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # ImportError, or what the finder of libraries raises
+        raise DeviceUnavailableError(
+            f"CuPy {version} is installed, but not NVRTC, which compiles kernels: {error}"
+        ) from error
 
 
 class Unit:
@@ -232,6 +261,7 @@ class CudaRuntime:
         reason = why_unavailable()
         if reason is not None:
             raise DeviceUnavailableError(reason)
+        _look_at_cupy()
         import cupy
 
         from .compiler import CudaCompiler
