@@ -15,7 +15,7 @@ from tensorbus.errors import DeviceError
 from tensorbus.kernels.from_source import launch_of, source_head
 from tensorbus.lowering.ir import INDEX, Array
 from tensorbus.lowering.steps import Program, steps_of
-from tensorbus_metal.host import shim
+from tensorbus_metal.host import shim, within_language
 from tensorbus_metal.lowering import MOST_BUFFERS
 
 from metal_host import needs_compiler, needs_host, said
@@ -72,6 +72,39 @@ def test_what_the_language_lacks_does_not_compile(statement: str) -> None:
 )
 def test_what_it_has_does(statement: str) -> None:
     shim().compile([source_of(statement)], MSL)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("threadgroup float part[4]; out[at.x] = x[at.x];", "threadgroup memory"),
+        ("const TB_x *p = x + at.x; out[at.x] = *p;", "'const TB_x *' does not say where it points"),
+        ("out[at.x] = *(const float *)x;", "'const float *' does not say where it points"),
+        ("float y = x[at.x]; float &z = y; out[at.x] = z;", "'float &' does not say where it points"),
+    ],
+)
+def test_memory_that_metal_does_not_take_is_refused(statement: str, said: str) -> None:
+    """C++ has one kind of memory."""
+    source, kernel = source_of(statement)
+    with pytest.raises(DeviceError, match="does not compile on Metal") as caught:
+        within_language(kernel.name, source)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "const device TB_x *p = x + at.x; out[at.x] = *p;",
+        "thread float y = x[at.x]; thread float &z = y; out[at.x] = z; /* not float * */",
+        "out[at.x] = x[at.x] * float(n & 3) * sizeof(float);",
+        "threadgroup_barrier(mem_flags::mem_threadgroup); out[at.x] = *(const device float *)x;",
+        "out[at.x] = as_type<int>(x[at.x]) & 1 ? float2{1, 2}.x : (float)n * 2;",
+    ],
+)
+def test_memory_that_it_takes_is_not(statement: str) -> None:
+    source, kernel = source_of(statement)
+    within_language(kernel.name, source)
+    shim().compile([(source, kernel)], MSL)
 
 
 def test_numbers_are_single() -> None:

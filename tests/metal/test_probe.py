@@ -12,9 +12,17 @@ import tensorbus as tb
 from tensorbus_metal import device
 
 
-def _machine(monkeypatch: pytest.MonkeyPatch, system: str, mlx: bool, metal: bool, host: str = "") -> None:
+def _machine(
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    mlx: bool,
+    metal: bool,
+    host: str = "",
+    machine: str = "arm64",
+) -> None:
     monkeypatch.setenv("TENSORBUS_METAL_HOST", host)
     monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if mlx else None)
     core = SimpleNamespace(metal=SimpleNamespace(is_available=lambda: metal))
     monkeypatch.setitem(sys.modules, "mlx", SimpleNamespace(core=core))
@@ -39,6 +47,13 @@ def test_the_first_thing_that_is_missing_is_named(monkeypatch, system, mlx, meta
 def test_where_nothing_is_missing_nothing_is_named(monkeypatch, system, metal, host):
     _machine(monkeypatch, system, True, metal, host)
     assert device.why_unavailable() is None
+
+
+def test_a_mac_without_apple_silicon_is_told_so(monkeypatch):
+    """Also one that has it, by a Python for the other processor."""
+    _machine(monkeypatch, "Darwin", False, False, machine="x86_64")
+    assert "MLX needs Apple silicon" in str(device.why_unavailable())
+    assert "x86_64" in str(device.why_unavailable())
 
 
 def test_the_host_needs_mlx_too(monkeypatch):

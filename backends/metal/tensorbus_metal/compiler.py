@@ -11,7 +11,7 @@ import numpy as np
 from tensorbus.backend_api import DeviceError, Dialect, Late, Launch
 
 from .frame import SLOT, called, framed
-from .host import packed, shim
+from .host import packed, shim, within_language
 from .lowering import dialect, group_of
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class MetalCompiler:
         if kernel.body:
             host.expect(source, kernel)
         else:  # by the user, who is told at once what is wrong with it
+            within_language(kernel.name, source)
             host.entry(source, kernel, dialect)
 
         def queue(buffers: Sequence[Any], params: bytes) -> None:

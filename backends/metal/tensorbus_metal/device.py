@@ -40,6 +40,8 @@ def why_unavailable() -> str | None:
     host = metal_host()
     if system != "Darwin" and not host:
         return f"Metal is part of macOS, and this machine runs {system or 'an unknown system'}"
+    if system == "Darwin" and platform.machine() != "arm64":
+        return f"MLX needs Apple silicon and a Python built for it, and this one runs on {platform.machine()}"
     if importlib.util.find_spec("mlx") is None:
         return "MLX is not installed"
     if host:

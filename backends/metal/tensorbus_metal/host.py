@@ -7,6 +7,7 @@ the other; where a kernel has barriers, those of a group take turns.
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import struct
 import subprocess
@@ -37,6 +38,11 @@ FORMAT: Final[dict[str, str]] = {
     "index": "q", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
     "uint32": "I", "uint64": "Q", "float32": "f", "complex64": "2f",
 }  # fmt: skip
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_POINTER: Final = re.compile(
+    r"[^;{}(),<>#\n]*\b(?:TB_\w+|bool|(?:u?(?:char|short|int|long)|half|float)[234]?)(?:\s+const)?\s*[*&]"
+)
+_SPACE: Final = re.compile(r"\b(device|constant|thread)\b")
 Entry = Callable[[Sequence[int], bytes, Sequence[int], Sequence[int]], None]
 """Runs a kernel: addresses of its buffers, parameters as ``packed`` gives them, grid and group."""
 
@@ -118,6 +124,25 @@ def within_limits(kernel: LoopKernel) -> None:
         raise DeviceError(
             f"metal: {kernel.name} has {buffers} arguments in memory; Metal has {MOST_BUFFERS} at most."
         )
+
+
+def within_language(name: str, source: str) -> None:
+    """Raise ``DeviceError`` for what Metal refuses in a function that a user wrote, and C++ does not.
+
+    Every pointer says where it points. Memory of a group belongs into the kernel that calls the function.
+    """
+    code = _COMMENT.sub(" ", source)
+    if re.search(r"\bthreadgroup\b", code):
+        raise DeviceError(
+            f"metal: {name} has threadgroup memory and does not compile on Metal: it is declared in kernels"
+            f" only, and this is a function that one calls.\n{numbered(source)}"
+        )
+    for found in _POINTER.finditer(code):
+        if not _SPACE.search(found[0]):
+            raise DeviceError(
+                f"metal: {name} does not compile on Metal: {found[0].strip()!r} does not say where it points;"
+                f" put device, constant or thread before it.\n{numbered(source)}"
+            )
 
 
 def packed(kinds: Sequence[DType], values: Sequence[Any]) -> bytes:
