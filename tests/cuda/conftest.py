@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,3 +15,21 @@ import pytest
 def rng() -> np.random.Generator:
     """The same numbers in every run."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def cupy_or_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Names in CuPy's place where it is not installed, so that modules can be imported that only use it."""
+    if importlib.util.find_spec("cupy") is not None:
+        yield
+        return
+    before = set(sys.modules)
+    cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
+    cupy.cuda, cuda.driver = cuda, SimpleNamespace()  # type: ignore[attr-defined]
+    cuda.runtime = SimpleNamespace(CUDARuntimeError=RuntimeError)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("tensorbus_cuda."):
+            del sys.modules[name]

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-
-@pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module, with names in CuPy's place where there is none."""
-    if importlib.util.find_spec("cupy") is None:
-        cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
-        cupy.cuda, cuda.driver = cuda, SimpleNamespace()  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "cupy", cupy)
-        monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
-    before = set(sys.modules)
-    yield importlib.import_module("tensorbus_cuda.graphs")
-    for name in set(sys.modules) - before:
-        if name.startswith("tensorbus_cuda."):
-            del sys.modules[name]
 
 
 class _Kernel:
@@ -64,9 +46,10 @@ class _Driver:
 @pytest.mark.parametrize("breaks", [3, 4])
 @pytest.mark.parametrize("following", [1, 2])
 def test_an_interrupt_leaves_no_kernel_with_other_buffers(
-    graphs: Any, breaks: int, after: bool, following: int
+    cupy_or_names: None, breaks: int, after: bool, following: int
 ) -> None:
     """The next run is at the places of the one that was interrupted, or at those before it."""
+    graphs: Any = importlib.import_module("tensorbus_cuda.graphs")
     kernels = [_Kernel(0), _Kernel(0, 1)]
     graph = SimpleNamespace(
         driver=_Driver(breaks, after), changing=kernels, late=[], where=None, whole=None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from tensorbus.backend_api import Reports
 from tensorbus.errors import DeviceError
 from tensorbus_cuda import device as cuda
 from tensorbus_cuda.failures import SHOWN, Failures, Watch, listed
@@ -43,6 +50,69 @@ def test_the_last_launches_are_named_in_order() -> None:
     assert f"Launched last, in order: {shown}, scribble." in message
     assert "CUDA_LAUNCH_BLOCKING=1" in message
     assert "start the process again" in message
+
+
+class _Words:
+    """The words in which kernels report, in the GPU's memory."""
+
+    def __init__(self) -> None:
+        self.held = (0, 0, 0)
+
+    def copy_to_host(self, at: int, nbytes: int) -> None:
+        ctypes.memmove(at, (ctypes.c_int64 * 3)(*self.held), nbytes)
+
+    def memset(self, value: int, nbytes: int) -> None:
+        self.held = (0, 0, 0)
+
+
+def _unit(words: _Words, when_waiting: Callable[[], None]) -> Any:
+    """Return a unit whose kernels are done ``when_waiting`` for all of them."""
+    unit = object.__new__(cuda.Unit)
+    unit.name, unit.failures = "cuda:0", Failures("cuda:0")
+    unit._device = SimpleNamespace(synchronize=when_waiting)
+    unit._context = Watch(unit.failures, nullcontext())
+    unit.pinned = SimpleNamespace(let_go=lambda: None)  # type: ignore[assignment]
+    unit._errors = SimpleNamespace(memory=words)  # type: ignore[assignment]
+    unit._running = unit._unread = False
+    unit.error_block()
+    return unit
+
+
+def test_a_report_that_comes_after_another_stream_was_waited_for_is_raised(cupy_or_names: None) -> None:
+    words, reports = _Words(), Reports()
+    code = reports.code("gather")
+    unit = _unit(words, lambda: None)
+    unit.check(reports)  # as behind another stream: the kernel still runs
+    words.held = (code, 7, 5)
+    unit.wait()
+    with pytest.raises(IndexError, match="index 7 is out of range for an axis of length 5"):
+        unit.check(reports)
+    words.held = (code, 8, 5)  # as of nobody: what was waited for has been looked at
+    unit.check(reports)
+
+
+def test_a_report_is_read_when_all_of_it_is_there(cupy_or_names: None) -> None:
+    words, reports = _Words(), Reports()
+    code = reports.code("gather")
+
+    def rest() -> None:
+        words.held = (code, 7, 5)
+
+    unit = _unit(words, rest)
+    words.held = (code, 0, 0)
+    with pytest.raises(IndexError, match="index 7 is out of range for an axis of length 5"):
+        unit.check(reports)
+    unit.check(reports)
+
+
+def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
+    """What a thread queues while another one waits for all is not done when that one goes on."""
+    pinned = importlib.import_module("tensorbus_cuda.pinned").Pinned(None)
+    done, queued = SimpleNamespace(done=True), SimpleNamespace(done=False)
+    pinned._hold(done, "one")
+    pinned._hold(queued, "other")
+    pinned.let_go()
+    assert pinned._copies == [(queued, "other")]
 
 
 def test_what_was_waited_for_is_not_named() -> None:

@@ -133,7 +133,8 @@ class Unit:
         """Which of several libraries' calls that run side by side is being recorded."""
         self.recording = threading.Lock()
         self._errors: Block | None = None
-        self._unread = False
+        self._running = self._unread = False
+        """Whether a kernel that may report has been queued since all were waited for, and before that."""
 
     def current(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy works on this GPU; an error that loses it is a ``DeviceError``."""
@@ -157,6 +158,8 @@ class Unit:
         """Wait for the work in every stream. Raises ``DeviceError`` where some of it failed."""
         import cupy
 
+        running, self._running = self._running, False
+        self._unread = self._unread or running
         try:
             self._device.synchronize()
         except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -237,12 +240,15 @@ class Unit:
                 block.memory.memset_async(0, 24, self.stream())
                 self.stream().synchronize()
             self._errors = block
-        self._unread = True
+        self._running = True
         return self._errors
 
     def check(self, reports: Reports) -> None:
-        """Raise the first error that a kernel reported since the last look, and forget it."""
-        if not self._unread or self._errors is None:
+        """Raise the first error that a kernel reported since the last look, and forget it.
+
+        Kernels that still run may report later: it is looked again when they have been waited for.
+        """
+        if not (self._running or self._unread) or self._errors is None:
             return
         self._unread = False
         found = (ctypes.c_int64 * 3)()
@@ -250,6 +256,10 @@ class Unit:
             self._errors.memory.copy_to_host(ctypes.addressof(found), 24)
             if not found[0]:
                 return
+            if self._running:  # the kernel that reported may not have written all of it
+                self.wait()
+                self._unread = False
+                self._errors.memory.copy_to_host(ctypes.addressof(found), 24)
             self._errors.memory.memset(0, 24)
         raise reports.error(self.name, *found)
 

@@ -81,11 +81,11 @@ class Pinned:
         return data, wait
 
     def let_go(self) -> None:
-        """Let go of what copies held: they are all done."""
-        with self._lock:
-            self._copies.clear()
-
-    def _hold(self, event: Any, what: Any) -> None:
+        """Let go of what copies held that are done: other threads may have queued some."""
         with self._lock:
             self._copies = [copy for copy in self._copies if not copy[0].done]
+
+    def _hold(self, event: Any, what: Any) -> None:
+        self.let_go()
+        with self._lock:
             self._copies.append((event, what))
