@@ -3,11 +3,13 @@
 #
 #   tests/cuda/run.sh [FOLDER]
 #
-# Run it where tensorbus is installed (`make install`, then `pip install -e 'backends/cuda[cuda13]'`; or any Python
-# with the packages of this repository on its path, as PYTHON=...). Nothing is installed or downloaded. FOLDER
-# (benchmarks/gpu) gets <date>-<card>.log and <date>-<card>.md; each part has a time limit, and one that fails
-# does not stop the next. QUICK=1 takes fewer dtypes. PARTS names some of: versions tests kit programs demo figures
-# opencl (the same card through its OpenCL, which has to be installed).
+# Run it where tensorbus is installed: `make install`, then `.venv/bin/pip install -e 'backends/cuda[cuda13,cudnn13]'`,
+# and PyTorch and others to compare with, as far as they are wanted; or any Python with the packages of this
+# repository on its path, as PYTHON=... Nothing is installed or downloaded. FOLDER (benchmarks/gpu) gets
+# <date>-<card>.log with all that was said, .table.md with the figures and .json with the kit's report; each part has
+# a time limit, and one that fails does not stop the next. QUICK=1 takes fewer dtypes. JOBS (one for each processor,
+# as long as each has 2 GiB of the card) is how many processes share the card. PARTS names some of: versions tests
+# kit programs demo figures opencl (the same card through its OpenCL, which has to be installed).
 set -u -o pipefail
 cd "$(dirname "$0")/../.."
 if [ -z "${PYTHON:-}" ]; then
@@ -16,12 +18,14 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 folder=${1:-benchmarks/gpu}
 parts=${PARTS:-versions tests kit programs demo figures}
-jobs=${JOBS:-$(nproc)}
 mkdir -p "$folder"
-card=$("$PYTHON" -c 'import tensorbus as tb; print(tb.Device("cuda").properties.name)' 2>/dev/null) || {
+about='import tensorbus as tb; about = tb.Device("cuda").properties; print(about.memory >> 31 or 1, about.name)'
+found=$("$PYTHON" -c "$about" 2>/dev/null) || {
   "$PYTHON" -c 'import tensorbus as tb; tb.device("cuda")'
   exit 1
 }
+card=${found#* } room=${found%% *} cores=$(nproc)
+jobs=${JOBS:-$((cores < room ? cores : room))}
 name=$(date +%F)-$(echo "$card" | tr 'A-Z ' 'a-z-' | sed 's/^nvidia-//')
 log=$folder/$name.log
 : >"$log"
