@@ -55,18 +55,20 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
         return None
     unit, size, apart = runtime().units[call.index], call.out_dtype.itemsize, call.apart
     *outer, width = call.out_shape or ()
-    rows, room = prod(outer), list[Any]()
+    rows, rooms = prod(outer), dict[tuple[int, int], Any]()
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
         if multiply(values[0], values[1], blocks[0], apart, packs=False):
             return True
         if not apart:
             return False
-        if not room:
-            room.append(unit.pool.allocate(rows * width * size))
-        if not multiply(values[0], values[1], room[0], packs=False):
+        own = unit.workplace(unit.stream())  # another stream may be at work in its own
+        room = rooms.get(own)
+        if room is None:
+            room = rooms[own] = unit.pool.allocate(rows * width * size)
+        if not multiply(values[0], values[1], room, packs=False):
             return False
-        unit.copy_rows(room[0], width * size, blocks[0], apart * size, width * size, rows)
+        unit.copy_rows(room, width * size, blocks[0], apart * size, width * size, rows)
         return True
 
     return run
