@@ -56,6 +56,12 @@ SHAPES: dict[str, Refusal] = {
     "the place of it": (
         lambda t: tb.argmax(tb.zeros((2, 0), device=t.device), axis=1), Shape, r"argmax: no elements",
     ),
+    "the largest of nothing, of no rows": (
+        lambda t: tb.zeros((0, 0), device=t.device).max(axis=1), Shape, r"max: no elements along axis",
+    ),
+    "the place of it, of no rows": (
+        lambda t: tb.argmax(tb.zeros((0, 0), device=t.device), axis=1), Shape, r"argmax: no elements",
+    ),
     "take beyond": (lambda t: tb.take(t.x, t.n, axis=2), Shape, "take: axis 2"),
     "tensordot": (lambda t: tb.tensordot(t.x, t.x, axes=1), Shape, "tensordot"),
     "tensordot of too many": (lambda t: tb.tensordot(t.x, t.x, axes=3), Shape, "3 axes"),

@@ -93,11 +93,7 @@ def reduction(
 
     def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool, **_: Any) -> Spec:
         spec = specs[0]
-        if (
-            not identity
-            and _product(spec.shape[a] for a in axis) == 0
-            and 0 not in reduced_shape(spec.shape, axis, False)
-        ):
+        if not identity and _product(spec.shape[a] for a in axis) == 0:
             raise ShapeError(
                 f"{name}: no elements along axis {axis} of shape {spec.shape}; it has no identity."
             )
@@ -235,7 +231,7 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
 
     def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:
         shape = specs[0].shape
-        if shape[axis[0]] == 0 and 0 not in reduced_shape(shape, axis, False):
+        if shape[axis[0]] == 0:
             raise ShapeError(f"{name}: no elements along axis {axis[0]} of shape {shape}.")
         return Spec(reduced_shape(shape, axis, keepdims), dt.default_int)
 
