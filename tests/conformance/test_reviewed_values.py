@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 
+from installed import lacks
+
 F = tb.nn.functional
 HALF = np.array([[300.0, 1.0]], np.float16)
 
@@ -92,6 +94,17 @@ def test_a_scale_that_leaves_a_length_keeps_its_elements(device: str, mode: str)
     shape = (1, 2, 3) if mode == "linear" else (1, 2, 3, 2)
     x = tb.asarray(np.random.default_rng(0).random(shape).astype("f4"), device=device)
     assert F.interpolate(x, scale_factor=1.3, mode=mode).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("mode", "half"), [("nearest", 0), ("nearest-exact", 5)])
+def test_what_is_nearest_is_the_same_in_every_dtype(device: str, mode: str, half: int, dtype: str) -> None:
+    """``13 / 1.3`` is 10, whose reciprocal times 13 is less in double precision."""
+    if lacks(device, getattr(tb, dtype)):
+        return
+    x = tb.arange(31, dtype=dtype, device=device)
+    found = F.interpolate(tb.reshape(x, (1, 1, 31)), scale_factor=1.3, mode=mode)
+    assert found.tolist() == [[[(10 * k + half) // 13 for k in range(40)]]]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ class Knowledge:
         self.learn(*held)
         known = dict(self._known)
         try:
-            yield all(self._reach(f.times(-1)) >= 0 for f in held)
+            yield all(self.most(f.times(-1), -1) >= 0 for f in held)
         finally:
             self._known = known
             for fact in held:

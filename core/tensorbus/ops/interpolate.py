@@ -115,8 +115,9 @@ def _ratio(n: int, m: int, scale: float | None) -> float:
 
 
 def _nearest(n: int, m: int, scale: float | None, exact: bool, x: Tensor) -> Any:
-    at = (_numbers(m, x) + (0.5 if exact else 0.0)) * _ratio(n, m, scale)
-    return cast(minimum(floor(at), n - 1), dt.int64)
+    """Return which input each output is. Rounded to float32, ``13 / 1.3`` is 10 in float64 as well."""
+    at = _source(n, m, scale, False, x) + 0.5 if exact else _numbers(m, x) * _ratio(n, m, scale)
+    return cast(minimum(floor(cast(at, dt.float32)), n - 1), dt.int64)
 
 
 def _source(n: int, m: int, scale: float | None, align_corners: bool, x: Tensor) -> Any:

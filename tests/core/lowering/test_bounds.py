@@ -136,6 +136,8 @@ def test_whole_numbers_are_bounded_by_facts() -> None:
     assert known.most(i.plus(j)) == 18
     with known.given((Sum((), 1),)) as possible:
         assert not possible
+    with known.given((Sum((), 1).plus(i, -1), i)) as possible:  # 1 <= i <= 0
+        assert not possible
     low = known.smaller(i.plus(Sum((), 5)), j.times(2))
     assert known.most(low) == 14
     assert known.least(low.plus(i, -1)) == -9
