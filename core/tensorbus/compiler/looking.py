@@ -16,11 +16,11 @@ import re
 import sys
 import types
 import typing
+import weakref
 from _thread import RLock, allocate_lock
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from ..device import Device, ValueType
 from ..dtypes import DType
@@ -207,6 +207,8 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         )
     if is_a(x, types.CellType):
         return _cell(x)
+    if type(x) is weakref.ref:
+        return Look("reference", None, (Part("referent", "()", x()),))
     if is_a(x, (list, tuple, collections.deque)):
         parts = tuple(Part(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
         return _with_attributes("sequence", x, (len(x), tuple([mark(v) for v in x])), parts, names)
@@ -483,7 +485,7 @@ def is_foreign(base: type) -> bool:
     return found
 
 
-_foreign: Final[WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+_foreign: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
 
 
 def _holds_unseen(base: type) -> bool:

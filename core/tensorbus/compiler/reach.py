@@ -294,6 +294,15 @@ class Reach:
         stack += [g.seen for g in self.used(ran) if g.seen is not None]
         yield from self._behind(stack, hidden, unread)
 
+    def held_weakly(self, ran: set[Code], hidden: set[int], unread: Container[int]) -> Iterator[Seen]:
+        """Yield what the code that ran can reach by weak references alone: it may go while they stay."""
+        weak = {id(seen.thing): seen for seen in self.seen.values() if seen.before.kind == "reference"}
+        if weak:
+            held = {id(seen.thing) for seen in self.behind(ran, hidden | weak.keys(), unread)}
+            found = [seen for seen in self.behind(ran, hidden, unread) if id(seen.thing) in weak]
+            behind = (child for seen in found for _, child in seen.parts if child is not None)
+            yield from (child for child in behind if id(child.thing) not in held)
+
     def _behind(self, stack: list[Seen], hidden: set[int], unread: Container[int]) -> Iterator[Seen]:
         done: set[int] = set()
         while stack:

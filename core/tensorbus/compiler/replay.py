@@ -132,6 +132,8 @@ class Writer:
         self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden, self.unread)}
         self.used = reach.used(ran)
         self._check()
+        for seen in reach.held_weakly(ran, hidden, self.unread):  # guards would keep it
+            raise NotReplayable(f"has {describe(seen)} by a weak reference only")
         self.forgotten = {
             id(seen.thing) for seen in self.kept.values()
             if isinstance(seen.before.state, TensorState) and recorder.gradients.get(seen.before.state.node)

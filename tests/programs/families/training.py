@@ -194,3 +194,24 @@ def closure_for_lbfgs():
         return optimizer.step(closure)
 
     return step, [(tb.ones(2),), (tb.ones(2),), (tb.arange(2.0),)], w
+
+
+@program
+def optimizer_in_the_backward_pass():
+    model = nn.Linear(2, 3)
+    optimizers = {p: optim.SGD([p], lr=0.1, momentum=0.9) for p in model.parameters()}
+
+    def follow(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(follow)
+
+    def step(x):
+        loss = nn.functional.gelu(model(x)).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    x, _ = data()
+    return step, [(x,), (x * 2,), (x,)], model
