@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 from .. import dtypes as dt
@@ -13,6 +14,7 @@ from ..device import _chosen, _entered
 from ..grad_mode import recording
 from ..lengths import FUNCTIONS, Lengths
 from ..nn.hooks import EVERYWHERE
+from ..nn.module import Module
 from ..nn.parameter import Parameter
 from ..pending import narrow
 from ..precision import get_matmul_precision
@@ -39,6 +41,16 @@ _FEW: Final = 4
 """From how many items on a list of plain values has one guard, not one for each."""
 _EXACT: Final = frozenset({int, bool, str, bytes, type(None)})
 """The types whose values are the same where they are equal."""
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of what a function takes by position, where it is one of Python."""
+    given: Any = function.forward if isinstance(function, Module) else function
+    bound = type(given) is MethodType
+    found = given.__func__ if bound else given
+    if type(found) is not FunctionType:
+        return ()
+    return found.__code__.co_varnames[bound : found.__code__.co_argcount]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +104,11 @@ class GuardWriter:
         code = f"[*k] == {self.reach.name([p.key for p in named])}" if named else "not k"
         self.add(code, "the names of arguments")
         self._ambient()
+        called = {k: f"{name!r}, " for k, name in enumerate(_parameters(self.reach.roots[0].thing))}
         for part, seen in self.reach.given:
             if (ARGUMENT, part.key) in self.script.held:
                 continue
-            self._part(part.access, part.value, seen, f"argument {part.key!r}")
+            self._part(part.access, part.value, seen, f"{called.get(part.key, '')}argument {part.key!r}")
         for grown in self.script.grown.values():
             for at in grown.found:
                 self.add(f"{at} is {grown.name}", f"the {type(grown.thing).__name__} that is added to")
@@ -116,7 +129,11 @@ class GuardWriter:
         for seen in list(self.kept.values()):
             self._object(seen)
         for condition in self.lengths.conditions:
-            self.add(condition, f"the lengths of arguments: {condition}")
+            where = " and ".join(
+                f"{name} is {at.replace('._value', '')}" for name, at in self.lengths.symbols.items()
+                if re.search(rf"\b{name}\b", condition)
+            )  # fmt: skip
+            self.add(condition, f"the lengths of arguments: {condition}, where {where}")
         self.guards += added
 
     def _different(self) -> None:

@@ -208,7 +208,7 @@ def test_the_limit_of_captures_warns_once_and_names_the_guard() -> None:
     assert results == [1.0 + n for n in range(12)]
     (warning,) = caught
     assert issubclass(warning.category, tb.RecompileWarning)
-    assert "argument 1, which was" in str(warning.message)
+    assert "last 'n', argument 1, which was" in str(warning.message)
 
 
 def test_a_function_with_effects_is_run_by_python_each_time(capsys) -> None:

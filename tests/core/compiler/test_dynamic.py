@@ -154,7 +154,7 @@ def test_marks() -> None:
         assert compiled(tb.ones((n, 3))).tolist() == [3.0] * n
     assert compiled.recompiles == []
     compiled(tb.ones((11, 3)))
-    assert "s0 <= 10" in compiled.recompiles[0]
+    assert "s0 <= 10, where s0 is x0.shape[0]" in compiled.recompiles[0]
     compiled = tb.compile(lambda x: x * 2, dynamic=True)
     y = tb.ones((4, 3))
     tb.mark_static(y, 1)
