@@ -8,9 +8,11 @@ recorder, which compiles what lies between two places where Python needs numbers
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial, update_wrapper
+from operator import attrgetter
 from types import CodeType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -41,6 +43,7 @@ from .steady import Given, Places, steady
 P = ParamSpec("P")
 R = TypeVar("R")
 MODES: Final = ("default", "reduce-overhead", "max-autotune")
+_PLAIN: Final[dict[str, Any]] = {"fullgraph": False, "dynamic": None, "mode": "default"}
 LIMIT: Final = 8
 """How many captures of one function are kept before it is run by Python each time."""
 ATTEMPTS: Final = 3
@@ -106,7 +109,16 @@ class Compiled(Generic[P, R]):
         return self.again(copy.deepcopy(self._function, memo))
 
     def __reduce__(self) -> Any:
+        if self._is_named():  # as a function is: in the place of the one that it was made of
+            return self.__qualname__  # type: ignore[attr-defined]
         return remade, (self._function, self.options)
+
+    def _is_named(self) -> bool:
+        """Return whether its module has it under its name: a decorator put it there."""
+        try:
+            return attrgetter(self.__qualname__)(sys.modules[self.__module__]) is self  # type: ignore[attr-defined]
+        except (AttributeError, KeyError):
+            return False
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -336,7 +348,11 @@ def compile(
     if fn is None:
         return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
     if isinstance(fn, (Compiled, CompiledModule)):
-        return fn
+        done: Compiled[..., Any] = fn if isinstance(fn, Compiled) else type(fn)._compiled
+        asked: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "mode": mode}
+        return fn if asked in (_PLAIN, done.options) else compile(done.function, **asked)
+    if isinstance(fn, (staticmethod, classmethod)):
+        return type(fn)(compile(fn.__func__, fullgraph=fullgraph, dynamic=dynamic, mode=mode))
     if not callable(fn):
         raise ArgumentError(f"compile: a function, a method or a module is needed, got {type(fn).__name__}.")
     compiled: Compiled[..., Any] = Compiled(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)

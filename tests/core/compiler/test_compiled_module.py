@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import pytest
 import tensorbus as tb
 from tensorbus import nn
 
@@ -67,6 +68,44 @@ def test_it_is_a_part_of_other_modules() -> None:
     assert list(whole.state_dict()) == [f"0.{name}" for name in compiled.state_dict()]
     x = tb.ones((4, 2))
     assert tb.compile(whole)(x).tolist() == whole(x).tolist()
+
+
+@tb.compile
+def added(x):
+    return x + 1
+
+
+class Named:
+    factor = 4.0
+
+    @tb.compile
+    def times(self, x):
+        return x * self.factor
+
+    @tb.compile
+    @classmethod
+    def of_the_class(cls, x):
+        return x * cls.factor
+
+    @tb.compile
+    @staticmethod
+    def of_none(x):
+        return x - 1
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_what_a_decorator_compiled_is_pickled_by_its_name(protocol: int) -> None:
+    for fn in (added, Named.times, Named.of_none):
+        assert pickle.loads(pickle.dumps(fn, protocol)) is fn
+    x = tb.ones(2)
+    assert pickle.loads(pickle.dumps(Named().times, protocol))(x).tolist() == [4.0, 4.0]
+
+
+def test_methods_of_the_class_and_of_none() -> None:
+    x = tb.ones(2)
+    for _ in range(2):
+        assert Named.of_the_class(x).tolist() == Named().of_the_class(x).tolist() == [4.0, 4.0]
+        assert Named.of_none(x).tolist() == Named().of_none(x).tolist() == [0.0, 0.0]
 
 
 def test_methods_are_bound_as_methods_are() -> None:

@@ -43,6 +43,24 @@ def test_fullgraph_names_the_line() -> None:
         tb.compile(fn, fullgraph=True)(tb.ones(2))
 
 
+def test_options_asked_of_what_is_compiled_already_count() -> None:
+    def fn(x):
+        return x if x.sum() > 0 else -x
+
+    compiled, x = tb.compile(fn), tb.ones(2)
+    assert tb.compile(compiled) is compiled
+    with pytest.raises(CaptureError, match=r"x if x\.sum"):
+        tb.compile(compiled, fullgraph=True)(x)
+    model = tb.compile(tb.nn.Linear(2, 2))
+    strict = tb.compile(model, fullgraph=True)
+    assert strict.weight is model.weight
+    assert tb.compile(strict, fullgraph=True) is tb.compile(strict) is strict
+    model.register_forward_hook(lambda module, args, out: fn(out))
+    model(x)
+    with pytest.raises(CaptureError):
+        strict(x)
+
+
 def test_a_call_that_raises_is_explained() -> None:
     def fn(x):
         y = x * 2
