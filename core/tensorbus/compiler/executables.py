@@ -225,9 +225,11 @@ def once(
     """Return a program that will run only once: kernel by kernel, unless its values are many.
 
     Compiled code needs a fraction of the memory, and what is compiled of it is what later runs need as well.
+    Whoever asks for the stages of programs gets those of a single run too.
     """
     given = recording.inputs if inputs is None else inputs
-    if sum(prod(e.spec.shape) for e in recording.entries) >= LARGE:
+    large = sum(prod(e.spec.shape) for e in recording.entries) >= LARGE
+    if large or settings.dump_dir() is not None:
         return _program(recording, outputs, given, {}, mode, {})
     from ..execution.interpret import Interpreting
 

@@ -115,3 +115,18 @@ def test_a_folder_that_cannot_be_made_is_warned_of_once(
     with pytest.warns(RuntimeWarning, match="TENSORBUS_DUMP=.*the program goes on"):
         assert tb.compile(lambda x: x * 2 + 0.125)(tb.ones(2)).tolist() == [2.125] * 2
     assert tb.compile(lambda x: x * 3 + 0.125)(tb.ones(2)).tolist() == [3.125] * 2
+
+
+def test_what_lies_between_breaks_is_written_at_the_first_call(tmp_path: Path) -> None:
+    @tb.compile
+    def fn(x):
+        y = tb.sin(x) + 1
+        if y.sum() > 0:
+            y = tb.exp(y) * 2
+        return y
+
+    fn(tb.ones(3))
+    graphs = [(path / "graph.txt").read_text() for path in sorted(tmp_path.iterdir())]
+    assert len(graphs) == 2
+    assert "sin" in graphs[0]
+    assert "exp" in graphs[1]
