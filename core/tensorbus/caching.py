@@ -15,7 +15,10 @@ from .settings import cache_dir
 
 def private_folder(owner: str, name: str) -> Path | None:
     """Return a folder that only this user can read and write, or None where there can be none."""
-    folder = cache_dir() / owner / name
+    base = cache_dir()
+    if base is None:
+        return None
+    folder = base / owner / name
     if _is_private(folder):
         return folder
     try:
@@ -125,9 +128,12 @@ def clear(owner: str | None = None) -> int:
 
 def _folders() -> list[Path]:
     """Return the private folders, those of links and of other users left out."""
-    found = []
+    found: list[Path] = []
+    base = cache_dir()
+    if base is None:
+        return found
     try:
-        owners = sorted(p for p in cache_dir().iterdir() if p.is_dir() and not p.is_symlink())
+        owners = sorted(p for p in base.iterdir() if p.is_dir() and not p.is_symlink())
     except OSError:
         return []
     for owner in owners:

@@ -131,12 +131,12 @@ def manifest_path(module: str, owner: str) -> str:
 def _stamps(path: Sequence[str]) -> tuple[tuple[str, int], ...]:
     stamps: dict[str, int] = {}
     for entry in path:
-        folder = entry or os.getcwd()
-        if folder not in stamps:
-            try:
+        try:
+            folder = entry or os.getcwd()
+            if folder not in stamps:
                 stamps[folder] = os.stat(folder).st_mtime_ns
-            except OSError:
-                continue
+        except OSError:  # it is gone, the working folder too perhaps
+            continue
     return tuple(stamps.items())
 
 

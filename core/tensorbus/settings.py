@@ -84,15 +84,21 @@ def probe_timeout() -> float:
     return 20.0
 
 
-def cache_dir() -> Path:
-    """``TENSORBUS_CACHE_DIR``: where compiled code is kept (default: the user's cache folder)."""
+def cache_dir() -> Path | None:
+    """``TENSORBUS_CACHE_DIR``: where compiled code is kept (default: the user's cache folder).
+
+    None: nowhere, as for a user without a home (in a container, say).
+    """
     from pathlib import Path  # imports a tenth of what all of tensorbus does
 
     given = os.environ.get("TENSORBUS_CACHE_DIR")
     if given:
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tensorbus"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "tensorbus"
+    except RuntimeError:
+        return None
 
 
 def threads() -> int | None:

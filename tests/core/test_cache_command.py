@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import tensorbus as tb
 from tensorbus import caching
 from tensorbus.cli.app import app
 from typer.testing import CliRunner
@@ -89,3 +90,17 @@ def test_a_half_written_file_is_never_seen(cache: Path) -> None:
     assert caching.kept(path) is None
     assert caching.keep(path, b"again")
     assert caching.kept(path) == b"again"
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("TENSORBUS_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert caching.private_folder("npu", "kernels") is None
+    assert json.loads(run("info", "--json")) == {"folder": None, "kinds": []}
+    assert "no home folder" in run("info")
+    assert "0 bytes" in run("clear")
+    assert tb.compile(lambda x: tb.exp(x) * 0 + 2.75)(tb.ones(3)).tolist() == [2.75] * 3

@@ -14,14 +14,21 @@ from ..settings import cache_dir
 
 def as_dict() -> dict[str, object]:
     """Return the place and what it holds in a form for JSON; sizes are in bytes."""
-    return {"folder": str(cache_dir()), "kinds": [asdict(kind) for kind in caching.kinds()]}
+    folder = cache_dir()
+    return {
+        "folder": None if folder is None else str(folder),
+        "kinds": [asdict(kind) for kind in caching.kinds()],
+    }
 
 
 def render(console: Console) -> None:
     """Print the place and a table of what it holds."""
-    console.print(
-        f"Compiled code is kept in {cache_dir()} (TENSORBUS_CACHE_DIR changes that).", soft_wrap=True
-    )
+    folder = cache_dir()
+    if folder is None:
+        why = "There is no home folder to keep compiled code in; TENSORBUS_CACHE_DIR names a place."
+        console.print(why, soft_wrap=True)
+        return
+    console.print(f"Compiled code is kept in {folder} (TENSORBUS_CACHE_DIR changes that).", soft_wrap=True)
     kinds = caching.kinds()
     if not kinds:
         console.print("It holds nothing.")
@@ -40,4 +47,5 @@ def render(console: Console) -> None:
 def clear(device: str | None) -> str:
     """Remove what all devices keep, or one; return what to say about it."""
     whose = f"{device}'s compiled code" if device else "all compiled code"
-    return f"removed {whose} from {cache_dir()}: {decimal(caching.clear(device))}"
+    where = cache_dir() or "no folder"
+    return f"removed {whose} from {where}: {decimal(caching.clear(device))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def test_only_the_device_that_is_asked_for_is_imported(site: Site) -> None:
         check(Device("gamma").properties.name == "tb_gamma.runtime")
         """
     )
+
+
+def test_a_working_folder_that_is_gone_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])  # as in `python -c`
+    gone.rmdir()
+    assert scan()
 
 
 def test_an_unknown_name(site: Site) -> None:
