@@ -47,9 +47,14 @@ class CompiledModule(Module):
 def shared(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
     """Return a module that shares the state of ``module``; to call it is to call ``compiled``."""
     kind = type(module)
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        """Make a module that was not compiled: ``compiled`` is the call of this one alone."""
+        return kind(*args, **kwargs)
+
     body = {
-        "__call__": staticmethod(compiled), "__module__": kind.__module__, "__doc__": kind.__doc__,
-        "__qualname__": kind.__qualname__, "_compiled": compiled,
+        "__new__": new, "__call__": staticmethod(compiled), "_compiled": compiled,
+        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
     }  # fmt: skip
     make: Any = type(kind)
     made: CompiledModule = object.__new__(make(kind.__name__, (CompiledModule, kind), body))

@@ -70,6 +70,29 @@ def test_it_is_a_part_of_other_modules() -> None:
     assert tb.compile(whole)(x).tolist() == whole(x).tolist()
 
 
+def test_another_module_of_its_class_has_weights_of_its_own() -> None:
+    class Scale(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(tb.full((2,), factor))
+
+        @classmethod
+        def made(cls, factor: float) -> Scale:
+            return cls(factor)
+
+        def twice(self) -> Scale:
+            return type(self)(2 * float(self.weight[0]))
+
+        def forward(self, x: tb.Tensor) -> tb.Tensor:
+            return x * self.weight
+
+    compiled, x = tb.compile(Scale(3.0)), tb.ones(2)
+    assert compiled(x).tolist() == [3.0, 3.0]
+    assert compiled.twice()(x).tolist() == [6.0, 6.0]
+    assert compiled.made(5.0)(x).tolist() == type(compiled)(5.0)(x).tolist() == [5.0, 5.0]
+    assert compiled(x).tolist() == [3.0, 3.0]
+
+
 @tb.compile
 def added(x):
     return x + 1
