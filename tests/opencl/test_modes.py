@@ -188,3 +188,23 @@ def test_choices_change_no_result_and_are_said(tmp_path: Any, monkeypatch: pytes
     for ours, right in zip(tuned(x, w), f(x, w), strict=True):
         np.testing.assert_allclose(ours.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
     assert list((tmp_path / "opencl" / "choices").iterdir())
+
+
+@pytest.mark.parametrize("dtype", [tb.float32, tb.bfloat16, tb.float16])
+def test_rows_are_tried_in_every_vector(dtype: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
+    labels = tb.randint(0, 40, (64,), device=OPENCL)
+
+    def slopes(x: Any, b: Any) -> Any:
+        loss = F.cross_entropy(x @ tb.eye(40, dtype=dtype, device=OPENCL) + b, labels)
+        return F.softmax(x, dim=-1), loss, *tb.grad(loss, (x, b))
+
+    x = tb.randn(64, 40, device=OPENCL).to(dtype).requires_grad_()
+    b = tb.zeros(40, device=OPENCL, dtype=dtype).requires_grad_()
+    tolerance = 1e-5 if dtype is tb.float32 else 1e-2
+    for fn in (slopes, lambda x, b: (F.softmax(x, dim=-1),)):
+        tuned = tb.compile(fn, mode="max-autotune")
+        assert tb.compile.explain(tuned)(x, b).notes
+        for ours, right in zip(tuned(x, b), fn(x, b), strict=True):
+            found, wanted = (v.detach().to(tb.float32).numpy() for v in (ours, right))
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)

@@ -70,11 +70,12 @@ static inline ushort tb_bfloat(float x) {
   const uint bits = as_uint(x);
   return isnan(x) ? (ushort)((bits >> 16) | 64u) : (ushort)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-static inline ushort16 tb_bfloat_16(float16 x) {
-  const uint16 bits = as_uint16(x), near = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return convert_ushort16(select(near, (bits >> 16) | 64u, isnan(x)));
-}
-"""
+""" + "".join(f"""\
+static inline ushort{n} tb_bfloat_{n}(float{n} x) {{
+  const uint{n} bits = as_uint{n}(x), near = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return convert_ushort{n}(select(near, (bits >> 16) | 64u, isnan(x)));
+}}
+""" for n in (4, 8, 16))  # fmt: skip
 _FROM_HALF = """\
 static inline float tb_from_half(ushort bits) {
   const float x = as_float((uint)(bits & 0x7fff) << 13) * 0x1p112f;
@@ -158,7 +159,8 @@ static inline {{V}} tb_{name}_{{S}}_{{lanes}}({{V}} a, {{V}} b) {{{{
 }}}}""") for name, sign in (("maximum", ">"), ("minimum", "<"))
 } | {
     "ramp": Helper("ramp", "tb_ramp_{lanes}", """\
-#define tb_ramp_8 (float8)(0, 1, 2, 3, 4, 5, 6, 7)
+#define tb_ramp_4 (float4)(0, 1, 2, 3)
+#define tb_ramp_8 (float8)(tb_ramp_4, 4 + tb_ramp_4)
 #define tb_ramp_16 (float16)(tb_ramp_8, 8 + tb_ramp_8)"""),
     "square": Helper("wide_square", "tb_square_{S}_{lanes}({0})", """\
 static inline {V} tb_square_{S}_{lanes}({V} a) {{ return a * a; }}"""),
