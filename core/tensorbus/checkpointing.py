@@ -33,9 +33,9 @@ class _Block(autograd.Node):
                 "checkpoint: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
             )
-        active = recorder()
+        active, start = recorder(), next(autograd._order)
         with GradMode(True), active.again() if active is not None else nullcontext():
-            results = _tracked(self.run())
+            results = _made(self.run(), start)
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
         keep = {id(parent) for parent in self.parents}
@@ -67,7 +67,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     given = tree_map(_same, (args, kwargs))
     with tape:
         result = function(*given[0], **given[1])
-    results = _tracked(result)
+    results = _made(result, start)
     outer = _outer([x._node for x in results], start)
     if not outer:
         return result
@@ -86,10 +86,14 @@ def _same(x: Any) -> Any:
     return x._again() if isinstance(x, Tensor) else x
 
 
-def _tracked(result: Any) -> list[Tensor]:
+def _made(result: Any, start: int) -> list[Tensor]:
+    """Return the tensors of a result with a history from number ``start`` on.
+
+    Arguments and parameters that a block returns keep their own.
+    """
     found: dict[int, Tensor] = {}
     for x in leaves(result):
-        if isinstance(x, Tensor) and x._node is not None:
+        if isinstance(x, Tensor) and x._node is not None and x._node.order > start:
             found.setdefault(id(x), x)
     return list(found.values())
 

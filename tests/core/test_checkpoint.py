@@ -150,3 +150,32 @@ def test_a_weight_may_be_used_before_a_block_and_in_several(compiled: bool) -> N
         return w.grad.reshape((-1,)).tolist()
 
     assert gradient(True) == pytest.approx(gradient(False), rel=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_block_may_return_what_it_was_given_and_what_it_read(compiled: bool) -> None:
+    weight = tb.nn.Parameter(tb.ones(3))
+
+    def block(x):
+        return (x * weight).sin(), x, weight
+
+    def slopes(x, save):
+        weight.grad = None
+        y = x * 2
+        for _ in range(2):
+            a, kept, read = tb.checkpoint(block, y) if save else block(y)
+            y = a + kept + read
+        y.sum().backward()
+        return weight.grad
+
+    fn = tb.compile(slopes) if compiled else slopes
+    x = tb.ones(3).requires_grad_()
+    found = []
+    for save in (False, True, True):
+        x.grad = None
+        found.append([*fn(x, save).tolist(), *x.grad.tolist()])
+        assert weight.is_leaf
+    assert found[1] == found[2] == pytest.approx(found[0], rel=1e-6)
+    same = tb.checkpoint(lambda x: x, x * 3)
+    (slope,) = tb.grad(same.sum(), x)
+    assert slope.tolist() == [3.0] * 3
