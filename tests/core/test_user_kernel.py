@@ -171,6 +171,8 @@ def test_operands_and_scalars_are_checked() -> None:
             tb.ArgumentError,
             r"shape \(2, -3\); no length is negative",
         ),
+        ({"default": 3}, tb.ArgumentError, "default is a function of tensors, got 3"),
+        ({"source": {"cpu": None}}, tb.ArgumentError, "source for 'cpu' is text.*got NoneType"),
         ({"default": lambda x, k: x.sum()}, tb.ShapeError, r"default returned float32\[\]"),
         ({"vjp": lambda g: g}, tb.ArgumentError, "a tuple with a gradient or None for each of x; got Tensor"),
         ({"vjp": lambda g: (g, g)}, tb.ArgumentError, "got 2 of them"),

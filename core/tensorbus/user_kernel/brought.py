@@ -159,6 +159,13 @@ def _sources(name: str, source: Any, default: Any) -> dict[str, KernelSource]:
                 f"kernel {name!r}: source is for {kind!r}, which names no device type. Installed:"
                 f" {', '.join(plugins.known_types())}."
             )
+        if not (isinstance(source[kind], (str, KernelSource)) or callable(source[kind])):
+            raise ArgumentError(
+                f"kernel {name!r}: source for {kind!r} is text, a KernelSource or a Triton function; got"
+                f" {type(source[kind]).__name__}."
+            )
+    if not (default is None or callable(default)):
+        raise ArgumentError(f"kernel {name!r}: default is a function of tensors, got {default!r}.")
     if not source and default is None:
         raise ArgumentError(f"kernel {name!r}: give source for a device, or a default.")
     return {
