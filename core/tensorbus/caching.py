@@ -126,33 +126,55 @@ def clear(owner: str | None = None) -> int:
     return removed
 
 
+def skipped() -> list[tuple[str, str]]:
+    """Return the folders in the cache that are left out by ``kinds`` and ``clear``, and why each is."""
+    return [(str(folder), why) for folder, why in _looked_at() if why]
+
+
 def _folders() -> list[Path]:
     """Return the private folders, those of links and of other users left out."""
-    found: list[Path] = []
+    return [folder for folder, why in _looked_at() if not why]
+
+
+def _looked_at() -> list[tuple[Path, str]]:
+    """Return each device's folders, with what speaks against one; empty where nothing does."""
+    found: list[tuple[Path, str]] = []
     base = cache_dir()
-    if base is None:
-        return found
-    try:
-        owners = sorted(p for p in base.iterdir() if p.is_dir() and not p.is_symlink())
-    except OSError:
-        return []
-    for owner in owners:
-        try:
-            inner = sorted(p for p in owner.iterdir() if p.is_dir() and not p.is_symlink())
-        except OSError:
-            continue
-        found += [p for p in inner if _is_private(p)]
+    for owner in _inside(base, found) if base is not None else ():
+        found += [(folder, _objection(folder)) for folder in _inside(owner, found)]
     return found
 
 
+def _inside(folder: Path, found: list[tuple[Path, str]]) -> list[Path]:
+    """Return the folders in a folder; links, and a folder that cannot be read, are noted in ``found``."""
+    try:
+        inner = sorted(p for p in folder.iterdir() if p.is_dir())
+        found += [(p, "is a link, which is not followed") for p in inner if p.is_symlink()]
+        return [p for p in inner if not p.is_symlink()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        found.append((folder, f"cannot be read: {error.strerror}"))
+        return []
+
+
 def _is_private(folder: Path) -> bool:
+    return not _objection(folder)
+
+
+def _objection(folder: Path) -> str:
+    """Return why others could have written what lies in a folder; empty where they could not."""
     try:
         found = folder.stat()
-    except OSError:
-        return False
-    return not hasattr(os, "getuid") or (
-        found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
-    )
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if not hasattr(os, "getuid"):
+        return ""
+    if found.st_uid != os.getuid():
+        return "belongs to another user"
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        return "is open to other users; remove it, and a private one takes its place"
+    return ""
 
 
 def numbered(source: str) -> str:

@@ -80,6 +80,27 @@ def test_clear_leaves_what_is_not_the_cache_s_own(cache: Path) -> None:
     assert all(path.read_text() == "mine" for path in others)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no permissions to look at")
+def test_info_says_why_a_folder_is_left_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled()
+    assert json.loads(run("info", "--json"))["skipped"] == []
+    (cache / "npu" / "kernels").chmod(0o750)
+    (cache / "gpu" / "linked").symlink_to(cache / "npu")
+    told = " ".join(run("info").split())
+    assert (
+        f"{cache / 'npu' / 'kernels'} is open to other users; remove it, and a private one takes its place."
+        in told
+    )
+    assert f"{cache / 'gpu' / 'linked'} is a link, which is not followed." in told
+    assert "libraries" in told
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(cache).st_uid + 1)
+    found = json.loads(run("info", "--json"))
+    assert found["kinds"] == []
+    reasons = {Path(left["folder"]).name: left["reason"] for left in found["skipped"]}
+    assert reasons["libraries"] == reasons["programs"] == "belongs to another user"
+    assert "holds nothing" in run("info")
+
+
 def test_a_half_written_file_is_never_seen(cache: Path) -> None:
     folder = caching.private_folder("npu", "kernels")
     assert folder is not None

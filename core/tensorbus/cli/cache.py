@@ -18,17 +18,20 @@ def as_dict() -> dict[str, object]:
     return {
         "folder": None if folder is None else str(folder),
         "kinds": [asdict(kind) for kind in caching.kinds()],
+        "skipped": [{"folder": left_out, "reason": why} for left_out, why in caching.skipped()],
     }
 
 
 def render(console: Console) -> None:
-    """Print the place and a table of what it holds."""
+    """Print the place, a table of what it holds, and which folders there are not used."""
     folder = cache_dir()
     if folder is None:
         why = "There is no home folder to keep compiled code in; TENSORBUS_CACHE_DIR names a place."
         console.print(why, soft_wrap=True)
         return
     console.print(f"Compiled code is kept in {folder} (TENSORBUS_CACHE_DIR changes that).", soft_wrap=True)
+    for left_out, why in caching.skipped():
+        console.print(f"Left out: {left_out} {why}.", soft_wrap=True)
     kinds = caching.kinds()
     if not kinds:
         console.print("It holds nothing.")
