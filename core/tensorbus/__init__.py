@@ -278,6 +278,8 @@ if TYPE_CHECKING:
     from .ops.arrange import tile as tile
     from .ops.arrange import unfold as unfold
     from .ops.arrange import unstack as unstack
+    from .ops.closeness import allclose as allclose
+    from .ops.closeness import isclose as isclose
     from .ops.diagonals import diag as diag
     from .ops.diagonals import diag_embed as diag_embed
     from .ops.diagonals import diagonal as diagonal
@@ -296,6 +298,13 @@ if TYPE_CHECKING:
     from .ops.selecting import index_select as index_select
     from .ops.selecting import masked_fill as masked_fill
     from .ops.selecting import masked_select as masked_select
+    from .ops.stacking import atleast_1d as atleast_1d
+    from .ops.stacking import atleast_2d as atleast_2d
+    from .ops.stacking import atleast_3d as atleast_3d
+    from .ops.stacking import column_stack as column_stack
+    from .ops.stacking import dstack as dstack
+    from .ops.stacking import hstack as hstack
+    from .ops.stacking import vstack as vstack
     from .explaining import explain as explain
     from .autocasting import autocast as autocast
     from .checkpointing import checkpoint as checkpoint
@@ -370,10 +379,12 @@ if TYPE_CHECKING:
 _LATER: Final = {
     "random": "Generator bernoulli manual_seed normal rand randint randn uniform",
     "ops.arrange": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold unstack",
+    "ops.closeness": "allclose isclose",
     "ops.diagonals": "diag diag_embed diagonal trace",
     "ops.einsum": "corrcoef cov einsum kron outer",
     "ops.search": "bincount bucketize histogram searchsorted",
     "ops.selecting": "index_add index_copy index_select masked_fill masked_select",
+    "ops.stacking": "atleast_1d atleast_2d atleast_3d column_stack dstack hstack vstack",
     "explaining": "explain",
     "func": "vmap",
     "compiler": "RecompileWarning compile mark_dynamic mark_static",

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from inspect import signature
 from types import FunctionType
 from typing import Any
 
-from . import autograd, operators, preference
+from . import autograd, operators, other_names, preference
 from .autocasting import as_asked
 from .changing import change, cut
 from .choice import programs
@@ -21,7 +20,7 @@ from .device import ValueType
 from .dispatch import Plan, is_transform, lifted, new_cache, plan
 from .dtypes import check_scalar, plain
 from .errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
-from .ops import joined
+from .ops import form, joined
 from .ops.op import Op, Spec, table
 from .pending import recorder, recorders
 from .tensor import Tensor, cell, settle
@@ -415,18 +414,15 @@ def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
     """Say in the op's own name what its signature could not take; other errors stay as they are."""
     if isinstance(error, AttributeError):
         return _not_tensors(op, args, error)
-    given, said = op.arguments, str(error)
-    for name in (given.__qualname__, given.__name__):
-        if said.startswith(f"{name}()"):
-            bare = _shown(op)
-            bare.__annotations__ = {}
-            form = f"{op.name}{signature(bare)}"
-            # So numpy.sum and numpy.mean call the method of what is no array of theirs.
-            numpys = said.endswith(("'out'", "'dtype'")) and op.operands
-            hint = f" NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
-            told = f"{op.name}(){said.removeprefix(f'{name}()')}. It is called as {form}."
-            return TypeError(told + hint if numpys else told)
-    return error
+    told = form.misfit(op.arguments, op.name, error)
+    if told is None:
+        return error
+    # So numpy.sum and numpy.mean call the method of what is no array of theirs.
+    if str(error).endswith(("'out'", "'dtype'")) and op.operands:
+        return TypeError(
+            f"{told} NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
+        )
+    return TypeError(f"{told}{other_names.of_form(op.name, len(args))}")
 
 
 def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:

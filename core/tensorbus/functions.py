@@ -5,6 +5,8 @@ An op is called the same way; going straight to its function saves a call in pro
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import calls as _calls  # noqa: F401 - importing it binds the op table
 from .operators import comparing
 from .ops import (
@@ -26,6 +28,11 @@ from .ops import (
 )
 from .ops import attention as attention_ops
 from .ops import softmax as softmax_ops
+from .ops.form import with_form as _with_form
+
+if TYPE_CHECKING:
+    from .dtypes import DType, Scalar
+    from .tensor import Tensor
 
 logaddexp = activation.logaddexp.function
 relu = activation.relu.function
@@ -86,8 +93,24 @@ logical_xor = comparison.logical_xor.function
 not_equal = comparing("not_equal")
 signbit = comparison.signbit.function
 
-full = creation.full.function
 iota = creation.iota.function
+
+
+@_with_form
+def full(
+    shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | str | None = None,
+    device: creation.DeviceLike = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of ``shape`` filled with ``fill_value``, which says the dtype where none is asked for.
+
+    Raises ``ShapeError`` for what is no shape, ``DtypeError`` for a number that the dtype does not hold.
+
+    >>> import tensorbus as tb
+    >>> tb.full((2,), 7).tolist()
+    [7, 7]
+    """
+    return creation.asked(creation.full(shape, fill_value, dtype=dtype, device=device), requires_grad)
+
 
 gather = places.gather
 scatter_along_axis = along.scatter_along_axis.function

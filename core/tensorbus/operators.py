@@ -52,10 +52,12 @@ _PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
     sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,
-    places.gather, places.scatter,
+    places.gather, places.scatter, arithmetic.conj,
 )  # fmt: skip
 _LATER_METHODS: Final = {
     "arrange": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
+    "closeness": "allclose isclose",
+    "complex": "angle",
     "diagonals": "diag diag_embed diagonal trace",
     "einsum": "outer",
     "search": "bincount searchsorted",
@@ -174,6 +176,19 @@ _NUMBERS: Final = (Tensor, bool, int, float, complex, Number, Length)
 _ask = yielding(lambda operands, _: matmul.matmul(*operands), "matmul")
 
 
+def _where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
+    """Return this tensor's elements where ``condition`` is true, those of ``other`` elsewhere.
+
+    The method of PyTorch: ``tensorbus.where(condition, x, other)``.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([-1.0, 2.0])
+    >>> x.where(x > 0, 0.0).tolist()
+    [0.0, 2.0]
+    """
+    return table.function("where")(condition, self, other)  # type: ignore[no-any-return]
+
+
 def _product(self: Tensor, other: Any) -> Any:
     return matmul.matmul(self, other) if type(other) is Tensor else _ask((self, other), {})
 
@@ -236,6 +251,7 @@ def attach() -> None:
     dynamic.__imatmul__ = _in_place(_product)
     dynamic.reshape = _one_by_one(table.function("reshape"))
     dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
+    dynamic.where = _where
     dynamic.view = _one_by_one(view)
     for function in _PLAIN_METHODS:
         setattr(Tensor, function.__name__, function)
@@ -249,6 +265,6 @@ def attach() -> None:
     dynamic.__dir__ = _names
     for op in table:
         attach_op(op)
-    for name in (*other_names.FUNCTIONS, *other_names.METHODS):
+    for name in other_names.MISSING:
         if name not in vars(Tensor):
             setattr(Tensor, name, _Elsewhere(name))

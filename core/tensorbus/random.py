@@ -21,7 +21,8 @@ from .dispatch import ground, raised
 from .dtypes import DType
 from .errors import ArgumentError, DtypeError, ShapeError
 from .ops.comparison import bitwise_and, bitwise_right_shift, less
-from .ops.creation import DeviceLike, check_shape, resolve
+from .ops.creation import DeviceLike, asked, check_shape, resolve
+from .ops.form import with_form
 from .ops.joined import joined
 from .ops.movement import as_shape
 from .ops.op import Shape
@@ -188,6 +189,7 @@ def open_unit_of(state: Tensor, shape: Shape) -> Tensor:
     return unit_of(state, shape, 23) + 2.0**-24
 
 
+@with_form
 def uniform(
     shape: int | tuple[int, ...], /, low: float = 0.0, high: float = 1.0, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
@@ -208,11 +210,17 @@ def _uniform(state: Tensor, shape: Shape, low: Any, high: Any, kind: DType) -> T
     return spread if kind is dt.float32 else cast(spread, kind)
 
 
+@with_form
 def normal(
     shape: int | tuple[int, ...], /, mean: float = 0.0, std: float = 1.0, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return normally distributed numbers (Box and Muller 1958, two words for each)."""
+    """Return normally distributed numbers (Box and Muller 1958, two words for each).
+
+    Raises ``ShapeError`` for what is no shape.
+    """
+    if isinstance(std, (tuple, list)):
+        raise ShapeError(f"normal: the shape comes first, normal({std!r}, {shape!r}, {mean!r}).")
     kind = _floating("normal", dtype)
     size = as_shape("normal", shape)
     return _normal(drawing((2, *size), device, generator), size, mean, std, kind)
@@ -226,18 +234,27 @@ def _normal(state: Tensor, shape: Shape, mean: Any, std: Any, kind: DType) -> Te
     return drawn if kind is dt.float32 else cast(drawn, kind)
 
 
+@with_form
 def randint(
-    low: int, high: int, shape: int | tuple[int, ...], *, dtype: DType | str | None = None,
+    low: int, high: Any, shape: int | tuple[int, ...] | None = None, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Return integers from ``low`` up to but without ``high``, at most 2**63 apart.
 
-    A number takes 32 random bits, and 64 where more than 2**32 are possible.
+    ``randint(high, shape)``, with a tuple, begins at 0. A number takes 32 random bits, and 64 where more than
+    2**32 are possible. Raises ``ShapeError`` for an empty or larger range and for what is no shape,
+    ``DtypeError`` for limits that the dtype does not hold.
 
     >>> import tensorbus as tb
-    >>> tb.randint(5, 6, (2,)).tolist()
-    [5, 5]
+    >>> tb.randint(5, 6, (2,)).tolist(), tb.randint(1, (2,)).tolist()
+    ([5, 5], [0, 0])
     """
+    if shape is None:
+        if hasattr(high, "__index__"):  # more likely two limits
+            raise ShapeError(
+                f"randint: a shape is needed: randint({low!r}, {high!r}, (3,)), or randint(9, (3,))."
+            )
+        low, high, shape = 0, low, high
     span = high - low
     if not 0 < span <= 1 << 63:
         raise ShapeError(f"randint: the range must hold 1 to 2**63 integers, got [{low}, {high}).")
@@ -299,14 +316,24 @@ def chosen(state: Tensor, shape: Shape, p: Any) -> Tensor:
     return less(unit_of(state, shape), p)
 
 
-def rand(*shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+@with_form
+def rand(
+    *shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None,
+    generator: Generator | None = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return numbers spread evenly over [0, 1): PyTorch's name for ``uniform``."""
-    return uniform(_spread(shape), dtype=dtype, device=device)
+    drawn = uniform(_spread(shape), dtype=dtype, device=device, generator=generator)
+    return asked(drawn, requires_grad)
 
 
-def randn(*shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+@with_form
+def randn(
+    *shape: int | Sequence[int], dtype: DType | str | None = None, device: DeviceLike = None,
+    generator: Generator | None = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return normally distributed numbers: PyTorch's name for ``normal``."""
-    return normal(_spread(shape), dtype=dtype, device=device)
+    drawn = normal(_spread(shape), dtype=dtype, device=device, generator=generator)
+    return asked(drawn, requires_grad)
 
 
 def _spread(shape: Any) -> Shape:

@@ -11,7 +11,7 @@ from . import dtypes as dt
 from .dtypes import DType
 from .errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .ops.comparison import bitwise_left_shift, bitwise_xor, equal, greater, isfinite, less, logical_not
-from .ops.creation import DeviceLike, check_shape
+from .ops.creation import DeviceLike, asked, check_shape
 from .ops.gathering import gather
 from .ops.movement import broadcast_to, expand_dims, moveaxis, normalize_axis
 from .ops.reduction import any as any_of
@@ -123,18 +123,20 @@ def _unless(wrong: Any, x: Tensor, error: ArgumentError) -> Tensor:
 
 def rand_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None,
-    generator: Generator | None = None,
+    generator: Generator | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return numbers spread evenly over [0, 1), of the shape, dtype and device of ``x``."""
-    return uniform(x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
+    drawn = uniform(x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
+    return asked(drawn, requires_grad)
 
 
 def randn_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None,
-    generator: Generator | None = None,
+    generator: Generator | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return normally distributed numbers, of the shape, dtype and device of ``x``."""
-    return normal_of(x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
+    drawn = normal_of(x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
+    return asked(drawn, requires_grad)
 
 
 def randint_like(

@@ -21,6 +21,7 @@ from typing import Any, Final
 from . import dtypes as dt
 from .device import Device, device
 from .errors import StateError
+from .ops.form import with_form
 from .serialization_tree import pack, unpack
 from .symbolic import reading, writing
 from .tensor import Tensor
@@ -118,6 +119,7 @@ def _little_endian(data: memoryview, dtype: dt.DType) -> memoryview:
     return memoryview(turned)
 
 
+@with_form
 def load(path: str | os.PathLike[str], device: Device | str | None = None) -> Any:
     """Return what ``save`` wrote, or the tensors of any safetensors file, on ``device`` (None: the default).
 

@@ -320,6 +320,10 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         return indexing.parts(self._again()) if len(self) else iter(())
 
+    def __contains__(self, value: Any) -> bool:
+        found = self == value
+        return isinstance(found, Tensor) and bool(table.function("any")(found))
+
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ShapeError(

@@ -131,8 +131,8 @@ def to(
     where: Any = device
     if isinstance(target, Tensor):
         where, dtype = target.device, target.dtype
-    elif isinstance(target, DType) or (isinstance(target, str) and target in dt.BY_NAME):
-        dtype = target
+    elif isinstance(target, (DType, type)) or (isinstance(target, str) and target in dt.BY_NAME):
+        dtype = dt.dtype(target)
     elif target is not None:
         where = target
         hint = suggest(target, dt.BY_NAME) if isinstance(target, str) else ""

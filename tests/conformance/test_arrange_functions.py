@@ -24,6 +24,8 @@ CASES: dict[str, tuple[Call, Any]] = {
     "expand_dims twice": (lambda d: tb.expand_dims(t(M, d), (0, -1)), np.expand_dims(M, (0, -1))),
     "expand_dims of nothing": (lambda d: tb.expand_dims(t(M, d), ()), M),
     "squeeze": (lambda d: tb.squeeze(t(M[:1, None], d), (0, 1)), M[0]),
+    "squeeze all": (lambda d: t(M[:, None, :, None], d).squeeze(), M),
+    "squeeze to a number": (lambda d: tb.squeeze(t(M[:1, :1], d)), M[0, 0]),
     "moveaxis of two": (lambda d: tb.moveaxis(t(X, d), (0, 2), (-1, 0)), np.moveaxis(X, (0, 2), (-1, 0))),
     "permute_dims from behind": (lambda d: tb.permute_dims(t(X, d), (-1, 0, -2)), np.transpose(X, (2, 0, 1))),
     "reshape without a copy": (lambda d: tb.reshape(t(X, d), (4, -1), copy=False), X.reshape(4, 6)),
@@ -71,6 +73,26 @@ CASES: dict[str, tuple[Call, Any]] = {
     "cov": (lambda d: tb.cov(t(X[1] ** 2, d)), np.cov(X[1] ** 2)),
     "cov of a line": (lambda d: tb.cov(t(M[0], d), correction=0), np.cov(M[0], ddof=0)),
     "corrcoef": (lambda d: tb.corrcoef(t(X[1] * [1, 2, -1, 3], d)), np.corrcoef(X[1] * [1, 2, -1, 3])),
+    **{
+        f"{name} of {ranks}": (
+            lambda d, name=name, xs=xs: getattr(tb, name)([t(x, d) for x in xs]), getattr(np, name)(xs),
+        )
+        for name in ("vstack", "hstack", "dstack", "column_stack")
+        for ranks, xs in {
+            "numbers": (M[0, 0], M[0, 1]), "a line": (M[0],), "lines": (M[0], M[1], M[0]),
+            "matrices": (M, M + 1), "three axes": (X, X * 2), "rows of one tensor": X,
+        }.items()
+    },
+    **{
+        f"{name} of {x.shape}": (lambda d, name=name, x=x: getattr(tb, name)(t(x, d)), getattr(np, name)(x))
+        for name in ("atleast_1d", "atleast_2d", "atleast_3d")
+        for x in (M[0, 0], M[0], M, X)
+    },
+    "vstack of a line and a matrix": (lambda d: tb.vstack((t(M[0], d), t(M, d))), np.vstack((M[0], M))),
+    "column_stack of both": (
+        lambda d: tb.column_stack((t(M[:, 0], d), t(M, d))), np.column_stack((M[:, 0], M)),
+    ),
+    "hstack of two dtypes": (lambda d: tb.hstack((t([1, 2], d), t(M[0], d))), np.hstack(([1, 2], M[0]))),
     "stack": (lambda d: tb.stack([t(M, d), t(M, d)], axis=-2), np.stack([M, M], -2)),
 }  # fmt: skip
 
@@ -127,6 +149,11 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         lambda d: tb.moveaxis(t(X, d), (0, 1), 2), tb.ShapeError, "must pair up",
     ),
     "an axis moved twice": (lambda d: tb.moveaxis(t(X, d), (0, 0), (1, 2)), tb.ShapeError, "named once"),
+    "an axis of no number": (lambda d: t(M, d).squeeze("rows"), tb.ShapeError, "an axis is an integer"),
+    "a column of nothing": (lambda d: tb.column_stack([]), tb.ShapeError, "column_stack: needs at least one"),
+    "rows of other lengths": (
+        lambda d: tb.vstack((t(M, d), t(M.T, d))), tb.ShapeError, "must agree except along axis 0",
+    ),
     "a stack of nothing": (lambda d: tb.stack([]), tb.ShapeError, "at least one tensor"),
     "repeat below zero": (lambda d: tb.repeat(t(M, d), -1), tb.ArgumentError, "must be >= 0"),
     "repeat by a tensor below zero": (

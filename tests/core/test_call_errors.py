@@ -21,12 +21,40 @@ X = tb.asarray([[1.0, 2.0, 3.0]], device="cpu")
         (lambda: tb.sum(X, 0, True, 1), "sum() takes from 1 to 3 positional arguments but 4 were given"),
         (lambda: tb.concat(), "concat() missing 1 required positional argument: 'xs'"),
         (lambda: tb.where(X), "It is called as where(condition, x, y, /)"),
+        (lambda: tb.where(X > 1), "PyTorch's where of 1 operand is here tensorbus.nonzero(condition)."),
+        (
+            lambda: X.squeeze(dim=0),
+            "got an unexpected keyword argument 'dim'. It is called as squeeze(x, /, axis=None).",
+        ),
+        (lambda: tb.std(X, dim=0), "It is called as std(x, /, axis=None, correction=0.0, keepdims=False)."),
+        (lambda: tb.stack([X], dim=0), "It is called as stack(xs, /, axis=0)."),
+        (lambda: tb.triu(X, diagonal=1), "It is called as triu(x, /, k=0)."),
+        (lambda: tb.zeros(), "It is called as zeros(shape, *more, dtype=None,"),
+        (lambda: tb.full(size=(2,), fill_value=1), "It is called as full(shape, fill_value, *, dtype=None,"),
+        (lambda: tb.load("file", map_location="cpu"), "It is called as load(path, device=None)."),
+        (lambda: tb.compile(len, disable=True), "It is called as compile(fn=None, *, fullgraph=False,"),
         (lambda: tb.explain("sum", X, dim=1), "sum() got an unexpected keyword argument 'dim'"),
     ],
 )
 def test_it_names_the_op_and_how_it_is_called(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(TypeError, match=re.escape(words)):
         call()
+
+
+def test_a_tensor_is_no_axis() -> None:
+    for axis in (X, "rows", True):
+        with pytest.raises(tb.ShapeError, match="max: an axis is an integer, got"):
+            tb.max(X, axis)
+
+
+def test_errors_inside_stay_as_they_are() -> None:
+    with pytest.raises(TypeError, match=r"^'int' object is not iterable$"):
+        tb.stack(3)
+
+
+def test_the_order_of_another_library_is_told() -> None:
+    with pytest.raises(tb.ShapeError, match=r"the shape comes first, normal\(\(3,\), 0.0, 1.0\)"):
+        tb.normal(0.0, 1.0, (3,))
 
 
 def test_an_operand_that_is_no_tensor_is_still_told_apart() -> None:

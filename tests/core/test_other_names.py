@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tensorbus as tb
-from tensorbus.other_names import FUNCTIONS, METHODS
+from tensorbus.other_names import EXPRESSIONS, FUNCTIONS, METHODS, NUMPY
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
@@ -25,10 +25,18 @@ def test_a_missing_function_names_one_that_is_there(name: str) -> None:
     named = re.match(r"[\w.]+", FUNCTIONS[name])
     assert named
     for part in named[0].split("."):
-        found = getattr(found, part, None) or getattr(__builtins__, part, None) or __builtins__[part]
+        found = getattr(found, part)
 
 
-@pytest.mark.parametrize("name", {**FUNCTIONS, **METHODS})
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_a_missing_function_that_python_writes_otherwise(name: str) -> None:
+    assert not hasattr(tb, name)
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; PyTorch's {name} is here ") as told:
+        getattr(tb, name)
+    assert str(told.value).endswith(EXPRESSIONS[name])
+
+
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *EXPRESSIONS, *METHODS} - {"clone"}))
 def test_a_missing_attribute_of_a_tensor(name: str) -> None:
     for x in (tb.ones((2, 3)), tb.nn.Parameter(tb.ones((2, 3)))):
         assert not hasattr(x, name)
@@ -42,13 +50,27 @@ def test_a_missing_attribute_of_a_tensor(name: str) -> None:
             setattr(x, name, x)
 
 
+@pytest.mark.parametrize("name", NUMPY)
+def test_attributes_of_arrays(name: str) -> None:
+    x = tb.ones((2, 3))
+    assert not hasattr(x, name)
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; NumPy's {name} is here x\."):
+        getattr(x, name)
+
+
 def test_methods_that_stand_for_others_are_there() -> None:
     x = tb.ones((2, 3))
-    for said in METHODS.values():
+    for said in (*EXPRESSIONS.values(), *METHODS.values(), *NUMPY.values()):
         for name in re.findall(r"\bx\.(\w+)", said):
             assert hasattr(x, name), said
         for name in re.findall(r"tensorbus\.(\w+)", said):
             assert hasattr(tb, name), said
+
+
+def test_modules_move_by_one_name() -> None:
+    for name in ("cpu", "cuda"):
+        with pytest.raises(AttributeError, match=rf"PyTorch's {name} is here module\.to\('{name}'\)"):
+            getattr(tb.nn.Linear(2, 2), name)
 
 
 def test_other_names_are_missing_as_before() -> None:
@@ -60,9 +82,9 @@ def test_other_names_are_missing_as_before() -> None:
 
 def test_the_document_lists_them() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    for name, found in FUNCTIONS.items():
+    for name, found in {**FUNCTIONS, **EXPRESSIONS}.items():
         assert f"| `{name}` | `{found}` |" in text
-    for name in METHODS:
+    for name in (*METHODS, *NUMPY):
         assert f"| `{name}` | `" in text
 
 

@@ -23,6 +23,7 @@ from ..errors import ArgumentError, suggest
 from ..func.vectorize import is_inside
 from ..nn.module import Module
 from ..nn.uninitialized import is_lazy
+from ..ops.form import with_form
 from ..pending import Pending, land, recorder, recorders
 from ..tensor import Tensor
 from .beginning import Begun
@@ -303,9 +304,10 @@ def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return is_inside() or any(is_a(x, Tensor) and is_transform(x.device.type) for x in given)
 
 
+@with_form
 def compile(
-    fn: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str = "default",
-    options: dict[str, Any] | None = None,
+    fn: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str | None = "default",
+    options: dict[str, Any] | None = None, backend: None = None,
 ) -> Any:  # fmt: skip
     """Return ``fn``, a function, a method or a module, compiled for the devices of its tensors.
 
@@ -321,8 +323,9 @@ def compile(
     ``mode``: for ``"max-autotune"`` programs are run in several ways when they are compiled, and the fastest
     is kept, on disk too; for ``"reduce-overhead"`` a device may keep memory between runs to begin them
     sooner. ``explain`` says what came of it, which on some devices is nothing.
-    ``options`` are for those of single devices, which have none yet.
-    Raises ``ArgumentError`` for another mode, or what cannot be called.
+    ``options`` are for those of single devices, which have none yet, and there is no ``backend`` to choose:
+    each device compiles for itself.
+    Raises ``ArgumentError`` for another mode, a backend, or what cannot be called.
 
     >>> import tensorbus as tb
     >>> @tb.compile
@@ -331,6 +334,12 @@ def compile(
     >>> norm(tb.asarray([3.0, 4.0])).item()
     5.0
     """
+    if backend is not None:
+        raise ArgumentError(
+            f"compile: there is no backend to choose, got {backend!r}: each device compiles what is"
+            " computed on it; leave the argument out."
+        )
+    mode = MODES[0] if mode is None else mode
     if mode not in MODES:
         known = ", ".join(MODES)
         raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(str(mode), MODES)}")

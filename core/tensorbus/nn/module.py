@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
 from .. import dtypes as dt
+from .. import other_names
 from ..ops.creation import empty, zeros_like
 from ..pending import restructured
 from ..tensor import Leaf, Tensor
@@ -91,7 +92,8 @@ class Module:
             found = self.__dict__.get(table, ())
             if name in found:
                 return found[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        told = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(told + other_names.of_module(name), name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         restructured()

@@ -16,6 +16,7 @@ from .batching import shifted
 from .comparison import greater
 from .creation import full_like, iota, ones_like, zeros
 from .elementwise import Operand, broadcast_shapes
+from .form import with_form
 from .gathering import check_mode, from_front, gather, index_compute, scatter, scatter_vjp
 from .movement import broadcast_to, normalize_axis, reshape, slice, slice_update
 from .op import Op, Shape, Spec, table
@@ -192,6 +193,7 @@ def corner_of(name: str, x: Any, axis: int, index: Any) -> Any:
     return slice(x, (0,) * len(ends), ends, (1,) * len(ends))
 
 
+@with_form
 def scatter_add(x: Any, /, axis: int, index: Any, src: Any) -> Any:
     """Return ``x`` with each element of ``src`` added where ``index`` says it belongs along ``axis``.
 
@@ -205,6 +207,7 @@ def scatter_add(x: Any, /, axis: int, index: Any, src: Any) -> Any:
     return into("scatter_add", x, axis, index, src, "add")
 
 
+@with_form
 def scatter_reduce(
     x: Any, /, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:

@@ -13,6 +13,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..lengths import index
 from .creation import iota
 from .elementwise import Operand
+from .form import with_form
 from .movement import (
     as_shape,
     broadcast_to,
@@ -31,6 +32,7 @@ from .selecting import index_select
 from .selection import cast
 
 
+@with_form
 def repeat(x: Operand, repeats: Any, /, *, axis: int | None = None) -> Any:
     """Return ``x`` with each element along ``axis`` repeated; without an axis ``x`` is flattened first.
 
@@ -72,11 +74,13 @@ def _repeated(x: Any, count: int, axis: int) -> Any:
     return reshape(spread, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
 
 
+@with_form
 def repeat_interleave(x: Operand, repeats: Any, /, axis: int | None = None) -> Any:
     """Return ``x`` with each element along ``axis`` repeated: ``repeat`` under PyTorch's name."""
     return repeat(x, repeats, axis=axis)
 
 
+@with_form
 def roll(x: Operand, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Any:
     """Return ``x`` with its elements moved on by ``shift`` along ``axis``; those that leave come in again.
 
@@ -124,6 +128,7 @@ def rot90(x: Operand, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     return permute_dims(flip(x, axis=b), order) if k % 4 == 1 else flip(permute_dims(x, order), axis=b)
 
 
+@with_form
 def tile(x: Operand, repetitions: Sequence[int], /) -> Any:
     """Return ``x`` beside itself, as often as ``repetitions`` says for each axis (the last ones, if fewer).
 
@@ -143,6 +148,7 @@ def tile(x: Operand, repetitions: Sequence[int], /) -> Any:
     return reshape(broadcast_to(reshape(x, apart), spread), whole)
 
 
+@with_form
 def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Any, ...]:
     """Return the slices of ``x`` along ``axis``, without it.
 
@@ -155,6 +161,7 @@ def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(reshape(cut(x, place, k, k + 1), shape) for k in range(x.shape[place]))
 
 
+@with_form
 def split(x: Operand, split_size_or_sections: int | Sequence[int], /, axis: int = 0) -> tuple[Any, ...]:
     """Return the parts of ``x`` along ``axis``: of one length (the last may be shorter), or of those given.
 
@@ -184,6 +191,7 @@ def split(x: Operand, split_size_or_sections: int | Sequence[int], /, axis: int 
     return tuple(cut(x, place, end - n, end) for n, end in zip(sizes, ends, strict=True))
 
 
+@with_form
 def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
     """Return ``x`` in ``chunks`` parts of one length along ``axis``; the last may be shorter or missing.
 
@@ -205,6 +213,7 @@ def swapaxes(x: Operand, axis0: int, axis1: int, /) -> Any:
     return permute_dims(x, order)
 
 
+@with_form
 def unfold(x: Operand, /, axis: int, size: int, step: int) -> Any:
     """Return the windows of ``size`` elements, ``step`` apart, along ``axis``; a last axis holds each window.
 

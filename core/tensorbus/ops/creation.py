@@ -15,6 +15,7 @@ from ..pending import recorder
 from ..varying import Number
 from .comparison import equal, greater_equal
 from .elementwise import broadcast_shapes
+from .form import with_form
 from .movement import as_shape, broadcast_to, reshape
 from .op import Op, Shape, Spec, table
 from .selection import cast, where
@@ -110,62 +111,94 @@ iota = table.add(
 )
 
 
+def asked(x: Tensor, requires_grad: bool) -> Tensor:
+    """Return a new tensor, which asks for its gradient if it is to."""
+    return x.requires_grad_() if requires_grad else x
+
+
+def _filled(
+    name: str, lengths: tuple[Any, ...], value: int, dtype: DType | str | None, device: DeviceLike,
+    requires_grad: bool,
+) -> Tensor:  # fmt: skip
+    """Fill a shape that was given as one tuple, or length by length."""
+    if isinstance(lengths[-1], (DType, type)):
+        raise ShapeError(f"{name}: a dtype is given by its name, {name}(shape, dtype={lengths[-1]!r}).")
+    shape = as_shape(name, lengths[0] if len(lengths) == 1 else lengths)
+    kind = dt.default_float if dtype is None else dtype
+    return asked(full(shape, value, dtype=kind, device=device), requires_grad)
+
+
+@with_form
 def zeros(
-    shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None
-) -> Tensor:
-    """Return a tensor of zeros.
+    shape: int | tuple[int, ...], *more: int, dtype: DType | str | None = None, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of zeros; its lengths are given as one tuple, or one by one.
 
     >>> import tensorbus as tb
-    >>> tb.zeros((2,)).tolist()
-    [0.0, 0.0]
+    >>> tb.zeros((2,)).tolist(), tb.zeros(2, 3).shape
+    ([0.0, 0.0], (2, 3))
     """
-    return full(shape, 0, dtype=dt.default_float if dtype is None else dtype, device=device)
+    return _filled("zeros", (shape, *more), 0, dtype, device, requires_grad)
 
 
+@with_form
 def ones(
-    shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None
-) -> Tensor:
-    """Return a tensor of ones."""
-    return full(shape, 1, dtype=dt.default_float if dtype is None else dtype, device=device)
+    shape: int | tuple[int, ...], *more: int, dtype: DType | str | None = None, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of ones; its lengths are given as one tuple, or one by one."""
+    return _filled("ones", (shape, *more), 1, dtype, device, requires_grad)
 
 
+@with_form
 def empty(
-    shape: int | tuple[int, ...], *, dtype: DType | str | None = None, device: DeviceLike = None
-) -> Tensor:
+    shape: int | tuple[int, ...], *more: int, dtype: DType | str | None = None, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a tensor of unspecified contents; here they are zeros, so that no program depends on luck."""
-    return zeros(shape, dtype=dtype, device=device)
+    return _filled("empty", (shape, *more), 0, dtype, device, requires_grad)
 
 
 def full_like(
-    x: Tensor, /, fill_value: Scalar, *, dtype: DType | str | None = None, device: DeviceLike = None
-) -> Tensor:
+    x: Tensor, /, fill_value: Scalar, *, dtype: DType | str | None = None, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a tensor like ``x`` filled with ``fill_value``."""
-    return full(
+    made = full(
         x.shape,
         fill_value,
         dtype=x.dtype if dtype is None else dtype,
         device=x.device if device is None else device,
     )
+    return asked(made, requires_grad)
 
 
-def ones_like(x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def ones_like(
+    x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Return ones of the shape, dtype and device of ``x``."""
-    return full_like(x, 1, dtype=dtype, device=device)
+    return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def zeros_like(x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def zeros_like(
+    x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Return zeros of the shape, dtype and device of ``x``."""
-    return full_like(x, 0, dtype=dtype, device=device)
+    return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def empty_like(x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None) -> Tensor:
+def empty_like(
+    x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Return a tensor like ``x`` with unspecified contents."""
-    return zeros_like(x, dtype=dtype, device=device)
+    return zeros_like(x, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@with_form
 def arange(
     start: int | float, /, stop: int | float | None = None, step: int | float = 1, *,
-    dtype: DType | str | None = None, device: DeviceLike = None,
+    dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the numbers from ``start`` up to but without ``stop``, ``step`` apart.
 
@@ -177,7 +210,7 @@ def arange(
         start, stop = 0, start
     first: Any = start
     if type(first) is Number and type(width := stop - first) is Number and width == width.plain:
-        return _moving_range(first, width.plain, step, dtype, device)
+        return asked(_moving_range(first, width.plain, step, dtype, device), requires_grad)
     start, stop, step = (_real("arange", n) for n in (start, stop, step))
     if step == 0:
         raise ShapeError("arange: the step must not be 0.")
@@ -187,7 +220,7 @@ def arange(
     length: Any = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
     kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
     made = iota(max(length, 0), start, step, dtype=dt.real_of(kind), device=device)
-    return cast(made, kind) if kind.is_complex else made
+    return asked(cast(made, kind) if kind.is_complex else made, requires_grad)
 
 
 def _moving_range(start: Number, width: Any, step: Any, dtype: Any, device: DeviceLike) -> Tensor:
@@ -207,11 +240,18 @@ def _real(name: str, value: Any) -> Any:
     return number
 
 
+@with_form
 def linspace(
     start: float, stop: float, /, num: int, *, dtype: DType | str | None = None, device: DeviceLike = None,
-    endpoint: bool = True,
+    endpoint: bool = True, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return ``num`` numbers evenly spaced from ``start`` to ``stop``; in an integer dtype, their floors."""
+    return asked(_spaced(start, stop, num, dtype, device, endpoint), requires_grad)
+
+
+def _spaced(
+    start: float, stop: float, num: int, dtype: DType | str | None, device: DeviceLike, endpoint: bool
+) -> Tensor:
     (count,) = check_shape("linspace", as_shape("linspace", num))
     kind = dt.default_float if dtype is None else dt.dtype(dtype)
     if not kind.is_floating:
@@ -229,6 +269,7 @@ def linspace(
     return spaced if kind is wide else table["cast"](spaced, kind)
 
 
+@with_form
 def logspace(
     start: float, stop: float, /, num: int, *, base: float = 10.0, dtype: DType | str | None = None,
     device: DeviceLike = None, endpoint: bool = True,
@@ -246,22 +287,25 @@ def logspace(
 
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | str | None = None,
-    device: DeviceLike = None,
+    device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a matrix with ones on diagonal ``k`` and zeros elsewhere."""
     target = resolve(device)
     rows = reshape(iota(n_rows, device=target), (n_rows, 1))
     columns = iota(n_rows if n_cols is None else n_cols, device=target)
     k = _within(k, rows.shape[0], columns.shape[0])
-    return table["cast"](equal(columns - rows, k), dt.default_float if dtype is None else dt.dtype(dtype))
+    kind = dt.default_float if dtype is None else dt.dtype(dtype)
+    return asked(table["cast"](equal(columns - rows, k), kind), requires_grad)
 
 
-def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+@with_form
+def tril(x: Tensor, /, k: int = 0) -> Tensor:
     """Return ``x`` with zeros above diagonal ``k`` of its last two axes."""
     return where(_lower(x, k), x, False if x.dtype is dt.bool_ else 0)
 
 
-def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+@with_form
+def triu(x: Tensor, /, k: int = 0) -> Tensor:
     """Return ``x`` with zeros below diagonal ``k`` of its last two axes."""
     return where(_lower(x, k - 1), False if x.dtype is dt.bool_ else 0, x)
 

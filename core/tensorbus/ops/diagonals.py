@@ -10,11 +10,13 @@ from ..lengths import index
 from .comparison import equal
 from .creation import iota
 from .elementwise import Operand
+from .form import with_form
 from .movement import broadcast_to, normalize_axis, pad, permute_dims, reshape, slice
 from .reduction import sum
 from .selection import where
 
 
+@with_form
 def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Return the elements of a diagonal of the matrices that ``axis1`` and ``axis2`` span, as a last axis.
 
@@ -64,6 +66,7 @@ def diag_embed(x: Operand, /, offset: int = 0) -> Any:
     return where(hit, spread, False if x.dtype is dt.bool_ else 0)
 
 
+@with_form
 def diag(x: Operand, /, offset: int = 0) -> Any:
     """Return the diagonal of a matrix, or the matrix whose diagonal is a 1-dimensional tensor.
 

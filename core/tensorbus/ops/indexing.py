@@ -19,6 +19,7 @@ from ..lengths import Length, is_open
 from ..pending import recorder, recorders
 from .creation import iota, zeros
 from .elementwise import broadcast_shapes
+from .form import with_form
 from .gathering import from_front
 from .gathering import gather as gather
 from .gathering import scatter as scatter
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 
+@with_form
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """Return one int64 tensor an axis with the places where ``x`` is not zero, in C order.
 
@@ -464,6 +466,7 @@ def _spread_mask(x: Tensor, mask: Any, value: Tensor) -> Any:
     return reshape(mask, mask.shape + (1,) * len(rest))
 
 
+@with_form
 def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     """Return the parts of ``x`` at ``indices`` along ``axis``, which a 1-dimensional ``x`` may leave out.
 

@@ -11,6 +11,7 @@ from ..errors import ShapeError
 from .arithmetic import conj
 from .batching import aligned
 from .elementwise import Operand, broadcast_in, broadcast_shapes, common_dtype, fit
+from .form import with_form
 from .movement import moveaxis, normalize_axis, permute_dims, reshape, sum_to
 from .op import Op, Shape, Spec, table
 
@@ -96,6 +97,7 @@ def matmul(x: Tensor, y: Tensor, /) -> Tensor:
     return reshape(out, tuple(shape))
 
 
+@with_form
 def tensordot(x: Tensor, y: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return the product of ``x`` and ``y`` summed over pairs of axes, or over the last/first ``axes``.
 

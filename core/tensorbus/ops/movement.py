@@ -14,6 +14,7 @@ from ..errors import AxisError, ShapeError
 from ..lengths import index
 from .batching import Rule, broadcast, prefixed, shifted, unchanged
 from .elementwise import Operand
+from .form import with_form
 from .op import Op, Shape, Spec, table
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
@@ -59,9 +60,12 @@ def _rank(specs: tuple[Spec, ...]) -> int:
 
 def normalize_axis(name: str, axis: int, rank: int) -> int:
     """Return ``axis`` counted from the front. Raises ``AxisError`` where there is no such axis."""
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+    try:
+        place = None if isinstance(axis, bool) else axis.__index__()
+    except (AttributeError, TypeError):
+        place = None
+    if place is None:
         raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
-    place = axis.__index__()
     if not -rank <= place < rank:
         raise AxisError(
             f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
@@ -369,6 +373,7 @@ fold: Op[...] = movement(
 )  # fmt: skip
 
 
+@with_form
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Any:
     """Return ``x`` with a new axis of length 1 at ``axis``, or at each of several, counted in the result.
 
@@ -387,8 +392,19 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Any:
     return reshape(x, tuple(1 if k in places else next(lengths) for k in range(rank)))
 
 
-def squeeze(x: Any, /, axis: int | Sequence[int]) -> Any:
-    """Return ``x`` without the axes named, which must have length 1. Raises ``ShapeError`` otherwise."""
+@with_form
+def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Any:
+    """Return ``x`` without the axes named, which must have length 1; without an axis, all that do go.
+
+    Raises ``AxisError`` for an axis that ``x`` does not have, ``ShapeError`` for one of another length.
+
+    >>> import tensorbus as tb
+    >>> x = tb.ones((1, 2, 1))
+    >>> x.squeeze().shape, x.squeeze(0).shape, x.squeeze((0, -1)).shape
+    ((2,), (2, 1), (2,))
+    """
+    if axis is None:
+        return reshape(x, tuple(n for n in x.shape if n != 1))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = {normalize_axis("squeeze", a, len(x.shape)) for a in given}
     if any(x.shape[a] != 1 for a in axes):
@@ -396,6 +412,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int]) -> Any:
     return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
 
 
+@with_form
 def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
     """Return the tensors, all of one shape, side by side along a new axis."""
     xs = tuple(xs)
@@ -407,6 +424,7 @@ def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
     return concat([expand_dims(x, place) for x in xs], axis=place)
 
 
+@with_form
 def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
     """Return ``x`` with axis ``source`` (or several) moved to ``destination``; the others keep their order.
 
@@ -425,6 +443,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     return permute_dims(x, tuple(order))
 
 
+@with_form
 def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
     """Return ``x`` with the axes from ``start_axis`` to ``end_axis`` made one."""
     if not x.shape:

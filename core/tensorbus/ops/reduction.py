@@ -17,6 +17,7 @@ from .arithmetic import conj, divide, real
 from .batching import Rule, shifted
 from .comparison import equal
 from .elementwise import Operand, fit
+from .form import with_form
 from .joined import joined
 from .movement import broadcast_to, concat, normalize_axis, pad, permute_dims, reshape, slice
 from .op import Op, Shape, Spec, table
@@ -250,6 +251,7 @@ argmax = _arg_reduction("argmax", "The index of the first largest element along 
 argmin = _arg_reduction("argmin", "The index of the first smallest element along ``axis``; NaN counts as it.")
 
 
+@with_form
 @joined
 def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Return the variance, the squared distances divided by the count less ``correction``.
@@ -263,6 +265,7 @@ def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = 
     return narrowed(_variance("var", x, axis, correction, keepdims), dt.real_of(x.dtype))
 
 
+@with_form
 @joined
 def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Return the standard deviation, the square root of ``var``; where that is 0, so is the gradient.
@@ -287,6 +290,7 @@ def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) 
     return divide(total, count * 1.0) if count > 0 else total * float("nan")
 
 
+@with_form
 @joined
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
     """Return how many elements are not zero, as int64.

@@ -18,6 +18,7 @@ from .batching import shifted
 from .comparison import equal, isnan, logical_or, not_equal
 from .creation import iota, zeros
 from .elementwise import Operand, fit
+from .form import with_form
 from .movement import broadcast_to, concat, flip, normalize_axis, reshape, slice
 from .op import Op, Spec, table
 from .reduction import check_dtype, sum_dtype
@@ -136,6 +137,7 @@ def _with_initial(out: Any, axis: int | None, initial: Scalar) -> Any:
     return concat([first, out], axis=place)
 
 
+@with_form
 def cumulative_sum(
     x: Any, /, *, axis: int | None = None, dtype: DType | str | None = None, include_initial: bool = False
 ) -> Any:
@@ -152,6 +154,7 @@ def cumulative_sum(
     return _with_initial(out, axis, 0) if include_initial else out
 
 
+@with_form
 def cumulative_prod(
     x: Any, /, *, axis: int | None = None, dtype: DType | str | None = None, include_initial: bool = False
 ) -> Any:
@@ -168,16 +171,19 @@ def cumulative_prod(
     return _with_initial(out, axis, 1) if include_initial else out
 
 
+@with_form
 def cumsum(x: Any, /, axis: int, *, dtype: DType | str | None = None) -> Any:
     """Return the running sum along ``axis``: ``cumulative_sum`` under PyTorch's name."""
     return sum_scan(x, axis=axis, dtype=dtype)
 
 
+@with_form
 def cumprod(x: Any, /, axis: int, *, dtype: DType | str | None = None) -> Any:
     """Return the running product along ``axis``: ``cumulative_prod`` under PyTorch's name."""
     return prod_scan(x, axis=axis, dtype=dtype)
 
 
+@with_form
 def cummax(x: Any, /, axis: int) -> Extremes:
     """Return the largest element so far along ``axis``, and where it stands: the last of equal ones.
 
@@ -191,6 +197,7 @@ def cummax(x: Any, /, axis: int) -> Extremes:
     return _extremes(x, max_scan(x, axis=axis), axis)
 
 
+@with_form
 def cummin(x: Any, /, axis: int) -> Extremes:
     """Return the smallest element so far along ``axis``, and where it stands: the last of equal ones.
 
@@ -203,6 +210,7 @@ def _extremes(x: Any, values: Any, axis: int) -> Extremes:
     return Extremes(values, _latest(x.detach(), values.detach(), axis % len(x.shape)))
 
 
+@with_form
 def diff(
     x: Any, /, n: int = 1, *, axis: int = -1, prepend: Any = None, append: Any = None
 ) -> Any:  # fmt: skip

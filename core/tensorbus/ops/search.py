@@ -17,6 +17,7 @@ from .batching import spread
 from .comparison import equal, isnan, less, less_equal, logical_and, logical_not, logical_or
 from .creation import full, linspace, ones_like, zeros, zeros_like
 from .elementwise import Operand, common_dtype
+from .form import with_form
 from .gathering import gather
 from .movement import reshape
 from .op import Op, Spec, table
@@ -104,6 +105,7 @@ search_op: Op[...] = table.add(
 )
 
 
+@with_form
 def searchsorted(
     x1: Operand, x2: Operand, /, *, side: str = "left", sorter: Operand | None = None
 ) -> Any:  # fmt: skip
@@ -129,6 +131,7 @@ def searchsorted(
     return search_op(x1, x2, side=side)
 
 
+@with_form
 def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Any:
     """Return the number of the bucket between sorted ``boundaries`` that each element of ``x`` falls into.
 
@@ -141,6 +144,7 @@ def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Any:
     return searchsorted(boundaries, x, side="right" if right else "left")
 
 
+@with_form
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Return how often each number from 0 on stands in a 1-dimensional integer tensor, or its ``weights``.
 
@@ -176,6 +180,7 @@ class Histogram(NamedTuple):
     bin_edges: Any
 
 
+@with_form
 def histogram(
     x: Any, /, bins: int | Any = 100, *, range: tuple[Scalar, Scalar] | None = None, weight: Any = None,
     density: bool = False,

@@ -9,6 +9,7 @@ from ..dtypes import Scalar, check_scalar
 from ..errors import DtypeError, ShapeError
 from ..varying import Number
 from .elementwise import broadcast_shapes
+from .form import with_form
 from .gathering import from_front, gather, scatter
 from .indexing import nonzero
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape
@@ -31,6 +32,7 @@ def _back(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(k) for k in range(len(order)))
 
 
+@with_form
 def index_select(x: Any, /, axis: int, index: Any) -> Any:
     """Return the parts of ``x`` that a 1-dimensional ``index`` names along ``axis``.
 
@@ -51,6 +53,7 @@ def _written(name: str, x: Any, axis: int, index: Any, source: Any, mode: str) -
     return permute_dims(changed, _back(order))
 
 
+@with_form
 def index_add(x: Any, /, axis: int, index: Any, source: Any, *, alpha: Scalar = 1) -> Any:
     """Return ``x`` with the parts of ``alpha * source`` added where ``index`` says along ``axis``.
 
@@ -61,6 +64,7 @@ def index_add(x: Any, /, axis: int, index: Any, source: Any, *, alpha: Scalar = 
     return _written("index_add", x, axis, index, source if alpha == 1 else source * alpha, "add")
 
 
+@with_form
 def index_copy(x: Any, /, axis: int, index: Any, source: Any) -> Any:
     """Return ``x`` with the parts of ``source`` where ``index`` says along ``axis``; the last one stays."""
     return _written("index_copy", x, axis, index, source, "set")

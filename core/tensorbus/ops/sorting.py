@@ -18,6 +18,7 @@ from .batching import shifted
 from .comparison import equal, isfinite, isnan, less_equal
 from .creation import full, iota, zeros
 from .elementwise import Operand, fit
+from .form import with_form
 from .movement import broadcast_to, moveaxis, normalize_axis, pad, reshape, squeeze
 from .op import Op, Spec, table
 from .reduction import all, max, min
@@ -171,6 +172,7 @@ def _first(name: str, x: Any, k: int, axis: int) -> tuple[int, int]:
     return index(k), place
 
 
+@with_form
 def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True) -> Extremes:
     """Return the ``k`` largest (or smallest) elements along ``axis``, in order, and where they are.
 
@@ -187,6 +189,7 @@ def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: boo
     return Extremes(take_along_axis(x, indices, axis=place), indices)
 
 
+@with_form
 def kthvalue(x: Any, /, k: int, axis: int = -1, keepdims: bool = False) -> Extremes:
     """Return the ``k``-th smallest element along ``axis``, counted from 1, and where it is."""
     k, place = _first("kthvalue", x, k, axis)
@@ -204,6 +207,7 @@ def _taken(x: Any, indices: Any, axis: int, keepdims: bool) -> Extremes:
     return Extremes(reshape(values, shape), reshape(indices, shape))
 
 
+@with_form
 def median(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
     """Return the median: of an even number of elements the mean of the middle two. NaN where an element is.
 
@@ -233,6 +237,7 @@ def _filled(name: str, x: Any, axis: int | None) -> int:
     return count
 
 
+@with_form
 def quantile(
     x: Any, /, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear"
 ) -> Any:

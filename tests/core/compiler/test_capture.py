@@ -273,6 +273,9 @@ def test_decorator_forms_methods_and_nesting() -> None:
     assert tb.compile(outer) is outer
     with pytest.raises(ValueError, match="default, reduce-overhead, max-autotune"):
         tb.compile(lambda x: x, mode="fast")
+    with pytest.raises(ValueError, match="there is no backend to choose, got 'inductor'"):
+        tb.compile(abs, backend="inductor")
+    assert tb.compile(abs, mode=None).mode == "default"
     with pytest.raises(ValueError, match="no device has options of its own yet, got 'fast'"):
         tb.compile(lambda x: x, options={"fast": True})
     with pytest.raises(ValueError, match="function, a method or a module"):

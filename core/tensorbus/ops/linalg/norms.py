@@ -14,6 +14,7 @@ from ..batching import shifted
 from ..comparison import equal, isinf, logical_or, not_equal
 from ..creation import full
 from ..elementwise import Operand, fit
+from ..form import with_form
 from ..joined import joined
 from ..movement import moveaxis, normalize_axis, reshape
 from ..op import Op, Shape, Spec, table
@@ -122,6 +123,7 @@ _vector_norm: Op[...] = table.add(
 )
 
 
+@with_form
 def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Return ``sum(abs(x) ** ord) ** (1 / ord)`` over an axis, several, or all.
 
@@ -166,6 +168,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Order = "fro") -> 
     return reshape(found, (*found.shape, 1, 1)) if keepdims else found
 
 
+@with_form
 def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return a norm of vectors (along one axis) or of matrices (over two), as NumPy and PyTorch name it.
 
