@@ -21,6 +21,7 @@ from families import (
     effects,
     effects_beside,
     exceptions,
+    first_programs,
     functional_style,
     generation,
     given_functions,
@@ -65,6 +66,6 @@ FAMILIES = (
     simulations,
     hidden_attributes, hidden_entries, hidden_rest, effects, effects_beside, rebinding, rates, model_programs,
     time_and_search, moving_state, more_trainings, small_gpt, two_devices, lengths_and_values, strange_python,
-    strange_calls, cached_functions, given_functions, counted_places,
+    strange_calls, cached_functions, given_functions, counted_places, first_programs,
 )  # fmt: skip
 PROGRAMS = [program for family in FAMILIES for program in family.program.members.values()]
