@@ -121,7 +121,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert caching.private_folder("npu", "kernels") is None
-    assert json.loads(run("info", "--json")) == {"folder": None, "kinds": []}
+    assert json.loads(run("info", "--json")) == {"folder": None, "kinds": [], "skipped": []}
     assert "no home folder" in run("info")
     assert "0 bytes" in run("clear")
     assert tb.compile(lambda x: tb.exp(x) * 0 + 2.75)(tb.ones(3)).tolist() == [2.75] * 3
