@@ -58,7 +58,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         calls.append(asked(*given))
         return calls[-1]
 
+    asked_weights = winograd.weights_are_quicker
+
+    def noting_weights(*given: Any) -> bool:
+        calls.append(asked_weights(*given))
+        return calls[-1]
+
     monkeypatch.setattr(convolution, "is_quicker", noting)
+    monkeypatch.setattr(convolution, "weights_are_quicker", noting_weights)
     return calls
 
 
@@ -73,6 +80,32 @@ def test_it_is_the_convolution_and_its_gradient(case: str, served: list[bool]) -
     grad, turned = rng.standard_normal(out, dtype=np.float32), {"output_padding": (0, 0), **attrs}
     _close(_run("conv_transpose", (grad, weight), shape, turned), "conv_transpose", (grad, weight), turned)
     assert served[0]
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_it_is_the_gradient_of_the_weights(case: str, served: list[bool]) -> None:
+    shape, rows, padding, groups = _CASES[case]
+    rng, attrs = np.random.default_rng(5), {"kernel": (3, 3), **_attrs(padding, groups)}
+    x = rng.standard_normal((4 * shape[0], *shape[1:]), dtype=np.float32)
+    grad = rng.standard_normal((len(x), rows, *(n + 2 * padding - 2 for n in shape[2:])), dtype=np.float32)
+    out = (rows, shape[1] // groups, 3, 3)
+    _close(_run("conv_weight", (x, grad), out, attrs), "conv_weight", (x, grad), attrs)
+    assert served == [True]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
+def test_what_is_not_finite_stays_in_the_weights_that_meet_it(value: float, served: list[bool]) -> None:
+    x, grad = np.ones((8, 32, 14, 14), np.float32), np.full((8, 32, 14, 14), 2, np.float32)
+    x[1, 5, 0, 7] = value  # in the first row, which the windows' last row does not meet
+    found = _run("conv_weight", (x, grad), (32, 32, 3, 3), _attrs(1, 1))
+    assert served == [True]
+    near = np.zeros(found.shape, bool)
+    near[:, 5, :2] = True
+    right = value * 2 if not value > 1e38 else np.inf
+    assert (np.isnan(found[near]) if np.isnan(right) else found[near] == right).all()
+    assert np.isfinite(found[~near]).all()
+    assert (found[:, 4, 1, 1] == 8 * 14 * 14 * 2).all()
+    assert (found[:, 5, 2, 1] == 8 * 14 * 13 * 2).all()
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
@@ -113,6 +146,21 @@ def test_results_do_not_depend_on_threads(threads: int, served: list[bool]) -> N
     finally:
         tb.set_num_threads(before)
     np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gradients_of_weights_do_not_depend_on_threads(threads: int, served: list[bool]) -> None:
+    rng, attrs, out = np.random.default_rng(6), _attrs(1, 1), (48, 36, 3, 3)
+    x = rng.standard_normal((4, 36, 20, 22), dtype=np.float32)
+    grad = rng.standard_normal((4, 48, 20, 22), dtype=np.float32)
+    right, before = _run("conv_weight", (x, grad), out, attrs), tb.get_num_threads()
+    try:
+        tb.set_num_threads(threads)
+        found = _run("conv_weight", (x, grad), out, attrs)
+    finally:
+        tb.set_num_threads(before)
+    np.testing.assert_array_equal(found, right)
+    assert served == [True, True]
 
 
 def test_it_serves_float32_windows_of_three_by_three_with_channels_enough(served: list[bool]) -> None:

@@ -22,6 +22,7 @@ from .windows import (
     WORTH,
     Axes,
     Axis,
+    Sums,
     Weights,
     Windows,
     covering_of,
@@ -29,7 +30,7 @@ from .windows import (
     tile_of,
     windows,
 )
-from .winograd import is_quicker, winograd
+from .winograd import is_quicker, weights_are_quicker, winograd, winograd_weights
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _NARROW: Final = (dtypes.float16, dtypes.bfloat16)
@@ -118,13 +119,19 @@ def _windowed(call: Call, parts: Sequence[Windows], set_first: bool) -> Callable
     exact = cache(lambda: _made(call, parts, [False] * len(parts), set_first))
     if not any(quick):
         return _widened(call, exact())
-    computed = _made(call, parts, quick, set_first)
+    return _widened(call, _unless_spread(_made(call, parts, quick, set_first), exact))
 
-    def run_it(x: Any, weight: Any) -> Any:
-        out, spread = computed(x, weight)
-        return exact()(x, weight) if spread else out
 
-    return _widened(call, run_it)
+def _unless_spread(
+    computed: Callable[..., Any], exact: Callable[[], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return what gives the result as computed; the exact one where what is not finite spread in it."""
+
+    def run_it(x: Any, y: Any) -> Any:
+        out, spread = computed(x, y)
+        return exact()(x, y) if spread else out
+
+    return run_it
 
 
 def _made(call: Call, parts: Sequence[Windows], quick: Sequence[bool], set_first: bool) -> Callable[..., Any]:
@@ -235,13 +242,29 @@ def _all_phases(call: Call) -> list[tuple[Any, Any, Any]]:
 
 
 def weight_gradient(call: Call) -> Callable[..., Any]:
-    """Return the kernel of ``conv_weight``: channels of gradients turned to lie side by side, then summed."""
+    """Return the kernel of ``conv_weight``, in the way that takes least time."""
     assert call.shapes is not None
     assert call.out_shape is not None
-    (x_shape, g_shape), w_shape, groups = call.shapes, call.out_shape, call.attrs["groups"]
-    dtype, batch = _computed(call.dtypes[0]), x_shape[0]
-    rows, channels = w_shape[0] // groups, w_shape[1]
-    axes = _conv_axes(call, w_shape[2:])
+    shape, groups = call.out_shape, call.attrs["groups"]
+    given = Sums(
+        dtype=_computed(call.dtypes[0]), batch=call.shapes[0][0], groups=groups, rows=shape[0] // groups,
+        channels=shape[1], axes=_conv_axes(call, shape[2:]),
+    )  # fmt: skip
+    exact = cache(lambda: _correlated(call, given))
+    if not weights_are_quicker(given):
+        return _widened(call, exact())
+    launches = Launches(2, (DTYPES[given.dtype], shape), (np.dtype(np.int64), ()))
+    launches.clear(3, 8, 0)
+    winograd_weights(launches, given)
+    return _widened(call, _unless_spread(launches.repacking(packed), exact))
+
+
+def _correlated(call: Call, given: Sums) -> Callable[..., Any]:
+    """Return what gives the gradient: channels of what it is of turned to lie side by side, then summed."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    (x_shape, g_shape), w_shape, dtype, axes = call.shapes, call.out_shape, given.dtype, given.axes
+    batch, groups, rows, channels = given.batch, given.groups, given.rows, given.channels
     z, y, x = axes
     made = tiles(dtype, 6, 2)
     if rows <= made.lanes:
@@ -272,7 +295,7 @@ def weight_gradient(call: Call) -> Callable[..., Any]:
     grid = (strips, groups)
     piece = pieces(grid, MOVED // moved + 1)
     launches.add(made.launch("collect", (parts, 2), [*params, chunks], grid, piece))
-    return _widened(call, launches.repacking(packed))
+    return launches.repacking(packed)
 
 
 def takes_windows(call: Call) -> bool | str:

@@ -155,6 +155,18 @@ class Windows:
         return depth if self.weights == lying else 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """The gradient of weights: products summed over places, of ``channels`` for each of ``rows``."""
+
+    dtype: DType
+    batch: int
+    groups: int
+    rows: int
+    channels: int
+    axes: Axes
+
+
 def windows(launches: Launches, given: Windows) -> None:
     """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0."""
     z, y, x = given.axes

@@ -29,6 +29,8 @@ CHUNK = 65536
 TALL = 128
 MANY = 1024
 ALONE = 1 << 15
+WHOLE = 8
+"""Steps of all lanes that a piece of a row is worth."""
 UNROLLED = 32
 """The most elements of a window, of several axes, that a light item's code names one by one."""
 
@@ -137,7 +139,8 @@ def plan_chunks(
     """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact.
 
     ``least`` is how many elements an item takes at least, where it takes no rows; up to ``alone`` in all are
-    left to one. Pieces of rows are whole ``lanes``, but for the last one.
+    left to one. Pieces of rows are whole ``lanes``, but for the last one, and many of them; otherwise other
+    axes are cut.
     """
     over = [k for k, a in enumerate(axes) if a.reduced]
     if not over or any(a.value == 0 for a in axes):
@@ -159,9 +162,14 @@ def plan_chunks(
     if count < 2:
         return None
     size = -(-length // count)
-    if rows and axis == len(axes) - 1 and size > lanes:
+    if rows and axis == len(axes) - 1:
         size = -(-size // lanes) * lanes
-    return Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
+        outer = max(over[:-1], key=lambda k: (axes[k].value, -k), default=axis)
+        if size < WHOLE * lanes and min(count, axes[outer].value) >= -(-length // size):
+            axis, length = outer, axes[outer].value  # whole rows are walked faster than pieces
+            size = -(-length // min(count, length))
+    found = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
+    return found if found.count > 1 else None
 
 
 def is_window(target: Target, lengths: Sequence[int]) -> bool:

@@ -47,3 +47,18 @@ def test_chunks_of_rows_are_whole_lanes_and_cover_the_row_once(length: int) -> N
         return
     assert found.size % 64 == 0
     assert (found.count - 1) * found.size < length <= found.count * found.size
+
+
+@pytest.mark.parametrize(
+    ("lengths", "cut"),
+    [((8, 64, 3136), 1), ((512, 3136), 0), ((16, 16, 16, 100), 0), ((64, 50_257), 1), ((2, 3, 1_000_003), 2)],
+)
+def test_whole_rows_are_walked_where_a_piece_of_one_has_few_vectors(
+    lengths: tuple[int, ...], cut: int
+) -> None:
+    axes = [Axis(length=const(n), value=n, reduced=True) for n in lengths]
+    found = plan_chunks(axes, 64, True, floating=True, lanes=64)
+    assert found is not None
+    assert found.axis == cut
+    assert found.count >= 16
+    assert found.axis < len(lengths) - 1 or found.size >= 8 * 64

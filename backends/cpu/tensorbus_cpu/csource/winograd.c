@@ -10,10 +10,11 @@
 #define KERNEL(name) void name(void *const *b, const int64_t *p, const int64_t *range)
 #define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 #define UNROLLED _Pragma("GCC unroll 16")
-enum { BYTES = __BIGGEST_ALIGNMENT__ < 16 ? 16 : __BIGGEST_ALIGNMENT__, VECTOR = BYTES / sizeof(float), VECTORS = 2, WIDE = VECTORS * VECTOR };
+enum { BYTES = __BIGGEST_ALIGNMENT__ < 16 ? 16 : __BIGGEST_ALIGNMENT__, VECTOR = BYTES / sizeof(float), WIDE = VECTORS * VECTOR };
 enum { PLACES = 16, BAND = SIDE * TALL };
 const int64_t tb_lanes = VECTOR;
 typedef float tb_vector __attribute__((vector_size(BYTES)));
+typedef int32_t tb_bits __attribute__((vector_size(BYTES)));
 typedef float tb_loose __attribute__((vector_size(BYTES), aligned(sizeof(float)), may_alias));
 
 static inline int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -52,54 +53,96 @@ static _Thread_local float panel[PLACES * ROOM] __attribute__((aligned(64)));
 static _Thread_local float products[PLACES * BAND * (COLUMNS + WIDE)] __attribute__((aligned(64)));
 enum { LINE = COLUMNS + 2 * VECTOR };
 
-// Write B' d of an input's row, for each tile of the row: four lines.
-static inline void across(const float *row, int64_t length, int64_t first, int64_t wide, float to[4][LINE]) {
-  float even[LINE], odd[LINE];
-  const int64_t some = (wide + VECTOR - 1) / VECTOR * VECTOR + 1;
-  int64_t j = 0;
-  if (row) {
-    for (; j < some && first + 2 * j < 0; ++j) {
-      even[j] = 0;
-      odd[j] = first + 2 * j + 1 < 0 ? 0 : row[first + 2 * j + 1];
-    }
-    const int64_t inner = least(some, (length - first) / 2);
-    for (; j < inner; ++j) even[j] = row[first + 2 * j], odd[j] = row[first + 2 * j + 1];
-    if (j < some && first + 2 * j < length) even[j] = row[first + 2 * j], odd[j] = 0, ++j;
+// Every other of the elements of two vectors, and those between.
+static inline void part(tb_vector one, tb_vector other, tb_vector *even, tb_vector *odd) {
+#ifdef __clang__
+  UNROLLED for (int u = 0; u < VECTOR; ++u) (*even)[u] = u < VECTOR / 2 ? one[2 * u] : other[2 * u - VECTOR];
+  UNROLLED for (int u = 0; u < VECTOR; ++u) (*odd)[u] = u < VECTOR / 2 ? one[2 * u + 1] : other[2 * u + 1 - VECTOR];
+#else
+  tb_bits at;
+  UNROLLED for (int u = 0; u < VECTOR; ++u) at[u] = 2 * u;
+  *even = __builtin_shuffle(one, other, at), *odd = __builtin_shuffle(one, other, at + 1);
+#endif
+}
+
+static inline void alternate(tb_vector even, tb_vector odd, float *to) {
+#ifdef __clang__
+  UNROLLED for (int u = 0; u < VECTOR; ++u) to[2 * u] = even[u], to[2 * u + 1] = odd[u];
+#else
+  tb_bits at;
+  UNROLLED for (int u = 0; u < VECTOR; ++u) at[u] = u / 2 + u % 2 * VECTOR;
+  *(tb_loose *)to = __builtin_shuffle(even, odd, at), *(tb_loose *)(to + VECTOR) = __builtin_shuffle(even, odd, at + VECTOR / 2);
+#endif
+}
+
+// Which of the inputs d0 to d3 of the tiles of a row there are.
+typedef struct { tb_bits of[4][LINE / VECTOR]; } tb_kept;
+
+static inline void kept_of(const tb_windows *q, int64_t x0, int64_t wide, tb_kept *kept) {
+  const int64_t first = 2 * x0 + q->x.first, most = 2 * LINE + 4;
+  const int32_t from = (int32_t)least(-least(first, 0), most), stop = (int32_t)least(q->x.length - least(first, q->x.length), most);
+  tb_bits at;
+  UNROLLED for (int u = 0; u < VECTOR; ++u) at[u] = 2 * u;
+  EACH(i, 0, (wide + VECTOR - 1) / VECTOR) EACH(k, 0, 4) {
+    const tb_bits here = at + (int32_t)(2 * i * VECTOR + k);
+    kept->of[k][i] = (here >= from) & (here < stop);
   }
-  for (; j < some; ++j) even[j] = odd[j] = 0;
+}
+
+// Write B' d of an input's row, for each tile of the row: four lines. A row of none is of zeros.
+static inline void across(const float *row, const tb_kept *kept, int64_t wide, float to[4][LINE]) {
   for (int64_t i = 0; i < wide; i += VECTOR) {
-    const tb_vector d0 = *(tb_loose *)(even + i), d1 = *(tb_loose *)(odd + i);
-    const tb_vector d2 = *(tb_loose *)(even + i + 1), d3 = *(tb_loose *)(odd + i + 1);
-    *(tb_loose *)(to[0] + i) = d0 - d2, *(tb_loose *)(to[1] + i) = d1 + d2;
-    *(tb_loose *)(to[2] + i) = d2 - d1, *(tb_loose *)(to[3] + i) = d1 - d3;
+    tb_vector d[4] = {{0}};
+    if (row) {
+      const float *at = row + 2 * i;
+      part(*(const tb_loose *)at, *(const tb_loose *)(at + VECTOR), d, d + 1);
+      part(*(const tb_loose *)(at + 2), *(const tb_loose *)(at + VECTOR + 2), d + 2, d + 3);
+      UNROLLED for (int k = 0; k < 4; ++k) d[k] = (tb_vector)((tb_bits)d[k] & kept->of[k][i / VECTOR]);
+    }
+    *(tb_vector *)(to[0] + i) = d[0] - d[2], *(tb_vector *)(to[1] + i) = d[1] + d[2];
+    *(tb_vector *)(to[2] + i) = d[2] - d[1], *(tb_vector *)(to[3] + i) = d[1] - d[3];
+  }
+}
+
+// Write B' d B of one channel of an input, for `high` by `wide` tiles from tile (y0, x0) on: a line for each place, lines
+// `apart`. Up to a vector is written beyond a line's end.
+static void turn(const tb_windows *q, const float *x, int64_t y0, int64_t x0, int64_t high, int64_t wide, float *to, int64_t apart) {
+  const int64_t first = 2 * x0 + q->x.first, read = 2 * ((wide + VECTOR - 1) / VECTOR * VECTOR) + 2, size = q->y.length * q->x.length;
+  float lines[4][4][LINE] __attribute__((aligned(64))), own[2 * LINE + 2];
+  tb_kept kept;
+  kept_of(q, x0, wide, &kept);
+  EACH(tile, 0, high) {
+    const int64_t top = 2 * (y0 + tile) + q->y.first;
+    EACH(k, tile ? 2 : 0, 4) {  // lines that the tiles above read too are there
+      const int64_t y = top + k, begin = y * q->x.length + first;
+      const float *row = y < 0 || y >= q->y.length ? NULL : x + begin;
+      if (row && (begin < 0 || begin + read > size)) {  // beyond the rows around it there may be no memory
+        EACH(j, 0, read) own[j] = begin + j < 0 || begin + j >= size ? 0 : row[j];
+        row = own;
+      }
+      across(row, &kept, wide, lines[(2 * tile + k) % 4]);
+    }
+    EACH(k, 0, 4) {
+      const float *d0 = lines[2 * tile % 4][k], *d1 = lines[(2 * tile + 1) % 4][k];
+      const float *d2 = lines[(2 * tile + 2) % 4][k], *d3 = lines[(2 * tile + 3) % 4][k];
+      for (int64_t i = 0; i < wide; i += VECTOR) {  // beyond a row's end the next one overwrites
+        const tb_vector r0 = *(tb_vector *)(d0 + i), r1 = *(tb_vector *)(d1 + i);
+        const tb_vector r2 = *(tb_vector *)(d2 + i), r3 = *(tb_vector *)(d3 + i);
+        float *at = to + k * apart + tile * wide + i;
+        *(tb_loose *)at = r0 - r2, *(tb_loose *)(at + 4 * apart) = r1 + r2;
+        *(tb_loose *)(at + 8 * apart) = r2 - r1, *(tb_loose *)(at + 12 * apart) = r1 - r3;
+      }
+    }
   }
 }
 
 // Fill the panel for `high` by `wide` tiles from tile (y0, x0) on.
 static void fill(const tb_windows *q, const float *x, int64_t y0, int64_t x0, int64_t high, int64_t wide) {
   const int64_t groups = (high * wide + WIDE - 1) / WIDE, size = q->y.length * q->x.length;
-  float lines[4][4][LINE], turned[PLACES][COLUMNS + 2 * WIDE];
+  float turned[PLACES][COLUMNS + 2 * WIDE];
   memset(turned, 0, sizeof turned);
   EACH(c, 0, q->channels) {
-    EACH(tile, 0, high) {
-      const int64_t top = 2 * (y0 + tile) + q->y.first;
-      EACH(k, tile ? 2 : 0, 4) {  // lines that the tiles above read too are there
-        const int64_t y = top + k;
-        const float *row = y < 0 || y >= q->y.length ? NULL : x + c * size + y * q->x.length;
-        across(row, q->x.length, 2 * x0 + q->x.first, wide, lines[(2 * tile + k) % 4]);
-      }
-      EACH(k, 0, 4) {
-        const float *d0 = lines[2 * tile % 4][k], *d1 = lines[(2 * tile + 1) % 4][k];
-        const float *d2 = lines[(2 * tile + 2) % 4][k], *d3 = lines[(2 * tile + 3) % 4][k];
-        for (int64_t i = 0; i < wide; i += VECTOR) {  // beyond a row's end the next one overwrites
-          const tb_vector r0 = *(tb_loose *)(d0 + i), r1 = *(tb_loose *)(d1 + i);
-          const tb_vector r2 = *(tb_loose *)(d2 + i), r3 = *(tb_loose *)(d3 + i);
-          const int64_t at = tile * wide + i;
-          *(tb_loose *)(turned[k] + at) = r0 - r2, *(tb_loose *)(turned[4 + k] + at) = r1 + r2;
-          *(tb_loose *)(turned[8 + k] + at) = r2 - r1, *(tb_loose *)(turned[12 + k] + at) = r1 - r3;
-        }
-      }
-    }
+    turn(q, x + c * size, y0, x0, high, wide, turned[0], COLUMNS + 2 * WIDE);
     EACH(k, 0, PLACES) EACH(group, 0, groups) {
       float *to = panel + ((k * groups + group) * (q->channels + 1) + c) * WIDE;
       UNROLLED for (int v = 0; v < VECTORS; ++v) ((tb_vector *)to)[v] = *(tb_loose *)(turned[k] + group * WIDE + v * VECTOR);
@@ -125,33 +168,28 @@ CORNER(edge, 1)
 
 // Write the outputs of one row of the weights: A' m A. Return a number that is not zero where one is not finite.
 static float store(const tb_windows *q, const float *m, int64_t line, float *out, int64_t y0, int64_t x0, int64_t high, int64_t wide) {
-  float lines[2][2][LINE];
   tb_vector seen = {0};
-  float found = 0;
+  tb_bits kept = {0};
+  float found = 0, last[2 * VECTOR];
   const int64_t place = BAND * line, some = least(2 * wide, q->x.count - 2 * x0);
-  EACH(tile, 0, high) {
-    for (int64_t i = 0; i < wide; i += VECTOR) {
-      tb_vector half[2][4];
-      UNROLLED for (int k = 0; k < 4; ++k) {
-        const float *at = m + k * place + tile * wide + i;
-        const tb_vector m0 = *(tb_loose *)at, m1 = *(tb_loose *)(at + 4 * place);
-        const tb_vector m2 = *(tb_loose *)(at + 8 * place), m3 = *(tb_loose *)(at + 12 * place);
-        half[0][k] = m0 + m1 + m2, half[1][k] = m1 - m2 - m3;
-      }
-      UNROLLED for (int k = 0; k < 2; ++k) {
-        const tb_vector *h = half[k];
-        const tb_vector even = h[0] + h[1] + h[2], odd = h[1] - h[2] - h[3];
-        tb_vector none = even * 0.0f + odd * 0.0f;
-        *(tb_loose *)(lines[k][0] + i) = even, *(tb_loose *)(lines[k][1] + i) = odd;
-        EACH(u, wide - i, VECTOR) none[u] = 0;  // beyond the tiles of a row there is what was there before
-        seen += none;
-      }
+  EACH(u, 0, wide % VECTOR) kept[u] = -1;
+  EACH(tile, 0, high) for (int64_t i = 0; i < wide; i += VECTOR) {
+    tb_vector half[2][4];
+    UNROLLED for (int k = 0; k < 4; ++k) {
+      const float *at = m + k * place + tile * wide + i;
+      const tb_vector m0 = *(tb_loose *)at, m1 = *(tb_loose *)(at + 4 * place);
+      const tb_vector m2 = *(tb_loose *)(at + 8 * place), m3 = *(tb_loose *)(at + 12 * place);
+      half[0][k] = m0 + m1 + m2, half[1][k] = m1 - m2 - m3;
     }
-    EACH(k, 0, least(2, q->y.count - 2 * (y0 + tile))) {
-      const float *even = lines[k][0], *odd = lines[k][1];
-      float *to = out + (2 * tile + k) * q->out_line;
-      EACH(j, 0, some / 2) to[2 * j] = even[j], to[2 * j + 1] = odd[j];
-      if (some % 2) to[some - 1] = even[some / 2];
+    const int64_t lines = least(2, q->y.count - 2 * (y0 + tile)), rest = some - 2 * i;
+    EACH(k, 0, 2) {
+      const tb_vector *h = half[k];
+      const tb_vector even = h[0] + h[1] + h[2], odd = h[1] - h[2] - h[3], none = even * 0.0f + odd * 0.0f;
+      seen += wide - i < VECTOR ? (tb_vector)((tb_bits)none & kept) : none;  // beyond a row there is what was there before
+      if (k == lines) break;
+      float *to = out + (2 * tile + k) * q->out_line + 2 * i;
+      alternate(even, odd, rest < 2 * VECTOR ? last : to);
+      if (rest < 2 * VECTOR) memcpy(to, last, rest * sizeof(float));
     }
   }
   EACH(u, 0, VECTOR) found += seen[u];
@@ -183,4 +221,106 @@ KERNEL(tb_winograd) {  // grid (blocks of tiles, parts of the rows, images by gr
     }
   }
   if (bad != 0) __atomic_store_n((int64_t *)b[3], 1, __ATOMIC_RELAXED);
+}
+
+// The gradient of the weights: G' (A dy A' * B' d B, summed over all tiles) G, for gradients dy of 2x2 outputs.
+
+typedef struct { tb_windows windows; int64_t batch, block, chunk, chunks; } tb_sums;  // channels at a time; units of a chunk
+
+// Write A dy A' of `high` by `wide` tiles from tile (y0, x0) on: WIDE channels side by side, tile by tile, for each place.
+static void turn_back(const tb_windows *q, const float *g, int64_t y0, int64_t x0, int64_t high, int64_t wide, float *to) {
+  const int64_t apart = high * wide * WIDE;
+  EACH(tile, 0, high) EACH(j, 0, wide) {
+    const int64_t y = 2 * (y0 + tile), x = 2 * (x0 + j);
+    const float *at = g + (y * q->x.count + x) * WIDE;
+    const int right = x + 1 < q->x.count, low = y + 1 < q->y.count;
+    UNROLLED for (int v = 0; v < VECTORS; ++v, at += VECTOR, to += VECTOR) {
+      tb_vector d[2][2] = {{*(tb_loose *)at}};
+      if (right) d[0][1] = *(tb_loose *)(at + WIDE);
+      if (low) d[1][0] = *(tb_loose *)(at + q->x.count * WIDE);
+      if (right && low) d[1][1] = *(tb_loose *)(at + (q->x.count + 1) * WIDE);
+      const tb_vector half[4][2] = {{d[0][0], d[0][1]}, {d[0][0] + d[1][0], d[0][1] + d[1][1]},
+                                    {d[0][0] - d[1][0], d[0][1] - d[1][1]}, {-d[1][0], -d[1][1]}};
+      UNROLLED for (int k = 0; k < 4; ++k) {
+        float *row = to + 4 * k * apart;
+        *(tb_vector *)row = half[k][0], *(tb_vector *)(row + apart) = half[k][0] + half[k][1];
+        *(tb_vector *)(row + 2 * apart) = half[k][0] - half[k][1], *(tb_vector *)(row + 3 * apart) = -half[k][1];
+      }
+    }
+  }
+}
+
+// to += a y: up to TALL rows of `count` elements, `apart`, by WIDE columns.
+static __attribute__((noinline)) void gather(int64_t count, const float *a, int64_t apart, int64_t rows, const float *y, float *to) {
+  tb_vector acc[TALL][VECTORS];
+  const float *line[TALL];
+  UNROLLED for (int i = 0; i < TALL; ++i) line[i] = a + least(i, rows - 1) * apart;
+  UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] = *(tb_loose *)(to + i * WIDE + v * VECTOR);
+  EACH(k, 0, count) {
+    tb_vector right[VECTORS];
+    UNROLLED for (int v = 0; v < VECTORS; ++v) right[v] = ((const tb_vector *)(y + k * WIDE))[v];
+    UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] += line[i][k] * right[v];
+  }
+  UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) *(tb_loose *)(to + i * WIDE + v * VECTOR) = acc[i][v];
+}
+
+KERNEL(tb_correlate) {  // grid (blocks of channels, chunks of units, groups); b: turned g, x, parts; a unit: a block of tiles
+  const tb_sums *s = (const tb_sums *)p;
+  const tb_windows *q = &s->windows;
+  const int64_t strips = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + s->block - 1) / s->block;
+  const int64_t tall = (q->y.count + 1) / 2, broad = (q->x.count + 1) / 2, size = q->y.length * q->x.length;
+  const int64_t along = (broad + q->wide - 1) / q->wide, tiles = (tall + q->high - 1) / q->high * along;
+  const int64_t down = (s->block + TALL - 1) / TALL, part = PLACES * strips * down * TALL * WIDE;
+  const int64_t apart = q->high * q->wide + VECTOR, next = s->block * apart + VECTOR;  // places do not share a set of the cache
+  EACH(group, range[4], range[5]) EACH(chunk, range[2], range[3]) EACH(block, range[0], range[1]) {
+    const int64_t c0 = block * s->block, channels = least(s->block, q->channels - c0);
+    float *parts = (float *)b[2] + ((chunk * q->groups + group) * blocks + block) * part;
+    memset(parts, 0, part * sizeof(float));
+    EACH(unit, chunk * s->chunk, least(s->batch * tiles, (chunk + 1) * s->chunk)) {
+      const int64_t matrix = unit / tiles * q->groups + group;
+      const int64_t y0 = unit % tiles / along * q->high, x0 = unit % tiles % along * q->wide;
+      const int64_t high = least(q->high, tall - y0), wide = least(q->wide, broad - x0), count = high * wide;
+      const float *x = (const float *)b[1] + matrix * q->image + c0 * size;
+      EACH(c, 0, channels) turn(q, x + c * size, y0, x0, high, wide, panel + c * apart, next);
+      EACH(strip, 0, strips) {
+        const float *g = (const float *)b[0] + (matrix * strips + strip) * q->y.count * q->x.count * WIDE;
+        turn_back(q, g, y0, x0, high, wide, products);
+        EACH(k, 0, PLACES) for (int64_t c = 0; c < channels; c += TALL) {
+          const float *a = panel + k * next + c * apart;
+          gather(count, a, apart, least(TALL, channels - c), products + k * count * WIDE, parts + ((strip * PLACES + k) * down * TALL + c) * WIDE);
+        }
+      }
+    }
+  }
+}
+
+KERNEL(tb_collect) {  // grid (strips of rows, groups); b: parts, out, whether an output is not finite
+  const tb_sums *s = (const tb_sums *)p;
+  const tb_windows *q = &s->windows;
+  const int64_t strips = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + s->block - 1) / s->block;
+  const int64_t line = (s->block + TALL - 1) / TALL * TALL * WIDE, part = PLACES * strips * line, apart = q->groups * blocks * part;
+  float bad = 0;
+  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) EACH(c, 0, q->channels) {
+    const float *from = (const float *)b[0] + (group * blocks + c / s->block) * part + strip * PLACES * line + c % s->block * WIDE;
+    float *out = (float *)b[1] + ((group * q->rows + strip * WIDE) * q->channels + c) * 9;
+    const int64_t some = least(WIDE, q->rows - strip * WIDE);
+    for (int64_t v = 0; v < some; v += VECTOR) {
+      tb_vector m[PLACES], half[3][4], sums[9];
+      UNROLLED for (int k = 0; k < PLACES; ++k) m[k] = *(const tb_loose *)(from + k * line + v);
+      EACH(chunk, 1, s->chunks) UNROLLED for (int k = 0; k < PLACES; ++k) m[k] += *(const tb_loose *)(from + chunk * apart + k * line + v);
+      UNROLLED for (int k = 0; k < 4; ++k) {
+        const tb_vector both = 0.5f * (m[4 + k] + m[8 + k]);
+        half[0][k] = m[k] + both, half[1][k] = 0.5f * (m[4 + k] - m[8 + k]), half[2][k] = both + m[12 + k];
+      }
+      UNROLLED for (int y = 0; y < 3; ++y) {
+        const tb_vector *h = half[y], both = 0.5f * (h[1] + h[2]);
+        sums[3 * y] = h[0] + both, sums[3 * y + 1] = 0.5f * (h[1] - h[2]), sums[3 * y + 2] = both + h[3];
+      }
+      EACH(u, 0, least(VECTOR, some - v)) EACH(k, 0, 9) {
+        const float sum = sums[k][u];
+        out[(v + u) * q->channels * 9 + k] = sum, bad += sum * 0.0f;
+      }
+    }
+  }
+  if (bad != 0) __atomic_store_n((int64_t *)b[2], 1, __ATOMIC_RELAXED);
 }
