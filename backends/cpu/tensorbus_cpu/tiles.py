@@ -18,6 +18,14 @@ COLUMNS: Final = 512
 ROOM: Final = 1 << 15
 """Limits of a tile: products that are summed up at a time, columns, and elements that are read."""
 _FLOATS: Final = {dtypes.float32: "float", dtypes.float64: "double"}
+_BYTES: Final = """#ifdef __AVX512F__
+#define BYTES 64
+#elif defined(__AVX__)
+#define BYTES 32
+#else
+#define BYTES 16
+#endif"""
+"""Of a vector. gcc's name for it, the largest alignment, is 16 whatever a processor has for clang."""
 _FUSED: Final = "-ffp-contract=fast"
 """Products round once for each multiplication and addition, as those of every BLAS do."""
 
@@ -31,6 +39,7 @@ class Functions:
         lines = [
             "#include <stdint.h>",
             "#include <string.h>",
+            _BYTES,
             *(f"#define {k} {v}" for k, v in given.items()),
         ]
         self._library = compiler.library("\n".join([*lines, c_source(name)]), _FUSED)

@@ -14,8 +14,8 @@ from .windows import LINED, MOVED, WANTED, WORTH, Axes, Axis, Sums, Windows
 _ROOM, _COLUMNS = (1 << 13) + 128, 128
 """Inputs of a block of tiles at each place, and tiles of a block."""
 _SIDE, _TALL, _VECTORS, _PLACES = 4, 6, 2, 16
-"""Strips of rows that are worked on side by side, rows of a strip by vectors that registers hold, and products
-for a tile of 2x2 outputs."""
+"""Strips of rows that are worked on side by side, rows of a strip by vectors in registers, and products of
+a tile."""
 _TURN, _FILTER = 160, 500
 """What a tile costs for each row and channel, and weights for each row and channel, in multiplications."""
 _LEAST = 32

@@ -5,7 +5,7 @@
 #define KERNEL(name) void name(void *const *b, const int64_t *p, const int64_t *range)
 #define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 #define UNROLLED _Pragma("GCC unroll 16")
-enum { BYTES = __BIGGEST_ALIGNMENT__ < 16 ? 16 : __BIGGEST_ALIGNMENT__, VECTOR = BYTES / sizeof(T), WIDE = VECTORS * VECTOR };
+enum { VECTOR = BYTES / sizeof(T), WIDE = VECTORS * VECTOR };
 const int64_t tb_lanes = VECTOR;
 typedef T tb_vector __attribute__((vector_size(BYTES)));
 typedef BITS tb_bits __attribute__((vector_size(BYTES)));
