@@ -68,3 +68,14 @@ def test_rows_give_several_results(bench: Bench) -> None:
     np.testing.assert_allclose(scaled, c * w, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(squares, (c * c).sum(1), rtol=1e-5)
     np.testing.assert_array_equal(top, x.max(1))
+
+
+def test_neighbours_read_each_others_registers_where_the_language_has_assembly() -> None:
+    from tensorbus_opencl.lowering import dialect
+
+    target = replace(THIN, swap=32)
+    _, program = program_of(record(lambda x: tb.softmax(x, axis=-1), spec(70, 1000)), target)
+    (step,) = [step for item in program.steps for step in steps_of(item)]
+    source = render(step.launch.kernel, dialect(half=True, double=False, target=target))
+    assert source.count("shfl.sync.bfly.b32") == 1
+    assert all(source.count(f", {1 << k});") >= 2 for k in range(5)), "the largest, and the sum"

@@ -90,7 +90,9 @@ class Unit:
                 groups=4 * units, items=256 * units, lanes=16, solo_rows=True, tile=8 if wide else 4,
                 register=64 if wide else 32,
             )  # fmt: skip
-        return Target(groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4)
+        nvidia = "cl_nv_device_attribute_query" in self.device.extensions.split()
+        swap = int(self.device.warp_size_nv) if nvidia else 0  # its compiler takes assembly as well
+        return Target(groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4, swap=swap)
 
     def new_queue(self) -> Queue:
         """Return a new queue, in order and with times."""

@@ -184,6 +184,30 @@ _SHARE: Final = (
 )
 
 
+# NVIDIA's OpenCL C has no groups within groups, but takes the processor's assembly.
+_SWAP: Final = """\
+static inline {T} tb_swap_{S}({T} x, const int mask) {{
+  union {{ {T} whole; uint part[(sizeof({T}) + 3) / 4]; }} both;
+  both.part[0] = 0;
+  both.whole = x;
+  for (size_t k = 0; k < (sizeof({T}) + 3) / 4; ++k) {{
+    const uint own = both.part[k];
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(both.part[k]) : "r"(own), "r"(mask));
+  }}
+  return both.whole;
+}}"""
+
+
+def _swaps(count: int) -> dict[str, dict[str, str | Helper]]:
+    """Return what gives the value of the item whose number differs in one bit, of ``count`` side by side."""
+    kinds = ("bool", "int", "uint", "float", "complex")
+    helpers = {
+        1 << k: Helper("swap", f"tb_swap_{{S}}({{0}}, {1 << k})", _SWAP)
+        for k in range(count.bit_length() - 1)
+    }
+    return {f"swap_{mask}": dict.fromkeys(kinds, helper) for mask, helper in helpers.items()}
+
+
 _LONG_ATOMICS: Final = """\
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable"""
@@ -223,7 +247,12 @@ def dialect(*, half: bool, double: bool, target: Target, long_atomics: bool = Fa
         types=types,
         solo_types={dt.float16: HALF_BY_BITS} if half else {},
         index=TypeRule(storage="long", register="long", unsigned="ulong"),
-        expressions={**EXPRESSIONS, **RANDOM, "abs": {**EXPRESSIONS["abs"], "int": _ABS}},
+        expressions={
+            **EXPRESSIONS,
+            **RANDOM,
+            "abs": {**EXPRESSIONS["abs"], "int": _ABS},
+            **_swaps(target.swap),
+        },
         casts={**CASTS, ("float", "int"): _TO_INTEGER, ("float", "uint"): _TO_INTEGER},
         kernel="__kernel void {name}({arguments})",
         solo="__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\nvoid {name}({arguments})",
