@@ -12,15 +12,16 @@ from math import isqrt, prod
 from ..dtypes import DType, int64
 from ..graph.graph import Graph
 from . import index as ix
-from .builder import Builder
+from .builder import Builder, Launch
 from .columns import lower_panels
 from .index import ONE, ZERO, const
-from .ir import Assign, Cast, Expr, Kind, Load, Var
+from .ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
 from .plan import COSTLY
 from .reducer import Reducer, Several, State
 from .target import Target
+from .team import MOST, Team
 from .walks import Element, walk_lanes, walk_vectors
 from .widen import PLAIN, Vectors, row_vectors
 
@@ -28,6 +29,8 @@ SHORT = 32
 CHUNK = 65536
 TALL = 128
 MANY = 1024
+JOINED = 4096
+"""How many parts a group of light items joins."""
 ALONE = 1 << 15
 WHOLE = 8
 """Steps of all lanes that a piece of a row is worth."""
@@ -268,31 +271,61 @@ def _second_stage(
     parts: dict[str, int],
     layout: Layout,
 ) -> None:
-    """Append what reduces ``count`` parts; many of them in more stages, each as long as the next is wide."""
-    b = Builder(f"tb_{job.root.op}_rest")
+    """Append what reduces ``count`` parts, which lie one behind the other; many of them in more stages."""
+    b, target = Builder(f"tb_{job.root.op}_rest"), steps.target
     lengths = [b.size(f"n{k}", n) for k, n in enumerate(kept)]
     axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
     axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, kept, strict=True)]
     chunks = None
-    if count > MANY and prod(kept) < steps.target.items:
-        size = isqrt(count)
-        woven = prod(kept) == 1 and not steps.target.solo_rows
-        chunks = Chunks(axis=0, size=size, count=-(-count // size), woven=woven)
+    if count > (JOINED if by_teams(target, count, prod(kept)) else MANY) and prod(kept) < target.items:
+        size = JOINED if by_teams(target, count, prod(kept)) else isqrt(count)
+        chunks = Chunks(axis=0, size=size, count=-(-count // size))
 
     def element(index: tuple[Expr, ...]) -> State:
         at = ix.flatten(index, [a.length for a in axes])
         return tuple(Load(b.buffer(name, d), at, d) for name, d in zip(parts, reducer.dtypes, strict=True))
 
     if chunks is None:
-        loops = fold(b, reducer, axes, element, _finisher(b, reducer, job.root.spec.dtype, lengths, layout),
-                     ordered=False)  # fmt: skip
-        steps.add(b.finish(loops), {**parts, "out": job.out})
+        finish = _finisher(b, reducer, job.root.spec.dtype, lengths, layout)
+        steps.add(join(b, target, reducer, axes, element, finish), {**parts, "out": job.out})
         return
     fewer = [steps.temporary(chunks.count * prod(kept), d) for d in reducer.dtypes]
-    loops = fold(b, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks, ordered=False)
-    steps.add(b.finish(loops), {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
+    made = join(b, target, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
+    steps.add(made, {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
     named = {f"part{k}": slot for k, slot in enumerate(fewer)}
     _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
+
+
+def by_teams(target: Target, count: int, outputs: int) -> bool:
+    """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
+    return not target.solo_rows and count >= SHORT and outputs <= target.items // MOST
+
+
+def join(
+    b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
+    finish: Finish, chunks: Chunks | None = None,
+) -> Launch:  # fmt: skip
+    """Emit what reduces parts along the first axis, the only one that is reduced; return the launch."""
+    count, kept = axes[0].value, axes[1:]
+    if not by_teams(target, count, prod(a.value for a in kept)):
+        return b.finish(fold(b, reducer, axes, element, finish, chunks, ordered=False))
+    length = chunks.size if chunks is not None else count
+    team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.swap)
+    lengths, values = [a.length for a in kept], [a.value for a in kept]
+    if chunks is not None:
+        lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]
+    row, rows = Var("i1", INDEX), prod(values)
+    index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(row, lengths))
+    bounds: tuple[Expr, Expr] = ZERO, axes[0].length
+    if chunks is not None:
+        start = b.let(ix.multiply(index[0], b.size("chunk", chunks.size)), "start")
+        stop = b.let(ix.minimum(ix.add(start, b.size("chunk", chunks.size)), axes[0].length), "stop")
+        bounds = start, stop
+    inner = index if chunks is None else index[1:]
+    state = team.reduce(reducer, bounds, lambda k: element((k, *inner)))
+    with b.when(ix.less(team.item, ONE)):
+        finish(index, state)
+    return team.finished(b.finish([team.loop, (row, b.size("rows", rows), rows)]))
 
 
 def _keeper(b: Builder, lengths: Sequence[Expr], chunks: Chunks, name: str) -> Finish:

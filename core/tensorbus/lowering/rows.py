@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..dtypes import DType
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Builder, Launch
@@ -60,7 +59,6 @@ class Rows:
         self.nodes = list(fused.graph)
         self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
         self.waves = self._waves()
-        self.shared: list[tuple[str, DType]] = []
         self.walked = 0
         self.reread: set[int] = set()
         self.inside = elsewhere(self.nodes, picks=False)

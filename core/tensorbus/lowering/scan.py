@@ -16,12 +16,10 @@ from .outputs import goes_past
 from .reduce import TALL, Axis, Chunks, fold
 from .reducer import Reducer, State
 from .target import Target
-from .team_scan import chunk_size, fits, lower_team_scan
+from .team_scan import fits, lower_team_scan
 from .widen import SINGLE, Vectors, widen
 
 LEAST = 1024
-TEAM_SHARE = 16
-"""Rows that keep a device busy, a group of items each, are fewer than its groups by this."""
 
 
 def lower_scan(job: Job, steps: Steps) -> None:
@@ -31,6 +29,9 @@ def lower_scan(job: Job, steps: Steps) -> None:
     if 0 in shape:
         return
     reducer = Reducer.of(SCANS[root.op], operand.spec.dtype)
+    if fits(job, steps):
+        lower_team_scan(job, steps, reducer)
+        return
     dtype = reducer.dtypes[0]
     rest = tuple(n for k, n in enumerate(shape) if k != axis)
     solo = steps.target.solo_rows and prod(shape[axis + 1 :]) < steps.target.lanes
@@ -38,20 +39,13 @@ def lower_scan(job: Job, steps: Steps) -> None:
     count = min(-(-wanted // prod(rest)), shape[axis] // LEAST)
     if not solo and shape[axis] >= 4 * TALL:
         count = max(count, shape[axis] // TALL)
-    teams = fits(job, steps)
-    if teams and prod(rest) >= steps.target.groups // TEAM_SHARE:
-        count = 1
     chunks, totals = None, 0
     if count > 1:
-        most = max(steps.target.groups // 8, 1)  # one item adds up what stands before each of them
-        size = chunk_size(shape[axis], min(count, most)) if teams else -(-shape[axis] // count)
+        size = -(-shape[axis] // count)
         chunks = Chunks(axis=axis, size=size, count=-(-shape[axis] // size))
         totals = steps.temporary(chunks.count * prod(rest), dtype)
         _totals(job, steps, chunks, totals, reducer)
         _offsets(steps, chunks.count, prod(rest), totals, reducer)
-    if teams:
-        lower_team_scan(job, steps, reducer, chunks, totals)
-        return
     b = Builder(f"tb_{root.op}")
     pull, slots = job.puller(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]

@@ -19,7 +19,7 @@ from .ir import Cast, Expr, Load
 from .job import Steps, spread
 from .outputs import domain_lengths, place_of, same_slots
 from .pull import Index, Pull
-from .reduce import Axis, Chunks, alone_up_to, fold, is_window, plan_chunks
+from .reduce import Axis, Chunks, alone_up_to, fold, is_window, join, plan_chunks
 from .reducer import Reducer, Several, State
 from .widen import WIDE, Vectors, Walk, row_vectors
 
@@ -115,8 +115,8 @@ class Parts:
         def finish(outer: Index, state: State) -> None:
             self.end(b, pull, outer, lengths, state)
 
-        loops = fold(b, self.reducer, axes, element, finish, ordered=False)
-        self.steps.add(b.finish(loops), {**slots, **parts, **self.outs()}, same_slots(self.fused, full=False))
+        made = join(b, self.steps.target, self.reducer, axes, element, finish)
+        self.steps.add(made, {**slots, **parts, **self.outs()}, same_slots(self.fused, full=False))
 
 
 class _Folds(Parts):

@@ -1,18 +1,16 @@
 """The schedule of rows for light items: a group of them takes a row, and joins what each has found.
 
-Items that can read each other's registers join in these; the rest has an array in the memory that the group
-shares. Items take packets of neighbours where the device moves them at once. Everything else is as where one
-item takes a row.
+Items take packets of neighbours where the device moves them at once. Everything else is as where one item
+takes a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ..dtypes import DType, bool_, float32
+from ..dtypes import DType, float32
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Launch
@@ -20,16 +18,15 @@ from .canonical import Fused
 from .families import REDUCTIONS
 from .groups import SHORT
 from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Array, Barrier, Const, Expr, For, Load, Var
+from .ir import INDEX, Array, Const, Expr, Load, Var
 from .job import Loops, Steps
 from .packets import packet_of, packets
 from .pull import Index
 from .reducer import Reducer, Several, State
 from .rows import Part, Rows
+from .team import MOST, Team
 from .walks import Element
 
-TEAM: Final = 256
-"""The most items that share a row."""
 UNROLLED: Final = 32
 """The most elements of an item that are written out: all are asked for at once, and kept in registers."""
 PACKED: Final = 64
@@ -54,14 +51,14 @@ class _Teams(Rows):
         self.lanes = self._packet()
         if self.lanes > 1:
             few = 1 << max(length // self.lanes // EACH - 1, 0).bit_length()
-            self.team = max(SHORT, min(TEAM, few))
+            self.team = max(SHORT, min(MOST, few))
         else:
-            self.team = max(SHORT, min(TEAM, 1 << (length // 4).bit_length()))
+            self.team = max(SHORT, min(MOST, 1 << (length // 4).bit_length()))
         while not swap and self.team > SHORT and self.team * self._carried() > SHARED:
             self.team //= 2
-        self.swap = min(swap, self.team)
+        self.group = Team(b, self.team, swap)
+        self.item = self.group.item
         count = length // self.lanes
-        self.item = Var("i0", INDEX)
         row, rows = Var("i1", INDEX), prod(domain[:first])
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
         self.count = self.total if self.lanes == 1 else b.size("packets", count)
@@ -71,7 +68,7 @@ class _Teams(Rows):
         self.kept: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
         index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
-        loops: Loops = [(self.item, const(self.team), self.team)]
+        loops: Loops = [self.group.loop]
         return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
 
     def _carried(self) -> int:
@@ -80,13 +77,9 @@ class _Teams(Rows):
         return sum(max(d.itemsize, float32.itemsize) for reducer in found for d in reducer.dtypes)
 
     def finished(self, loops: Loops) -> Launch:
-        """Return the launch, whose shared arrays stand before all loops, as some languages want it."""
-        made = self.b.finish(loops)
-        size = self.team // self.swap if self.swap else self.team
-        arrays = tuple(Array(name, dtype, size, "shared") for name, dtype in self.shared)
-        private = tuple(Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values())
-        kernel = replace(made.kernel, body=(*arrays, *private, *made.kernel.body))
-        return replace(made, kernel=kernel, group=self.team)
+        """Return the launch of a group of items."""
+        kept = [Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values()]
+        return self.group.finished(self.b.finish(loops), kept)
 
     def _packet(self) -> int:
         """Return how many elements of a row an item takes at once."""
@@ -156,10 +149,7 @@ class _Teams(Rows):
                     with b.when(ix.less(place, self.count)):
                         all_of(place, u)
             return
-        var = Var(b.fresh("k"), INDEX)
-        with b.inner() as body:
-            all_of(var, ZERO)
-        b.emit(For(var, self.item, self.count, tuple(body), step=self.team))
+        self.group.walk((ZERO, self.count), lambda place: all_of(place, ZERO), self.lanes)
 
     def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
         b = self.b
@@ -171,59 +161,7 @@ class _Teams(Rows):
                 b.assign(var, e)
 
         self._elements(row, over, take)
-        return self._swapped(reducer, state) if self.swap else self._joined(reducer, state)
-
-    def _swapped(self, reducer: Reducer | Several, state: State) -> State:
-        """Return what all items have found: neighbours read each other's registers, then memory."""
-        b, apart = self.b, self.swap // 2
-        while apart:
-            # All items swap, whether or not a condition needs what the others have.
-            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
-            state = tuple(b.let(e, "all") for e in reducer.combine(b, state, other))
-            apart //= 2
-        if self.team == self.swap:
-            return state
-        names = [b.fresh("team") for _ in state]
-        self.shared += list(zip(names, reducer.dtypes, strict=True))
-        width = const(self.swap)
-        with b.when(Apply("equal", (ix.modulo(self.item, width), ZERO), bool_)):
-            for name, own in zip(names, state, strict=True):
-                b.store(name, ix.quotient(self.item, width), own)
-        b.emit(Barrier())
-
-        def read(at: int) -> State:
-            return tuple(Load(name, const(at), d) for name, d in zip(names, reducer.dtypes, strict=True))
-
-        found = read(0)
-        for k in range(1, self.team // self.swap):
-            found = tuple(b.let(e, "all") for e in reducer.combine(b, found, read(k)))
-        found = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in found)
-        b.emit(Barrier())  # before the next row's values come
-        return found
-
-    def _joined(self, reducer: Reducer | Several, state: State) -> State:
-        """Return what all items have found, halving how many of them have something to join."""
-        b = self.b
-        names = [b.fresh("team") for _ in state]
-        self.shared += list(zip(names, reducer.dtypes, strict=True))
-
-        def read(at: Expr) -> State:
-            return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
-
-        for name, own in zip(names, state, strict=True):
-            b.store(name, self.item, own)
-        b.emit(Barrier())
-        half = self.team // 2
-        while half:
-            with b.when(ix.less(self.item, const(half))):
-                joined = reducer.combine(b, read(self.item), read(ix.add(self.item, const(half))))
-                for name, e in zip(names, joined, strict=True):
-                    b.store(name, self.item, e)
-            b.emit(Barrier())
-            half //= 2
-        found = tuple(b.let(e, "all") for e in read(ZERO))
-        b.emit(Barrier())  # before the next row's values come
-        return found
+        return self.group.joined(reducer, state)
 
     def store(self, part: Part, row: Index, over: list[int]) -> None:
         self._elements(row, over, lambda index: self.emit(part, index))

@@ -1,0 +1,144 @@
+"""A group of light items that shares one piece of work: how they divide it, and join what each has found.
+
+Items that can read each other's registers join in these; the rest has arrays in the memory that the group
+shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ..dtypes import DType, bool_
+from . import index as ix
+from .builder import Builder, Launch
+from .index import ZERO, const
+from .ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
+from .reducer import Reducer, Several, State
+
+MOST: Final = 256
+"""The most items of a group."""
+AHEAD: Final = 16
+"""How many elements an item asks for before it waits for the first."""
+
+
+@dataclass(slots=True)
+class Team:
+    """``size`` items of a kernel, a power of two; ``swap`` of them side by side read each other's registers.
+
+    The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together.
+    """
+
+    b: Builder
+    size: int
+    swap: int
+    item: Var = field(default_factory=lambda: Var("i0", INDEX))
+    shared: list[tuple[str, DType]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.swap = min(self.swap, self.size)
+
+    @property
+    def loop(self) -> tuple[Var, Expr, int]:
+        """The parallel loop over the items."""
+        return self.item, const(self.size), self.size
+
+    def finished(self, made: Launch, private: Sequence[Array] = ()) -> Launch:
+        """Return a launch with the shared arrays before all loops, as some languages want them."""
+        count = self.size // self.swap if self.swap else self.size
+        arrays = tuple(Array(name, dtype, count, "shared") for name, dtype in self.shared)
+        kernel = replace(made.kernel, body=(*arrays, *private, *made.kernel.body))
+        return replace(made, kernel=kernel, group=self.size)
+
+    def walk(self, bounds: tuple[Expr, Expr], take: Callable[[Expr], None], lanes: int = 1) -> None:
+        """Emit the loops in which an item takes every so manieth place within ``bounds``.
+
+        A place stands for ``lanes`` elements. Places of many turns are written one behind the other, so that
+        all are asked for at once; then those of a few, and what is left is taken turn by turn.
+        """
+        b, (even, stop) = self.b, bounds
+        for many in {max(AHEAD // lanes, 2): None, max(AHEAD // 4 // lanes, 2): None}:
+            turns, start = const(many * self.size), even
+            whole = ix.multiply(ix.quotient(ix.subtract(stop, start), turns), turns)
+            even = b.let(ix.add(start, whole), "even")
+            with b.loop(start, even, step=many * self.size) as turn:
+                first = b.let(ix.add(turn, self.item), "first")
+                with b.loop(ZERO, const(many), kind="unroll", prefix="u") as u:
+                    take(b.let(ix.add(first, ix.multiply(u, const(self.size))), "k"))
+        place = Var(b.fresh("k"), INDEX)
+        with b.inner() as body:
+            take(place)
+        b.emit(For(place, ix.add(even, self.item), stop, tuple(body), step=self.size))
+
+    def reduce(
+        self, reducer: Reducer | Several, bounds: tuple[Expr, Expr], element: Callable[[Expr], State]
+    ) -> State:
+        """Emit the reduction of what is within ``bounds``; every item gets the result."""
+        b = self.b
+        state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+
+        def take(place: Expr) -> None:
+            for var, e in zip(state, reducer.combine(b, state, element(place)), strict=True):
+                b.assign(var, e)
+
+        self.walk(bounds, take)
+        return self.joined(reducer, state)
+
+    def joined(self, reducer: Reducer | Several, state: State) -> State:
+        """Emit what joins the items' states; return what they come to, for every item."""
+        return self._swapped(reducer, state) if self.swap else self._halved(reducer, state)
+
+    def _swapped(self, reducer: Reducer | Several, state: State) -> State:
+        """Neighbours read each other's registers, then memory."""
+        b, apart = self.b, self.swap // 2
+        while apart:
+            # All items swap, whether or not a condition needs what the others have.
+            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
+            state = tuple(b.let(e, "all") for e in reducer.combine(b, state, other))
+            apart //= 2
+        if self.size == self.swap:
+            return state
+        names = self._arrays(reducer)
+        width = const(self.swap)
+        with b.when(Apply("equal", (ix.modulo(self.item, width), ZERO), bool_)):
+            for name, own in zip(names, state, strict=True):
+                b.store(name, ix.quotient(self.item, width), own)
+        b.emit(Barrier())
+
+        def read(at: int) -> State:
+            return tuple(Load(name, const(at), d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        found = read(0)
+        for k in range(1, self.size // self.swap):
+            found = tuple(b.let(e, "all") for e in reducer.combine(b, found, read(k)))
+        found = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in found)
+        b.emit(Barrier())  # before the next row's values come
+        return found
+
+    def _halved(self, reducer: Reducer | Several, state: State) -> State:
+        """By memory of the group, halving how many items have something to join."""
+        b, names = self.b, self._arrays(reducer)
+
+        def read(at: Expr) -> State:
+            return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        for name, own in zip(names, state, strict=True):
+            b.store(name, self.item, own)
+        b.emit(Barrier())
+        half = self.size // 2
+        while half:
+            with b.when(ix.less(self.item, const(half))):
+                joined = reducer.combine(b, read(self.item), read(ix.add(self.item, const(half))))
+                for name, e in zip(names, joined, strict=True):
+                    b.store(name, self.item, e)
+            b.emit(Barrier())
+            half //= 2
+        found = tuple(b.let(e, "all") for e in read(ZERO))
+        b.emit(Barrier())  # before the next row's values come
+        return found
+
+    def _arrays(self, reducer: Reducer | Several) -> list[str]:
+        names = [self.b.fresh("team") for _ in reducer.dtypes]
+        self.shared += list(zip(names, reducer.dtypes, strict=True))
+        return names
