@@ -13,12 +13,13 @@ from tensorbus.backend_api import DeviceError, Dialect, Late, Launch
 from .frame import SLOT, called, framed
 from .host import packed, shim, within_language
 from .lowering import dialect, group_of
+from .memory import room
 
 if TYPE_CHECKING:
     from .device import MetalRuntime
 
 Run = Callable[[Sequence[Any], Sequence[Any]], None]
-_MOST: Final = 2**32 - 1
+_MOST: Final = 2**31 - 1
 
 
 class MetalCompiler:
@@ -63,7 +64,7 @@ class MetalCompiler:
         def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
             if longest > _MOST:
                 raise DeviceError(
-                    f"metal: {launch.kernel.name} has {longest:,} items on one axis; Metal has {_MOST:,} at"
+                    f"metal: {launch.kernel.name} has {longest:,} items on one axis; MLX has {_MOST:,} at"
                     f" most. Work in smaller pieces."
                 )
             given = params
@@ -110,12 +111,13 @@ class MetalCompiler:
             inputs = [_nothing() if b is None else b.array for b in read]
             outs = [b for b, m in zip(buffers, made, strict=True) if m]
             if placed:
+                self.runtime.wait()  # kernels that still read what is written here
                 mx.eval(*inputs)
             results = kernel(
                 inputs=[*inputs, mx.array(np.frombuffer(params or bytes(SLOT), np.uint8))],
                 grid=grid,
                 threadgroup=group,
-                output_shapes=[*((b.nbytes,) for b in outs), (16,)],
+                output_shapes=[*(room(b.nbytes) for b in outs), (16,)],
                 output_dtypes=[mx.uint8] * (len(outs) + 1),
                 init_value=0,
                 stream=self.runtime.stream,

@@ -115,6 +115,17 @@ class MetalRuntime:
         with self._lock:
             self._started.update(made)
 
+    def wait(self) -> None:
+        """Wait for what was started, in all streams of all threads."""
+        import mlx.core as mx
+
+        with self._lock:
+            started = list(self._started)
+        wait: Any = mx.eval
+        wait(*(block.array for block in started))
+        with self._lock:
+            self._started.difference_update(started)
+
     def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
         """Copy C-ordered bytes into a new value."""
         known = self.compiler.dialect(index).types
@@ -132,7 +143,7 @@ class MetalRuntime:
             self.check()
             return memoryview(b"")
         block = pack(self.compiler, value, index).buffer
-        data = bytes(memoryview(block.array)[: value.nbytes])
+        data = bytes(block.content[: value.nbytes])
         self.check()
         return memoryview(data)
 
@@ -154,7 +165,7 @@ class MetalRuntime:
         for block in reports:
             if block.array is None:  # its launch was never queued
                 continue
-            found = memoryview(block.array)[:24].cast("q").tolist()
+            found = block.content[:24].cast("q").tolist()
             if found[0]:
                 raise self.reports.error(self.name, *found)
 
@@ -166,12 +177,7 @@ class MetalRuntime:
 
     def synchronize(self, index: int) -> None:
         """Wait for the work in all streams of all threads; raise what a kernel reported."""
-        import mlx.core as mx
-
-        with self._lock:
-            started, self._started = self._started, weakref.WeakSet()
-        wait: Any = mx.eval
-        wait(*(block.array for block in started))
+        self.wait()
         self.synchronize_stream(None, index)
 
     def memory_stats(self, index: int) -> MemoryStats:

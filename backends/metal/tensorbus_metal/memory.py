@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from math import gcd
 from typing import Any, Final
 
 import mlx.core as mx
@@ -13,10 +14,18 @@ from tensorbus.backend_api import MemoryStats, OutOfMemoryError
 
 LEAST: Final = 16
 """Bytes of the smallest block. MLX passes arrays of less than 8 elements to kernels in another way."""
+LONGEST = 2**31 - 1
+"""The longest axis that MLX has: more bytes lie in rows of ``ROW``."""
+ROW: Final = 2**20
+
+
+def room(nbytes: int) -> tuple[int, ...]:
+    """Return the shape of an array of ``nbytes``, or of a few more."""
+    return (nbytes,) if nbytes <= LONGEST else (-(-nbytes // ROW), ROW)
 
 
 class Block:
-    """Some bytes: an MLX array of uint8, or None before the first kernel has written there."""
+    """Some bytes: an MLX array of uint8 of any shape, or None before the first kernel has written there."""
 
     __slots__ = ("__weakref__", "array", "nbytes", "pool")
 
@@ -26,9 +35,14 @@ class Block:
         self.pool = pool
 
     @property
+    def content(self) -> memoryview:
+        """The bytes in the host's memory; they are computed first."""
+        return memoryview(self.array).cast("B")
+
+    @property
     def address(self) -> int:
         """Where the bytes lie in the host's memory; they are computed first."""
-        return int(np.asarray(memoryview(self.array)).ctypes.data)
+        return int(np.asarray(self.content).ctypes.data)
 
     def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
         if not _finalizing():  # names of this module may be gone before the last values
@@ -59,7 +73,7 @@ class Pool:
         if self.allocated + nbytes > self.total:
             raise self.full(nbytes)
         try:
-            array = mx.zeros((max(nbytes, LEAST),), mx.uint8)
+            array = mx.zeros(room(max(nbytes, LEAST)), mx.uint8)
             mx.eval(array)
         except RuntimeError as error:
             raise self.full(nbytes) from error
@@ -68,15 +82,16 @@ class Pool:
     def copied(self, data: memoryview) -> Block:
         """Return a block with the bytes of ``data`` at its start."""
         block = self.filled(data.nbytes)
-        np.asarray(memoryview(block.array))[: data.nbytes] = np.frombuffer(data, np.uint8)
+        np.asarray(block.content)[: data.nbytes] = np.frombuffer(data, np.uint8)
         return block
 
     def of(self, array: Any, stream: Any) -> Block:
         """Return a block over the elements of any MLX array, in C order, made in ``stream``."""
-        flat = mx.view(mx.reshape(array, (-1,), stream=stream), mx.uint8, stream=stream)
-        if flat.size < LEAST:
-            flat = mx.pad(flat, (0, LEAST - flat.size), stream=stream)
-        return self.block(mx.contiguous(flat, stream=stream), flat.size)
+        shape = (-1,) if array.nbytes <= LONGEST else (-1, gcd(array.size, ROW))
+        held = mx.view(mx.reshape(array, shape, stream=stream), mx.uint8, stream=stream)
+        if held.size < LEAST:
+            held = mx.pad(held, (0, LEAST - held.size), stream=stream)
+        return self.block(mx.contiguous(held, stream=stream), held.size)
 
     def free(self, nbytes: int) -> None:
         """Count a block no more."""
