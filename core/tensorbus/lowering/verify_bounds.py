@@ -8,7 +8,7 @@ program computes itself, ranks and counts, nothing is known, and nothing is said
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import inf
+from math import gcd, inf
 from typing import Final
 
 from ..dtypes import DType, bool_
@@ -213,8 +213,10 @@ class _Checker:
                 return known.larger(a, b)
             case "quotient" | "modulo" if not b.terms and b.constant > 0 and known.least(a, 0) >= 0:
                 n = b.constant
+                step = gcd(n, a.constant, *(factor for _, factor in a.terms))  # the rest is a multiple of it
                 whole = known.unknown(0, known.most(a) // n, ("quotient", a, n), (a,))
-                rest = known.unknown(0, min(n - 1, known.most(a)), ("modulo", a, n), (a,))
+                most = min(n - step, known.most(a)) // step
+                rest = known.unknown(0, most, ("modulo", a, n), (a,)).times(step)
                 parts = whole.times(n).plus(rest)
                 known.learn(parts.plus(a, -1), a.plus(parts, -1))
                 return whole if op == "quotient" else rest

@@ -188,3 +188,10 @@ def test_packets_end_where_rows_do(length: int) -> None:
     target = replace(THIN, groups=132 * 64, items=132 * 1024, chunk=8, packet=16, swap=32)
     _, program = program_of(record(CASES["scan"][0], spec(7, length)), target)
     assert "tb_cumulative_sum_team" in {kernel.name for kernel in program.kernels()}
+
+
+def test_packets_of_rows_of_several_axes_begin_at_multiples_of_their_length() -> None:
+    """What is left of such a multiple by the length of an axis is one as well."""
+    target = replace(THIN, packet=16, swap=32)
+    _, program = program_of(record(lambda x: tb.flip(x, axis=0).max() + x.sum(), spec(64, 16)), target)
+    assert any("% n1)" in text and "<4>" in text for text in map(str, program.kernels()))
