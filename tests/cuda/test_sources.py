@@ -74,11 +74,12 @@ def test_every_op_compiles(arch: str, tmp_path: Path) -> None:
 
 
 @needs_nvcc
-def test_prims_compile_in_the_other_dtypes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_prims_compile_in_the_other_dtypes(arch: str, tmp_path: Path) -> None:
     """Composites are made of them."""
     others = tuple(d for d in CUDA.types if d not in PLAIN)
     prims = tuple(op.name for op in table if op.is_prim and op.family != "transfer")
-    compiled(joined(sources(others, prims)), tmp_path, "--ptx", "-arch=sm_90")
+    compiled(joined(sources(others, prims)), tmp_path, "--ptx", f"-arch={arch}")
 
 
 @needs_nvcc
@@ -128,7 +129,8 @@ def test_sorts_of_rows_assemble(arch: str, tmp_path: Path) -> None:
 
 
 @needs_nvcc
-def test_sorts_of_long_rows_compile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_sorts_of_long_rows_compile(arch: str, tmp_path: Path) -> None:
     parts = []
     for dtype in (dt.int8, dt.uint16, dt.bfloat16, dt.float32, dt.float64):
         for places in (False, True):
@@ -137,15 +139,16 @@ def test_sorts_of_long_rows_compile(tmp_path: Path) -> None:
     text = "".join(
         re.sub(r"tb_(arg)?sort_long_\w+?_(keys|placed)", rf"k{k}_\2", x) for k, x in enumerate(parts)
     )
-    compiled(text, tmp_path, "--cubin", "-arch=sm_80")
+    compiled(text, tmp_path, "--cubin", f"-arch={arch}")
 
 
 @needs_nvcc
-def test_masks_of_attention_compile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_masks_of_attention_compile(arch: str, tmp_path: Path) -> None:
     kinds = [(mask, dtype) for dtype in (dt.float16, dt.bfloat16) for mask in (dt.bool_, dtype)]
     found = [masks.source(*kind, large=large) for kind in kinds for large in (False, True)]
     assert len({name for name, _ in found}) == 8
-    compiled("".join(text for _, text in found), tmp_path, "--cubin", "-arch=sm_80")
+    compiled("".join(text for _, text in found), tmp_path, "--cubin", f"-arch={arch}")
 
 
 def test_rows_that_do_not_fit_are_not_served() -> None:
