@@ -67,3 +67,13 @@ stats = tb.Device("cpu").memory_stats()
 print(stats.allocated, stats.peak, stats.scope, tb.Device("cpu").properties.memory)
 """
     assert said(program) == [f"{2 << 30} {3 << 30} process None"]
+
+
+def test_it_says_that_nothing_is_compiled() -> None:
+    program = """
+about = tb.Device("cpu").properties.extra
+print(about["compiler"], "on Unix only" in about["note"])
+x = tb.ones((600, 600)) + 1
+print(tb.Device("cpu").properties.extra["note"] == about["note"])
+"""
+    assert said(program) == ["None True", "True"]

@@ -365,7 +365,12 @@ def _identity(command: tuple[str, ...]) -> str:
 
 
 def find() -> tuple[str, ...] | None:
-    """Return the command of a C compiler: ``CC``, cc, gcc, clang, or that of the ziglang wheel; else None."""
+    """Return the command of a C compiler: ``CC``, cc, gcc, clang, or that of the ziglang wheel; else None.
+
+    None as well on systems that are not Unix: what is compiled has threads and memory of Unix.
+    """
+    if not _UNIX:
+        return None
     chosen = c_compiler()
     if chosen is not None:
         return tuple(shlex.split(chosen))
@@ -378,8 +383,11 @@ def find() -> tuple[str, ...] | None:
     return None
 
 
+_UNIX: Final = hasattr(os, "fork")
 _MISSING: Final = (
     "no C compiler: NumPy computes large arrays, on one thread; install one, or pip install ziglang"
+    if _UNIX
+    else f"NumPy computes large arrays, on one thread: C is compiled on Unix only, and this is {sys.platform}"
 )
 
 
@@ -404,7 +412,7 @@ class Native:
     def tools(self) -> CCompiler | None:
         """Return the compiler as it is found; ``compiler`` says whether what it makes runs."""
         if self._tools is None and not self._tried:
-            command = find() if hasattr(os, "fork") else None
+            command = find()
             try:
                 self._tools = CCompiler(command) if command is not None else None
             except DeviceError as error:
@@ -422,7 +430,7 @@ class Native:
 
     def _bring_up(self) -> CCompiler | None:
         tools = self._tools
-        command = tools.command if tools is not None else find() if hasattr(os, "fork") else None
+        command = tools.command if tools is not None else find()
         if command is None:
             self.reason = _MISSING
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ LARGE = (1 << 16) + 5
 
 def run(function: Callable[..., Any], *arrays: Any) -> list[Any]:
     compiler = NATIVE.compiler()
+    if not hasattr(os, "fork"):
+        pytest.skip("C is compiled on Unix only")
     assert compiler is not None, "no C compiler"
     specs = [Spec(a.shape, dt.dtype(str(a.dtype))) for a in arrays]
     graph, program = program_of(record(function, *specs), compiler.dialect(0).target)
