@@ -16,6 +16,7 @@ from . import locks
 from .device import Device
 from .dtypes import DType
 from .errors import UnsupportedOpError, suggest
+from .lines import outside
 from .plugins import backend, host_backend
 
 MODES: Final = ("error", "warn", "allow")
@@ -109,7 +110,7 @@ def through_host(
         if mode == "warn":
             warnings.warn(
                 f"{op} has no kernel on {device} and ran on {host}; its operands were copied there and back.",
-                FallbackWarning, stacklevel=4,
+                FallbackWarning, stacklevel=outside()[1],
             )  # fmt: skip
         return on_host(op, device, host, kernel, values, dtypes, outs, several)
 

@@ -244,6 +244,15 @@ def test_a_fallback_warns_where_asked(lonely: Op[...]) -> None:
         assert lonely(X).tolist() == [2.0, 4.0, 8.0]
 
 
+def test_a_fallback_names_the_line_that_asked(lonely: Op[...]) -> None:
+    x = X.to("refdev")
+    calls = (lambda: lonely(x), lambda: tb.checkpoint(lonely, x))
+    for call in calls:
+        with tb.fallback("warn"), pytest.warns(tb.FallbackWarning) as told:
+            call()
+        assert told[0].filename == __file__
+
+
 def test_explain_tells_of_the_fallback(lonely: Op[...]) -> None:
     x = X.to("refdev")
     assert tb.explain("a_lonely_prim", x).decisions[0].outcome == "refused: no kernel"

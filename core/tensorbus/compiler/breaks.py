@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import linecache
-import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
-_OWN: Final = str(Path(__file__).parent.parent)
+from ..lines import outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +23,6 @@ class Break:
 
 def where(reason: str) -> Break:
     """Return the innermost line of the user's on the stack."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
+    frame, _ = outside()
     file, line = frame.f_code.co_filename, frame.f_lineno
     return Break(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())
