@@ -81,7 +81,8 @@ def unknown(
 def _supplier(device_type: str) -> str:
     extras: list[str] = []
     package = f"tensorbus-{normalized(device_type)}"
-    for line in metadata_of("tensorbus").splitlines():
+    metadata = metadata_of("tensorbus")  # "" where only tensorbus-core and some devices are installed
+    for line in metadata.splitlines():
         field, _, value = line.partition(":")
         requirement, _, condition = value.partition(";")
         if field == "Provides-Extra" and value.strip() == device_type:
@@ -93,9 +94,10 @@ def _supplier(device_type: str) -> str:
     if extras:
         commands = [f"`pip install 'tensorbus[{extra}]'`" for extra in dict.fromkeys(extras)]
         return f"To install it: {' or '.join(commands)}."
+    whose = "tensorbus itself has no such device. A third party's" if metadata else "A package that has it"
     return (
-        f"tensorbus itself has no such device. A third party's would by convention be called {package}:"
-        f" `pip install {package}`, if there is one that you trust."
+        f"{whose} would by convention be called {package}: `pip install {package}`,"
+        " if there is one that you trust."
     )
 
 

@@ -116,6 +116,16 @@ def test_an_error_names_the_switch_that_hides_what_is_installed(site: Site) -> N
     site.run(script.format("TENSORBUS_BLOCK='alpha' blocks it"), TENSORBUS_BLOCK="alpha")
 
 
+def test_without_the_metapackage_nothing_is_said_of_its_devices(site: Site) -> None:
+    site.install("alpha")
+    site.run(
+        """
+        found = str(error_of(device, "beta"))
+        check("`pip install tensorbus-beta`" in found and "itself has no such" not in found, found)
+        """
+    )
+
+
 def test_a_name_in_other_letters_is_no_reason_to_install_anything(site: Site) -> None:
     site.install("alpha")
     site.run(
