@@ -15,10 +15,12 @@ from ..errors import ArgumentError, ShapeError
 from ..ops.creation import empty, zeros
 from ..ops.linear import linear
 from ..ops.movement import concat, permute_dims, reshape, stack
+from ..ops.selection import where
 from ..tensor import Tensor
 from . import functional, init
 from .linear import positive
 from .module import Module
+from .packed import PackedSequence
 from .parameter import Parameter
 from .rnn_cell import batched, check_nonlinearity, gru_step, lstm_step, plain_step
 
@@ -84,13 +86,22 @@ class _Recurrent(Module):
         bias = getattr(self, f"bias_{which}_{suffix}") if self.bias else None
         return linear(x, getattr(self, f"weight_{which}_{suffix}"), bias)
 
-    def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """Return the outputs of the last layer at all times, and the last state of every layer.
 
         ``input`` is ``(length, batch, input_size)``, with ``batch_first`` ``(batch, length, input_size)``, or
         ``(length, input_size)``. States are ``(layers * directions, [batch,] size)``, 0 by default; those of
-        an LSTM are pairs. Raises ``ShapeError`` where they do not fit.
+        an LSTM are pairs. A ``PackedSequence`` gives another, and the states at the end of each sequence.
+        Raises ``ShapeError`` where they do not fit.
         """
+        if isinstance(input, PackedSequence):
+            out, state = self._forward(input.padded, hx, input.present(), False)
+            return PackedSequence(out, input.lengths), state
+        return self._forward(input, hx, None, self.batch_first)
+
+    def _forward(
+        self, input: Tensor, hx: Any, present: Tensor | None, batch_first: bool
+    ) -> tuple[Tensor, Any]:
         name = type(self).__name__
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
@@ -100,7 +111,7 @@ class _Recurrent(Module):
         alone = input.ndim == 2
         if alone:
             input = batched(input, 1)
-        elif self.batch_first:
+        elif batch_first:
             input = permute_dims(input, (1, 0, 2))
         if not input.shape[0]:
             raise ShapeError(f"{name}: at least one step of time is needed, got none.")
@@ -112,7 +123,7 @@ class _Recurrent(Module):
             results = []
             for suffix in ways:
                 place = len(last)
-                out, state, cell = self._run(suffix, input, states[place], cells[place])
+                out, state, cell = self._run(suffix, input, states[place], cells[place], present)
                 results.append(out)
                 last.append(state)
                 last_cells.append(cell)
@@ -123,20 +134,27 @@ class _Recurrent(Module):
             input = reshape(input, (input.shape[0], input.shape[2]))
             last = [reshape(s, s.shape[1:]) for s in last]
             last_cells = [c if c is None else reshape(c, c.shape[1:]) for c in last_cells]
-        elif self.batch_first:
+        elif batch_first:
             input = permute_dims(input, (1, 0, 2))
         return input, (stack(last), stack(last_cells)) if self.pair else stack(last)
 
-    def _run(self, suffix: str, x: Tensor, state: Tensor, cell: Any) -> tuple[Tensor, Tensor, Any]:
-        """Go through time in one direction of one layer."""
+    def _run(
+        self, suffix: str, x: Tensor, state: Tensor, cell: Any, present: Tensor | None
+    ) -> tuple[Tensor, Tensor, Any]:
+        """Go through time in one direction of one layer; states stay as they are where nothing is present."""
         sums = self._sum(suffix, "ih", x)
         times = range(x.shape[0])
         backwards = suffix.endswith("_reverse")
         outs = []
         for time in reversed(times) if backwards else times:
+            before, kept = state, cell
             state, cell = self._step(suffix, sums[time], state, cell)
+            if present is not None:
+                state = where(present[time], state, before)
+                cell = cell if cell is None else where(present[time], cell, kept)
             outs.append(state)
-        return stack(outs[::-1] if backwards else outs), state, cell
+        out = stack(outs[::-1] if backwards else outs)
+        return out if present is None else where(present, out, 0), state, cell
 
     def _start(self, x: Tensor, hx: Any, alone: bool) -> tuple[list[Any], list[Any]]:
         count = len(self._suffixes())

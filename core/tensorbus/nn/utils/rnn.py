@@ -3,11 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from ...errors import ArgumentError, ShapeError
-from ...ops.movement import pad, stack
+from ...ops.movement import pad, permute_dims, stack
 from ...tensor import Tensor
+from ..packed import PackedSequence as PackedSequence
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Return sequences ``(longest, batch, *rest)`` with their ends, as recurrent layers take them.
+
+    With ``batch_first`` they are ``(batch, longest, *rest)``. ``lengths`` are integers or a tensor of them,
+    in any order: ``enforce_sorted`` changes nothing. Raises ``ShapeError`` where they do not fit.
+
+    >>> import tensorbus as tb
+    >>> rnn = tb.nn.LSTM(3, 4, batch_first=True)
+    >>> packed = tb.nn.utils.rnn.pack_padded_sequence(tb.ones((2, 5, 3)), [3, 2], batch_first=True)
+    >>> out, (h, c) = rnn(packed)
+    >>> out, lengths = tb.nn.utils.rnn.pad_packed_sequence(out, batch_first=True)
+    >>> out.shape, lengths.tolist()
+    ((2, 3, 4), [3, 2])
+    """
+    if input.ndim < 2:
+        raise ShapeError(f"pack_padded_sequence: needs a length and a batch, got shape {input.shape}.")
+    ends = tuple(int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths))
+    steps = _turned(input, batch_first)
+    longest, batch = steps.shape[:2]
+    if len(ends) != batch or not batch or not all(0 < n <= longest for n in ends):
+        raise ShapeError(
+            f"pack_padded_sequence: {batch} lengths from 1 to {longest} are needed for an input of shape"
+            f" {input.shape}{' with batch_first' if batch_first else ''}, got {list(ends)}."
+        )
+    return PackedSequence(PackedSequence(steps[: max(ends)], ends).filled(0), ends)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return the sequences, filled up with a value to the longest or to ``total_length``, and their lengths.
+
+    Raises ``ShapeError`` for a ``total_length`` under the longest.
+    """
+    found = sequence.filled(padding_value)
+    if total_length is not None:
+        more = total_length - found.shape[0]
+        if more < 0:
+            raise ShapeError(
+                f"pad_packed_sequence: total_length must be at least {found.shape[0]}, got {total_length}."
+            )
+        rest = (0,) * (found.ndim - 1)
+        value = padding_value if found.dtype.is_inexact else int(padding_value)
+        found = pad(found, (0, *rest), (more, *rest), value)
+    return _turned(found, batch_first), sequence.ends()
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Return tensors ``(length, *rest)`` as one packed sequence; see ``pack_padded_sequence``."""
+    given = list(sequences)
+    return pack_padded_sequence(pad_sequence(given), [x.shape[0] for x in given], False, enforce_sorted)
+
+
+def unpad_sequence(padded: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
+    """Return the sequences that ``pad_sequence`` put side by side, each to its length."""
+    rows = padded if batch_first else _turned(padded, True)
+    ends = lengths.tolist() if hasattr(lengths, "tolist") else lengths
+    return [rows[k, :n] for k, n in enumerate(ends)]
+
+
+def _turned(x: Tensor, turn: bool) -> Tensor:
+    return permute_dims(x, (1, 0, *range(2, x.ndim))) if turn else x
 
 
 def pad_sequence(
