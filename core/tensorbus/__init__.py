@@ -313,6 +313,7 @@ if TYPE_CHECKING:
     from .compiler import mark_dynamic as mark_dynamic
     from .compiler import mark_static as mark_static
     from .func import vmap as vmap
+    from . import distributions as distributions
     from . import fft as fft
     from . import linalg as linalg
     from . import special as special
@@ -410,7 +411,7 @@ _LATER: Final = {
     "ops.complex": "angle polar view_as_complex view_as_real",
     "user_kernel": "KernelSource kernel",
 }
-_find, __dir__, _OFFERED = later(__name__, _LATER, "fft linalg nn optim random special")
+_find, __dir__, _OFFERED = later(__name__, _LATER, "distributions fft linalg nn optim random special")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dt
+from . import other_names
 from .dtypes import DType
 from .errors import ArgumentError, DtypeError
 from .ops.arithmetic import abs, floor, maximum, minimum
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 Number = Any
 """A number, or a tensor of them."""
+
+
+def __getattr__(name: str) -> Any:
+    """Say what draws in the place of a class of ``torch.distributions``."""
+    told = f"module {__name__!r} has no attribute {name!r}{other_names.of_distributions(name)}"
+    raise AttributeError(told, name=name)
 
 
 def _kind(name: str, dtype: DType | str | None) -> DType:

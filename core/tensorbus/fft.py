@@ -15,6 +15,7 @@ from .errors import ArgumentError, DtypeError, ShapeError, suggest
 from .ops.arithmetic import conj
 from .ops.creation import iota
 from .ops.fft import ADJOINT_NORM, inverse_real_transform, real_transform, transform
+from .ops.form import with_form
 from .ops.movement import as_shape, concat, normalize_axis, pad, slice
 from .ops.selection import cast, where
 
@@ -75,6 +76,7 @@ def _along(name: str, x: Any, n: int | None, axis: int, norm: str, inverse: bool
     return transform(_resized(x, place, length), axis=place, inverse=inverse, norm=norm)
 
 
+@with_form
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the Fourier transform along ``axis``: ``out[k] = sum(x[j] * exp(-2j * pi * j * k / n))``.
 
@@ -88,6 +90,7 @@ def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     return _along("fft", x, n, axis, norm, inverse=False)  # type: ignore[no-any-return]
 
 
+@with_form
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse of ``fft``: it divides by ``n``, or by what ``norm`` says.
 
@@ -98,6 +101,7 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     return _along("ifft", x, n, axis, norm, inverse=True)  # type: ignore[no-any-return]
 
 
+@with_form
 def fftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -112,6 +116,7 @@ def fftn(
     return x
 
 
+@with_form
 def ifftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -121,6 +126,7 @@ def ifftn(
     return x
 
 
+@with_form
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the first ``n // 2 + 1`` elements of the Fourier transform of real numbers.
 
@@ -134,6 +140,7 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     return real_transform(_resized(x, place, length), axis=place, norm=norm)
 
 
+@with_form
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the ``n`` real numbers whose ``rfft`` is ``x``; by default an even number of them.
 
@@ -150,6 +157,7 @@ def _real_from_half(name: str, x: Any, n: int | None, axis: int, norm: str) -> A
     return inverse_real_transform(_resized(x, place, length // 2 + 1), n=length, axis=place, norm=norm)
 
 
+@with_form
 def rfftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -166,6 +174,7 @@ def rfftn(
     return x
 
 
+@with_form
 def irfftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -181,6 +190,7 @@ def irfftn(
     return irfft(x, n=n, axis=axis, norm=norm)
 
 
+@with_form
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the real spectrum, of ``n`` elements, of a signal whose second half mirrors ``x`` conjugated.
 
@@ -191,6 +201,7 @@ def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     return _real_from_half("hfft", conj(x), n, axis, ADJOINT_NORM[_check_norm("hfft", norm)])  # type: ignore[no-any-return]
 
 
+@with_form
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the first half of the signal whose spectrum is real: the inverse of ``hfft``.
 
@@ -214,6 +225,7 @@ def _frequencies(
     return iota(length, dtype=dt.int64, device=device), kind
 
 
+@with_form
 def fftfreq(
     n: int, /, *, d: float = 1.0, dtype: DType | str | None = None, device: Device | str | None = None
 ) -> Tensor:
@@ -227,6 +239,7 @@ def fftfreq(
     return cast(where(places < (n + 1) // 2, places, places - n), kind) / (n * d)
 
 
+@with_form
 def rfftfreq(
     n: int, /, *, d: float = 1.0, dtype: DType | str | None = None, device: Device | str | None = None
 ) -> Tensor:
@@ -255,6 +268,7 @@ def _shift(name: str, x: Any, axes: Any, before: Callable[[int], int]) -> Any:
     return +x
 
 
+@with_form
 def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return a spectrum with the frequency 0 in the middle of ``axes`` (None: of all).
 
@@ -265,6 +279,7 @@ def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor
     return _shift("fftshift", x, axes, lambda m: (m + 1) // 2)  # type: ignore[no-any-return]
 
 
+@with_form
 def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return the inverse of ``fftshift``: the frequency 0 comes first."""
     return _shift("ifftshift", x, axes, lambda m: m // 2)  # type: ignore[no-any-return]

@@ -52,15 +52,17 @@ _PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
     sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,
-    places.gather, places.scatter, arithmetic.conj,
+    places.gather, places.scatter, arithmetic.conj, arithmetic.addcdiv, arithmetic.addcmul,
+    arithmetic.nan_to_num,
 )  # fmt: skip
 _LATER_METHODS: Final = {
     "arrange": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
     "closeness": "allclose isclose",
     "complex": "angle",
     "diagonals": "diag diag_embed diagonal trace",
-    "einsum": "outer",
-    "search": "bincount searchsorted",
+    "einsum": "corrcoef cov kron outer",
+    "integers": "gcd lcm",
+    "search": "bincount histogram searchsorted",
     "selecting": "index_add index_copy index_select masked_fill masked_select",
     "softmax": "softmax log_softmax logsumexp",
     "special": "digamma erfc erfinv lgamma logit sinc xlogy",
@@ -260,6 +262,7 @@ def attach() -> None:
             setattr(Tensor, name, _Later(f"ops.{module}", name))
     for name in _IN_PLACE.split():
         setattr(Tensor, name, _Later("in_place", name))
+    dynamic.multinomial = _Later("sampling", "multinomial")
     dynamic.real = property(arithmetic.real, doc="The real part.")
     dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
     dynamic.__dir__ = _names

@@ -33,6 +33,11 @@ X = tb.asarray([[1.0, 2.0, 3.0]], device="cpu")
         (lambda: tb.full(size=(2,), fill_value=1), "It is called as full(shape, fill_value, *, dtype=None,"),
         (lambda: tb.load("file", map_location="cpu"), "It is called as load(path, device=None)."),
         (lambda: tb.compile(len, disable=True), "It is called as compile(fn=None, *, fullgraph=False,"),
+        (lambda: tb.fft.fft(X, dim=1), "fft(x, /, *, n=None, axis=-1, norm='backward')."),
+        (
+            lambda: tb.fft.rfftfreq(8, 0.1),
+            "It is called as rfftfreq(n, /, *, d=1.0, dtype=None, device=None).",
+        ),
         (lambda: tb.explain("sum", X, dim=1), "sum() got an unexpected keyword argument 'dim'"),
     ],
 )
@@ -45,6 +50,27 @@ def test_a_tensor_is_no_axis() -> None:
     for axis in (X, "rows", True):
         with pytest.raises(tb.ShapeError, match="max: an axis is an integer, got"):
             tb.max(X, axis)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tb.stack([X, 3]), "stack: needs tensors, got int."),
+        (lambda: tb.vstack([X, [3.0]]), "vstack: needs tensors, got list."),
+        (lambda: tb.einsum("i,i->", X[0], 2.0), "einsum: needs tensors, got float."),
+        (lambda: tb.cov([1.0, 2.0]), "cov: needs tensors, got list."),
+        (lambda: tb.roll([1, 2], 1), "roll: needs tensors, got list."),
+        (lambda: tb.fft.fft([1.0]), "fft: needs tensors, got list."),
+        (lambda: tb.nn.Linear(2, 3)([1.0, 2.0]), "linear: needs tensors, got list."),
+    ],
+)
+def test_functions_of_several_ops_need_tensors_too(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(tb.errors.DtypeError, match=re.escape(f"{words} Make one with tensorbus.asarray(x).")):
+        call()
+
+
+def test_einsum_takes_its_operands_in_a_list() -> None:
+    assert tb.einsum("ij,ij->i", [X, X]).tolist() == [14.0]
 
 
 def test_errors_inside_stay_as_they_are() -> None:

@@ -8,6 +8,7 @@ from .. import dtypes as dt
 from ..dtypes import BOOL, COMPLEX, FLOATING, INEXACT, NUMERIC, REAL
 from .comparison import equal, greater, isinf, less, not_equal, signbit
 from .elementwise import elementwise
+from .form import with_form
 from .op import Op, table
 from .selection import cast, tensors, where
 
@@ -198,6 +199,7 @@ def _between(start: Any, end: Any, weight: Any) -> Any:
     return where(near, start + weight * (end - start), end - (end - start) * (1 - weight))
 
 
+@with_form
 def addcmul(x: Any, first: Any, second: Any, /, *, value: Any = 1) -> Any:
     """Return ``x + value * first * second``.
 
@@ -208,6 +210,7 @@ def addcmul(x: Any, first: Any, second: Any, /, *, value: Any = 1) -> Any:
     return x + _scaled(first, value) * second
 
 
+@with_form
 def addcdiv(x: Any, first: Any, second: Any, /, *, value: Any = 1) -> Any:
     """Return ``x + value * first / second``."""
     return x + _scaled(first, value) / second
@@ -217,6 +220,7 @@ def _scaled(x: Any, value: Any) -> Any:
     return x if isinstance(value, (int, float)) and value == 1 else x * value
 
 
+@with_form
 def nan_to_num(x: Any, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
     """Return ``x`` with NaN and infinities replaced: by 0 and the dtype's largest and smallest numbers.
 

@@ -13,6 +13,7 @@ from ..dtypes import promote
 from ..errors import ArgumentError, ShapeError
 from .diagonals import diagonal
 from .elementwise import Operand
+from .form import with_form
 from .matmul import matmul
 from .movement import permute_dims, reshape
 from .op import table
@@ -26,18 +27,22 @@ Term = tuple[Any, str]
 """A tensor and the label of each of its axes."""
 
 
+@with_form
 def einsum(equation: str, *operands: Operand) -> Any:
     """Return the sum of products that ``equation`` names, as in ``"ij,jk->ik"``.
 
     A letter names an axis; one that stands twice in an operand takes its diagonal. Letters that the part
     behind ``->`` lacks are summed over; without that part the result has the letters that stand once, in
     alphabetic order. ``...`` stands for axes that broadcast. Axes of one letter have one length, or 1.
+    Operands follow one by one, or in one list.
     Raises ``ArgumentError`` for a malformed equation, ``ShapeError`` where shapes do not fit it.
 
     >>> import tensorbus as tb
     >>> tb.einsum("ij,j->i", tb.asarray([[1, 2], [3, 4]]), tb.asarray([1, 10])).tolist()
     [21, 43]
     """
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
     inputs, output = _parse(equation, [len(x.shape) for x in operands])
     dtype = operands[0].dtype
     for x in operands[1:]:
@@ -168,6 +173,7 @@ def _turned(x: Any, labels: str, groups: list[list[str]]) -> Any:
     return reshape(permute_dims(x, order), tuple(lengths))
 
 
+@with_form
 def outer(x: Operand, y: Operand, /) -> Any:
     """Return the products of every element of one 1-dimensional tensor with every element of another.
 
@@ -180,6 +186,7 @@ def outer(x: Operand, y: Operand, /) -> Any:
     return reshape(x, (x.shape[0], 1)) * y
 
 
+@with_form
 def kron(x: Operand, y: Operand, /) -> Any:
     """Return the Kronecker product: ``y`` once for each element of ``x``, multiplied by it.
 
@@ -195,6 +202,7 @@ def kron(x: Operand, y: Operand, /) -> Any:
     return reshape(left * right, tuple(n * m for n, m in zip(a, b, strict=True)))
 
 
+@with_form
 def cov(x: Operand, /, *, correction: float = 1) -> Any:
     """Return the covariances of variables, one in each row of ``x``, whose observations stand in columns.
 
@@ -212,6 +220,7 @@ def cov(x: Operand, /, *, correction: float = 1) -> Any:
     return reshape(found, ()) if len(x.shape) < 2 else found
 
 
+@with_form
 def corrcoef(x: Operand, /) -> Any:
     """Return the correlations of variables, one in each row of ``x``, whose observations stand in columns.
 

@@ -6,19 +6,32 @@ from collections.abc import Callable
 from functools import update_wrapper
 from inspect import Parameter, signature, unwrap
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
+
+from ..errors import DtypeError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def misfit(function: Callable[..., Any], name: str, error: Exception) -> TypeError | None:
+_NO_TENSORS: Final = (bool, int, float, complex, str, list, tuple, dict, type(None))
+_ASKED: Final = ("shape", "dtype", "device", "ndim", "size")
+
+
+def misfit(function: Callable[..., Any], name: str, error: Exception) -> Exception | None:
     """Return the error of a call that ``function`` could not take, under ``name``; None: it is another.
+
+    That is an argument too many or too few, or a Python value that was asked for its shape, as tensors are.
 
     >>> told = misfit(lambda x, /, axis=0: x, "flip", TypeError("<lambda>() missing 1 argument"))
     >>> print(told)
     flip() missing 1 argument. It is called as flip(x, /, axis=0).
     """
+    if isinstance(error, AttributeError):
+        if type(error.obj) not in _NO_TENSORS or error.name not in _ASKED:
+            return None
+        got = type(error.obj).__name__
+        return DtypeError(f"{name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
     said = str(error)
     for own in (function.__qualname__, function.__name__):
         if said.startswith(f"{own}()"):
@@ -43,7 +56,7 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except (AttributeError, TypeError) as error:
             told = tell(function, function.__name__, error)
             if told is None:
                 raise

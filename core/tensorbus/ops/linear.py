@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ShapeError
 from ..pending import narrow
+from .form import with_form
 from .matmul import matmul
 from .movement import permute_dims, reshape
 from .reduction import sum
@@ -22,6 +23,7 @@ def beside(out: Tensor, bias: Tensor) -> Tensor:
     return cast(bias, out.dtype)
 
 
+@with_form
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``input @ weight.T + bias``: ``(*, in)`` with ``(out, in)`` and ``(out,)`` gives ``(*, out)``.
 

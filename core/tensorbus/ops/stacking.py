@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
+from .form import with_form
 from .movement import concat, expand_dims, flatten, reshape
 
 
@@ -53,6 +54,7 @@ def _columns(x: Any) -> Any:
     return x if len(x.shape) > 1 else reshape(x, (x.size, 1))
 
 
+@with_form
 def vstack(xs: Sequence[Any], /) -> Any:
     """Return the tensors one below another: along the first axis, with vectors as rows.
 
@@ -65,6 +67,7 @@ def vstack(xs: Sequence[Any], /) -> Any:
     return concat(_given("vstack", xs, atleast_2d), axis=0)
 
 
+@with_form
 def hstack(xs: Sequence[Any], /) -> Any:
     """Return the tensors side by side: along the second axis, vectors along their only one.
 
@@ -80,6 +83,7 @@ def hstack(xs: Sequence[Any], /) -> Any:
     return concat(given, axis=0 if len(given[0].shape) == 1 else 1)
 
 
+@with_form
 def dstack(xs: Sequence[Any], /) -> Any:
     """Return the tensors one behind another: along a third axis, which matrices and vectors are given.
 
@@ -92,6 +96,7 @@ def dstack(xs: Sequence[Any], /) -> Any:
     return concat(_given("dstack", xs, atleast_3d), axis=2)
 
 
+@with_form
 def column_stack(xs: Sequence[Any], /) -> Any:
     """Return the tensors side by side along the second axis, with vectors as columns.
 
