@@ -33,6 +33,8 @@ def _gather() -> Iterator[Sample]:
     yield Sample(args=(Fill(shape=(2, 3)), Fill(shape=(2,), dtype=dt.float32)), raises=IndexingError)
     beyond = Fill(shape=(2,), dtype=dt.int64, values=(0, 2))
     yield Sample(args=(Fill(shape=(2, 3)), beyond), raises=IndexingError, note="an index beyond")
+    below = Fill(shape=(2,), dtype=dt.int64, values=(0, -1))
+    yield Sample(args=(Fill(shape=(2, 3)), below), raises=IndexingError, note="an index below 0")
 
 
 def _scatter() -> Iterator[Sample]:
@@ -52,6 +54,8 @@ def _scatter() -> Iterator[Sample]:
     yield Sample(args=(x, Fill(shape=(2, 3)), at), kwargs={"mode": "sum"}, raises=ArgumentError)
     beyond = Fill(shape=(2,), dtype=dt.int64, values=(0, 2))
     yield Sample(args=(x, Fill(shape=(2, 3)), beyond), raises=IndexingError, note="an index beyond")
+    below = Fill(shape=(2,), dtype=dt.int64, values=(0, -1))
+    yield Sample(args=(x, Fill(shape=(2, 3)), below), raises=IndexingError, note="an index below 0")
 
 
 _ALONG: tuple[tuple[Shape, Shape, int], ...] = (
