@@ -122,7 +122,7 @@ def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Con
             stack.append((node.inputs[0], reduced_access(node, at, reduced)))
         elif FREE not in at and (pick := picked(node, at)) is not None:
             x, *indices = node.inputs
-            stack += [(indices[pick[0]], at), (x, pick[1])]
+            stack += [*((i, at) for i in reversed(indices)), (x, pick[1])]  # what counts may lie in a buffer
         else:
             stack += [(x, operand_access(node, x, at)) for x in reversed(node.inputs)]
     return [*found]

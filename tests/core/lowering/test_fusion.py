@@ -237,6 +237,16 @@ def test_an_op_that_nobody_can_generate_is_refused_without_calls() -> None:
     assert steps_by_name(program) == ["call cholesky"]
 
 
+def test_rows_that_are_counted_are_read_after_they_are_made() -> None:
+    """Where the count is a result as well it lies in a buffer, which another kernel fills."""
+
+    def chosen(x: Any, index: Any) -> Any:
+        rows = tb.arange(7, device=x.device)
+        return tb.take_along_axis(x, index, axis=1), rows, tb.sum(x, axis=1) * rows
+
+    check(chosen, f(7, 20), RNG.integers(0, 20, (7, 3)))
+
+
 SCRIPT = """
 from test_fusion import CASES, adam, SHAPES
 from fused import program_of, record, spec
