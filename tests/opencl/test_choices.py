@@ -1,0 +1,49 @@
+"""Choices in loops that are made vectors: a driver crashes on those that are branches, so none are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+
+EDGES = (
+    0.0, 6e-8, 3e-8, 2.98e-8, 2.99e-8, 6.1e-5, 6.097e-5, 1.0, 1.0004883, 1.0014648, 2049.0, 65504.0, 65519.99,
+    65520.0, 65536.0, 7e4, 1e30, 3e34, 8e34, 1e38, 3.4e38, float("inf"), float("nan"),
+)  # fmt: skip
+CHOICES: dict[str, Callable[[Any], Any]] = {
+    "sign": lambda x: tb.floor(tb.sign(x)),
+    "remainder": lambda x: tb.tanh(x) % 2,
+    "of a remainder": lambda x: tb.round(x % 3) % 2,
+    "floor_divide": lambda x: tb.sqrt((x // 3) * (x // 3)),
+    "integer": lambda x: tb.floor((x.to(tb.int32) // 3) * 0.5),
+    "rest": lambda x: tb.floor((x.to(tb.int64) % 3) * 0.5),
+    "byte": lambda x: tb.floor((tb.abs(x).to(tb.uint8) // 3) * 0.5),
+}
+
+
+@pytest.mark.parametrize("dtype", [tb.float16, tb.bfloat16, tb.float32], ids=str)
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
+def test_what_is_chosen_is_summed(choose: Callable[[Any], Any], dtype: Any) -> None:
+    x = tb.asarray((np.arange(200) / 8 - 2).astype("f4")).to(dtype)
+    got = tb.compile(lambda x: choose(x).sum())(x.to("opencl"))
+    assert got.item() == pytest.approx(choose(x).sum().item(), rel=2e-2 if dtype is tb.bfloat16 else 2e-3)
+
+
+def test_each_op_is_rounded_as_a_store_would() -> None:
+    """The sum of one number a row, of what is computed in halves, is that number."""
+    x = np.array(EDGES, "f4")
+    x = np.concatenate([x, -x, np.random.default_rng(0).normal(size=2000).astype("f4") * 1e-4])
+    rows = np.concatenate([x[:, None], np.zeros((len(x), 63), "f4")], axis=1)
+    given = tb.asarray(rows, device="opencl")
+
+    @tb.compile
+    def rounded(x: Any) -> Any:
+        return tb.sum(x.to(tb.float16).to(tb.float32), axis=1)
+
+    with np.errstate(over="ignore"):
+        wanted = x.astype("f2").astype("f4")
+    for _ in range(3):
+        np.testing.assert_array_equal(rounded(given).numpy(), wanted)
