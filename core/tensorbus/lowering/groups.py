@@ -31,7 +31,7 @@ _CACHE: Final = 1 << 16
 """How many elements of each operand a strip should have."""
 _TALL: Final = 128
 """How long the columns of a large domain may be; eight times that where compilers make the vectors."""
-_FEWEST: Final = 256
+_FEWEST: Final = 32
 """Rows that a group of light items each takes are fewer than the device's groups by this, at most."""
 _LITTLE: Final = 1 << 17
 """Up to how many elements a domain may be walked by few items."""

@@ -3,35 +3,40 @@
 So the result never depends on timing: sums add up in the order of the indices, and the last of several
 stores wins. Few indices are walked by every owner; many are first sorted by owner, stably. Light items have
 schedules of their own for some thousand indices, and for more. Sums and extremes of whole numbers are the
-same in any order: where the language joins them in one step, every element has an item.
+same in any order: where the language joins them in one step, every element has an item, and the last of
+several stores is the one with the greatest number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
 
-from ..dtypes import bool_, int64
+from ..dtypes import bool_, int32, int64
 from . import index as ix
 from . import ranked, segments
 from .builder import Builder
 from .collapse import collapse
 from .distribute import BUCKETS, Read, Source, Target, chunks, distribute
 from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Cast, Expr, Load, Report, Select, Var
+from .ir import INDEX, Apply, Cast, Const, Expr, Load, Report, Select, Var
 from .job import Job, Steps
 from .pointwise import lower_map
 from .pull import ERRORS, Pull
 
 OWNERS = 64
 FEW = 1024
+ALL = 64
+"""So many indices are best walked by every light item."""
 WIDE, MORE = 32, 1 << 14
 """Light items side by side walk so many indices together: they read them once."""
 AHEAD = 16
 """How many indices they read before they write."""
+_Take = Callable[[Builder, Pull, Expr, Expr, Expr], None]
+"""What is written for an index that names a row: its number, the row and the column."""
 MODES: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 
 
@@ -49,6 +54,8 @@ def lower_scatter(job: Job, steps: Steps) -> None:
     op = MODES.get(job.root.attrs["mode"])
     if not steps.target.solo_rows and op is not None and (op, job.root.spec.dtype) in steps.target.combined:
         _at_once(job, steps, op)
+    elif small and op is None and count > ALL and ("maximum", int32) in steps.target.combined:
+        _by_last(job, steps, rows)
     elif light and small and ranked.LEAST <= count <= ranked.MOST:
         ranked.lower_ranked(job, steps, partial(_reported, job), op)
     elif small and count > FEW:
@@ -80,6 +87,44 @@ def _at_once(job: Job, steps: Steps, op: str) -> None:
     with b.when(exists), pull.scope():
         _write(b, pull, job, at, ZERO if column is None else column, row, wide, op)
     steps.add(b.finish(loops), {**slots, "out": job.out})
+
+
+def _by_last(job: Job, steps: Steps, rows: int) -> None:
+    """Find the last index of each row that is named, and store the values of these."""
+    x, _, *indices = job.root.inputs
+    count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
+    last = steps.temporary(rows, int32)
+
+    def launch(name: str, wide: int, take: _Take, **out: int) -> None:
+        """Append the launch of an item for each index, and column; ``take`` gets the index and its row."""
+        b = Builder(f"tb_scatter_{name}")
+        pull, slots = job.puller(b)
+        walk, column, loops = _loops(b, count, wide, solo=False)
+        number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
+        row, exists, found, limits = _row(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])))
+        if name == "named":  # the first kernel alone reports
+            _report(b, pull, found, limits, exists, None)
+        b.buffer("lasts", int32, writes=True)
+        with b.when(exists), pull.scope():
+            take(b, pull, number, row, ZERO if column is None else column)
+        steps.add(b.finish(loops), {**slots, "lasts": last, **out})
+
+    def name(b: Builder, _: Pull, number: Expr, row: Expr, column: Expr) -> None:
+        b.store("lasts", row, Const(-1, int32))
+
+    def find(b: Builder, _: Pull, number: Expr, row: Expr, column: Expr) -> None:
+        # The greatest numbers come first: where all name one row, hardly any of the others write there.
+        own = b.let(Cast(number, int32), "own")
+        with b.when(ix.less(Load("lasts", row, int32), own)):
+            b.store("lasts", row, own, combine="maximum")
+
+    def put(b: Builder, pull: Pull, number: Expr, row: Expr, column: Expr) -> None:
+        with b.when(Apply("equal", (Load("lasts", row, int32), Cast(number, int32)), bool_)):
+            _write(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])), column, row, wide)
+
+    launch("named", 1, name)
+    launch("last", 1, find)
+    launch("set", wide, put, out=job.out)
 
 
 def _by_all(job: Job, steps: Steps, rows: int) -> None:
