@@ -23,7 +23,7 @@ from test_endings import CASES as ENDINGS
 from test_fusion import CASES as FUSIONS
 
 CUDA = dialect(132)
-HEAD = 'extern "C" __global__ void '
+HEAD = re.compile(r'(extern "C" __global__ void __launch_bounds__\(TB_THREADS\(\d+\)\) )')
 NVCC = shutil.which("nvcc")
 PLAIN = (dt.float32, dt.int64, dt.bool_, dt.complex64)
 
@@ -45,8 +45,7 @@ def joined(found: dict[str, str]) -> str:
     helpers: dict[str, None] = {}
     kernels = []
     for number, (key, source) in enumerate(found.items()):
-        before, head, kernel = source.removeprefix(CUDA.prologue).partition(HEAD)
-        assert head
+        before, head, kernel = HEAD.split(source.removeprefix(CUDA.prologue))
         helpers |= dict.fromkeys(re.split(r"(?m)^(?=static __device__)", before))
         kernels.append(f"// {key}\n{head}k{number}_{kernel}")
     return "".join((CUDA.prologue, *helpers, "\n", *kernels))

@@ -63,6 +63,7 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
 }  # fmt: skip
 
 PROLOGUE: Final = """\
+#define TB_THREADS(group) ((group) > 256 ? (group) : 256)
 static __device__ inline unsigned short tb_half(float x) {
   unsigned short bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
@@ -182,7 +183,7 @@ def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
         groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32,
-        combined=frozenset(_COMBINED),
+        combined=frozenset(_COMBINED), team=1024,
     )  # fmt: skip
 
 
@@ -193,7 +194,7 @@ def dialect(units: int) -> Dialect:
     >>> dtypes.complex128 in dialect(132).types
     True
     """
-    head = 'extern "C" __global__ void {name}({arguments})'
+    head = 'extern "C" __global__ void __launch_bounds__(TB_THREADS({group})) {name}({arguments})'
     return Dialect(
         name="CUDA C++",
         types=TYPES,

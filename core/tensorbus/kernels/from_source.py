@@ -42,10 +42,9 @@ def launch_of(call: SourceCall) -> Launch:
     if call.group:
         first = -(-first // call.group) * call.group
     return Launch(
-        kernel=Kernel(call.name, tuple(buffers), tuple(params), ()),
+        kernel=Kernel(call.name, tuple(buffers), tuple(params), (), group=call.group),
         values=(*(value for _, _, value in call.scalars), *call.sizes),
         grid=(first, *others),
-        group=call.group,
     )
 
 

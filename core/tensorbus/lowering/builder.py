@@ -26,9 +26,9 @@ class Launch:
 
     ``values`` are those of the parameters, in order; an entry that is a ``Late`` is read from the operands of
     each call. ``grid`` are the lengths of the parallel loops, axis 0 first. ``tiled`` says that items near
-    each other on axis 1 share memory, as those on axis 0 do: groups are best square. ``group`` is not 0 where
-    items share arrays: those along axis 0, all of that many, are a group then, and alone in it. ``most`` is
-    the most items that a group should have else; 0: as many as the device finds right. ``fills`` has for
+    each other on axis 1 share memory, as those on axis 0 do: groups are best square. ``most`` is the most
+    items that a group should have where the kernel does not say it; 0: as many as the device finds right.
+    ``fills`` has for
     each buffer how many elements an item of the one loop fills, all of them and those of item k from k times
     so many on, without a look at others'; 0: nothing is known. Empty: of no buffer.
     """
@@ -37,9 +37,13 @@ class Launch:
     values: tuple[Scalar | Late, ...]
     grid: tuple[int, ...]
     tiled: bool = False
-    group: int = 0
     most: int = 0
     fills: tuple[int, ...] = ()
+
+    @property
+    def group(self) -> int:
+        """How many items along axis 0 are a group of their own; 0: any number."""
+        return self.kernel.group
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,8 @@ class Buffer:
 class Kernel:
     """One function for the device. Arguments: ``buffers``, then ``params``, in order.
 
-    ``solo`` says that one item is enough work for a core: items are not gathered into vectors.
+    ``solo`` says that one item is enough work for a core: items are not gathered into vectors. ``group`` is
+    not 0 where items share arrays: those along axis 0, all of that many, are a group then, alone in it.
     """
 
     name: str
@@ -234,6 +235,7 @@ class Kernel:
     params: tuple[Var, ...]
     body: tuple[Stmt, ...]
     solo: bool = False
+    group: int = 0
 
     def __str__(self) -> str:
         from .text import kernel_text

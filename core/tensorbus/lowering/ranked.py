@@ -97,7 +97,7 @@ def _rank(steps: Steps, places: Sequence[int], count: int) -> None:
         b.store("many", item, found[2])
     made = b.finish([(lane, const(swap), swap), (item, total, count)])
     names = ("rows", "order", "begins", "many")
-    steps.add(replace(made, group=swap), dict(zip(names, places, strict=True)))
+    steps.add(replace(made, kernel=replace(made.kernel, group=swap)), dict(zip(names, places, strict=True)))
 
 
 def add_up(

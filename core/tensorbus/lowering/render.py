@@ -105,7 +105,7 @@ class _Renderer:
         arguments += [d.param.format(T=self.rule(p.dtype).storage, name=p.name) for p in self.kernel.params]
         self.block(self.kernel.body)
         form = d.solo if self.kernel.solo else d.kernel
-        head = form.format(name=self.kernel.name, arguments=", ".join(arguments))
+        head = form.format(name=self.kernel.name, arguments=", ".join(arguments), group=self.kernel.group)
         return self.helpers, "\n".join([f"{head} {{", *self.lines, "}", ""])
 
     def rule(self, dtype: DType) -> TypeRule:

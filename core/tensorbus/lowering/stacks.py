@@ -188,6 +188,6 @@ class _Stack(Parts):
             Array(name, d, TEAM // swap * SIDE, "shared")
             for name, d in zip(names, self.reducer.dtypes, strict=True)
         ]
-        made = replace(made, kernel=replace(made.kernel, body=(*arrays, *made.kernel.body)), group=TEAM)
+        made = replace(made, kernel=replace(made.kernel, body=(*arrays, *made.kernel.body), group=TEAM))
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
         self.steps.add(made, {**slots, **parts, **rows}, same_slots(self.fused, full=False))

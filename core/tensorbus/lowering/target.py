@@ -29,6 +29,7 @@ class Target:
     them a scan needs no more than ``scan_ops`` then.
     ``buffers``: how many buffers a kernel may have, beside that of errors; 0: any number.
     ``combined``: the ops, with the dtype, by which items may all add to one place, in whatever order.
+    ``team``: the most light items that share arrays.
     ``ends``: whether the last of solo items sees what the others stored, and may go on with that.
     """
 
@@ -47,5 +48,6 @@ class Target:
     scan_ops: frozenset[str] = frozenset()
     buffers: int = 0
     combined: frozenset[tuple[str, DType]] = frozenset()
+    team: int = 256
     ends: bool = False
     chunk: int = 64

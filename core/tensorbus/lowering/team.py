@@ -18,7 +18,7 @@ from .ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
 from .reducer import Reducer, Several, State
 
 MOST: Final = 256
-"""The most items of a group."""
+"""The most items of a group that is one of many."""
 AHEAD: Final = 16
 """How many elements an item asks for before it waits for the first."""
 
@@ -48,8 +48,8 @@ class Team:
         """Return a launch with the shared arrays before all loops, as some languages want them."""
         count = self.size // self.swap if self.swap else self.size
         arrays = tuple(Array(name, dtype, count, "shared") for name, dtype in self.shared)
-        kernel = replace(made.kernel, body=(*arrays, *private, *made.kernel.body))
-        return replace(made, kernel=kernel, group=self.size)
+        body = (*arrays, *private, *made.kernel.body)
+        return replace(made, kernel=replace(made.kernel, body=body, group=self.size))
 
     def walk(self, bounds: tuple[Expr, Expr], take: Callable[[Expr], None], lanes: int = 1) -> None:
         """Emit the loops in which an item takes every so manieth place within ``bounds``.

@@ -195,7 +195,8 @@ def _arrays(b: Builder, swap: int) -> tuple[str, ...]:
 def _grouped(made: Launch, shared: tuple[str, ...], dtype: DType, team: int, *own: Array) -> Launch:
     """Return the launch of groups with shared arrays."""
     arrays = tuple(Array(name, dtype, team, "shared") for name in shared)
-    return replace(made, kernel=replace(made.kernel, body=(*arrays, *own, *made.kernel.body)), group=team)
+    body = (*arrays, *own, *made.kernel.body)
+    return replace(made, kernel=replace(made.kernel, body=body, group=team))
 
 
 def _before_each(

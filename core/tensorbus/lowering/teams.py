@@ -47,19 +47,23 @@ class _Teams(Rows):
 
     def outer(self, first: int) -> tuple[Index, Loops]:
         b, domain = self.b, self.fused.domain
-        length, swap = prod(domain[first:]), self.steps.target.swap
+        length, swap, items = prod(domain[first:]), self.steps.target.swap, self.steps.target.items
         self.lanes = self._packet()
         if self.lanes > 1:
             few = 1 << max(length // self.lanes // EACH - 1, 0).bit_length()
             self.team = max(SHORT, min(MOST, few))
         else:
             self.team = max(SHORT, min(MOST, 1 << (length // 4).bit_length()))
+        rows, most = prod(domain[:first]), self.steps.target.team
+        # Few rows have more items each, as long as every item has some packets.
+        while self.team < most and 2 * self.team * EACH <= length // self.lanes and rows * self.team < items:
+            self.team *= 2
         while not swap and self.team > SHORT and self.team * self._carried() > SHARED:
             self.team //= 2
         self.group = Team(b, self.team, swap)
         self.item = self.group.item
         count = length // self.lanes
-        row, rows = Var("i1", INDEX), prod(domain[:first])
+        row = Var("i1", INDEX)
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
         self.count = self.total if self.lanes == 1 else b.size("packets", count)
         self.each, self.even = -(-count // self.team), count % self.team == 0
