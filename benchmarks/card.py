@@ -180,6 +180,37 @@ def _rows(dtype: str) -> Iterator[Case]:
             yield f"{name}, eager, {ROWS}x{LENGTH} {dtype}", eager, passes * size, "ms each"
 
 
+def other_shapes() -> Iterator[Case]:
+    """Yield what has few long rows, or one, and what elements are chosen or moved by."""
+    for shape in ((64, 50257), (512, 50257), (4, 128256)):
+        p = torch.randn(*shape, device=DEVICE)
+        x, size = tb.from_dlpack(p), 4 * p.numel()
+        made = tb.compile(lambda x: tb.softmax(x, axis=1))
+        for name, ours, peer, passes in (
+            ("softmax", partial(made, x), partial(torch.softmax, p, 1), 2),
+            ("argmax", partial(tb.argmax, x, axis=1), partial(torch.argmax, p, 1), 1),
+            ("sum of all", partial(tb.sum, x), partial(torch.sum, p), 1),
+        ):
+            rows = f"{name}, {'x'.join(map(str, shape))} float32"
+            yield rows, {"tensorbus": ours, "PyTorch": peer}, passes * size, "ms each"
+    p = torch.randn(LONG, device=DEVICE)
+    x = tb.from_dlpack(p)
+    sums: dict[str, Call] = {"tensorbus": lambda: tb.cumsum(x, 0), "PyTorch": lambda: torch.cumsum(p, 0)}
+    yield "cumulative sum of one row, 64 M float32", sums, 8 * LONG, "ms each"
+    for n in (256, ROWS):
+        p = torch.randn(n, LENGTH, device=DEVICE)
+        i = torch.randint(0, LENGTH, p.shape, device=DEVICE)
+        x, j = tb.from_dlpack(p), tb.from_dlpack(i)
+        pairs: tuple[tuple[str, Call, Call], ...] = (
+            ("nonzero", partial(tb.nonzero, x > 0), partial(torch.nonzero, p > 0)),
+            ("elements of a mask", lambda x=x: x[x > 0], lambda p=p: p[p > 0]),  # type: ignore[misc]
+            ("scatter", partial(tb.scatter, x, 1, j, x), partial(torch.scatter, p, 1, i, p)),
+            ("scatter_add", partial(tb.scatter_add, x, 1, j, x), partial(torch.scatter_add, p, 1, i, p)),
+        )
+        for name, own, other in pairs:
+            yield f"{name}, {n}x{LENGTH} float32", {"tensorbus": own, "PyTorch": other}, 0, "ms"
+
+
 def products() -> Iterator[Case]:
     """Yield products, alone and in what models make of them."""
     for n, name in ((4096, "float32"), (8192, "bfloat16"), (8192, "float16")):
@@ -437,7 +468,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file for the table")
     options = parser.parse_args()
     print(versions(), flush=True)
-    table = run([small, bound_by_memory, rows, products, training])
+    table = run([small, bound_by_memory, rows, other_shapes, products, training])
     text = f"{time.strftime('%Y-%m-%d')}, {versions()}\n\n{table}\n"
     if options.output is not None:
         options.output.write_text(text)
