@@ -7,7 +7,7 @@ length 1 keep it; whatever else stands between makes an element depend on others
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Final
 
 from ..graph.graph import Node
@@ -76,13 +76,13 @@ def reduced_access(node: Node, access: Access, reduced: tuple[int, ...]) -> Acce
     return tuple(result) if walked_over == len(reduced) else None
 
 
-def picked(node: Node, access: Access) -> tuple[int, Access] | None:
+def picked(node: Node, access: Access, reduced: Sequence[int] = ()) -> tuple[int, Access] | None:
     """Return how a gather takes one element of each row; None for any other.
 
     That is ``x[0, 1, 2 ..., index]``: the number of the axis that ``index`` is for, and the access of ``x``,
-    in which that axis is ``FREE``.
+    in which that axis is ``FREE``. Rows are walked along ``reduced``: what has elements there takes many.
     """
-    if node.op != "gather":
+    if node.op != "gather" or FREE in access or not set(access).isdisjoint(reduced):
         return None
     x, *indices = node.inputs
     shape = indices[0].spec.shape
@@ -120,7 +120,7 @@ def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Con
             stack += [(x, None) for x in reversed(node.inputs)]
         elif node.op in REDUCTIONS:
             stack.append((node.inputs[0], reduced_access(node, at, reduced)))
-        elif FREE not in at and (pick := picked(node, at)) is not None:
+        elif (pick := picked(node, at, reduced)) is not None:
             x, *indices = node.inputs
             stack += [*((i, at) for i in reversed(indices)), (x, pick[1])]  # what counts may lie in a buffer
         else:

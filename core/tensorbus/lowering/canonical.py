@@ -133,7 +133,7 @@ class _Canonical:
         if node.op in REDUCTIONS:
             below = reduced_access(node, at, self.reduced)
             return None if below is None else [(node.inputs[0], below)]
-        if len(self.reduced) == 1 and self.reduced[0] not in at and (pick := picked(node, at)) is not None:
+        if len(self.reduced) == 1 and (pick := picked(node, at, self.reduced)) is not None:
             x, *indices = node.inputs
             if x.spec.shape[pick[0]] == self.domain[self.reduced[0]]:
                 whole = tuple(self.reduced[0] if k == FREE else k for k in pick[1])

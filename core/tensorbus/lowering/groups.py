@@ -193,7 +193,7 @@ class Groups:
         domain = tuple(shape[k] for k in walked(shape))
         picks = [
             (n, pick) for n, at in body
-            if n.op == "gather" and at is not None and FREE not in at and (pick := picked(n, at)) is not None
+            if n.op == "gather" and at is not None and (pick := picked(n, at, reduced)) is not None
         ]  # fmt: skip
         chosen = frozenset(n.inputs[0].spec.shape[pick[0]] for n, pick in picks)
         behind = frozenset(

@@ -19,6 +19,7 @@ from tensorbus.lowering.job import Step
 from tensorbus.lowering.layout import packed
 from tensorbus.lowering.program import lower
 from tensorbus.lowering.steps import Batch, steps_of
+from tensorbus.lowering.target import Target
 from tensorbus.ops.op import Spec
 
 RNG = np.random.default_rng(0)
@@ -245,6 +246,19 @@ def test_rows_that_are_counted_are_read_after_they_are_made() -> None:
         return tb.take_along_axis(x, index, axis=1), rows, tb.sum(x, axis=1) * rows
 
     check(chosen, f(7, 20), RNG.integers(0, 20, (7, 3)))
+
+
+@pytest.mark.parametrize("target", [CPU, THIN])
+def test_many_of_a_row_that_are_chosen_are_read_from_what_is_stored(target: Target) -> None:
+    """A sum over what indices choose walks the row as well: it does not have all of the row at hand."""
+
+    def chosen(x: Any, index: Any, choices: Any) -> Any:
+        flat = x[0] - tb.reshape(tb.max(x[0]), (1,))
+        rows = x - tb.broadcast_to(tb.reshape(tb.max(x, axis=1), (4, 1)), (4, 8))
+        across = tb.sum(tb.take_along_axis(rows, choices, axis=1), axis=1)
+        return tb.sum(tb.take(flat, index, axis=0)), flat, across, rows
+
+    check(chosen, f(4, 8), RNG.integers(0, 8, 8), RNG.integers(0, 8, (4, 8)), target=target)
 
 
 SCRIPT = """
