@@ -211,11 +211,12 @@ class Groups:
             id(n) in first and prod(n.spec.shape) >= least for r in b.roots.values() for n, _ in r.reads
         )
 
-    def _join(self, a: Group, b: Group) -> Group:
-        """Return ``b`` joined to the earlier group ``a``, or ``b`` as it is where they do not fit."""
-        made = join(a, b, self.target) if a.open and a is not b and not self._between(a, b) else None
+    def _join(self, other: Group, group: Group) -> Group:
+        """Return ``group`` joined to another, or as it is where they do not fit."""
+        a, b = (other, group) if other.number < group.number else (group, other)
+        made = join(a, b, self.target) if other.open and a is not b and not self._between(a, b) else None
         if made is None:
-            return b
+            return group
         self._moved[b.number] = a.number
         made.needs = a.needs | b.needs
         mine = 1 << a.number | 1 << b.number
@@ -226,9 +227,7 @@ class Groups:
             self._of[root] = a.number
         if b.number == self._count - 1 and not made.before & ~a.before:
             return made  # nobody needs the latest group yet, and what needs the other one waits for no more
-        for g in reversed(self._live.values()):  # those before the first of the two need neither
-            if g.number <= a.number:
-                break
+        for g in self._live.values():  # earlier ones as well: what was joined to them may need either
             if g.before & mine:
                 g.before = (g.before | made.before | 1 << a.number) & ~(1 << b.number)
         return made

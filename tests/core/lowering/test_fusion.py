@@ -261,6 +261,27 @@ def test_many_of_a_row_that_are_chosen_are_read_from_what_is_stored(target: Targ
     check(chosen, f(4, 8), RNG.integers(0, 8, 8), RNG.integers(0, 8, (4, 8)), target=target)
 
 
+def test_kernels_that_are_joined_late_do_not_wait_for_each_other() -> None:
+    """A product joins an early kernel, that one a later one, which then must not wait for the early one."""
+
+    def late(x: Any, y: Any) -> Any:
+        first = x + 1
+        between = tb.sort(first, axis=1)
+        beside = y * 2
+        return first, between, beside, first * y, between + beside
+
+    def needs_later(x: Any, y: Any, z: Any) -> Any:
+        first = x + 1
+        other = tb.sort(y, axis=1)
+        between, beside = other * z, z - 3
+        joined = first * between
+        last = tb.sort(tb.exp(joined), axis=1)
+        return first, between, joined, last, last + beside, tb.sort(beside, axis=0) * x
+
+    check(late, f(5, 40), f(5, 40))
+    check(needs_later, f(5, 40), f(5, 40), f(5, 40))
+
+
 SCRIPT = """
 from test_fusion import CASES, adam, SHAPES
 from fused import program_of, record, spec
