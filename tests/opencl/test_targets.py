@@ -141,3 +141,38 @@ def test_many_indices_of_two_axes_and_sums_of_floats(thin: Bench) -> None:
     single.append(thin.run("scatter", np.zeros(2, "f4"), value.astype("f4").ravel(), j.ravel(), mode="add"))
     np.testing.assert_array_equal(*single)
     np.testing.assert_allclose(single[0], [value[j == 0].sum(), value[j == 1].sum()], atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(262_147,), (1, 100_003), (3, 70_001), (5, 20_000)])
+def test_few_long_rows(thin: Bench, shape: tuple[int, ...]) -> None:
+    """Groups of items take pieces of them, and other groups join what these come to."""
+    draw, axis = np.random.default_rng(9), len(shape) - 1
+    many = draw.integers(-9, 9, shape).astype("i4")
+    x = draw.normal(size=shape)
+    for op, wanted in (("max", x.max(axis)), ("min", x.min(axis))):
+        np.testing.assert_array_equal(thin.run(op, x, axis=(axis,), keepdims=False), wanted)
+    np.testing.assert_allclose(thin.run("sum", x, axis=(axis,), keepdims=False), x.sum(axis), atol=1e-8)
+    np.testing.assert_array_equal(thin.run("sum", many, axis=(axis,), keepdims=False), many.sum(axis))
+    for op, found in (("argmax", many.argmax(axis)), ("argmin", many.argmin(axis))):
+        np.testing.assert_array_equal(thin.run(op, many, axis=axis, keepdims=False), found)
+        same = np.full(shape, -np.inf if op == "argmax" else np.inf)
+        np.testing.assert_array_equal(thin.run(op, same, axis=axis, keepdims=False), found * 0)
+        same[..., -3:] = np.nan
+        np.testing.assert_array_equal(
+            thin.run(op, same, axis=axis, keepdims=False), found * 0 + shape[-1] - 3
+        )
+
+
+@pytest.mark.parametrize("shape", [(262_147,), (1, 100_003), (3, 70_001), (5, 20_000)])
+def test_scans_of_few_long_rows(thin: Bench, shape: tuple[int, ...]) -> None:
+    draw, axis = np.random.default_rng(9), len(shape) - 1
+    many = draw.integers(-9, 9, shape).astype("i8")
+    x = draw.normal(size=shape)
+    np.testing.assert_array_equal(thin.run("cumulative_sum", many, axis=axis), many.cumsum(axis))
+    np.testing.assert_allclose(thin.run("cumulative_sum", x, axis=axis), x.cumsum(axis), atol=1e-8)
+    np.testing.assert_array_equal(thin.run("cumulative_max", x, axis=axis), np.maximum.accumulate(x, axis))
+    np.testing.assert_allclose(
+        thin.run("logcumsumexp", x, axis=axis), np.logaddexp.accumulate(x, axis), atol=1e-10
+    )
+    signs = np.where(x < 0, -1, 1)
+    np.testing.assert_array_equal(thin.run("cumulative_prod", signs, axis=axis), signs.cumprod(axis))

@@ -14,6 +14,7 @@ from tensorbus.lowering.builder import Late
 from tensorbus.lowering.job import ERROR_SLOT
 from tensorbus.lowering.render import render
 from tensorbus.lowering.steps import steps_of
+from tensorbus.lowering.target import Target
 from tensorbus.strided import StridedArray
 
 from opencl_bench import Bench, numpy_dtype
@@ -21,11 +22,11 @@ from opencl_bench import Bench, numpy_dtype
 RNG = np.random.default_rng(0)
 
 
-def run(bench: Bench, function: Callable[..., Any], *arrays: Any) -> list[Any]:
+def run(bench: Bench, function: Callable[..., Any], *arrays: Any, target: Target = THIN) -> list[Any]:
     """Run a function as a program for light items; it must have a kernel whose items meet at barriers."""
-    graph, program = program_of(record(function, *(spec(*a.shape) for a in arrays)), THIN)
+    graph, program = program_of(record(function, *(spec(*a.shape) for a in arrays)), target)
     compiler = bench.runtime.compiler
-    dialect = replace(compiler.dialect(bench.index), target=THIN)
+    dialect = replace(compiler.dialect(bench.index), target=target)
     buffers = {ERROR_SLOT: compiler.errors(bench.index)}
     buffers |= {k: bench.put(a).buffer for k, a in enumerate(arrays)}
     buffers |= {
@@ -54,6 +55,28 @@ def test_items_share_a_row(bench: Bench, shape: tuple[int, ...]) -> None:
     x = RNG.normal(size=shape).astype("f4")
     (got,) = run(bench, lambda x: tb.softmax(x, axis=-1), x)
     np.testing.assert_allclose(got, softmax(x.astype("f8")), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("groups", [256, 512])
+@pytest.mark.parametrize("shape", [(1, 32_767), (2, 40_001), (3, 131_071), (2, 131_073)])
+def test_few_rows_of_many_walks(bench: Bench, shape: tuple[int, int], groups: int) -> None:
+    """One kernel goes over them all, or several over their pieces, by how many there are and how long."""
+    x = RNG.normal(size=shape).astype("f4")
+
+    def walks(x: Any) -> Any:
+        return (
+            tb.softmax(x, axis=1),
+            tb.var(x, axis=1),
+            x - tb.max(x, axis=1, keepdims=True),
+            tb.argmin(x, axis=1),
+        )
+
+    target = replace(THIN, groups=groups, items=16 * groups)
+    soft, var, less, least = run(bench, walks, x, target=target)
+    np.testing.assert_allclose(soft, softmax(x.astype("f8")), rtol=1e-4)
+    np.testing.assert_allclose(var, x.astype("f8").var(1), rtol=1e-5)
+    np.testing.assert_array_equal(less, x - x.max(1, keepdims=True))
+    np.testing.assert_array_equal(least, x.argmin(1))
 
 
 def test_rows_give_several_results(bench: Bench) -> None:
