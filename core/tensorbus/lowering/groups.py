@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Final, NamedTuple
 
+from ..errors import TensorbusError
 from ..graph.graph import Node
 from .aligned import FREE, Access, Read, own_access, picked, reads, walked
 from .families import FINDS, INSIDE, REDUCTIONS
@@ -125,6 +126,9 @@ class Groups:
                 left[k] -= 1
                 if left[k] == 0:
                     heappush(ready, (_last(self._live[k]), k))
+        if any(left.values()):
+            waiting = ", ".join(r.node.op for k, n in left.items() if n for r in self._live[k].roots.values())
+            raise TensorbusError(f"kernels wait for each other: {waiting}. Please report the program.")
 
     def _find(self, number: int) -> int:
         while number in self._moved:
