@@ -1,4 +1,4 @@
-"""Choices in loops that are made vectors: a driver crashes on those that are branches, so none are."""
+"""Choices in loops of one item: a driver's compiler crashes where it makes vectors of such items."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+
+from opencl_bench import Bench
 
 EDGES = (
     0.0, 6e-8, 3e-8, 2.98e-8, 2.99e-8, 6.1e-5, 6.097e-5, 1.0, 1.0004883, 1.0014648, 2049.0, 65504.0, 65519.99,
@@ -21,6 +23,13 @@ CHOICES: dict[str, Callable[[Any], Any]] = {
     "integer": lambda x: tb.floor((x.to(tb.int32) // 3) * 0.5),
     "rest": lambda x: tb.floor((x.to(tb.int64) % 3) * 0.5),
     "byte": lambda x: tb.floor((tb.abs(x).to(tb.uint8) // 3) * 0.5),
+    "long": lambda x: x.to(tb.int64),
+    "unsigned": lambda x: tb.abs(x).to(tb.uint64),
+    "least": lambda x: tb.minimum(x * 3, x).to(tb.int64),
+    "strided": lambda x: x[::2].to(tb.int64) % 5,
+    "narrowed": lambda x: (x.to(tb.float64) / 3).to(tb.float16).to(tb.float32),
+    "where": lambda x: tb.round(tb.where(x > 1, tb.tanh(x), x / 3)),
+    "complex": lambda x: tb.sin((1 / tb.complex(x.to(tb.float32), x.to(tb.float32) + 0.3)).imag),
 }
 
 
@@ -30,6 +39,27 @@ def test_what_is_chosen_is_summed(choose: Callable[[Any], Any], dtype: Any) -> N
     x = tb.asarray((np.arange(200) / 8 - 2).astype("f4")).to(dtype)
     got = tb.compile(lambda x: choose(x).sum())(x.to("opencl"))
     assert got.item() == pytest.approx(choose(x).sum().item(), rel=2e-2 if dtype is tb.bfloat16 else 2e-3)
+
+
+def test_items_that_are_alone_are_not_made_vectors(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a group of one item, and of a kernel of one, where the driver takes a hint."""
+    hinted = "cl_intel_vec_len_hint" in bench.runtime.unit(0).device.extensions.split()
+    compiler = bench.runtime.compiler
+    sources: list[tuple[str, Any]] = []
+    prepare = compiler.prepare
+
+    def noting(source: str, launch: Any, index: int) -> Any:
+        sources.append((source, launch))
+        return prepare(source, launch, index)
+
+    monkeypatch.setattr(compiler, "prepare", noting)
+    for shape in ((77,), (300, 77), (300, 3)):
+        value = bench.put(np.ones(shape, "f4"))
+        bench.prepare("sum", (value,), axis=(len(shape) - 1,), keepdims=False)(value)
+    if bench.runtime.unit(0).dialect.target.solo_rows:
+        assert [launch.kernel.solo for _, launch in sources] == [True, True, False]
+    for source, launch in sources:
+        assert ("intel_vec_len_hint(1)" in source) == (launch.kernel.solo and hinted)
 
 
 def test_each_op_is_rounded_as_a_store_would() -> None:

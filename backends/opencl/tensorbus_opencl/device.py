@@ -72,6 +72,7 @@ class Unit:
             double="cl_khr_fp64" in extensions,
             target=self._target(),
             long_atomics=all(f"cl_khr_int64_{kind}_atomics" in extensions for kind in ("base", "extended")),
+            vector_hints="cl_intel_vec_len_hint" in extensions,
         )
         exact = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         self.options = ["-cl-std=CL1.2", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else [])]

@@ -273,11 +273,22 @@ def _combined(long: bool) -> dict[tuple[str, dt.DType], str | Helper]:
     return found
 
 
-def dialect(*, half: bool, double: bool, target: Target, long_atomics: bool = False) -> Dialect:
+# Intel's compiler makes vectors of items that are alone in their group as well: code that is never run, which
+# takes it half of its time. Where a kernel is of one item, and all lanes have the same values, it ends the
+# process: in loops in which a function takes what a branch gives, or 64 bits are chosen.
+_ALONE: Final = "reqd_work_group_size(1, 1, 1)"
+_ALONE_NO_VECTORS: Final = f"{_ALONE}, intel_vec_len_hint(1)"
+
+
+def dialect(
+    *, half: bool, double: bool, target: Target, long_atomics: bool = False, vector_hints: bool = False
+) -> Dialect:
     """Return OpenCL C for a device: with native half storage and double precision where it has them.
 
-    ``long_atomics``: whether it has ``cl_khr_int64_base_atomics`` and ``cl_khr_int64_extended_atomics``.
+    ``long_atomics``: whether it has ``cl_khr_int64_base_atomics`` and ``cl_khr_int64_extended_atomics``;
+    ``vector_hints``: whether it has ``cl_intel_vec_len_hint``.
     """
+    alone = _ALONE_NO_VECTORS if vector_hints else _ALONE
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
              **float8_types("uchar", "uint", "as_uint", "as_float"), dt.float32: FLOAT}  # fmt: skip
     if half:
@@ -304,7 +315,7 @@ def dialect(*, half: bool, double: bool, target: Target, long_atomics: bool = Fa
         },
         casts={**CASTS, ("float", "int"): _TO_INTEGER, ("float", "uint"): _TO_INTEGER},
         kernel="__kernel void {name}({arguments})",
-        solo="__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\nvoid {name}({arguments})",
+        solo=f"__kernel __attribute__(({alone}))\nvoid {{name}}({{arguments}})",
         buffer="__global {const}{T} *{name}",
         parallel=("get_global_id(0)", "get_global_id(1)", "get_global_id(2)"),
         share=_SHARE,

@@ -175,14 +175,14 @@ class Builder:
     ) -> Launch:  # fmt: skip
         """Wrap the body in parallel loops ``(variable, length, value)``, grid axis 0 first.
 
-        ``fills``: see ``Launch``, by the names of buffers; of one loop only.
+        ``fills``: see ``Launch``, by the names of buffers; of one loop only. Without loops there is one item,
+        which is ``solo``.
         """
         body = tuple(self.block)
         for axis, (var, length, _) in enumerate(loops):
             body = (For(var, ZERO, length, body, 1, "parallel", axis),)
-        kernel = Kernel(
-            self.name, tuple(self.buffers.values()), tuple(v for v, _ in self.params.values()), body, solo
-        )
+        params = tuple(v for v, _ in self.params.values())
+        kernel = Kernel(self.name, tuple(self.buffers.values()), params, body, solo or not loops)
         values = tuple(value for _, value in self.params.values())
         filled = tuple(fills.get(name, 0) for name in self.buffers) if fills and len(loops) == 1 else ()
         return Launch(

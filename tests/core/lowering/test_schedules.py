@@ -107,3 +107,11 @@ def _scatter(count: int) -> Program:
     for step in program.steps:
         verify(step.launch.kernel)
     return program
+
+
+def test_a_kernel_of_one_item_is_solo() -> None:
+    """Nothing is beside it that it could be made a vector with, whatever its device does with rows."""
+    across = Target(groups=4, items=64, lanes=4, solo_rows=False)
+    for target, shape, alone in ((PLAIN, (5,), True), (across, (3,), True), (across, (40, 3), False)):
+        program = one("sum", packed(0, shape), target=target, axis=(len(shape) - 1,), keepdims=False)
+        assert program.steps[0].launch.kernel.solo is alone
