@@ -51,11 +51,11 @@ HALF_BY_FUNCTIONS: Final = TypeRule(
     storage="half", register="float", unsigned="uint", suffix="f", load="vload_half({i}, {p})",
     store="vstore_half_rte({v}, {i}, {p})", rounded="tb_round_half({0})", **_HALVES,
 )  # fmt: skip
-# A driver was seen to crash on unrolled loops over native halves; this makes integers of them, by no choices.
+# A driver was seen to crash on unrolled loops over native halves; this makes integers of them.
 HALF_BY_BITS: Final = TypeRule(
     storage="half", register="float", unsigned="uint", suffix="f",
     load="tb_from_half(((__global const ushort *){p})[{i}])", store="{p}[{i}] = convert_half_rte({v})",
-    rounded="tb_near_half({0})", **_HALVES,
+    rounded="convert_float(convert_half_rte({0}))", **_HALVES,
 )  # fmt: skip
 BFLOAT: Final = TypeRule(
     storage="ushort", register="float", unsigned="uint", suffix="f", load="as_float((uint){p}[{i}] << 16)",
@@ -82,14 +82,6 @@ static inline float tb_from_half(ushort bits) {
   return as_float(as_uint(x) | (x >= 65536.0f ? 0x7f800000u : 0u) | (uint)(bits & 0x8000) << 16);
 }
 """
-# What is added 2^13 times as large leaves 11 bits, or what the least half has.
-_NEAR_HALF = """\
-static inline float tb_near_half(float x) {
-  const float large = as_float(clamp(as_uint(x) & 0x7f800000u, 0x38800000u, 0x47800000u) + (13u << 23));
-  const float near = (fabs(x) + large) - large;
-  return as_float(as_uint(near >= 65536.0f ? INFINITY : near) | (as_uint(x) & 0x80000000u));
-}
-"""
 _ROUND_HALF = """\
 static inline float tb_round_half(float x) {
   ushort bits;
@@ -105,9 +97,7 @@ static inline float tb_narrow(double x) {{
 }}""")  # fmt: skip
 # The standard says that convert_T_sat makes 0 of NaN; a driver was seen that does not.
 _TO_INTEGER = Helper("to_integer", "tb_{S}_from_{F}({0})", """\
-static inline {T} tb_{S}_from_{F}({R} x) {{
-  return select(convert_{T}_sat(x), ({T})0, ({T})isnan(x));
-}}""")  # fmt: skip
+static inline {T} tb_{S}_from_{F}({R} x) {{ return isnan(x) ? ({T})0 : convert_{T}_sat(x); }}""")  # fmt: skip
 _STORE_SOME = Helper("store_some", "tb_store_{S}_{lanes}({v}, {p} + ({i}), {n})", """\
 static inline void tb_store_{S}_{lanes}({V} v, __global {B} *p, long n) {{
   {T} lane[{lanes}];
@@ -186,44 +176,6 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
   if (sizeof({T}) > 2) return a < 0 ? ({T})(0 - ({U})a) : a;
   return ({T})(({U})max(a, ({T})0) - ({U})min(a, ({T})0));
 }}""")  # fmt: skip
-
-
-def _straight(name: str, arguments: str, body: str) -> Helper:
-    call = ", ".join(f"{{{k}}}" for k in range(len(arguments.split())))
-    given = ", ".join(f"{{T}} {letter}" for letter in arguments.split())
-    text = f"{{inline}}{{T}} tb_{name}_{{S}}({given}) {{{{ {body} }}}}"
-    return Helper(name, f"tb_{name}_{{S}}({call})", text)
-
-
-# Intel's compiler crashes on loops in which a branch gives what a function takes: these choose without one.
-_INT_DIVISOR: Final = "const {T} d = select(b, ({T})1, ({U})((b == 0) | (b == -1)));"
-_DIVISOR: Final = "const {T} d = select(b, ({T})1, ({U})(b == 0));"
-_STRAIGHT: Final[dict[str, dict[str, str | Helper]]] = {
-    "sign": {
-        "float": _straight("sign", "a", "return select(({T})((a > 0) - (a < 0)), a, ({U})(a != a));"),
-    },
-    "floor_divide": {
-        "int": _straight("floor_divide", "a b", _INT_DIVISOR + """ const {T} q = a / d;
-  const {T} w = select(q, ({T})(q - 1), ({U})((q * d != a) & ((a < 0) != (d < 0))));
-  return select(select(w, ({T})(0 - ({U})a), ({U})(b == -1)), ({T})0, ({U})(b == 0));"""),
-        "uint": _straight("floor_divide", "a b", _DIVISOR
-                          + " return select(({T})(a / d), ({T})0, ({U})(b == 0));"),
-        "float": _straight("floor_divide", "a b", """const {T} r = fmod(a, b), whole = (a - r) / b;
-  const {T} q = select(whole, whole - 1, ({U})((r != 0) & ((b < 0) != (r < 0)))), w = floor(q);
-  const {T} near = select(w, w + 1, ({U})(q - w > ({T})0.5));
-  const {T} some = select(near, copysign(({T})0, a / b), ({U})(q == 0));
-  return select(some, a / b, ({U})(isinf(a) | isinf(b) | (b == 0) | (a != a) | (b != b)));"""),
-    },
-    "remainder": {
-        "int": _straight("remainder", "a b", _INT_DIVISOR + """ const {T} r = a % d;
-  return select(r, ({T})(r + b), ({U})((r != 0) & ((r < 0) != (b < 0))));"""),
-        "uint": _straight("remainder", "a b", _DIVISOR
-                          + " return select(({T})(a % d), ({T})0, ({U})(b == 0));"),
-        "float": _straight("remainder", "a b", """const {T} r = fmod(a, b);
-  const {T} none = select(copysign(r, b), r, ({U})(r != r));
-  return select(none, select(r, r + b, ({U})((b < 0) != (r < 0))), ({U})(r != 0));"""),
-    },
-}  # fmt: skip
 # Starting an item costs as much as reading some kilobytes, so that there are fewer of them than rows.
 _SHARE: Final = (
     "const long {v}_part = ({n} - 1) / (long)get_global_size(0) + 1, {v}_from = get_global_id(0) * {v}_part;",
@@ -292,7 +244,7 @@ def dialect(
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
              **float8_types("uchar", "uint", "as_uint", "as_float"), dt.float32: FLOAT}  # fmt: skip
     if half:
-        prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + _PROLOGUE + _FROM_HALF + _NEAR_HALF
+        prologue = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + _PROLOGUE + _FROM_HALF
     else:
         prologue = _PROLOGUE + _ROUND_HALF
     types[dt.complex64] = TypeRule(storage="float2", register="float2")
@@ -310,7 +262,6 @@ def dialect(
             **EXPRESSIONS,
             **RANDOM,
             "abs": {**EXPRESSIONS["abs"], "int": _ABS},
-            **{op: {**EXPRESSIONS[op], **rules} for op, rules in _STRAIGHT.items()},
             **_swaps(target.swap),
         },
         casts={**CASTS, ("float", "int"): _TO_INTEGER, ("float", "uint"): _TO_INTEGER},
