@@ -1,0 +1,149 @@
+"""The numbers of generated CUDA C++ where there is no card: the host runs it, whose threads take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from fused import program_of, record, spec
+from tensorbus import dtypes as dt
+from tensorbus.lowering.dialect import Dialect
+from tensorbus.ops.op import table
+from tensorbus_cuda.lowering import dialect
+
+from cuda_host import CANNOT, run
+
+pytestmark = [
+    pytest.mark.skipif(CANNOT, reason="CUDA C++ runs on the host on Linux, by a C++ compiler"),
+    pytest.mark.usefixtures("cupy_or_names"),
+]
+RNG = np.random.default_rng(0)
+SMALL, LARGE = dialect(2), dialect(132)
+LONG = [(1, 40_961), (3, 24_576), (2, 70_001)]
+
+
+def ran(
+    function: Callable[..., Any], *arrays: Any, language: Dialect = SMALL, blocks: int = 0,
+    dtypes: tuple[Any, ...] = (),
+) -> list[Any]:  # fmt: skip
+    """Return a function's results; in ``blocks`` of each axis at most, which walk on over the whole of it."""
+    from tensorbus_cuda.launching import sizes
+
+    def shape(launch: Any) -> Any:
+        wanted, threads = sizes(launch)
+        return tuple(min(n, blocks or n) for n in wanted), threads
+
+    kinds = dtypes or [dt.dtype(x.dtype.name) for x in arrays]
+    specs = [spec(*x.shape, dtype=d) for x, d in zip(arrays, kinds, strict=True)]
+    _, program = program_of(record(function, *specs), language.target)
+    return run(program, language, arrays, shape)
+
+
+@pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("shape", [(130, 96), (40, 513), *LONG], ids=str)
+def test_rows(shape: tuple[int, int], language: Dialect) -> None:
+    x = RNG.integers(-99, 99, shape).astype("f4")
+    x[-1, 50:] = np.nan
+
+    def all_of(x: Any) -> Any:
+        return (
+            *(f(x, axis=1) for f in (tb.max, tb.argmax, tb.argmin)),
+            tb.sum(tb.where(x == x, x, 0.0), axis=1),
+        )
+
+    largest, first, least, total = ran(all_of, x, language=language, blocks=3)
+    np.testing.assert_array_equal(largest, x.max(1))
+    np.testing.assert_array_equal(first, x.argmax(1))
+    np.testing.assert_array_equal(least, x.argmin(1))
+    np.testing.assert_array_equal(total, np.nansum(x, 1))
+
+
+@pytest.mark.parametrize("shape", [(70, 1000), *LONG], ids=str)
+def test_running_results_of_rows(shape: tuple[int, int]) -> None:
+    x, many = RNG.normal(size=shape), RNG.integers(-9, 9, shape).astype("i4")
+
+    def all_of(x: Any, many: Any) -> Any:
+        named = (table.function(name)(x, axis=1) for name in ("cumulative_max", "logcumsumexp"))
+        return *named, tb.cumulative_sum(many, axis=1)
+
+    largest, logs, sums = ran(all_of, x, many, blocks=5)
+    np.testing.assert_array_equal(largest, np.maximum.accumulate(x, 1))
+    np.testing.assert_allclose(logs, np.logaddexp.accumulate(x, 1), atol=1e-10)
+    np.testing.assert_array_equal(sums, many.cumsum(1))
+
+
+def test_more_pieces_of_a_row_than_a_group_has_items() -> None:
+    many = RNG.integers(-9, 9, (1, 1_060_000)).astype("i4")
+    sums, first = ran(
+        lambda x: (tb.cumulative_sum(x, axis=1), tb.argmax(x, axis=1)), many, language=LARGE, blocks=200
+    )
+    np.testing.assert_array_equal(sums, many.cumsum(1))
+    np.testing.assert_array_equal(first, many.argmax(1))
+
+
+@pytest.mark.parametrize("shape", [(100, 512), (5, 9001), *LONG], ids=str)
+def test_rows_of_many_walks(shape: tuple[int, int]) -> None:
+    x = RNG.normal(size=shape)
+    soft, var, less = ran(
+        lambda x: (tb.softmax(x, axis=1), tb.var(x, axis=1), x - tb.max(x, axis=1, keepdims=True)),
+        x, blocks=2,
+    )  # fmt: skip
+    e = np.exp(x)
+    np.testing.assert_allclose(soft, e / e.sum(1, keepdims=True), rtol=1e-10)
+    np.testing.assert_allclose(var, x.var(1), rtol=1e-10)
+    np.testing.assert_array_equal(less, x - x.max(1, keepdims=True))
+
+
+@pytest.mark.parametrize("shape", [(2000, 64), (777, 33)], ids=str)
+def test_columns_in_packets(shape: tuple[int, int]) -> None:
+    """Of bfloat16, given as the bits that it has, which are the first ones of float32."""
+    x = RNG.integers(-9, 9, shape).astype("f4")
+    bits = (x.view("u4") >> 16).astype("u2")
+    total, least, turned = ran(
+        lambda x: (tb.sum(x.to(tb.float32), axis=0), tb.argmin(x, axis=0), x.T * 2),
+        bits, dtypes=(dt.bfloat16,),
+    )  # fmt: skip
+    np.testing.assert_array_equal(total, x.sum(0))
+    np.testing.assert_array_equal(least, x.argmin(0))
+    np.testing.assert_array_equal((turned.astype("u4") << 16).view("f4"), 2 * x.T)
+
+
+@pytest.mark.parametrize(("rows", "wide", "count"), [(5, 1, 3000), (900, 3, 2500), (40, 64, 70)])
+def test_indices_that_name_one_row_often(rows: int, wide: int, count: int) -> None:
+    value = RNG.integers(-99, 99, (count, wide)).astype("i4")
+    i = RNG.integers(0, rows, count)
+    scatter = table.function("scatter")
+
+    def all_of(x: Any, value: Any, i: Any) -> Any:
+        floats = scatter(x.to(tb.float64), value.to(tb.float64), i, mode="add")
+        return *(scatter(x, value, i, mode=mode) for mode in ("set", "add", "max")), floats
+
+    x = np.zeros((rows, wide), "i4")
+    found = ran(all_of, x, value, i)
+    wanted = [x.copy() for _ in range(3)]
+    wanted[0][i] = value  # the last one wins
+    np.add.at(wanted[1], i, value)
+    np.maximum.at(wanted[2], i, value)
+    for one, other in zip(found, [*wanted, wanted[1]], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("of", ["f2", "f8", "c8", "c16", "u1", "i8"])
+def test_sums_of_other_dtypes(of: str) -> None:
+    x = RNG.integers(0, 3, (6, 1000)).astype(of)
+    rows, columns = ran(lambda x: (tb.sum(x, axis=1), tb.sum(x, axis=0)), x)
+    np.testing.assert_array_equal(rows.astype("c16"), x.astype("c16").sum(1))
+    np.testing.assert_array_equal(columns.astype("c16"), x.astype("c16").sum(0))
+
+
+def test_barriers_that_lack_show() -> None:
+    x = RNG.integers(-99, 99, (3, 9000)).astype("f4")
+    (whole,) = ran(lambda x: tb.sum(x, axis=1), x)
+    np.testing.assert_array_equal(whole, x.sum(1))
+    without = replace(SMALL, barrier="(void)0")
+    (wrong,) = ran(lambda x: tb.sum(x, axis=1), x, language=without)
+    assert (wrong != whole).any()
