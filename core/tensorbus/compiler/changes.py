@@ -90,14 +90,14 @@ def find(
             raise NotReplayable(f"changes {describe(seen)}")
         elif id(seen.thing) in script.grown:
             continue
-        elif seen.before.kind == "cache":
-            _cache(seen, CacheInfo(*seen.before.state), CacheInfo(*after.state))
         elif after.state != seen.before.state and can_be_filled(seen, script):
             changes.contents.append(seen)
         elif after.state != seen.before.state and _grows(seen):
             changes.grown.append(seen)
             changes.goes_on(f"adds to {describe(seen)}")
         elif after.state != seen.before.state:
+            if seen.before.kind == "cache":
+                _cache(seen, CacheInfo(*seen.before.state[0]), CacheInfo(*after.state[0]))
             _container(reach, seen, {part.key: part for part in after.parts}, changes, script)
     for name in names:
         now = name.scope.get(name.name)

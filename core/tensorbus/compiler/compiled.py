@@ -57,7 +57,16 @@ class RecompileWarning(UserWarning):
 
 
 class Compiled(Generic[P, R]):
-    """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it."""
+    """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it.
+
+    Its dictionary is that of the function that it stands for: attributes that the user's code sets and reads.
+    """
+
+    __slots__ = (
+        "__dict__", "__weakref__", "_axes", "_by_python", "_codes", "_every", "_failed", "_filled",
+        "_function", "_lock", "_places", "_root", "_settling", "breaks", "dynamic", "fullgraph", "graphs",
+        "mode", "name", "notes", "reasons", "recompiles", "replays",
+    )  # fmt: skip
 
     def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
         update_wrapper(self, function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
@@ -204,13 +205,15 @@ class GuardWriter:
             keys = [part.access.key for part, _ in seen.parts if isinstance(part.access, Keyed)]
             if before.kind == "sequence":
                 self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
+                if isinstance(seen.thing, deque) and not seen.fixed:  # of which this is never another
+                    self.add(f"{at}.maxlen == {seen.thing.maxlen}", f"how many items {text} keeps")
             elif all(map(is_plain, keys)) or not any(
                 is_of_script(self.script, seen, part) and (id(seen.thing), part.key) not in self.script.held
                 for part, _ in seen.parts
             ):
                 self._keys(at, keys, f"the keys of {text}", counted)
         elif before.kind == "set" and not (seen.fixed and isinstance(seen.thing, frozenset)):
-            self._keys(at, [v for _, v in before.state], text, counted)
+            self._keys(at, [v for _, v in before.state[0]], text, counted)
         if isinstance(seen.thing, FunctionType) and before.rules:
             self._function(seen, seen.thing, text, counted)
         for rule in before.rules:

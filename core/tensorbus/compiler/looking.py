@@ -51,7 +51,7 @@ _BY_IDENTITY: Final = (
 _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _STATELESS: Final = frozenset({object, abc.ABC, typing.Generic, typing.Protocol, BaseException, Exception})
 _CONTAINERS: Final = frozenset(
-    {list, tuple, dict, collections.deque, collections.OrderedDict, collections.defaultdict,
+    {list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict,
      collections.Counter, types.MappingProxyType}
 )  # fmt: skip
 _CONTAINERS_READ: Final = (list, tuple, dict, collections.deque)
@@ -177,7 +177,7 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
     if is_a(x, types.ModuleType):
         return _module(x, names)
     if type(x) is functools._lru_cache_wrapper:
-        return _cache(x)
+        return _cache(x, names)
     if is_a(x, _BOUND) and not isinstance(x.__self__, (types.ModuleType, type, types.NoneType)):
         return Look("method", None, (Part("s", ".__self__", x.__self__, True),))  # append of a list, say
     if type(x) is object or is_a(x, _BY_IDENTITY):
@@ -191,14 +191,10 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
     if is_a(x, functools.partial):
         if _is_unseen(x.func):
             return Look("opaque", None)
-        parts: tuple[Part, ...] = (
-            Part("f", ".func", x.func, True),
-            Part("a", ".args", x.args, True),
-            Part("k", ".keywords", x.keywords, True),
-        )
-        return Look("partial", None, parts)
+        parts = tuple(Part(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
+        return _with_attributes("partial", x, None, parts, names)
     if type(x).__module__ == _COMPILED:
-        return Look("partial", None, (Part("f", "._function", x._function, True),))
+        return _with_attributes("partial", x, None, (Part("f", "._function", x._function, True),), names)
     if is_a(x, (staticmethod, classmethod)):
         return Look("wrapper", None, (Part("f", ".__func__", x.__func__, True),))
     if is_a(x, property):
@@ -216,8 +212,9 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         unseen = is_a(x, collections.defaultdict) and _is_unseen(x.default_factory)
         return Look("opaque", None) if unseen else _mapping(x, names)
     if is_a(x, (set, frozenset)):
-        known = all(map(is_plain, x))
-        return Look("set", tuple([(mark(v), v) for v in x])) if known else Look("opaque", None)
+        if not all(map(is_plain, x)):
+            return Look("opaque", None)
+        return _with_attributes("set", x, tuple([(mark(v), v) for v in x]), (), names)
     return _instance(x, names)
 
 
@@ -262,13 +259,13 @@ def _marks(parts: tuple[Part, ...]) -> tuple[Any, ...]:
 def _with_attributes(
     kind: str, x: Any, state: Any, parts: tuple[Part, ...], names: frozenset[str] | None
 ) -> Look:
-    """Add the attributes that an instance of a subclass has beside its items, and the class."""
+    """Add the attributes that an object has beside its items, and the class where it is a subclass."""
     if type(x) in _CONTAINERS:
         return Look(kind, (state, ()), parts)
     inner = hasattr(x, "__dict__")
     extra = _attributes(x, names) if inner else ()
-    cls = Part("class", ".__class__", type(x))
-    return Look(kind, (state, _marks(extra)), (*parts, *extra, cls), _lacking(x, names) if inner else ())
+    kind_of = (Part("class", ".__class__", type(x)),) if type(x).__flags__ & _HEAP_TYPE else ()
+    return Look(kind, (state, _marks(extra)), (*parts, *extra, *kind_of), _lacking(x, names) if inner else ())
 
 
 def _lacking(x: Any, names: frozenset[str] | None) -> tuple[Rule, ...]:
@@ -341,7 +338,7 @@ def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
     return Look("module", _marks(parts), parts, _lacking(x, names))
 
 
-def _cache(x: Any) -> Look:
+def _cache(x: Any, names: frozenset[str] | None) -> Look:
     """Look at a function with a cache: what it keeps may be changed by whoever was given it."""
     referents = gc.get_referents(x)
     at = max((k for k, r in enumerate(referents) if r is x.__wrapped__), default=0)
@@ -354,7 +351,9 @@ def _cache(x: Any) -> Look:
     results = {id(r): r for r in kept if not is_plain(r) and id(r) not in keys and id(r) not in links}
     parts = tuple([Part(("kept", k), "", r, True, True) for k, r in results.items()])
     code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
-    return Look("cache", tuple(info), parts, (Rule(code, lambda: x.cache_info()[1::2], "what is held"),))
+    found = _with_attributes("cache", x, tuple(info), parts, names)
+    rule = Rule(code, lambda: x.cache_info()[1::2], "what is held")
+    return found._replace(rules=(*found.rules, rule))
 
 
 class _Watched(types.ModuleType):
@@ -387,6 +386,8 @@ def _is_part(x: Any) -> bool:
 
 
 def _class(x: type, names: frozenset[str] | None) -> Look:
+    if x.__module__ == "decimal":  # it computes as the thread's context says
+        return Look("opaque", None)
     if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus":
         return Look("fixed", None)
     kind: type = type(x)

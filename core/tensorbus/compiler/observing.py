@@ -23,7 +23,7 @@ _PURE: Final = frozenset(
     fractions functools heapq inspect itertools keyword linecache math numbers operator re reprlib
     statistics string
     textwrap types typing weakref _collections_abc _weakrefset builtins __future__ sre_compile sre_parse
-    re._compiler re._parser graphlib typing_extensions decimal""".split()
+    re._compiler re._parser graphlib typing_extensions""".split()
 )
 """Modules whose functions compute and do nothing else."""
 

@@ -90,7 +90,7 @@ def put(x: Any, was: Look, names: frozenset[str] | None) -> None:
         return
     if was.kind == "set":
         type(x).clear(x)
-        type(x).update(x, [v for _, v in was.state])
+        type(x).update(x, [v for _, v in was.state[0]])
     items = [part for part in was.parts if type(part.key) is int]
     if isinstance(x, list):
         list.__setitem__(x, slice(None), [part.value for part in items])

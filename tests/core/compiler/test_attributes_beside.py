@@ -1,0 +1,94 @@
+"""Attributes of functions with a cache, of partial and compiled functions, and of sets count as others do."""
+
+from __future__ import annotations
+
+import decimal
+from collections import deque
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import Any
+
+import pytest
+import tensorbus as tb
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+@pytest.mark.parametrize("make", [lru_cache, partial, tb.compile], ids=["cache", "partial", "compiled"])
+def test_of_functions(make: Callable[..., Any]) -> None:
+    held = make(double)
+    held.calls, held.scale = 0, 1.0
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        held.calls += 1
+        return x * held(3) * held.scale + held.calls
+
+    assert [f(tb.ones(())).item() for _ in range(4)] == [7.0, 8.0, 9.0, 10.0]
+    held.scale, held.calls = 2.0, 50
+    assert [f(tb.ones(())).item() for _ in range(3)] == [63.0, 64.0, 65.0]
+    assert held.calls == 53
+    assert make is lru_cache or not f.reasons
+
+
+def test_of_the_compiled_function_itself() -> None:
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        f.calls += 1
+        return x * f.calls
+
+    f.calls = 0
+    assert [f(tb.ones(())).item() for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
+    f.calls = 40
+    assert f(tb.ones(())).item() == 41.0
+    assert (f.calls, f.reasons) == (41, [])
+
+
+def test_one_that_appears() -> None:
+    held = partial(double, 3)
+    f = tb.compile(lambda x: x * getattr(held, "scale", 1.0))
+    for _ in range(3):
+        assert f(tb.ones(())).item() == 1.0
+    held.scale = 4.0  # type: ignore[attr-defined]
+    assert f(tb.ones(())).item() == 4.0
+
+
+def test_of_sets() -> None:
+    class Names(set):  # type: ignore[type-arg]
+        weight = 1.0
+
+    names = Names({"a"})
+    f = tb.compile(lambda x: x * names.weight + len(names))
+    for _ in range(3):
+        assert f(tb.ones(())).item() == 2.0
+    names.weight = 5.0
+    assert f(tb.ones(())).item() == 6.0
+    names.add("b")
+    assert f(tb.ones(())).item() == 7.0
+
+
+def test_how_many_items_a_deque_keeps() -> None:
+    def fn(x: tb.Tensor, recent: deque[tb.Tensor]) -> tuple[float, int | None]:
+        recent.append(x)
+        return sum(recent), recent.maxlen  # type: ignore[return-value]
+
+    f, x = tb.compile(fn), tb.ones(())
+    for most in (2, 2, 2, 3, None, 2):
+        assert f(x, deque([x, x], most)) == fn(x, deque([x, x], most))
+
+
+@pytest.mark.parametrize("module", [True, False], ids=["module", "class"])
+def test_the_context_of_decimals(module: bool) -> None:
+    def named(x: tb.Tensor) -> tb.Tensor:
+        return x * float(decimal.Decimal(1) / 3)
+
+    def imported(x: tb.Tensor) -> tb.Tensor:
+        return x * float(Decimal(1) / 3)
+
+    f = tb.compile(named if module else imported)
+    for digits in (28, 28, 28, 3, 2):
+        with decimal.localcontext(prec=digits):
+            assert f(tb.ones((), dtype=tb.float64)).item() == float(Decimal(1) / 3)
