@@ -15,7 +15,8 @@ from ..nn.module import Module
 from ..random import Generator
 from ..tensor import Leaf, Tensor
 from ..varying import Number
-from .looking import LOCKS, NotReplayable, is_fixed, is_foreign, look, slot_names
+from .classes import is_foreign, slot_names
+from .looking import LOCKS, NotReplayable, is_fixed, look
 from .marks import is_plain
 from .reach import Reach, Seen
 

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from ..leaf import rested_in
 from ..symbolic import Script
 from ..tensor import Leaf, Tensor
-from .looking import Keyed, Look, NotReplayable, Part, Settling, TensorState, look, writes_itself
+from .classes import writes_itself
+from .looking import Keyed, Look, NotReplayable, Part, Settling, TensorState, look
 from .marks import is_plain, mark
 from .reach import Global, Reach, Seen
 

@@ -30,6 +30,7 @@ from ..ops.op import Op
 from ..pending import GIVEN, restructured
 from ..random import Generator
 from ..tensor import Leaf, Tensor
+from .classes import HEAP_TYPE, is_foreign, slot_names
 from .marks import is_a, is_plain, mark
 from .observing import is_own, is_pure, is_standard
 
@@ -37,7 +38,6 @@ _CONSTANTS: Final = frozenset(
     """pi e inf nan newaxis float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_
     complex64 complex128""".split()
 )
-_HEAP_TYPE: Final = 1 << 9
 _SLOTS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, _collections._tuplegetter)
 _COMPILED: Final = f"{__package__}.compiled"
 LOCKS: Final = (type(allocate_lock()), type(RLock()))
@@ -59,6 +59,9 @@ _READERS: Final = frozenset({"__iter__", "__len__", "__getitem__", "__eq__", "ke
 _WRITTEN: Final = frozenset({type(None), bool, int, str, bytes})
 """The types of keys that code finds as they are printed."""
 _NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
+
+
+_METADATA: Final = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 
 
 class NotReplayable(Exception):  # noqa: N818 - it is told, not raised to users
@@ -166,14 +169,15 @@ def look(x: Any, names: frozenset[str] | None) -> Look:
         return Look("opaque", None)
     if is_a(x, types.ModuleType) and is_own(str(getattr(x, "__file__", None) or "")):
         return _library(x, names or frozenset())
+    asked = _METADATA.intersection(names or ())
     if isinstance(names, Every):
         names = None
     if is_a(x, type):
-        return _class(x, names)
+        return _class(x, names, asked)
     if is_a(x, enum.Enum):
         return _member(x, names)
     if is_a(x, types.FunctionType):
-        return _function(x, names)
+        return _function(x, names, asked)
     if is_a(x, types.ModuleType):
         return _module(x, names)
     if type(x) is functools._lru_cache_wrapper:
@@ -252,6 +256,12 @@ def _attributes(x: Any, names: frozenset[str] | None) -> tuple[Part, ...]:
     )
 
 
+def _metadata(x: Any, asked: frozenset[str]) -> tuple[Part, ...]:
+    """Return what a function or class is called and told of, as far as code asks for that."""
+    found = ((n, getattr(x, n, None)) for n in sorted(asked))
+    return tuple(Part(("metadata", n), f".{n}", v) for n, v in found if is_plain(v))
+
+
 def _marks(parts: tuple[Part, ...]) -> tuple[Any, ...]:
     return tuple([(part.key, mark(part.value)) for part in parts])
 
@@ -264,7 +274,7 @@ def _with_attributes(
         return Look(kind, (state, ()), parts)
     inner = hasattr(x, "__dict__")
     extra = _attributes(x, names) if inner else ()
-    kind_of = (Part("class", ".__class__", type(x)),) if type(x).__flags__ & _HEAP_TYPE else ()
+    kind_of = (Part("class", ".__class__", type(x)),) if type(x).__flags__ & HEAP_TYPE else ()
     return Look(kind, (state, _marks(extra)), (*parts, *extra, *kind_of), _lacking(x, names) if inner else ())
 
 
@@ -303,7 +313,7 @@ class Keyed(str):
         return made
 
 
-def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
+def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozenset[str]) -> Look:
     closure = tuple(
         Part(("closure", k), f".__closure__[{k}]", c, True) for k, c in enumerate(x.__closure__ or ())
     )
@@ -319,7 +329,7 @@ def _function(x: types.FunctionType, names: frozenset[str] | None) -> Look:
     named = tuple(
         Part(("named", k), f".__kwdefaults__[{k!r}]", v) for k, v in (x.__kwdefaults__ or {}).items()
     )
-    extra = _attributes(x, names)
+    extra = (*_attributes(x, names), *_metadata(x, asked))
     rule = Rule("{at}.__code__ is {k}", lambda: x.__code__, "the code")
     parts = (*closure, *defaults, *named, *extra)
     return Look("function", (id(x.__code__), _marks(extra)), parts, (rule, *_lacking(x, names)))
@@ -385,13 +395,13 @@ def _is_part(x: Any) -> bool:
     return isinstance(x, types.ModuleType) and x.__name__.startswith("tensorbus.")
 
 
-def _class(x: type, names: frozenset[str] | None) -> Look:
+def _class(x: type, names: frozenset[str] | None, asked: frozenset[str]) -> Look:
     if x.__module__ == "decimal":  # it computes as the thread's context says
         return Look("opaque", None)
     if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus":
         return Look("fixed", None)
     kind: type = type(x)
-    made_by = (Part("class", ".__class__", kind, True),) if kind.__flags__ & _HEAP_TYPE else ()
+    made_by = (Part("class", ".__class__", kind, True),) if kind.__flags__ & HEAP_TYPE else ()
     bases = made_by + tuple(
         Part(("base", k), f".__mro__[{k}]", b, True) for k, b in enumerate(x.__mro__) if k and b is not object
     )
@@ -400,6 +410,8 @@ def _class(x: type, names: frozenset[str] | None) -> Look:
         Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
         if not isinstance(v, _SLOTS)
     )  # fmt: skip
+    if kind in (type, abc.ABCMeta):  # another may say itself what a class is called
+        parts += _metadata(x, asked)
     rules: tuple[Rule, ...] = (
         Rule("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes"),
         Rule("{at}.__mro__ == {k}", lambda: x.__mro__, "the bases"),
@@ -417,7 +429,7 @@ def _is_special(name: str, value: Any) -> bool:
 def _instance(x: Any, names: frozenset[str] | None) -> Look:
     """Look at an instance of a class written in Python; of anything else nothing is known."""
     cls = type(x)
-    plain = cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace
+    plain = cls.__flags__ & HEAP_TYPE or cls is types.SimpleNamespace
     if not plain or any(is_foreign(base) for base in cls.__mro__):
         return Look("opaque", None)
     counted = is_a(x, (Module, Hooks))
@@ -446,14 +458,9 @@ def _member(x: enum.Enum, names: frozenset[str] | None) -> Look:
     return Look("member", _marks(parts), (*parts, cls), _lacking(x, names))
 
 
-def writes_itself(x: Any) -> bool:
-    """Return whether code of the user's runs where items of ``x`` are assigned."""
-    return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & _HEAP_TYPE)
-
-
 def _tells_itself(kind: type) -> bool:
     """Return whether code of the user's runs where instances are read: guards would run it once more."""
-    written = [base for base in kind.__mro__ if base.__flags__ & _HEAP_TYPE and not _is_library(base)]
+    written = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE and not _is_library(base)]
     asked = {"__getattribute__", "__class__"}
     if issubclass(kind, (*_CONTAINERS_READ, set, frozenset)):
         asked |= _READERS
@@ -462,38 +469,7 @@ def _tells_itself(kind: type) -> bool:
     return any(not asked.isdisjoint(vars(base)) for base in written)
 
 
-def slot_names(base: type) -> tuple[str, ...]:
-    """Return the names of the slots that a class has for attributes."""
-    slots = base.__dict__.get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(
-        f"_{base.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n
-        for n in names if n not in ("__dict__", "__weakref__")
-    )  # fmt: skip
-
-
 def _is_library(base: type) -> bool:
     """Return whether a class reads attributes of its instances that code of the user's need not name."""
     name = base.__module__.partition(".")[0]
     return base not in _STATELESS and (name == "tensorbus" or name in sys.stdlib_module_names)
-
-
-def is_foreign(base: type) -> bool:
-    """Return whether instances of a base hold state that Python code cannot see."""
-    found = _foreign.get(base)
-    if found is None:
-        found = _foreign[base] = _holds_unseen(base)
-    return found
-
-
-_foreign: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
-
-
-def _holds_unseen(base: type) -> bool:
-    if base in (object, types.SimpleNamespace):
-        return False
-    if not base.__flags__ & _HEAP_TYPE:
-        return True
-    return any(
-        type(v) is types.MethodDescriptorType and v.__objclass__ is base for v in vars(base).values()
-    )  # written in C

@@ -1,4 +1,4 @@
-"""Attributes of functions with a cache, of partial and compiled functions, and of sets count as others do."""
+"""What objects have beside what they hold or compute counts as well: attributes, names, bounds, contexts."""
 
 from __future__ import annotations
 
@@ -92,3 +92,33 @@ def test_the_context_of_decimals(module: bool) -> None:
     for digits in (28, 28, 28, 3, 2):
         with decimal.localcontext(prec=digits):
             assert f(tb.ones((), dtype=tb.float64)).item() == float(Decimal(1) / 3)
+
+
+def test_what_functions_are_called() -> None:
+    def named(name: str) -> Callable[[Any], Any]:
+        def act(x: Any) -> Any:
+            return x * 2
+
+        act.__name__, act.__doc__ = name, name.upper()
+        return act
+
+    f = tb.compile(lambda x, act: {act.__name__: act(x), "told": act.__doc__})
+    for name in ("relu", "relu", "gelu", "gelu", "relu"):
+        assert f(tb.ones(()), named(name)) == {name: 2.0, "told": name.upper()}
+    act = named("one")
+    f = tb.compile(lambda x: (act.__name__, x * 2))
+    assert [f(tb.ones(()))[0] for _ in range(3)] == ["one"] * 3
+    act.__name__ = "other"
+    assert f(tb.ones(()))[0] == "other"
+
+
+def test_what_classes_are_called() -> None:
+    class Layer:
+        pass
+
+    layer = Layer()
+    f = tb.compile(lambda x: (type(layer).__name__, Layer.__qualname__, x * 2))
+    for _ in range(3):
+        assert f(tb.ones(()))[0] == "Layer"
+    Layer.__name__, Layer.__qualname__ = "Other", "Outer.Other"
+    assert f(tb.ones(()))[:2] == ("Other", "Outer.Other")

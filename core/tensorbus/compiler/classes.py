@@ -1,0 +1,46 @@
+"""What classes tell of their instances: where attributes lie, and what Python code cannot see of them."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any, Final
+
+HEAP_TYPE: Final = 1 << 9
+"""The flag of classes that are made at run time, as those written in Python are."""
+
+
+def slot_names(base: type) -> tuple[str, ...]:
+    """Return the names of the slots that a class has for attributes."""
+    slots = base.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(
+        f"_{base.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n
+        for n in names if n not in ("__dict__", "__weakref__")
+    )  # fmt: skip
+
+
+def writes_itself(x: Any) -> bool:
+    """Return whether code of the user's runs where items of ``x`` are assigned."""
+    return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & HEAP_TYPE)
+
+
+def is_foreign(base: type) -> bool:
+    """Return whether instances of a base hold state that Python code cannot see."""
+    found = _foreign.get(base)
+    if found is None:
+        found = _foreign[base] = _holds_unseen(base)
+    return found
+
+
+_foreign: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
+
+
+def _holds_unseen(base: type) -> bool:
+    if base in (object, types.SimpleNamespace):
+        return False
+    if not base.__flags__ & HEAP_TYPE:
+        return True
+    return any(
+        type(v) is types.MethodDescriptorType and v.__objclass__ is base for v in vars(base).values()
+    )  # written in C
