@@ -116,7 +116,10 @@ class Compiled(Generic[P, R]):
         return compile(function, **self.options)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self.again(copy.deepcopy(self._function, memo))
+        function = copy.deepcopy(self._function, memo)
+        if function is self._function:  # functions are their own copies
+            return self
+        return self.again(function)
 
     def __reduce__(self) -> Any:
         if self._is_named():  # as a function is: in the place of the one that it was made of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import decimal
 from collections import deque
 from collections.abc import Callable
@@ -45,6 +46,7 @@ def test_of_the_compiled_function_itself() -> None:
     f.calls = 40
     assert f(tb.ones(())).item() == 41.0
     assert (f.calls, f.reasons) == (41, [])
+    assert copy.deepcopy({"step": f})["step"].calls == 41
 
 
 def test_one_that_appears() -> None:
