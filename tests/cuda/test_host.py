@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ import tensorbus as tb
 from fused import program_of, record, spec
 from tensorbus import dtypes as dt
 from tensorbus.lowering.dialect import Dialect
+from tensorbus.lowering.steps import steps_of
 from tensorbus.ops.op import table
-from tensorbus_cuda.lowering import dialect
+from tensorbus_cuda.lowering import THREADS, dialect
 
 from cuda_host import CANNOT, run
 
@@ -41,6 +44,21 @@ def ran(
     specs = [spec(*x.shape, dtype=d) for x, d in zip(arrays, kinds, strict=True)]
     _, program = program_of(record(function, *specs), language.target)
     return run(program, language, arrays, shape)
+
+
+@pytest.mark.parametrize("most", [0, 64, 128, 512, 1024])
+@pytest.mark.parametrize("shape", [(8,), (100_003,), (130, 96), (3, 24_576), (64, 3, 5, 7)], ids=str)
+def test_no_block_is_larger_than_what_kernels_are_compiled_for(shape: tuple[int, ...], most: int) -> None:
+    """CUDA refuses to launch one that is."""
+    from tensorbus_cuda.launching import sizes
+
+    def several(x: Any) -> Any:
+        return x * 2, tb.softmax(x, axis=-1), tb.sum(x, axis=0), tb.cumulative_sum(x, axis=-1)
+
+    _, program = program_of(record(several, spec(*shape)), LARGE.target)
+    for step in chain.from_iterable(map(steps_of, program.steps)):
+        _, threads = sizes(replace(step.launch, most=most))
+        assert 0 < prod(threads) <= max(step.launch.group or 0, THREADS)
 
 
 @pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])

@@ -57,7 +57,7 @@ class CudaCompiler:
         ways = "cuBLASLt's ways to a product, the one it thinks the fastest first"
         return (
             Knob(name="way", usual=0, values=(0, 1, 2, 3, 4), what=ways, each=True, ops=PRODUCTS),
-            Knob(name="most", usual=0, values=(0, 128, 512), what="threads of a block, 0: any", each=True),
+            Knob(name="most", usual=0, values=(0, 64, 128), what="threads of a block, 0: any", each=True),
             Knob(name="groups", usual=target.groups, values=groups, what="parts that long work is cut into"),
         )
 

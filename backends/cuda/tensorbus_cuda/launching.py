@@ -12,6 +12,8 @@ from cupy.cuda import driver
 from tensorbus.backend_api import INDEX, Array, Late, Launch
 from tensorbus.backend_api import dtypes as dt
 
+from .lowering import THREADS
+
 if TYPE_CHECKING:
     from .device import Unit
 
@@ -33,7 +35,6 @@ _WORDS: Final = 2
 """Words of 8 bytes for each argument by value: the widest is complex128."""
 _NO_CONTEXT: Final = 201
 """``CUDA_ERROR_INVALID_CONTEXT``: this thread has not used CUDA before."""
-THREADS: Final = 256
 _WARP: Final = 32
 _SIDE: Final = 16
 _BLOCKS: Final = (2**31 - 1, 65535, 65535)
@@ -174,7 +175,7 @@ def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     elif launch.tiled and min(grid[:2]) >= _SIDE:
         threads = (_SIDE, _SIDE, 1)
     else:
-        room, found = launch.most or THREADS, []
+        room, found = min(launch.most or THREADS, THREADS), []
         for axis, n in enumerate(grid):
             side = min(1 << max(n - 1, 0).bit_length(), room)
             while axis == 0 and side > _WARP and -n % side > n // 8:  # threads without work

@@ -19,6 +19,8 @@ from tensorbus.backend_api import dtypes as dt
 
 OPTIONS: Final = ("--fmad=false", "--std=c++17")
 """Products and sums round apart, as on every other device. Divisions, roots and small numbers are exact."""
+THREADS: Final = 256
+"""The most threads of a block whose kernel has no larger groups: kernels are compiled for so many."""
 
 TYPES: Final[dict[dt.DType, TypeRule]] = {
     dt.bool_: TypeRule(
@@ -62,8 +64,9 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
     dt.complex128: TypeRule(storage="double2", register="double2"),
 }  # fmt: skip
 
-PROLOGUE: Final = """\
-#define TB_THREADS(group) ((group) > 256 ? (group) : 256)
+PROLOGUE: Final = (
+    f"#define TB_THREADS(group) ((group) > {THREADS} ? (group) : {THREADS})\n"
+    """\
 static __device__ inline unsigned short tb_half(float x) {
   unsigned short bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
@@ -156,6 +159,7 @@ static __device__ inline void tb_report(long long *errors, long long code, long 
   errors[2] = limit;
 }
 """
+)
 # Rounding to odd first makes the second rounding, to 16 bits, exact.
 _NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
 static __device__ inline float tb_narrow(double x) {{

@@ -2,7 +2,8 @@
 
 A lowering declares knobs as data. Each value of a knob is compiled and run in turns with the best one so far,
 so that a machine that gets slower meanwhile slows both; what is better by the median is kept, and stored on
-disk for the same program, device and knobs. Inputs are numbers of no meaning: zeros where they are integers.
+disk for the same program, device and knobs. A value that the device refuses is said in the notes and not
+taken. Inputs are numbers of no meaning: zeros where they are integers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from ..caching import keep, kept, private_folder
 from ..device import Device
+from ..errors import DeviceError
 from ..graph.graph import Node
 from ..ops.creation import zeros
 from ..random import Generator, uniform
@@ -114,8 +116,12 @@ class _Search:
         for value in knob.values:
             if value == knob.usual:
                 continue
-            other = self._compiled({**self.chosen, knob.name: value})
-            before, after = self._compared(self.best, other)
+            try:
+                other = self._compiled({**self.chosen, knob.name: value})
+                before, after = self._compared(self.best, other)
+            except DeviceError as error:
+                figures.append(f"{value} cannot be run: {error}")
+                continue
             figures.append(f"{value} took {after / before:.2f} of the time of {taken}")
             if after < before * GAIN:
                 taken, self.best = value, other
@@ -126,14 +132,20 @@ class _Search:
         """Choose a value for each step, by the steps' own times."""
         usual = self._times(self.best, None)
         fastest = {name: (seconds, knob.usual) for name, seconds in usual.items()}
-        for value in knob.values:
-            if value != knob.usual:
-                other = self._compiled({**self.chosen, knob.name: value})
-                for name, seconds in self._times(other, HOPELESS * sum(usual.values())).items():
-                    if name in fastest and seconds < fastest[name][0] * GAIN:
-                        fastest[name] = seconds, value
-        found = {f"{knob.name}@{n}": v for n, (_, v) in fastest.items() if v != knob.usual}
         figures: list[str] = []
+        for value in knob.values:
+            if value == knob.usual:
+                continue
+            try:
+                other = self._compiled({**self.chosen, knob.name: value})
+                times = self._times(other, HOPELESS * sum(usual.values()))
+            except DeviceError as error:
+                figures.append(f"{value} cannot be run: {error}")
+                continue
+            for name, seconds in times.items():
+                if name in fastest and seconds < fastest[name][0] * GAIN:
+                    fastest[name] = seconds, value
+        found = {f"{knob.name}@{n}": v for n, (_, v) in fastest.items() if v != knob.usual}
         if found:
             other = self._compiled({**self.chosen, **found})
             before, after = self._compared(self.best, other)

@@ -13,6 +13,7 @@ import tensorbus as tb
 from tensorbus import dtypes as dt
 from tensorbus.compiler.tuning import tuned
 from tensorbus.device import Device
+from tensorbus.errors import DeviceError
 from tensorbus.graph.graph import Graph, Node
 from tensorbus.ops.op import Spec
 from tensorbus.runtime import Knob, Order
@@ -127,6 +128,21 @@ def test_a_hopeless_value_is_run_twice_at_most() -> None:
     lowering = Lowering(knob(), takes={(0, 1): FAST, (0, 2): SLOW, (1, 1): 0.001, (1, 2): SLOW})
     tuned(CPU, lowering, order((3,)))
     assert lowering.made[1].runs == 2
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_value_that_the_device_refuses_is_said_and_not_taken(each: bool) -> None:
+    class Refusing(Lowering):
+        def compile(self, order: Order) -> Program:
+            if 3 in order.chosen.values():
+                raise DeviceError("too wide for this device")
+            return super().compile(order)
+
+    widths = Knob(name="width", usual=1, values=(3, 1, 2), what="how wide", each=each)
+    lowering = Refusing(widths, takes=TAKES)
+    _, notes = tuned(CPU, lowering, order((3,)))
+    assert 2 in lowering.orders[-1].chosen.values()
+    assert "3 cannot be run: too wide for this device" in notes[0]
 
 
 def test_explain_says_that_a_device_has_nothing_to_choose() -> None:
