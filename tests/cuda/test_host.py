@@ -26,7 +26,7 @@ pytestmark = [
 ]
 RNG = np.random.default_rng(0)
 SMALL, LARGE = dialect(2), dialect(132)
-LONG = [(1, 40_961), (3, 24_576), (2, 70_001)]
+LONG = [(1, 40_961), (9, 24_576), (2, 70_001)]
 
 
 def ran(
@@ -114,6 +114,47 @@ def test_rows_of_many_walks(shape: tuple[int, int]) -> None:
     np.testing.assert_allclose(soft, e / e.sum(1, keepdims=True), rtol=1e-10)
     np.testing.assert_allclose(var, x.var(1), rtol=1e-10)
     np.testing.assert_array_equal(less, x - x.max(1, keepdims=True))
+
+
+@pytest.mark.parametrize("shape", LONG, ids=str)
+def test_places_in_rows_that_are_walked_again(shape: tuple[int, int]) -> None:
+    """The first of equal elements is found, whichever way the walk before went."""
+    x = RNG.integers(-9, 9, shape).astype("f4")
+
+    def all_of(x: Any) -> Any:
+        far = tb.abs(x - tb.sum(tb.sign(x), axis=1, keepdims=True))
+        return tb.argmax(far, axis=1), tb.argmin(far, axis=1), far - tb.min(far, axis=1, keepdims=True)
+
+    far = np.abs(x - np.sign(x).sum(1, keepdims=True))
+    for ours, right in zip(
+        ran(all_of, x, blocks=2), (far.argmax(1), far.argmin(1), far - far.min(1, keepdims=True)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, right)
+
+
+@pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("shape", [(1, 300_000), (3, 140_001), (40, 132_000)], ids=str)
+def test_pieces_of_rows(shape: tuple[int, int], language: Dialect) -> None:
+    """Too few rows for all cores: groups take pieces, which are joined in their order."""
+    x = RNG.integers(-99, 99, shape).astype("f4")
+    x[0, 131_000] = np.nan
+
+    def all_of(x: Any) -> Any:
+        known = tb.where(x == x, x, 0.0)
+        return tb.sum(known, axis=1), tb.max(known, axis=1), tb.argmin(known, axis=1), tb.argmax(x, axis=1)
+
+    total, most, least, first = ran(all_of, x, language=language)
+    known = np.nan_to_num(x)
+    np.testing.assert_array_equal(total, known.sum(1))
+    np.testing.assert_array_equal(most, known.max(1))
+    np.testing.assert_array_equal(least, known.argmin(1))
+    np.testing.assert_array_equal(first, x.argmax(1))
+
+
+def test_pieces_of_rows_of_two_axes() -> None:
+    x, y = RNG.integers(-9, 9, (2, 700, 300)).astype("i4"), RNG.integers(-9, 9, (2, 1, 300)).astype("i4")
+    (total,) = ran(lambda x, y: tb.sum(x * y, axis=(1, 2)), x, y)
+    np.testing.assert_array_equal(total, (x * y).sum((1, 2)))
 
 
 @pytest.mark.parametrize("shape", [(2000, 64), (777, 33)], ids=str)

@@ -165,9 +165,11 @@ def test_narrow_sums_by_stages_are_rounded_once() -> None:
 
 
 def test_pieces_of_long_rows_are_read_side_by_side() -> None:
-    pieces, rows = reduced("sum", (100, 1 << 20), (1,)).steps[0].launch.grid  # type: ignore[union-attr]
-    assert rows == 100
-    assert pieces > 256
+    launch = reduced("sum", (100, 1 << 20), (1,)).steps[0].launch  # type: ignore[union-attr]
+    items, pieces = launch.grid
+    assert items == launch.group == 256
+    assert pieces > 100
+    assert pieces % 100 == 0
 
 
 def test_rows_of_odd_products_lie_apart() -> None:

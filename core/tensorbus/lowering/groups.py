@@ -32,6 +32,8 @@ _CACHE: Final = 1 << 16
 """How many elements of each operand a strip should have."""
 _TALL: Final = 128
 """How long the columns of a large domain may be; eight times that where compilers make the vectors."""
+ENOUGH: Final = 1 << 7
+"""How many elements of a row each of a group of light items takes at most, where other cores have nothing."""
 _FEWEST: Final = 32
 """Rows that a group of light items each takes are fewer than the device's groups by this, at most."""
 _LITTLE: Final = 1 << 17
@@ -377,7 +379,8 @@ def _fits(group: Group, target: Target) -> bool:
     length = prod(group.domain[k] for k in over)
     count = prod(group.domain) // length
     if len(group.domain) - 1 in over:
-        long = 1 << 15 if target.solo_rows or count < target.groups // _FEWEST else _LITTLE
+        few = count < target.groups // _FEWEST
+        long = 1 << 15 if target.solo_rows else target.team * ENOUGH if few else _LITTLE
         return count >= target.groups // FIRST or length < long
     if not target.solo_rows:  # an item to a column
         return count >= target.items // FIRST or length < SHORT

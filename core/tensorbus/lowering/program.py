@@ -23,7 +23,7 @@ from .canonical import canonical
 from .collapse import collapse
 from .families import REDUCTIONS, SCANS, SORTS, Library
 from .gaps import with_gaps
-from .groups import FIRST, SHORT, Group, Groups, Root, turned
+from .groups import ENOUGH, FIRST, SHORT, Group, Groups, Root, turned
 from .job import Job, Step, Steps
 from .joins import Join, joins, short
 from .layout import Layout, Shape, ordered, packed, view
@@ -63,8 +63,6 @@ def lower(
     return verify_program(program, inputs) if verifying() else program
 
 
-ALONE = 1 << 15
-"""The longest rows that are left to a group of light items each, however few there are."""
 _APART = ELEMENTWISE | {"broadcast_to", "reshape"}
 """The ops whose results any schedule of theirs stores with rows apart."""
 
@@ -332,7 +330,7 @@ class _Lowering:
     def _by_rows(self, domain: Shape, over: tuple[int, ...]) -> bool:
         """Return whether reductions are over the last axes, and there are rows enough for all cores."""
         first, target = len(domain) - len(over), self.steps.target
-        short = bool(target.swap) and prod(domain[first:]) <= ALONE
+        short = bool(target.swap) and prod(domain[first:]) <= target.team * ENOUGH
         return over == tuple(range(first, len(domain))) and (
             short or prod(domain[:first]) >= target.groups // FIRST
         )

@@ -21,7 +21,7 @@ from .layout import Layout, packed
 from .plan import COSTLY
 from .reducer import Reducer, Several, State
 from .target import Target
-from .team import MOST, Team
+from .team import AHEAD, MOST, Team
 from .walks import Element, walk_lanes, walk_vectors
 from .widen import PLAIN, Vectors, row_vectors
 
@@ -33,7 +33,7 @@ JOINED = 4096
 """How many parts a group of light items joins."""
 ALONE = 1 << 15
 WHOLE = 8
-"""Steps of all lanes that a piece of a row is worth."""
+"""Steps of all lanes that a piece of a row is worth, and parts that a group joins."""
 UNROLLED = 32
 """The most elements of a window, of several axes, that a light item's code names one by one."""
 
@@ -211,6 +211,8 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     chunks = plan_chunks(
         axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
     )
+    teams = in_teams(axes, target) if chunks is not None else None
+    chunks = teams or chunks
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
     layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
 
@@ -232,9 +234,13 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     partial = [steps.temporary(size, d) for d in reducer.dtypes]
 
     keep = _keeper(b, lengths, chunks, "part")
-    loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, vectors)
     named = {f"part{k}": slot for k, slot in enumerate(partial)}
-    steps.add(b.finish(loops, solo=rows), {**slots, **named})
+    if teams is not None:
+        made = fold_by_teams(b, target, reducer, axes, element, keep, chunks, ordered=True)
+    else:
+        loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, vectors)
+        made = b.finish(loops, solo=rows)
+    steps.add(made, {**slots, **named})
     _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
 
 
@@ -298,7 +304,7 @@ def _second_stage(
 
 def by_teams(target: Target, count: int, outputs: int) -> bool:
     """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
-    return not target.solo_rows and count >= SHORT and outputs <= target.items // MOST
+    return not target.solo_rows and count >= WHOLE and outputs <= target.items // MOST
 
 
 def join(
@@ -306,23 +312,53 @@ def join(
     finish: Finish, chunks: Chunks | None = None,
 ) -> Launch:  # fmt: skip
     """Emit what reduces parts along the first axis, the only one that is reduced; return the launch."""
-    count, kept = axes[0].value, axes[1:]
-    if not by_teams(target, count, prod(a.value for a in kept)):
-        return b.finish(fold(b, reducer, axes, element, finish, chunks, ordered=False))
-    length = chunks.size if chunks is not None else count
+    if by_teams(target, axes[0].value, prod(a.value for a in axes[1:])):
+        return fold_by_teams(b, target, reducer, axes, element, finish, chunks)
+    return b.finish(fold(b, reducer, axes, element, finish, chunks, ordered=False))
+
+
+def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
+    """Return how to cut rows of a reduction over its last axes for groups of light items."""
+    over = [k for k, a in enumerate(axes) if a.reduced]
+    if target.solo_rows or over != list(range(len(axes) - len(over), len(axes))):
+        return None
+    rows, length = prod(a.value for a in axes if not a.reduced), prod(axes[k].value for k in over)
+    count = max(min(-(-target.items // (rows * MOST)), length // (MOST * AHEAD)), 1)
+    size = -(-length // (count * MOST)) * MOST
+    return Chunks(axis=over[0], size=size, count=-(-length // size)) if length > size else None
+
+
+def fold_by_teams(
+    b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
+    finish: Finish, chunks: Chunks | None, ordered: bool = False,
+) -> Launch:  # fmt: skip
+    """Emit a reduction over the first or the last axes by groups of light items; return the launch.
+
+    ``chunks`` are pieces of what all these axes come to; ``finish`` gets their number first. ``ordered`` says
+    that the places to be found are those along these axes.
+    """
+    over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
+    along, total = [axes[k].length for k in over], prod(axes[k].value for k in over)
+    stop = along[0] if len(along) == 1 else b.size("row", total)
+    length = chunks.size if chunks is not None else total
     team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.swap)
     lengths, values = [a.length for a in kept], [a.value for a in kept]
     if chunks is not None:
         lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]
     row, rows = Var("i1", INDEX), prod(values)
     index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(row, lengths))
-    bounds: tuple[Expr, Expr] = ZERO, axes[0].length
+    bounds: tuple[Expr, Expr] = ZERO, stop
     if chunks is not None:
         start = b.let(ix.multiply(index[0], b.size("chunk", chunks.size)), "start")
-        stop = b.let(ix.minimum(ix.add(start, b.size("chunk", chunks.size)), axes[0].length), "stop")
-        bounds = start, stop
+        end = b.let(ix.minimum(ix.add(start, b.size("chunk", chunks.size)), stop), "stop")
+        bounds = start, end
     inner = index if chunks is None else index[1:]
-    state = team.reduce(reducer, bounds, lambda k: element((k, *inner)))
+
+    def at(place: Expr) -> State:
+        walked = [i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(place, along)]
+        return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
+
+    state = team.reduce(reducer, bounds, at, ordered)
     with b.when(ix.less(team.item, ONE)):
         finish(index, state)
     return team.finished(b.finish([team.loop, (row, b.size("rows", rows), rows)]))

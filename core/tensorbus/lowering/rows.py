@@ -144,7 +144,7 @@ class Rows:
         moved = elsewhere(self.nodes)
         for node in reversed(self.nodes):
             used = [w for w in range(count) if id(node) in uses[w]]
-            if len(used) < 2 or node.op not in COSTLY or not all(n != 1 for n in node.spec.shape):
+            if len(used) < 2 or not self.keeps(node) or not all(n != 1 for n in node.spec.shape):
                 continue
             if id(node) in moved:  # another row has it
                 continue
@@ -168,6 +168,10 @@ class Rows:
             Part(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
             for w in range(count)
         ]
+
+    def keeps(self, node: Node) -> bool:
+        """Return whether an element is kept for later walks, not made again."""
+        return node.op in COSTLY
 
     def _near(self, node: Node) -> Output | None:
         """Return an array of the item's own that keeps a node's row, where that is better than a result.

@@ -19,7 +19,7 @@ from .ir import Cast, Expr, Load
 from .job import Steps, spread
 from .outputs import domain_lengths, place_of, same_slots
 from .pull import Index, Pull
-from .reduce import Axis, Chunks, alone_up_to, fold, is_window, join, plan_chunks
+from .reduce import Axis, Chunks, alone_up_to, fold, fold_by_teams, in_teams, is_window, join, plan_chunks
 from .reducer import Reducer, Several, State
 from .widen import WIDE, Vectors, Walk, row_vectors
 
@@ -137,6 +137,8 @@ class _Folds(Parts):
         chunks = plan_chunks(
             axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
         )
+        teams = in_teams(axes, target) if chunks is not None else None
+        chunks = teams or chunks
 
         def element(index: Index) -> State:
             return self.element(b, pull, index, lengths)
@@ -158,8 +160,11 @@ class _Folds(Parts):
             for name, e in zip(parts, state, strict=True):
                 b.store(b.buffer(name, e.dtype, writes=True), at, e)
 
-        loops = fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors)
-        self.steps.add(b.finish(loops, solo=rows), {**slots, **parts, **self.outs()}, same)
+        if teams is not None:
+            made = fold_by_teams(b, target, self.reducer, axes, element, keep, teams, ordered=True)
+        else:
+            made = b.finish(fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors), solo=rows)
+        self.steps.add(made, {**slots, **parts, **self.outs()}, same)
         self.join(parts, chunks.count)
 
 

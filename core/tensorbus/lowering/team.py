@@ -72,14 +72,20 @@ class Team:
         b.emit(For(place, ix.add(even, self.item), stop, tuple(body), step=self.size))
 
     def reduce(
-        self, reducer: Reducer | Several, bounds: tuple[Expr, Expr], element: Callable[[Expr], State]
-    ) -> State:
-        """Emit the reduction of what is within ``bounds``; every item gets the result."""
+        self, reducer: Reducer | Several, bounds: tuple[Expr, Expr], element: Callable[[Expr], State],
+        ordered: bool = False,
+    ) -> State:  # fmt: skip
+        """Emit the reduction of what is within ``bounds``; every item gets the result.
+
+        ``ordered`` says that a place is where its element lies in the row.
+        """
         b = self.b
-        state = tuple(b.let(e, "acc", mutable=True) for e in reducer.start())
+        first = reducer.first(ix.add(bounds[0], self.item)) if ordered else reducer.start()
+        state = tuple(b.let(e, "acc", mutable=True) for e in first)
+        joined = reducer.follow if ordered else reducer.combine
 
         def take(place: Expr) -> None:
-            for var, e in zip(state, reducer.combine(b, state, element(place)), strict=True):
+            for var, e in zip(state, joined(b, state, element(place)), strict=True):
                 b.assign(var, e)
 
         self.walk(bounds, take)

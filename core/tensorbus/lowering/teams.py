@@ -35,6 +35,8 @@ SHARED: Final = 1 << 15
 """The bytes that a group may share: a language was seen that allows no more."""
 EACH: Final = 4
 """The packets of an item where a few items are enough for a row."""
+HELD: Final = 1 << 14
+"""The longest rows that are kept in registers: several groups then have room beside each other."""
 
 
 def lower_teams(fused: Fused, steps: Steps) -> None:
@@ -55,8 +57,14 @@ class _Teams(Rows):
         else:
             self.team = max(SHORT, min(MOST, 1 << (length // 4).bit_length()))
         rows, most = prod(domain[:first]), self.steps.target.team
-        # Few rows have more items each, as long as every item has some packets.
-        while self.team < most and 2 * self.team * EACH <= length // self.lanes and rows * self.team < items:
+        # Few rows have more items each, as long as every item has some packets. So have long ones that are
+        # walked again: fewer of them at a time find room in the cache.
+        again = length > HELD and self._is_deep()
+        while (
+            self.team < most
+            and 2 * self.team * EACH <= length // self.lanes
+            and (again or rows * self.team < items)
+        ):
             self.team *= 2
         while not swap and self.team > SHORT and self.team * self._carried() > SHARED:
             self.team //= 2
@@ -67,13 +75,25 @@ class _Teams(Rows):
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
         self.count = self.total if self.lanes == 1 else b.size("packets", count)
         self.each, self.even = -(-count // self.team), count % self.team == 0
-        self.written_out = self.each * self.lanes <= (UNROLLED if self.lanes == 1 else PACKED)
+        self.written_out = self.each * self.lanes <= min(
+            UNROLLED if self.lanes == 1 else PACKED, HELD // self.team
+        )
         self.arrays: dict[int, tuple[str, DType]] = {}
         self.kept: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
         index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
         loops: Loops = [self.group.loop]
         return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
+
+    def _is_deep(self) -> bool:
+        """Return whether rows are walked more than once."""
+        walked = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS]
+        walked += [o.node for o in self.fused.outputs if self.fused.full(o.node)]
+        return len({self.waves[id(node)] for node in walked}) > 1
+
+    def keeps(self, node: Node) -> bool:
+        """Return whether an element is kept for later walks: it is made again sooner than it is read."""
+        return self.written_out and super().keeps(node)
 
     def _carried(self) -> int:
         """Return how many bytes an item has in shared arrays, at most."""
@@ -90,7 +110,10 @@ class _Teams(Rows):
         fused = self.fused
         stored = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
-        return packet_of(self.steps.target, fused.domain[-1], [*stored, *read])
+        lanes = packet_of(self.steps.target, fused.domain[-1], [*stored, *read])
+        while lanes > 1 and prod(fused.domain[k] for k in fused.reduced) < SHORT * lanes:
+            lanes //= 2  # every item has some
+        return lanes
 
     def end(self, row: Index) -> None:
         if not all(self.fused.full(o.node) for o in self.fused.outputs):
@@ -117,7 +140,9 @@ class _Teams(Rows):
         else:
             self.kept += [node for node, _ in part.keeps]
 
-    def _elements(self, row: Index, over: list[int], emit: Callable[[Index], None]) -> None:
+    def _elements(
+        self, row: Index, over: list[int], emit: Callable[[Index], None], back: bool = False
+    ) -> None:
         """Emit the loop of an item over its elements of the row."""
         b = self.b
 
@@ -153,10 +178,17 @@ class _Teams(Rows):
                     with b.when(ix.less(place, self.count)):
                         all_of(place, u)
             return
-        self.group.walk((ZERO, self.count), lambda place: all_of(place, ZERO), self.lanes)
+        last = ix.subtract(self.count, ONE)
+
+        def placed(place: Expr) -> Expr:
+            """Go back where the walk before went forth: what it read last is in the cache."""
+            return b.let(ix.subtract(last, place), "k") if back else place
+
+        self.group.walk((ZERO, self.count), lambda place: all_of(placed(place), ZERO), self.lanes)
 
     def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
         b = self.b
+        self.walked += 1
         begin = ix.multiply(self.item, const(self.lanes))
         state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(begin))
 
@@ -164,8 +196,10 @@ class _Teams(Rows):
             for var, e in zip(state, reducer.follow(b, state, element(index)), strict=True):
                 b.assign(var, e)
 
-        self._elements(row, over, take)
+        parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
+        self._elements(row, over, take, back=self.walked % 2 == 0 and not any(part.finds for part in parts))
         return self.group.joined(reducer, state)
 
     def store(self, part: Part, row: Index, over: list[int]) -> None:
-        self._elements(row, over, lambda index: self.emit(part, index))
+        self.walked += 1
+        self._elements(row, over, lambda index: self.emit(part, index), back=self.walked % 2 == 0)
