@@ -127,6 +127,22 @@ def ifftn(
 
 
 @with_form
+def fft2(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """Return ``fftn`` over two axes, by default the last ones."""
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+@with_form
+def ifft2(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """Return ``ifftn`` over two axes, by default the last ones."""
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+@with_form
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the first ``n // 2 + 1`` elements of the Fourier transform of real numbers.
 
@@ -188,6 +204,22 @@ def irfftn(
     for place, length in others:
         x = _along("irfftn", x, length, place, norm, inverse=True)
     return irfft(x, n=n, axis=axis, norm=norm)
+
+
+@with_form
+def rfft2(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """Return ``rfftn`` over two axes, by default the last ones."""
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+@with_form
+def irfft2(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """Return ``irfftn`` over two axes, by default the last ones."""
+    return irfftn(x, s=s, axes=axes, norm=norm)
 
 
 @with_form

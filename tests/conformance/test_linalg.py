@@ -159,6 +159,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "irfftn s": (
         lambda x: fft.irfftn(x * 1j, s=(3, 5), axes=(0, 2)), (X,), np.fft.irfftn(X * 1j, (3, 5), (0, 2)),
     ),
+    "fft2": (fft.fft2, (X,), np.fft.fft2(X)),
+    "ifft2 s": (lambda x: fft.ifft2(x, s=(3, 4), axes=(0, 1)), (X,), np.fft.ifft2(X, (3, 4), (0, 1))),
+    "rfft2": (lambda x: fft.rfft2(x, norm="ortho"), (X,), np.fft.rfft2(X, norm="ortho")),
+    "irfft2": (lambda x: fft.irfft2(x * 1j), (X,), np.fft.irfft2(X * 1j)),
     "hfft": (lambda x: fft.hfft(x * 1j, n=5, norm="forward"), (X,), np.fft.hfft(X * 1j, 5, norm="forward")),
     "ihfft": (lambda x: fft.ihfft(x, n=5), (X,), np.fft.ihfft(X, 5)),
     "fft of whole numbers": (fft.fft, (WHOLE,), np.fft.fft(WHOLE)),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import count, groupby
-from typing import Any, Self, overload
+from types import NoneType
+from typing import Any, ClassVar, Self, cast, overload
 
 from ..pending import restructured
 from .module import Module, _indented
@@ -13,11 +14,16 @@ from .module import Module, _indented
 class _Numbered(Module):
     """What ``Sequential`` and ``ModuleList`` share: submodules named ``"0"``, ``"1"`` and so on."""
 
-    def _set_all(self, modules: Iterable[Module]) -> None:
+    _kinds: ClassVar[tuple[type, ...]] = (Module,)
+
+    def _checked(self, modules: Iterable[Module]) -> list[Module]:
         given = list(modules)
-        for module in given:
-            if not isinstance(module, Module):
-                raise TypeError(f"{type(self).__name__} holds modules, got {type(module).__name__}.")
+        if not all(isinstance(module, self._kinds) for module in given):
+            raise TypeError(f"{type(self).__name__} holds modules, got {[type(m).__name__ for m in given]}.")
+        return given
+
+    def _set_all(self, modules: Iterable[Module]) -> None:
+        given = self._checked(modules)
         self._modules.clear()
         self._modules.update((str(k), module) for k, module in enumerate(given))
         restructured()
@@ -41,9 +47,7 @@ class _Numbered(Module):
             if isinstance(made, ModuleList):
                 made._set_all(list(made))
             return made
-        found = self._modules[self._key(index)]
-        assert found is not None
-        return found
+        return cast("Module", self._modules[self._key(index)])
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._key(index), module)
@@ -57,7 +61,7 @@ class _Numbered(Module):
         return len(self._modules)
 
     def __iter__(self) -> Iterator[Module]:
-        return iter([module for module in self._modules.values() if module is not None])
+        return iter(cast("list[Module]", [*self._modules.values()]))
 
     def append(self, module: Module) -> Self:
         """Add a module at the end; return the container."""
@@ -65,10 +69,7 @@ class _Numbered(Module):
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; return the container."""
-        more = list(modules)
-        if any(not isinstance(module, Module) for module in more):
-            raise TypeError(f"{type(self).__name__} holds modules, got {[type(m).__name__ for m in more]}.")
-        for module in more:
+        for module in self._checked(modules):
             # A slice keeps its names, as state dicts want it: the next number may be taken.
             name = next(str(k) for k in count(len(self)) if str(k) not in self._modules)
             self.register_module(name, module)
@@ -128,7 +129,12 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules whose parameters count as the owner's. It has no ``forward``."""
+    """A list of modules whose parameters count as the owner's. It has no ``forward``.
+
+    None in it stands for a module that is left out.
+    """
+
+    _kinds = (Module, NoneType)
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
@@ -153,9 +159,7 @@ class ModuleDict(Module):
         self.update(modules)
 
     def __getitem__(self, key: str) -> Module:
-        found = self._modules[key]
-        assert found is not None
-        return found
+        return cast("Module", self._modules[key])
 
     def __setitem__(self, key: str, module: Module) -> None:
         self.register_module(key, module)

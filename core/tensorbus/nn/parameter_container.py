@@ -22,12 +22,14 @@ def _as_parameter(owner: str, value: Any) -> Parameter:
 class ParameterList(Module):
     """A list of parameters, named ``"0"``, ``"1"`` and so on; tensors become parameters.
 
+    An entry may be a list or dict of parameters itself, or another module, or None.
+
     >>> import tensorbus as tb
     >>> list(tb.nn.ParameterList([tb.ones((2,)), tb.ones((3,))]).state_dict())
     ['0', '1']
     """
 
-    def __init__(self, values: Iterable[Tensor] = ()) -> None:
+    def __init__(self, values: Iterable[Any] = ()) -> None:
         super().__init__()
         self.extend(values)
 
@@ -38,36 +40,42 @@ class ParameterList(Module):
         return str(place % len(self))
 
     @overload
-    def __getitem__(self, index: int) -> Parameter: ...
+    def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Parameter | Self:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        found = self._parameters[self._key(index)]
-        assert found is not None
-        return found
+        return getattr(self, self._key(index))
 
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        self._parameters[self._key(index)] = _as_parameter("ParameterList", value)
-        restructured()
+    def __setitem__(self, index: int, value: Any) -> None:
+        name = self._key(index)
+        if value is None:
+            delattr(self, name)
+        self._set(name, value)
+
+    def _set(self, name: str, value: Any) -> None:
+        if value is None:
+            self.register_parameter(name, None)
+        else:
+            setattr(self, name, value if isinstance(value, Module) else _as_parameter("ParameterList", value))
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return len(self._parameters) + len(self._modules)
 
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter([p for p in self._parameters.values() if p is not None])
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[k] for k in range(len(self))])
 
-    def __iadd__(self, values: Iterable[Tensor]) -> Self:
+    def __iadd__(self, values: Iterable[Any]) -> Self:
         return self.extend(values)
 
-    def append(self, value: Tensor) -> Self:
-        """Add a parameter at the end; return the list."""
-        self.register_parameter(str(len(self)), _as_parameter("ParameterList", value))
+    def append(self, value: Any) -> Self:
+        """Add an entry at the end; return the list."""
+        self._set(str(len(self)), value)
         return self
 
-    def extend(self, values: Iterable[Tensor]) -> Self:
-        """Add parameters at the end; return the list."""
+    def extend(self, values: Iterable[Any]) -> Self:
+        """Add entries at the end; return the list."""
         if isinstance(values, Tensor):
             raise TypeError("ParameterList.extend takes an iterable of tensors, got one tensor.")
         for value in values:

@@ -69,3 +69,18 @@ def test_containers_add_up() -> None:
     assert len(more) == 3
     with pytest.raises(TypeError, match=r"ModuleList \+ int"):
         more + 3
+
+
+def test_none_in_a_list_stands_for_a_module_left_out():
+    """As in PyTorch, where blocks of ``[attention or None, feedforward]`` are common."""
+    parts = nn.ModuleList([nn.Linear(2, 3), None, nn.Linear(3, 1)])
+    parts.append(None)
+    assert [part is None for part in parts] == [False, True, False, True]
+    assert (len(parts), parts[1], parts[-1]) == (4, None, None)
+    assert list(parts.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert [part is None for part in parts[1:3]] == [True, False]
+    assert len(list(parts.modules())) == 3
+    assert "(1): None" in repr(parts)
+    assert nn.ModuleDict({"skip": None})["skip"] is None
+    with pytest.raises(TypeError, match="Sequential holds modules"):
+        nn.Sequential(nn.ReLU(), None)

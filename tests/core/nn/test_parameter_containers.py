@@ -28,6 +28,18 @@ def test_a_list_of_parameters():
     assert "(1): Parameter of float32[3]" in repr(kept)
 
 
+def test_a_list_of_lists_of_parameters():
+    """As in PyTorch: a list for each layer, of its scales, and None where it has none."""
+    kept = nn.ParameterList([nn.ParameterList([tb.ones((2,)), tb.ones((3,))]), None, tb.zeros((4,))])
+    kept.append(nn.ParameterDict({"a": tb.ones((1,))}))
+    assert [p.shape for p in kept[0]] == [(2,), (3,)]
+    assert (len(kept), kept[1], kept[2].shape, kept[-1]["a"].shape) == (4, None, (4,), (1,))
+    assert list(kept.state_dict()) == ["2", "0.0", "0.1", "3.a"]
+    kept[0], kept[2] = tb.ones((5,)), None
+    assert [None if v is None else len(list(v)) for v in kept] == [5, None, None, 1]
+    assert len(list(kept.parameters())) == 2
+
+
 def test_a_dict_of_parameters():
     kept = nn.ParameterDict({"a": tb.ones((2,))})
     kept["b"] = tb.zeros((3,))
