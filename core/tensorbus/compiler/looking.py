@@ -230,13 +230,14 @@ def _is_unseen(function: Any) -> bool:
 
 def _tensor(x: Tensor) -> Look:
     state = TensorState.of(x)
+    own = getattr(x, "__dict__", None)  # of parameters, and of what others derive from tensors
+    parts = [] if own is None else [Part("attributes", ".__dict__", own, True)]
     if isinstance(state.node, Leaf):
-        parts = [Part("grad", "._node.grad", state.grad)]
+        parts += [Part("grad", "._node.grad", state.grad)]
         parts += [
             Part(("hook", k), f"._node.hooks[{k}]", h) for k, h in getattr(state.node, "hooks", {}).items()
         ]
-        return Look("tensor", state, tuple(parts))
-    return Look("tensor", state)
+    return Look("tensor", state, tuple(parts))
 
 
 def _cell(x: types.CellType) -> Look:

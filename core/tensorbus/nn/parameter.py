@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 from ..autograd import no_grad
 from ..pending import restructured
 from ..tensor import Leaf, Tensor
@@ -11,15 +14,14 @@ class Parameter(Tensor):
     """A tensor that modules list among their parameters; it requires a gradient unless told otherwise.
 
     It is a cell of its own: changing ``data`` later does not change the parameter. Raises ``TypeError`` for
-    ``data`` that is no tensor, ``AutogradError`` for a dtype that has no derivative.
+    ``data`` that is no tensor, ``AutogradError`` for a dtype that has no derivative. It takes attributes:
+    marks such as ``weight.no_decay = True``, which copies have too.
 
     >>> import tensorbus as tb
     >>> weight = tb.nn.Parameter(tb.ones((2, 3)))
     >>> weight.requires_grad, weight.is_leaf, isinstance(weight, tb.Tensor)
     (True, True, True)
     """
-
-    __slots__ = ()
 
     def __new__(cls, data: Tensor, requires_grad: bool = True) -> Parameter:
         """Make the cell; there is no ``__init__``, so that copies need no arguments."""
@@ -33,6 +35,15 @@ class Parameter(Tensor):
         if requires_grad:
             made.requires_grad_()
         return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        copied = super().__deepcopy__(memo)
+        memo[id(self)] = copied
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), vars(self) or None)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

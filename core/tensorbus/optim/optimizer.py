@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
@@ -44,7 +45,8 @@ class Optimizer:
     ``params`` are tensors, pairs of name and tensor, or dicts of ``"params"`` and the settings that differ
     from ``defaults``. A subclass writes ``update(parameter, gradient, state, group)``, which runs without
     recording history and returns the parameter's next value. A complex parameter, its gradient and its state
-    come to ``update`` as real tensors with the parts along a last axis of 2. Raises ``ArgumentError`` for no
+    come to ``update`` as real tensors with the parts along a last axis of 2. Or it writes ``step()``, as
+    PyTorch's do, where ``state[parameter]`` is an empty dict at first. Raises ``ArgumentError`` for no
     parameters, one given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
 
     ``foreach``, ``fused`` and ``capturable`` choose an implementation in PyTorch: they change no result here.
@@ -61,7 +63,7 @@ class Optimizer:
                 f"{type(self).__name__}: params is an iterable of tensors, got one tensor; put it in a list."
             )
         self.defaults = defaults
-        self.state: dict[Tensor, State] = {}
+        self.state: dict[Tensor, State] = self._no_state()
         self.param_groups: list[Group] = []
         given: list[Any] = list(params)
         if not given:
@@ -106,6 +108,10 @@ class Optimizer:
                 f"{type(self).__name__}: differentiable=True is not supported, as steps record no history;"
                 " compute new values with ops, from gradients made with create_graph=True."
             )
+
+    def _no_state(self) -> dict[Tensor, State]:
+        """Return the state before the first step: a subclass without ``update`` finds empty dicts in it."""
+        return defaultdict(dict) if type(self).update is Optimizer.update else {}
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range. Subclasses supply it."""
@@ -254,7 +260,7 @@ class Optimizer:
             self.check(group)
             groups.append(group)
             settings |= {id(p): group for p in own["params"]}
-        state = {}
+        state = self._no_state()
         for number, entries in state_dict["state"].items():
             if number not in of:
                 raise StateError(

@@ -1,0 +1,71 @@
+"""What code keeps at parameters beside their values: marks for weight decay, scales, counts."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import tensorbus as tb
+from tensorbus import nn
+
+
+def test_copies_have_them():
+    net = nn.Linear(3, 2)
+    net.weight.no_decay = True
+    assert copy.deepcopy(net).weight.no_decay is True
+    assert pickle.loads(pickle.dumps(net)).weight.no_decay is True
+    lazy = nn.LazyLinear(2)
+    lazy.weight.no_decay = True
+    lazy(tb.ones((1, 3)))
+    assert (lazy.weight.no_decay, type(lazy.weight)) == (True, nn.Parameter)
+
+
+def test_compiled_code_sees_what_becomes_of_them():
+    net = nn.Linear(3, 2)
+    x = tb.ones((2, 3))
+
+    def total(x):
+        found = net(x).sum()
+        for p in net.parameters():
+            if getattr(p, "counts", False):
+                found = found + p.scale * p.square().sum()
+        return found
+
+    run = tb.compile(total, fullgraph=True)
+
+    def same():
+        return all(tb.allclose(run(x), total(x)) for _ in range(2))
+
+    assert same()
+    net.weight.scale, net.weight.counts = 2.0, True
+    assert same()
+    net.weight.scale = 3.0
+    assert same()
+    net.weight.scale = tb.full((), 4.0)
+    assert same()
+    net.weight.scale = tb.full((), 5.0)
+    assert same()
+    net.bias.scale, net.bias.counts = 1.0, True
+    assert same()
+    del net.weight.counts
+    assert same()
+
+
+def test_compiled_code_sets_them():
+    net = nn.Linear(3, 2)
+    nn.init.ones_(net.weight)
+
+    @tb.compile
+    def step(x):
+        for p in net.parameters():
+            p.steps = getattr(p, "steps", 0) + 1
+        net.weight.before = net.weight.detach().clone()
+        with tb.no_grad():
+            net.weight.mul_(x)
+        return net.weight.sum() * net.weight.steps
+
+    for k in range(1, 6):
+        before = net.weight.tolist()
+        assert step(tb.full((), 0.5)).item() == net.weight.sum().item() * k
+        assert (net.weight.steps, net.bias.steps) == (k, k)
+        assert net.weight.before.tolist() == before
