@@ -93,3 +93,9 @@ def test_refused():
         parametrize.remove_parametrizations(layer, "weight")
     with pytest.raises(tb.ArgumentError, match="n_power_iterations"):
         parametrizations.spectral_norm(layer, n_power_iterations=0)
+
+
+def test_the_older_names_are_told():
+    for name in ("weight_norm", "spectral_norm"):
+        with pytest.raises(AttributeError, match=rf"is here tensorbus\.nn\.parametrizations\.{name}$"):
+            getattr(nn.utils, name)

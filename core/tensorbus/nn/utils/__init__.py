@@ -22,7 +22,9 @@ _OF_OPTIM: Final = ("clip_grad_norm_", "clip_grad_value_")
 def __getattr__(name: str) -> Any:
     """Return what optimizers have too; layers do not know them otherwise."""
     if name not in _OF_OPTIM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        newer = f"tensorbus.nn.parametrizations.{name}"
+        told = f"; PyTorch's {name} is here {newer}" if hasattr(parametrizations, name) else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{told}", name=name)
     return getattr(importlib.import_module("tensorbus.optim"), name)
 
 
