@@ -50,8 +50,10 @@ def test_copies_are_queued_behind_work_and_not_waited_for() -> None:
     assert back.is_pinned(unit)
 
 
-def test_few_numbers_are_queued_and_there_for_all_streams() -> None:
-    unit, other = tb.Device("cuda"), tb.Stream(tb.Device("cuda"))
+@pytest.mark.parametrize("index", range(max(cards(), 1)))
+def test_few_numbers_are_queued_and_there_for_all_streams(index: int) -> None:
+    unit = tb.Device("cuda", index)
+    other = tb.Stream(unit)
     for _ in range(2):
         unit.synchronize()
         ones = busy(unit)

@@ -105,6 +105,26 @@ def test_a_report_is_read_when_all_of_it_is_there(cupy_or_names: None) -> None:
     unit.check(reports)
 
 
+@pytest.mark.parametrize(("code", "done"), [(0, True), (600, False), (700, None)])
+def test_looking_at_an_event_tells_of_work_that_failed(
+    code: int, done: bool | None, cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks again until it is done would look for ever: CuPy's ``done`` takes every error for waiting."""
+    import cupy
+
+    monkeypatch.setattr(cupy.cuda.runtime, "eventQuery", lambda ptr: code, raising=False)
+    runtime = object.__new__(cuda.CudaRuntime)
+    runtime.units = [_unit(_Words(), lambda: None)]
+    runtime.units[0].failures.note("tb_scale")
+    event = SimpleNamespace(ptr=1, done=False)
+    if done is not None:
+        assert runtime.event_done(event, 0) is done
+        return
+    for words in ("Launched last, in order: scale", "lost to this process"):
+        with pytest.raises(DeviceError, match=words):
+            runtime.event_done(event, 0)
+
+
 def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
     """What a thread queues while another one waits for all is not done when that one goes on."""
     pinned = importlib.import_module("tensorbus_cuda.pinned").Pinned(None)
@@ -113,6 +133,22 @@ def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
     pinned._hold(queued, "other")
     pinned.let_go()
     assert pinned._copies == [(queued, "other")]
+
+
+def test_an_upload_is_waited_for_on_its_own_gpu(cupy_or_names: None) -> None:
+    """The default stream is that of whichever GPU is current; another one has work of its own."""
+    memory = importlib.import_module("tensorbus_cuda.memory")
+    current, seen = _Context(), []
+    failures = Failures("cuda:1")
+    failures.lost = "nobody waits for what goes"
+    unit = SimpleNamespace(stream=None, default=None, silent=None, current=lambda: current, failures=failures)
+    stream = SimpleNamespace(synchronize=lambda: seen.append(current.inside))
+    block = memory.Block(None, 0, 512, memory.Pool(unit), stream)
+    block.queued = True
+    for _ in range(2):
+        block.used_by("another stream")
+    assert seen == [1]
+    assert current.inside == 0
 
 
 def test_what_was_waited_for_is_not_named() -> None:

@@ -53,3 +53,12 @@ def test_the_frame_hands_over_buffers_and_parameters(op: str, kind: str, tmp_pat
     grid = (ctypes.c_uint32 * 3)(*launch.grid, *(1,) * (3 - len(launch.grid)))
     ctypes.CDLL(str(tmp_path / "made.so")).entry(addresses, params, grid)
     np.testing.assert_array_equal(out, wanted)
+
+
+def test_products_and_sums_are_not_fused_on_a_mac() -> None:
+    """Metal fuses them unless the source says otherwise, whatever mathematics MLX asks for."""
+    plan = next(iter(planned(MSL, ["add"], [dt.float32])))
+    header, _ = framed(plan.program.steps[0].launch.kernel, MSL)
+    before, said, _ = header.partition("#pragma METAL fp contract(off)\n")
+    assert said
+    assert "{" not in before

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .memory import Block
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_NOT_READY: Final = 600
+"""``cudaErrorNotReady``: work before an event is not done."""
 _NO_DEVICE: Final = 100
 """``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 _OLDEST: Final = 14
@@ -441,9 +443,15 @@ class CudaRuntime:
             event.synchronize()
 
     def event_done(self, event: Any, index: int) -> bool:
-        """Return whether ``event`` has been reached."""
-        with self.units[index].current():
-            return bool(event.done)
+        """Return whether ``event`` has been reached. Raises ``DeviceError`` where work failed."""
+        import cupy
+
+        unit = self.units[index]
+        with unit.current():
+            code = cupy.cuda.runtime.eventQuery(event.ptr)  # ``done`` of CuPy takes errors for work to do
+            if code not in (0, _NOT_READY):
+                raise unit.failed("looking at an event", code)
+            return not code
 
     def elapsed_time(self, start: Any, end: Any, index: int) -> float:
         """Return the milliseconds between two events."""

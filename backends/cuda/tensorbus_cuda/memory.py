@@ -53,7 +53,7 @@ class Block:
     def used_by(self, stream: Any) -> None:
         """Note that ``stream``, which is not the block's own, is given work with it."""
         if self.queued:  # a copy from the host is there for all streams
-            self.stream.synchronize()
+            self.pool.wait(self.stream)
             self.queued = False
         if stream not in self.users and not self.pool.ignores(stream):
             self.users = (*self.users, stream)
@@ -79,6 +79,9 @@ class _Parts:
     def ignores(self, stream: Any) -> bool:
         """Return True: nobody waits for a part."""
         return True
+
+    def wait(self, stream: Any) -> None:
+        """Do nothing: nobody copies from the host into a part."""
 
     def free(self, block: Block) -> None:
         """Let a part go."""
@@ -165,6 +168,11 @@ class Pool:
     def ignores(self, stream: Any) -> bool:
         """Return whether nothing ever runs in a stream."""
         return stream is self.unit.silent
+
+    def wait(self, stream: Any) -> None:
+        """Wait for a stream of this unit. The default one is that of the GPU that is current."""
+        with self.unit.current():
+            stream.synchronize()
 
     def free(self, block: Block) -> None:
         """Let a block go: its stream waits for those that used it too."""

@@ -37,8 +37,10 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
     dt.complex64: TypeRule(storage="float2", register="float2"),
 }  # fmt: skip
 
+# Products and sums round apart, as on every other device; MLX's safe mathematics alone lets them be fused.
 PROLOGUE: Final = """\
 #include <metal_stdlib>
+#pragma METAL fp contract(off)
 using namespace metal;
 static inline ushort tb_bfloat(float x) {
   const uint bits = as_type<uint>(x);
