@@ -61,6 +61,10 @@ _WRITTEN: Final = frozenset({type(None), bool, int, str, bytes})
 _NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
 
 
+_TOLD: Final = (type, types.FunctionType, types.ModuleType)
+"""What the observer sees whoever calls it; C code may call what is written in C unseen."""
+_SAYS: Final = frozenset({"stdout", "stderr", "warn"})
+"""What code of the standard library's modules says something by, and reads nothing from."""
 _METADATA: Final = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 
 
@@ -340,12 +344,25 @@ def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
     file = str(getattr(x, "__file__", None) or "")
     if is_pure(x.__name__):
         return Look("fixed", None)
+    if x.__name__.partition(".")[0] in sys.stdlib_module_names:
+        return _standard(x, names)
     if not file.endswith(".py") or is_standard(file):
         return Look("opaque", None)
     if "site-packages" in file:
         used = set(vars(x)) if names is None else names & set(vars(x))
         return Look("fixed" if used <= _CONSTANTS else "opaque", None)
     parts = _attributes(x, names)
+    return Look("module", _marks(parts), parts, _lacking(x, names))
+
+
+def _standard(x: types.ModuleType, names: frozenset[str] | None) -> Look:
+    """Look at what code names of a module that does more than compute: what is called, the observer sees."""
+    if names is None:
+        return Look("opaque", None)
+    found = [(n, v) for n, v in vars(x).items() if n in names and n not in _SAYS]
+    if not all(is_a(v, _TOLD) or is_plain(v) or (is_a(v, tuple) and all(map(is_plain, v))) for _, v in found):
+        return Look("opaque", None)
+    parts = tuple(Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found)
     return Look("module", _marks(parts), parts, _lacking(x, names))
 
 

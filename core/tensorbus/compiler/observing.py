@@ -9,6 +9,7 @@ those depend on is guarded apart.
 from __future__ import annotations
 
 import builtins
+import dis
 import gc
 import os
 import sys
@@ -38,6 +39,8 @@ _METHOD_OWNERS: Final = (
 )  # fmt: skip
 _SUPPORT: Final = frozenset({"_contextvars", "_thread", "_weakref"})
 _BY_NAME: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+_TAKES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_LOAD_FAST"})
+"""Instructions that load something, and do not leave one value more."""
 _READS_ANY: Final = frozenset(
     """__dict__ __getattribute__ __setattr__ __delattr__ __getstate__ __reduce__ __reduce_ex__ attrgetter
     methodcaller""".split()
@@ -75,6 +78,7 @@ class Observer:
         self._before: Any = None
         self._collects = False
         self._passed: dict[int, CodeType] = {}
+        self._written: dict[int, tuple[CodeType, frozenset[int]]] = {}
 
     def __enter__(self) -> Observer:
         self._before, self._collects = sys.getprofile(), gc.isenabled()
@@ -126,7 +130,8 @@ class Observer:
                 self.refuse(f"calls {name}()")
             elif name in _BY_NAME:
                 # what contextlib asks for by name is the same for all
-                self.any_name = self.any_name or frame.f_globals.get("__name__") != "contextlib"
+                known = frame.f_globals.get("__name__") == "contextlib" or self._is_written(frame)
+                self.any_name = self.any_name or not known
             elif name == "id" and not is_standard(frame.f_code.co_filename):
                 self.refuse("calls id()")
             elif name not in _BUILTINS and hasattr(builtins, name):
@@ -154,10 +159,35 @@ class Observer:
             return
         self.refuse(f"calls {module}.{name}()")
 
+    def _is_written(self, frame: FrameType) -> bool:
+        """Return whether the name that ``getattr`` is called with stands in the code."""
+        code = frame.f_code
+        found = self._written.get(id(code))
+        if found is None:
+            found = self._written[id(code)] = (code, _written_names(code))
+        return frame.f_lasti in found[1]
+
     def refuse(self, reason: str) -> None:
         """Note the first reason why Python must run this function itself."""
         if self.obstacle is None:
             self.obstacle = reason
+
+
+def _written_names(code: CodeType) -> frozenset[int]:
+    """Return where a piece of code calls with ``(x, "name")`` or with that and a constant or a variable."""
+    found = set()
+    last: list[dis.Instruction] = []
+    for i in dis.get_instructions(code):
+        if i.opname == "PRECALL" and not i.is_jump_target:
+            continue
+        if i.opname == "CALL" and not i.is_jump_target and i.arg in (2, 3) and len(last) >= i.arg:
+            name, *default = last[1 - i.arg :]
+            simple = all(e.opname.startswith("LOAD_") and not e.is_jump_target for e in default)
+            simple = simple and not any(e.opname in _TAKES for e in default)
+            if name.opname == "LOAD_CONST" and isinstance(name.argval, str) and simple:
+                found.add(i.offset)
+        last = [*last[-2:], i]
+    return frozenset(found)
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -134,3 +135,88 @@ def test_devices_change_while_another_thread_compiles() -> None:
         worker.join()
         sys.setswitchinterval(before)
     assert kept[0](tb.asarray(-1.0)).item() == 1.0
+
+
+VERBOSE = False
+
+
+def test_modules_of_the_standard_library_that_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python need not run what only names them, in branches that are not taken say."""
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        if VERBOSE:
+            print("here", file=sys.stderr)
+        if sys.maxsize < 99:
+            warnings.warn("how old", stacklevel=1)
+        return x + 1 if sys.platform == "amiga" else x * 2
+
+    x = tb.ones((3,))
+    for _ in range(3):
+        assert f(x).tolist() == [2, 2, 2]
+    assert tb.compile.explain(f)(x).reason is None
+    monkeypatch.setattr(sys, "platform", "amiga")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert f(x).tolist() == [2, 2, 2]
+    assert f(x + 1).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["modules", "argv"])
+def test_what_python_itself_changes_of_such_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        kept = sys.modules if name == "modules" else sys.argv
+        return x * 2 if "nothing" in kept else x
+
+    assert [f(tb.ones(())).item() for _ in range(3)] == [1, 1, 1]
+    if name == "modules":
+        monkeypatch.setitem(sys.modules, "nothing", sys)
+    else:
+        monkeypatch.setattr(sys, "argv", [*sys.argv, "nothing"])
+    assert f(tb.ones(())).item() == 2
+
+
+def test_attributes_by_names_that_stand_in_the_code() -> None:
+    """The rest of what an object, and code's module, holds does not count then."""
+
+    class Block(tb.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shortcut = None
+            self.other = threading.Lock()
+
+        def forward(self, x: tb.Tensor) -> tb.Tensor:
+            if hasattr(self, "shortcut") and getattr(self, "scale", None) is None and not hasattr(sys, "no"):
+                return x * 2
+            return x * getattr(self, "scale", 5)
+
+    block = Block()
+    model = tb.compile(block)
+    x = tb.ones((2,))
+    assert [model(x).tolist() for _ in range(3)] == [[2, 2]] * 3
+    assert tb.compile.explain(model)(x).reason is None
+    block.scale = 3
+    assert [model(x).tolist() for _ in range(2)] == [[3, 3]] * 2
+    del block.scale
+    assert model(x).tolist() == [2, 2]
+    del block.shortcut
+    assert model(x).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("wanted", ["first", "second"])
+def test_attributes_by_names_that_are_computed(wanted: str) -> None:
+    class Two:
+        first, second = 1, 2
+
+    two, asked = Two(), [wanted]
+
+    @tb.compile
+    def f(x: tb.Tensor) -> tb.Tensor:
+        return x * getattr(two, asked[0] if asked else "first")
+
+    x = tb.ones(())
+    assert f(x).item() == getattr(two, wanted)
+    setattr(two, wanted, 7)
+    assert f(x).item() == 7
+    asked.clear()
+    assert f(x).item() == two.first
