@@ -8,7 +8,7 @@ Where Python needs a plain int, the length is settled: the condition is that it 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import ceil, floor
 from types import CodeType
 from typing import Any, Final
@@ -80,6 +80,8 @@ class Length:
     def _with(self, sign: str, other: Any, swapped: bool = False) -> Any:
         if type(other) is int or type(other) is bool:
             text, hint = str(int(other)), int(other)
+            if (sign, hint) == ("*", 0):
+                return 0
             if not swapped and (sign, hint) in _NEUTRAL:
                 return self
             if swapped and ((sign, hint) in (("+", 0), ("*", 1))):
@@ -94,8 +96,6 @@ class Length:
         left, right = (
             ((text, hint), (self.text, self.hint)) if swapped else ((self.text, self.hint), (text, hint))
         )
-        if sign == "*" and 0 in (left[1], right[1]) and type(other) is int:
-            return 0
         return Length(self.home, f"({left[0]} {sign} {right[0]})", _INFIX[sign](left[1], right[1]))
 
     def __add__(self, other: Any) -> Any:
@@ -232,7 +232,7 @@ class Length:
         return self._compare(">=", other)
 
     def __hash__(self) -> int:
-        return hash(self.hint)
+        return hash(self.settled())
 
     def __bool__(self) -> bool:
         return bool(self._compare("!=", 0))
@@ -284,6 +284,15 @@ def closed(x: Any) -> Any:
     elif type(x) is tuple and is_open(x):
         return tuple(closed(v) for v in x)
     return x
+
+
+def distinct(numbers: Iterable[Any]) -> list[Any]:
+    """Return the numbers without those that an earlier one is equal to, which later calls must have again."""
+    found: list[Any] = []
+    for n in numbers:
+        if not any(n is m or (closed(n) == closed(m) and n == m) for m in found):
+            found.append(n)
+    return found
 
 
 def texts(x: Any) -> Any:

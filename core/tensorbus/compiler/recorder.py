@@ -167,7 +167,9 @@ class Recorder:
         outs = [
             self._cell(
                 recording,
-                recording.add("result", (place,), {"index": k}, spec, ("result", k, spec)),
+                recording.add(
+                    "result", (place,), {"index": k}, spec, ("result", k, texts(spec.shape), spec.dtype)
+                ),
                 spec,
                 kind,
             )

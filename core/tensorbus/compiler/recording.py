@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from ..device import Device
 from ..graph.graph import Graph, Node
-from ..lengths import at, is_open
+from ..lengths import at, is_open, texts
 from ..ops.op import Spec
 from ..pending import Pending
 
@@ -110,7 +110,7 @@ class Recording:
         self.feeds.append(Feed(source, value))
         number = len(self.inputs)
         attrs = {"index": number, "scalar": True} if scalar else {"index": number}
-        place = self.add("input", (), attrs, spec, ("input", number, scalar, spec))
+        place = self.add("input", (), attrs, spec, ("input", number, scalar, texts(spec.shape), spec.dtype))
         self.inputs.append(place)
         return place
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from .. import dtypes as dt
 from ..dtypes import DType
 from ..errors import DtypeError, ShapeError
+from ..lengths import distinct
 from .batching import aligned
 from .op import Op, Shape, Spec, table
 
@@ -37,13 +38,13 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     rank = max(map(len, shapes), default=0)
     result = []
     for axis in range(-rank, 0):
-        lengths = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
-        if len(lengths) > 1:
+        lengths = distinct([1, *(shape[axis] for shape in shapes if len(shape) >= -axis)])
+        if len(lengths) > 2:
             raise ShapeError(
                 f"shapes {', '.join(map(str, shapes))} cannot be broadcast together: axis {axis} has lengths"
-                f" {sorted(lengths)}, which must be equal or 1."
+                f" {sorted(lengths[1:])}, which must be equal or 1."
             )
-        result.append(lengths.pop() if lengths else 1)
+        result.append(lengths[-1])
     return tuple(result)
 
 

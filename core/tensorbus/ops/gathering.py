@@ -25,7 +25,7 @@ MODES: Final = ("set", "add", "multiply", "min", "max")
 
 def _gather_infer(specs: tuple[Spec, ...]) -> Spec:
     x, *indices = specs
-    if not indices or len(indices) > len(x.shape) or len({s.shape for s in indices}) != 1:
+    if not indices or len(indices) > len(x.shape) or any(s.shape != indices[0].shape for s in indices):
         raise ShapeError(
             f"gather: index shapes {', '.join(str(s.shape) for s in indices)} must be equal, at least"
             f" one and at most one for each axis of shape {x.shape}."

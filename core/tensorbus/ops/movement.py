@@ -257,7 +257,7 @@ def _concat_normalize(specs: tuple[Spec, ...], axis: int) -> dict[str, Any]:
 def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:
     first = specs[0].shape
     rest = [s.shape[:axis] + s.shape[axis + 1 :] for s in specs]
-    if any(len(s.shape) != len(first) for s in specs) or len(set(rest)) != 1:
+    if any(len(s.shape) != len(first) for s in specs) or any(shape != rest[0] for shape in rest):
         raise ShapeError(
             f"concat: shapes {', '.join(str(s.shape) for s in specs)} must agree except along axis {axis}."
         )
@@ -418,7 +418,7 @@ def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
     xs = tuple(xs)
     if not xs:
         raise ShapeError("stack: needs at least one tensor, got an empty sequence.")
-    if len({x.shape for x in xs}) > 1:
+    if any(x.shape != xs[0].shape for x in xs):
         raise ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in xs)} must be equal.")
     place = normalize_axis("stack", axis, len(xs[0].shape) + 1)
     return concat([expand_dims(x, place) for x in xs], axis=place)

@@ -1,0 +1,52 @@
+"""Lengths left open: what Python looks up by one, and expressions that were 0, hold for others too."""
+
+from __future__ import annotations
+
+import pytest
+import tensorbus as tb
+
+FACTORS = {4: 10.0, 8: 20.0}
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2 if x.shape[0] in {4, 8} else x,
+        lambda x: x * FACTORS.get(x.shape[0], 1.0),
+        lambda x: x * len({x.shape[0], 3, 5}),
+        lambda x: x * len({x.shape, (3,), (5,)}),
+        lambda x: x * (hash(x.shape[0]) % 7),
+    ],
+)
+def test_a_length_is_found_in_a_set_or_dict(fn) -> None:
+    compiled = tb.compile(fn, dynamic=True)
+    for n in (6, 7, 4, 8, 5, 3):
+        assert compiled(tb.ones(n)).tolist() == fn(tb.ones(n)).tolist()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda n: tb.arange(n % 3),
+        lambda n: tb.arange(n % 3 - 1),
+        lambda n: tb.ones((n % 3, 2)).reshape(-1),
+        lambda n: tb.tile(tb.ones(2), n % 3),
+        lambda n: tb.ones(-(n % 3) * -2),
+    ],
+)
+def test_a_length_that_was_0_is_multiplied(fn) -> None:
+    compiled = tb.compile(lambda x: fn(x.shape[0]), dynamic=True)
+    for n in (33, 34, 35, 36, 6, 7, 8):
+        assert compiled(tb.ones(n)).shape == fn(n).shape
+
+
+def test_ops_of_one_length_leave_it_open() -> None:
+    def fn(x, y):
+        both = tb.concat([x * y + x, tb.stack([y, x]).sum(axis=0)])
+        return both[tb.arange(x.shape[0] - 1, -1, -1)] + tb.topk(x, 2)[0].sum()
+
+    compiled = tb.compile(fn, dynamic=True)
+    for n in (6, 7, 4, 8, 5, 3):
+        x = tb.arange(float(n))
+        assert compiled(x, x + 1).tolist() == fn(x, x + 1).tolist()
+    assert len(compiled.replays) == 1, compiled.recompiles
