@@ -125,7 +125,7 @@ class GuardWriter:
             text = f"that no global is named {', '.join(sorted(names))}"
             self.add(f"{self.reach.name(scope)}.keys().isdisjoint({self.reach.name(names)})", text)
         for one, other in self.reach.same:
-            self.add(f"{one} is {other}", "arguments that are the same object")
+            self.add(f"{one} is {other}", f"which object {one} is")
         self._different()
         for seen in list(self.kept.values()):
             self._object(seen)
@@ -174,6 +174,8 @@ class GuardWriter:
             self._plain(at, value, text, counted)
         elif seen.fixed:
             self.add(f"{at} is {seen.at}", text, counted)
+        elif at != seen.at:
+            self.add(f"{at} is {seen.at}", f"that {text} is {describe(seen)}")
         else:
             self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
 

@@ -225,8 +225,8 @@ class Reach:
         fixed = fixed or (is_fixed(thing) and not is_made_anew(thing))
         known = self.seen.get(id(thing))
         if known is not None:
-            if not (known.fixed and fixed):
-                self.same.append((known.at, self.name(thing) if fixed else at))
+            if fixed and not known.fixed:
+                self.same.append((known.at, self.name(thing)))
             return known
         if is_a(thing, Tensor):
             settle(thing)
