@@ -24,15 +24,19 @@ from .reach import Reach, Seen
 class AnswerWriter:
     """Writes ``lines`` that make objects, each once. Raises ``NotReplayable`` for one that it cannot make.
 
-    ``output`` returns the code of the value that a tensor holds after the run. ``tracked`` are the new
-    tensors that have a history, with their names.
+    ``output`` returns the code of the value that a tensor holds after the run, ``shared`` that of a history
+    that was there before. ``tracked`` are the new tensors that have one of their own, with their names.
     """
 
-    def __init__(self, reach: Reach, kept: Mapping[int, Seen], output: Callable[[Tensor], str]) -> None:
-        self.reach, self.kept, self.output = reach, kept, output
+    def __init__(
+        self, reach: Reach, kept: Mapping[int, Seen], output: Callable[[Tensor], str],
+        shared: Callable[[Tensor], str | None],
+    ) -> None:  # fmt: skip
+        self.reach, self.kept, self.output, self.shared = reach, kept, output, shared
         self.lines: list[str] = []
         self.tracked: list[tuple[Tensor, str]] = []
         self._names: dict[int, str] = {}
+        self._leaves: dict[int, str] = {}
         self._hold: list[Any] = []
         self._open: set[int] = set()
         """The ids of what is being made: what it holds comes first."""
@@ -100,11 +104,15 @@ class AnswerWriter:
             f"{name} = Tensor()",
             f"{name}._value = {self.output(x)}",
             f"{name}._vtype = {self.reach.name(x._vtype.settled)}",
-            f"{name}._node = None",
         ]
+        shared = self.shared(x) or self._leaves.get(id(x._node))
+        self.lines.append(f"{name}._node = {shared}")
+        if shared is not None:
+            return name
         if isinstance(x._node, Leaf):
             if x._node.grad is not None or getattr(x._node, "hooks", None):
                 raise NotReplayable("makes a tensor that has a gradient of its own")
+            self._leaves[id(x._node)] = f"{name}._node"
             self.lines.append(f"{name}._node = Leaf()")
         elif x._node is not None:
             self.tracked.append((x, name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from .. import autograd
 from ..device import ValueType
@@ -36,7 +36,8 @@ class Derivative:
 
     ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
     returns a gradient for each of those parents that results lead to. ``through`` are, for each parent, the
-    numbers of these results. ``graph`` gives the program, for derivatives of higher order; ``places`` are the
+    numbers of these results; ``shared`` are, for each result, those that an op leads to as well as to it.
+    ``graph`` gives the program, for derivatives of higher order; ``places`` are the
     numbers of the results in it, ``tracked`` those of the inputs whose histories are the parents.
     """
 
@@ -49,26 +50,36 @@ class Derivative:
     tracked: tuple[int, ...]
     dtypes: tuple[DType, ...]
     through: tuple[frozenset[int], ...]
+    shared: tuple[frozenset[int], ...]
     plan: Any
 
 
-class CompiledNode(autograd.Node):
-    """The history of all results of one run."""
+_LET_GO: Final = (
+    "compiled function: the history was let go by an earlier backward(); pass retain_graph=True to that one."
+)
 
-    __slots__ = ("derivative", "sizes")
+
+class CompiledNode(autograd.Node):
+    """The history of all results of one run.
+
+    ``freed`` are the numbers of the results whose history was let go, ``asked`` of those gone back from last.
+    """
+
+    __slots__ = ("asked", "derivative", "freed", "sizes")
+    asked: set[int]
     derivative: Derivative
+    freed: set[int]
     sizes: Mapping[str, int]
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each parent, given those of the results."""
-        d = self.derivative
         if self.values is autograd._FREED:
-            raise AutogradError(
-                "compiled function: the history was let go by an earlier backward(); pass retain_graph=True"
-                " to that one."
-            )
+            raise AutogradError(_LET_GO)
+        d = self.derivative
         given = g if len(d.kinds) > 1 else [g]
-        asked = {k for k, x in enumerate(given) if x is not None}
+        self.asked = asked = {k for k, x in enumerate(given) if x is not None}
+        if not asked.isdisjoint(self.freed):
+            raise AutogradError(_LET_GO)
         seeds = [
             full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
             for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
@@ -83,6 +94,18 @@ class CompiledNode(autograd.Node):
             None if through.isdisjoint(asked) else cell(value, ValueType.of(dtype, device))
             for value, dtype, through in zip(grads, d.dtypes, d.through, strict=True)
         ]
+
+    def release(self) -> None:
+        """Let go the history of the results gone back from; with that of the last, what is kept."""
+        d = self.derivative
+        self.freed = self.freed.union(*(d.shared[k] for k in self.asked))
+        if all(k in self.freed or not self._is_left(k) for k in range(len(d.kinds))):
+            super().release()
+
+    def _is_left(self, k: int) -> bool:
+        """Return whether anybody has the history of a result, of several."""
+        part = self.parts[k]
+        return part is not None and part() is not None
 
     def _again(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
         """Run the program again in recorded ops, and differentiate those."""
@@ -170,6 +193,7 @@ def derive(
         raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
     kept = partition.saved(recording, forward, places, [*inputs, *numbers])
     back = program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
+    through, shared = _through(results, parents, found)
     kinds = tuple(x._vtype.settled for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)
@@ -178,20 +202,23 @@ def derive(
         graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), back=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
-        through=_through(results, parents, found), plan=_plan(kinds, results),
+        through=through, shared=shared, plan=_plan(kinds, results),
     )  # fmt: skip
 
 
 def _through(
     results: Sequence[Tensor], parents: Sequence[tuple[int, Any]], grads: Sequence[Tensor | None]
-) -> tuple[frozenset[int], ...]:
-    """Return the numbers of the results that lead to each parent; none where it has no gradient."""
+) -> tuple[tuple[frozenset[int], ...], tuple[frozenset[int], ...]]:
+    """Return the numbers of the results that lead to each parent, none where it has no gradient.
+
+    And, for each result, of those that an op leads to which leads to it.
+    """
     ends = {id(node) for _, node in parents}
     behind = [{id(node) for node in autograd._reached([x._node], ends)} for x in results]
     return tuple(
         frozenset(k for k, nodes in enumerate(behind) if g is not None and id(node) in nodes)
         for (_, node), g in zip(parents, grads, strict=True)
-    )
+    ), tuple(frozenset(k for k, nodes in enumerate(behind) if nodes & own - ends) for own in behind)
 
 
 def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:
@@ -216,7 +243,7 @@ def attach(
 ) -> None:
     """Give the results of one run their history."""
     node = CompiledNode()
-    node.derivative, node.sizes = d, sizes
+    node.derivative, node.sizes, node.freed = d, sizes, set()
     node.plan = d.plan
     node.order = next(autograd._order)
     node.parents = parents

@@ -146,13 +146,15 @@ class Writer:
         self.guards.strict = self.strict
         self._passed: set[int] = set()
         self._homes: dict[int, list[Seen]] = {}
+        self._histories: dict[int, list[Seen]] = {}
         for seen in self.kept.values():
             if isinstance(seen.before.state, TensorState):
                 self._homes.setdefault(id(seen.before.state.value), []).append(seen)
+                self._histories.setdefault(id(seen.thing._node), []).append(seen)
 
     def write(self, result: Any) -> Replay:
         """Return the replay of the run that returned ``result``. A writer writes once."""
-        self.answer = AnswerWriter(self.reach, self.kept, self._output)
+        self.answer = AnswerWriter(self.reach, self.kept, self._output, self._shared)
         try:
             return self._write(result)
         finally:
@@ -341,6 +343,15 @@ class Writer:
         if spot not in self.outputs:
             self.outputs.append(spot)
         return f"o[{self.outputs.index(spot)}]"
+
+    def _shared(self, x: Tensor) -> str | None:
+        """Return the code of the history of ``x`` where a tensor that was there has the same: of a clone."""
+        homes = self._histories.get(id(x._node), []) if x._node is not None else []
+        for other in homes[1:]:
+            self.guards.add(f"{homes[0].at}._node is {other.at}._node", "tensors that share a history")
+        if any(seen.before.state.node is not x._node for seen in homes):
+            raise NotReplayable(f"shares what it makes of {describe(homes[0])} with another tensor")
+        return f"{homes[0].at}._node" if homes else None
 
     def _program(self, recordings: Sequence[Recording], changes: Changes) -> Any:
         """Return what runs: in place where it may, if it is of one device."""

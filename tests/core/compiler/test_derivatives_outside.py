@@ -159,3 +159,86 @@ def test_second_derivatives_leave_out_what_has_no_history(fn) -> None:
     for _ in range(3):
         for found, right in zip(derivatives(compiled), wanted, strict=True):
             assert found == pytest.approx(right)
+
+
+def copies(x):
+    return tb.asarray(x), x.clone()
+
+
+def copies_beside_others(x):
+    return x.to(x.device), x * 2, +x
+
+
+def copies_of_what_is_made(x):
+    made = tb.sin(x)
+    return made, made.clone(), x.to(x.dtype)
+
+
+@pytest.mark.parametrize("fn", [copies, copies_beside_others, copies_of_what_is_made])
+@pytest.mark.parametrize("before", [lambda x: x, lambda x: x * 3])
+def test_a_copy_of_an_argument_has_its_history(fn, before) -> None:
+    def derivative(fn):
+        x = tb.asarray([1.0, 2.0]).requires_grad_()
+        results = fn(before(x))
+        sum((k + 1) * (y * y).sum() for k, y in enumerate(results)).backward()
+        return [(y.requires_grad, y.is_leaf) for y in results], x.grad.tolist()
+
+    compiled = tb.compile(fn)
+    for _ in range(3):
+        flags, found = derivative(compiled)
+        assert flags == derivative(fn)[0]
+        assert found == pytest.approx(derivative(fn)[1])
+    assert len(compiled.replays) == 1, compiled.recompiles
+
+
+def test_leaves_that_share_a_gradient_do_so_in_each_call() -> None:
+    def fn(x):
+        made = tb.zeros(2).requires_grad_()
+        return made, tb.asarray(made), x + 1
+
+    compiled = tb.compile(fn)
+    for _ in range(3):
+        made, other, _ = compiled(tb.ones(2))
+        (made * other).sum().backward()
+        (other * 3).sum().backward()
+        assert made.grad.tolist() == other.grad.tolist() == [3.0, 3.0]
+
+
+def apart(x):
+    return tb.sin(x), tb.cos(x), tb.tanh(x)
+
+
+def behind_one(x):
+    made = tb.exp(x)
+    return tb.sin(made), tb.cos(made), tb.tanh(x)
+
+
+@pytest.mark.parametrize("fn", [apart, behind_one])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 0), (0, 2, 2), (2, 0)])
+def test_results_are_gone_back_from_one_by_one(fn, order) -> None:
+    def outcome(fn):
+        x = tb.asarray([1.0, 2.0], dtype=tb.float64).requires_grad_()
+        results, met = fn(x), []
+        for k in order:
+            try:
+                results[k].sum().backward()
+                met.append(x.grad.tolist())
+            except tb.AutogradError:
+                met.append([])
+        return met
+
+    compiled, wanted = tb.compile(fn), outcome(fn)
+    for _ in range(3):
+        for found, right in zip(outcome(compiled), wanted, strict=True):
+            assert found == pytest.approx(right)
+    assert compiled.replays
+
+
+def test_what_results_keep_is_let_go_with_the_last_that_anybody_has() -> None:
+    compiled = tb.compile(lambda x: (tb.sin(x), tb.cos(x)))
+    x = tb.ones(3).requires_grad_()
+    compiled(x)
+    one, other = compiled(x)
+    del other
+    one.sum().backward()
+    assert one._node.parents[0].values == tb.autograd._FREED
