@@ -365,11 +365,6 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
 def _plan(
     op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool
 ) -> Plan:
-    if shape_free and not any(isinstance(k, ValueType) for k in kinds):
-        raise DtypeError(
-            f"{op.name}: at least one operand must be a tensor, got {', '.join(k.__name__ for k in kinds)}."
-            f" Make one with tensorbus.asarray."
-        )
     return plan(op, kinds, None if shape_free else [v.shape for v in values], attrs)
 
 

@@ -13,7 +13,14 @@ from typing import Any, Protocol
 from .choice import Verdict, choose, forget, is_fixed, is_served, judge, offered, programs, source
 from .device import Device, ValueType
 from .dtypes import DType
-from .errors import DeviceError, PluginError, TensorbusError, UnsupportedDtypeError, UnsupportedOpError
+from .errors import (
+    DeviceError,
+    DtypeError,
+    PluginError,
+    TensorbusError,
+    UnsupportedDtypeError,
+    UnsupportedOpError,
+)
 from .hosting import fallback_mode, through_host
 from .ops import joined
 from .ops.elementwise import broadcast_shapes
@@ -166,8 +173,16 @@ on_first(invalidate)
 
 
 def common_device(op: str, operands: Sequence[Operand]) -> Device:
-    """Return the device of all operands. Raises ``DeviceError`` naming both where they differ."""
+    """Return the device of all operands. Raises ``DeviceError`` naming both where they differ.
+
+    Raises ``DtypeError`` where all of them are Python scalars.
+    """
     devices = [o.device for o in operands if isinstance(o, ValueType)]
+    if not devices:
+        given = ", ".join(o.__name__ for o in operands if not isinstance(o, ValueType))
+        raise DtypeError(
+            f"{op}: at least one operand must be a tensor, got {given}. Make one with tensorbus.asarray."
+        )
     if _transforms:
         inner = [d for d in devices if d.type in _transforms]
         if inner:  # the innermost transform sees the values of all others as constants

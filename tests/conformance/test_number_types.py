@@ -80,3 +80,21 @@ def test_sequences_take_it(device: str) -> None:
 def test_result_type_takes_it() -> None:
     assert tb.result_type(tb.float16, np.float64(1.0)) is tb.float16
     assert tb.result_type(tb.int8, Order.FIRST) is tb.int8
+
+
+@pytest.mark.parametrize("one", [True, 2, 1.5, 2j])
+@pytest.mark.parametrize("other", [True, 2, 1.5, 2j])
+def test_two_of_them_make_what_holds_both(one: complex, other: complex, device: str) -> None:
+    condition = tb.asarray([True, False], device=device)
+    kind = {bool: tb.bool, int: tb.int64, float: tb.float32, complex: tb.complex64}[type(one + other)]
+    wanted = tb.bool if type(one) is type(other) is bool else kind
+    for where in (tb.where, tb.compile(lambda c: tb.where(c, one, other))):
+        found = where(condition, one, other) if where is tb.where else where(condition)
+        assert (found.dtype, found.tolist()) == (wanted, [one, other])
+
+
+def test_without_a_tensor_they_are_refused_compiled_too(device: str) -> None:
+    x = tb.ones(2, device=device)
+    for fn in (lambda x: tb.where(True, 1.0, 2), lambda x: tb.exp(1.0)):
+        with pytest.raises(tb.DtypeError, match="at least one operand must be a tensor"):
+            tb.compile(fn)(x)

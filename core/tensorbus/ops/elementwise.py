@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from .. import dtypes as dt
 from ..dtypes import DType
@@ -25,6 +25,9 @@ P = ParamSpec("P")
 Operand = Any
 Domain = tuple[float, float] | tuple[tuple[float, float] | None, ...]
 """Between which numbers operands are sampled: one pair for all of them, or one each (None: any)."""
+
+_KINDS: Final[list[type]] = [bool, int, float, complex]
+"""Of Python scalars, those that hold less before those that hold more."""
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -61,7 +64,7 @@ def common_dtype(operands: Sequence[DType | type]) -> DType:
     strong = [d for d in operands if isinstance(d, DType)]
     weak = [d for d in operands if not isinstance(d, DType)]
     if not strong:
-        return dt.scalar_dtype(max((k(0) for k in weak), key=lambda v: (float, complex).count(type(v))))
+        return dt.scalar_dtype(max(weak, key=_KINDS.index)(0))
     common = strong[0]
     for d in strong[1:]:
         common = dt.promote(common, d)
