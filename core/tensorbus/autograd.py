@@ -23,7 +23,7 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients
+from .leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients, note_history
 from .ops.creation import full, ones_like
 from .ops.op import table
 from .ops.selection import cast
@@ -314,6 +314,8 @@ def _walk(
             if isinstance(node, Part):
                 _gather_part(grads, node, g)
                 continue
+            if recorders:
+                note_history(node.order)
             for parent, back in zip(node.parents, node.pull(g, create), strict=True):
                 if back is not None and id(parent) in useful:
                     _gather(grads, parent, back)

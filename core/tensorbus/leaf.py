@@ -114,6 +114,13 @@ def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
             active.gradients.setdefault(leaf, written)
 
 
+def note_history(order: int) -> None:
+    """Tell the recorder of this thread that a history is walked: one from before is another at each call."""
+    active = recorder()
+    if active is not None and order < active.began:
+        symbolic.reading("the history of a tensor that was there before")
+
+
 def gradient(x: Tensor) -> Tensor | None:
     """Return the gradient gathered at ``x``, or kept by it."""
     node = x._node

@@ -24,12 +24,14 @@ class Recorder(Protocol):
     """What takes the ops of its thread while it is active.
 
     ``script``: see ``symbolic``. ``grads`` says that gradients kept by tensors were looked at; ``gradients``
-    of which leaves, and whether such a gradient was written before it was read.
+    of which leaves, and whether such a gradient was written before it was read. Histories of an order below
+    ``began`` were there before.
     """
 
     script: Any
     grads: bool
     gradients: dict[Any, bool]
+    began: int
 
     def apply(self, op: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result (of several results, a tuple), or ``NotImplemented``: run it."""

@@ -71,6 +71,7 @@ class Recorder:
         self.script = Script(dry)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
+        self.began = next(autograd._order)
         self.lengths = self.script.lengths = Lengths(self.script.number)
         self._opened: list[tuple[Tensor, Pending]] = []
         self.breaks: list[Break] = []

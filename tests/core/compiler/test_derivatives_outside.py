@@ -242,3 +242,47 @@ def test_what_results_keep_is_let_go_with_the_last_that_anybody_has() -> None:
     del other
     one.sum().backward()
     assert one._node.parents[0].values == tb.autograd._FREED
+
+
+BEFORE = [lambda x: x * 2, tb.exp, lambda x: x * 3, lambda x: (x * x).clone(), lambda x: tb.stack([x, x])[0]]
+
+
+def walk_back(y):
+    (y * y).sum().backward()
+    return y + 1
+
+
+def walk_back_twice(y):
+    (y * 2).backward(tb.ones(2), retain_graph=True)
+    (y**2).sum().backward()
+    return y + 1
+
+
+@pytest.mark.parametrize("fn", [walk_back, walk_back_twice])
+def test_backward_goes_on_behind_an_argument(fn) -> None:
+    def gradients(fn):
+        x, found = tb.asarray([1.0, 2.0]).requires_grad_(), []
+        for before in (*BEFORE, *BEFORE):
+            y = before(x)
+            fn(y)
+            found += x.grad.tolist()
+            x.grad = None
+            with pytest.raises(tb.AutogradError):  # the history was let go
+                fn(y)
+            x.grad = None
+        return found
+
+    compiled = tb.compile(fn)
+    assert gradients(compiled) == pytest.approx(gradients(fn))
+    assert compiled.reasons == ["Python reads the history of a tensor that was there before"]
+
+
+def test_gradients_by_an_argument_need_no_python() -> None:
+    def fn(y):
+        return tb.autograd.grad((y * y).sum(), y)[0]
+
+    compiled = tb.compile(fn)
+    x = tb.asarray([1.0, 2.0]).requires_grad_()
+    for before in BEFORE:
+        assert compiled(before(x)).tolist() == fn(before(x)).tolist()
+    assert len(compiled.replays) == 1, compiled.reasons
