@@ -133,7 +133,7 @@ def test_sorts_of_long_rows_compile(arch: str, tmp_path: Path) -> None:
     parts = []
     for dtype in (dt.int8, dt.uint16, dt.bfloat16, dt.float32, dt.float64):
         for places in (False, True):
-            _, text = sorting.long_source(dtype, descending=places, places=places, several=places)
+            _, text = sorting.long_source(dtype, descending=places, places=places)
             parts.append(f"namespace n{len(parts)} {{\n{text}\n}}\n#undef EACH\n")
     text = "".join(
         re.sub(r"tb_(arg)?sort_long_\w+?_(keys|placed)", rf"k{k}_\2", x) for k, x in enumerate(parts)

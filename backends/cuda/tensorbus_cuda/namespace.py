@@ -90,19 +90,11 @@ def value_of(array: Any, index: int) -> StridedArray:
     return StridedArray.contiguous(runtime().units[index].pool.take(packed), shape, dtype)
 
 
-def order_of(keys: StridedArray, index: int, length: int = 0) -> StridedArray:
-    """Return the places of unsigned integers in ascending order; equal ones stay as they were.
-
-    ``length``: they are rows of so many, one after the other, and stay in them.
-    """
+def order_of(keys: StridedArray, index: int) -> StridedArray:
+    """Return the places of unsigned integers in ascending order; equal ones stay as they were."""
     unit = runtime().units[index]
-
-    def compute() -> Any:
-        order = cupy.argsort(array_of(keys), kind="stable")
-        return order[cupy.argsort((order // length).astype(np.uint32), kind="stable")] if length else order
-
     with unit.current():
-        return value_of(unit.pool.within(compute), index)
+        return value_of(unit.pool.within(lambda: cupy.argsort(array_of(keys), kind="stable")), index)
 
 
 def _over(op: str, kernel: Kernel, supports: Callable[[Call], bool | str] | None = None) -> Kernel:

@@ -1,4 +1,4 @@
-"""Rows sorted by radix, each by one block in shared memory, and long ones all at once by CUB.
+"""Rows sorted by radix, each by one block in shared memory, and a long one alone by CUB.
 
 Stable, by the order of all devices: NaN is the largest, -0.0 equals 0.0, and a descending order inverts the
 keys. A pass takes two bits: the items of a block add up, in one 64-bit word, how many elements of each of the
@@ -23,9 +23,7 @@ EACH: Final = 8
 _ROOM: Final = 46 << 10
 """Bytes of shared memory that every GPU has for a block, less what the counters take."""
 LONG: Final = 4096
-"""From which length on rows that fit into no block have their keys sorted at once."""
-_HALF: Final = 4
-"""Bytes of a key that leave room for the number of a row in 64 bits."""
+"""From which length on a row that fits into no block has its keys sorted at once."""
 _WORDS: Final = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 _C: Final = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 _SOURCE: Final = """\
@@ -136,18 +134,17 @@ static __device__ inline K tb_key(K bits) {{
 }}"""
 _LONG: Final = """\
 typedef {key} K;
-typedef {word} W;
 {turned}
 #define EACH(i, count) \\
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; \\
        i += (long long)gridDim.x * blockDim.x)
 extern "C" __global__ void {name}_keys(
-    const K *__restrict__ x, W *__restrict__ keys, const long long count, const long long n) {{
-  EACH(i, count) keys[i] = {combined};
+    const K *__restrict__ x, K *__restrict__ keys, const long long count) {{
+  EACH(i, count) keys[i] = tb_key(x[i]);
 }}
 extern "C" __global__ void {name}_placed(
     const K *__restrict__ x, const long long *__restrict__ order, {out} *__restrict__ out,
-    const long long count, const long long n) {{
+    const long long count) {{
   EACH(i, count) out[i] = {found};
 }}
 """
@@ -204,17 +201,12 @@ def _turned(dtype: dt.DType, descending: bool) -> str:
     return _KEY.format(order=order, result="(K)~made" if descending else "made")
 
 
-def long_source(dtype: dt.DType, *, descending: bool, places: bool, several: bool) -> tuple[str, str]:
-    """Return the name and the source of what makes the keys of long rows, and puts elements in their order.
-
-    Keys of ``several`` rows begin with the number of the row, where there is room for it.
-    """
-    key, both = _C[dtype.itemsize], several and dtype.itemsize <= _HALF
-    name = f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
+def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str, str]:
+    """Return the name and the source of what makes the keys of a long row, and of what puts it in order."""
+    key, name = _C[dtype.itemsize], f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
     return name, _LONG.format(
-        key=key, word=_C[8] if both else key, turned=_turned(dtype, descending), name=name,
-        combined="(W)(i / n) << 32 | tb_key(x[i])" if both else "tb_key(x[i])",
-        out="long long" if places else key, found="order[i] % n" if places else "x[order[i]]",
+        key=key, turned=_turned(dtype, descending), name=name, out="long long" if places else key,
+        found="order[i]" if places else "x[order[i]]",
     )  # fmt: skip
 
 
@@ -227,7 +219,7 @@ def serves(dtype: dt.DType, length: int) -> bool:
 
 
 def prepared(generated: Callable[[Call], Any]) -> Callable[[Call], Any]:
-    """Return what prepares a sort: of rows that fit into a block, of long ones, else by generated kernels."""
+    """Return what prepares a sort: of rows that fit into a block, of one alone, else by generated kernels."""
 
     def prepare(call: Call) -> Any:
         run = _rows(call) or _long(call)
@@ -262,27 +254,25 @@ def _rows(call: Call) -> Callable[[StridedArray], StridedArray] | None:
 
 
 def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
-    """Return what sorts longer rows: their keys by CUB, which CuPy has, all rows at once."""
+    """Return what sorts a longer row alone: its keys by CUB, which CuPy has. Several do better without."""
     assert call.shapes is not None
     (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
-    if 0 in shape or shape[axis] < LONG or not (dtype.is_floating or dtype.kind in ("int", "uint")):
+    count = prod(shape)
+    if not count == shape[axis] >= LONG or not (dtype.is_floating or dtype.kind in ("int", "uint")):
         return None
     from . import namespace
 
     compiler, index = runtime().compiler, call.index
-    length, count = shape[axis], prod(shape)
-    several = count > length
-    both = several and dtype.itemsize <= _HALF
     places = call.op == "argsort"
-    name, text = long_source(dtype, descending=call.attrs["descending"], places=places, several=several)
-    word = dt.uint64 if both else _WORDS[dtype.itemsize]
+    name, text = long_source(dtype, descending=call.attrs["descending"], places=places)
+    word = _WORDS[dtype.itemsize]
     x, keys = ("x", dtype, (count,)), ("keys", word, (count,))
     order, out = ("order", dt.int64, (count,)), ("out", call.out_dtype, (count,))
 
     def queue_of(what: str, operands: Any, result: Any) -> Callable[..., Any]:
         user = SourceCall(
             name=f"{name}_{what}", code=text, operands=operands, results=(result,), scalars=(),
-            sizes=(count, length), grid=(count,), group=0,
+            sizes=(count,), grid=(count,), group=0,
         )  # fmt: skip
         return compiler.prepare(text, launch_of(user), index)
 
@@ -291,7 +281,7 @@ def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
     def sort(given: StridedArray) -> Any:
         made = StridedArray.contiguous(compiler.allocate(count * word.itemsize, index), (count,), word)
         make([given.buffer, made.buffer], ())
-        found = namespace.order_of(made, index, length if several and not both else 0)
+        found = namespace.order_of(made, index)
         result = compiler.allocate(count * call.out_dtype.itemsize, index)
         place([given.buffer, found.buffer, result], ())
         return result

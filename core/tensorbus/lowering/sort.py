@@ -18,6 +18,7 @@ from ..dtypes import (
     float8_e5m2,
     float16,
     float64,
+    int32,
     int64,
     uint8,
     uint16,
@@ -106,12 +107,15 @@ def _by_radix(job: Job, steps: Steps) -> None:
     carries = root.op == "argsort"
     each, width = bits(steps.target), 8 * key_dtype(dtype).itemsize
     shifts = range(EQUAL.get(dtype, 0) // each * each, width, each)
+    number = int32 if length < 1 << 31 else int64
     held: dict[str, int] = {}
     for shift in shifts:
         last = shift == shifts[-1]
+        place = root.spec.dtype if last else number
         source = Source(
             rows=rows, length=length, bucket=_bucket(shift, each, descending),
-            open=_rows(held, dtype, length, carries) if held else _operand(job),
+            open=_rows(held, dtype, length, (number, place) if carries else None) if held
+            else _operand(job, place),
         )  # fmt: skip
         if last:
             targets = [Target(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
@@ -119,8 +123,8 @@ def _by_radix(job: Job, steps: Steps) -> None:
             made = {"v": steps.temporary(rows * length, dtype)}
             targets = [Target(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
             if carries:
-                made["i"] = steps.temporary(rows * length, int64)
-                targets.append(Target(part=1, dtype=int64, slot=made["i"], place=packed_rows(length)))
+                made["i"] = steps.temporary(rows * length, number)
+                targets.append(Target(part=1, dtype=number, slot=made["i"], place=packed_rows(length)))
         distribute(f"tb_{root.op}", source, targets, steps)
         if not last:
             held = made
@@ -134,8 +138,8 @@ def _bucket(shift: int, each: int, descending: bool) -> Callable[[Builder, tuple
     return bucket
 
 
-def _operand(job: Job) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
-    """Read the rows of the operand, wherever its axis is."""
+def _operand(job: Job, number: DType) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+    """Read the rows of the operand, wherever its axis is, with places of dtype ``number``."""
     operand, axis = job.root.inputs[0], job.root.attrs["axis"]
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
@@ -145,7 +149,7 @@ def _operand(job: Job) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
         def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
             index = ix.unflatten(row, others)
             with pull.scope():
-                return pull.value(operand, (*index[:axis], at, *index[axis:])), Cast(at, int64)
+                return pull.value(operand, (*index[:axis], at, *index[axis:])), Cast(at, number)
 
         return read, slots
 
@@ -153,19 +157,23 @@ def _operand(job: Job) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
 
 
 def _rows(
-    held: dict[str, int], dtype: DType, length: int, carries: bool
+    held: dict[str, int], dtype: DType, length: int, numbers: tuple[DType, DType] | None
 ) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
-    """Read rows that lie one behind the other, with the indices that go with them."""
+    """Read rows that lie one behind the other, with places: of one dtype in memory, read as the other."""
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
         b.buffer("v", dtype)
-        if carries:
-            b.buffer("i", int64)
+        if numbers is not None:
+            b.buffer("i", numbers[0])
 
         def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
             where = packed_rows(length)(b, row, at)
             value = Load("v", where, dtype)
-            return (value, Load("i", where, int64)) if carries else (value,)
+            if numbers is None:
+                return (value,)
+            kept, wanted = numbers
+            place: Expr = Load("i", where, kept)
+            return value, place if kept is wanted else Cast(place, wanted)
 
         return read, held
 

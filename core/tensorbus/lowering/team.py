@@ -13,7 +13,7 @@ from typing import Final
 from ..dtypes import DType, bool_
 from . import index as ix
 from .builder import Builder, Launch
-from .index import ZERO, const
+from .index import ONE, ZERO, const
 from .ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
 from .reducer import Reducer, Several, State
 
@@ -143,6 +143,82 @@ class Team:
         found = tuple(b.let(e, "all") for e in read(ZERO))
         b.emit(Barrier())  # before the next row's values come
         return found
+
+    def befores(self, reducer: Reducer | Several, state: Sequence[Var], first: State) -> tuple[State, State]:
+        """Emit the scan of the items' states, which are mutable.
+
+        Return what ``first`` and the items before each come to, for that item, and what all items come to.
+        """
+        return (self._ever_longer if self.swap else self._ever_farther)(reducer, state, first)
+
+    def _ever_longer(
+        self, reducer: Reducer | Several, state: Sequence[Var], first: State
+    ) -> tuple[State, State]:
+        """Pairs of ever longer stretches of neighbours tell each other their sums, then memory."""
+        b, apart = self.b, 1
+        names = self._arrays(reducer)
+        left = tuple(b.let(e, "left", mutable=True) for e in reducer.start())
+        lane = b.let(ix.modulo(self.item, const(self.swap)), "lane")
+
+        def become(state: Sequence[Var], values: State) -> None:
+            for var, e in zip(state, values, strict=True):
+                b.assign(var, e)
+
+        while apart < self.swap:
+            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
+            right = ix.less(const(apart - 1), ix.modulo(lane, const(2 * apart)))
+            with b.when(right):
+                become(left, reducer.combine(b, other, left))
+                become(state, reducer.combine(b, other, tuple(state)))
+            with b.when(Apply("logical_not", (right,), bool_)):
+                become(state, reducer.combine(b, tuple(state), other))
+            apart *= 2
+        number = b.let(ix.quotient(self.item, const(self.swap)), "part")
+        with b.when(ix.less(lane, ONE)):
+            for name, own in zip(names, state, strict=True):
+                b.store(name, number, own)
+        b.emit(Barrier())
+        base = tuple(b.let(e, "base", mutable=True) for e in first)
+        whole = tuple(b.let(e, "whole", mutable=True) for e in reducer.start())
+        for k in range(self.size // self.swap):
+            part = tuple(
+                b.let(Load(name, const(k), d), "sum") for name, d in zip(names, reducer.dtypes, strict=True)
+            )
+            with b.when(ix.less(const(k), number)):
+                become(base, reducer.combine(b, base, part))
+            become(whole, reducer.combine(b, whole, part))
+        become(base, reducer.combine(b, base, left))
+        return base, whole
+
+    def _ever_farther(
+        self, reducer: Reducer | Several, state: Sequence[Var], first: State
+    ) -> tuple[State, State]:
+        """By memory of the group: each adds what stands one before, two before, four before."""
+        b, step = self.b, 1
+        here, there = self._arrays(reducer), self._arrays(reducer)
+
+        def read(names: Sequence[str], at: Expr) -> State:
+            return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        for name, own in zip(here, state, strict=True):
+            b.store(name, self.item, own)
+        b.emit(Barrier())
+        while step < self.size:
+            sums = tuple(b.let(e, "sum", mutable=True) for e in read(here, self.item))
+            with b.when(ix.less(const(step - 1), self.item)):
+                left = read(here, ix.subtract(self.item, const(step)))
+                for var, e in zip(sums, reducer.combine(b, left, sums), strict=True):
+                    b.assign(var, e)
+            for name, e in zip(there, sums, strict=True):
+                b.store(name, self.item, e)
+            b.emit(Barrier())
+            here, there, step = there, here, 2 * step
+        base = tuple(b.let(e, "base", mutable=True) for e in first)
+        with b.when(ix.less(ZERO, self.item)):
+            left = read(here, ix.subtract(self.item, ONE))
+            for var, e in zip(base, reducer.combine(b, base, left), strict=True):
+                b.assign(var, e)
+        return base, read(here, const(self.size - 1))
 
     def _arrays(self, reducer: Reducer | Several) -> list[str]:
         names = [self.b.fresh("team") for _ in reducer.dtypes]

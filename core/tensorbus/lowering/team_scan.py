@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ..dtypes import DType, bool_
 from . import index as ix
-from .builder import Builder, Launch
+from .builder import Builder
 from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Var
-from .job import Job, Loops, Steps
+from .ir import INDEX, Array, Barrier, Cast, Expr, Load, Var
+from .job import Job, Steps
 from .packets import packet_of, packets
 from .reduce import Chunks
 from .reducer import Reducer, State
@@ -99,27 +97,24 @@ def _totals(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks, totals: in
 
 def _befores(steps: Steps, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
-    b, (count, wide) = Builder(f"tb_{reducer.op}_befores"), shape
-    dtype, swap = reducer.dtypes[0], steps.target.swap
-    team = max(32, min(TEAM, 1 << (count - 1).bit_length()))
-    item, row = Var("i0", INDEX), Var("i1", INDEX)
+    b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
+    team = Team(b, max(32, min(TEAM, 1 << (count - 1).bit_length())), steps.target.swap)
+    row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
     b.buffer("totals", dtype, writes=True)
     before = b.let(reducer.start()[0], "before", mutable=True)
-    shared = _arrays(b, swap)
-    with b.loop(ZERO, b.size("tiles", -(-count // team)), prefix="tile") as turn:
-        chunk = b.let(ix.add(ix.multiply(turn, const(team)), item), "chunk")
+    with b.loop(ZERO, b.size("tiles", -(-count // team.size)), prefix="tile") as turn:
+        chunk = b.let(ix.add(ix.multiply(turn, const(team.size)), team.item), "chunk")
         at = b.let(ix.add(ix.multiply(chunk, width), row), "at")
         total = b.let(reducer.start()[0], "acc", mutable=True)
         with b.when(ix.less(chunk, limit)):
             b.assign(total, Load("totals", at, dtype))
-        base, last = _before_each(b, reducer, item, total, before, (shared, swap, team))
+        (base,), last = team.befores(reducer, (total,), (before,))
         with b.when(ix.less(chunk, limit)):
             b.store("totals", at, base)
-        b.assign(before, reducer.combine(b, (before,), (last,))[0])
+        b.assign(before, reducer.combine(b, (before,), last)[0])
         b.emit(Barrier())  # before the next tile's totals come
-    made = b.finish([(item, const(team), team), (row, width, wide)])
-    steps.add(_grouped(made, shared, dtype, team), {"totals": totals})
+    steps.add(team.finished(b.finish([team.loop, (row, width, wide)])), {"totals": totals})
 
 
 def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
@@ -133,10 +128,8 @@ def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, tota
     swap, stored = steps.target.swap, [operand.spec.dtype, root.spec.dtype]
     whole = min(MOST, packet_of(steps.target, math.gcd(shape[-1], length), stored)) if swap else 1
     each = max(EACH, whole)
-    team = max(32, min(TEAM, 1 << (-(-length // each) - 1).bit_length()))
-    item, row = Var("i0", INDEX), Var("i1", INDEX)
-    rows = prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
-    loops: Loops = [(item, const(team), team), (row, b.size("rows", rows), rows)]
+    team = Team(b, max(32, min(TEAM, 1 << (-(-length // each) - 1).bit_length())), swap)
+    row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO
     stop: Expr = lengths[-1]
     first = reducer.start()[0]
@@ -149,11 +142,10 @@ def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, tota
     before = b.let(first, "before", mutable=True)
     out = b.buffer("out", root.spec.dtype, writes=True)
     own = b.fresh("own")
-    shared = _arrays(b, swap)
-    with b.loop(ZERO, b.size("tiles", -(-length // (team * each))), prefix="tile") as turn:
-        tile = ix.add(start, ix.multiply(turn, const(team * each)))
+    with b.loop(ZERO, b.size("tiles", -(-length // (team.size * each))), prefix="tile") as turn:
+        tile = ix.add(start, ix.multiply(turn, const(team.size * each)))
         total = b.let(reducer.start()[0], "acc", mutable=True)
-        begin = b.let(ix.add(tile, ix.multiply(item, const(each))), "begin")
+        begin = b.let(ix.add(tile, ix.multiply(team.item, const(each))), "begin")
 
         def read(u: Expr) -> None:
             at = b.let(ix.add(begin, u), "at")
@@ -179,86 +171,9 @@ def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, tota
                     packets(b, whole, lambda u, k=k: one(ix.add(const(k), u)))  # type: ignore[misc]
 
         all_of(read)
-        base, last = _before_each(b, reducer, item, total, before, (shared, swap, team))
+        (base,), last = team.befores(reducer, (total,), (before,))
         all_of(write)
-        b.assign(before, reducer.combine(b, (before,), (last,))[0])
+        b.assign(before, reducer.combine(b, (before,), last)[0])
         b.emit(Barrier())  # before the next tile's totals come
-    made = _grouped(b.finish(loops), shared, dtype, team, Array(own, dtype, each))
-    steps.add(made, {**slots, "out": job.out})
-
-
-def _arrays(b: Builder, swap: int) -> tuple[str, ...]:
-    """Return the names of the arrays that a group joins its items' totals in."""
-    return (b.fresh("team"),) if swap else (b.fresh("team"), b.fresh("team"))
-
-
-def _grouped(made: Launch, shared: tuple[str, ...], dtype: DType, team: int, *own: Array) -> Launch:
-    """Return the launch of groups with shared arrays."""
-    arrays = tuple(Array(name, dtype, team, "shared") for name in shared)
-    body = (*arrays, *own, *made.kernel.body)
-    return replace(made, kernel=replace(made.kernel, body=body, group=team))
-
-
-def _before_each(
-    b: Builder, reducer: Reducer, item: Expr, total: Var, before: Var, team: tuple[tuple[str, ...], int, int]
-) -> tuple[Var, Expr]:
-    """Emit the scan of what items found; return what is before each, and what all come to."""
-    shared, swap, count = team
-    if swap:
-        return _swapped(b, reducer, item, total, before, (shared[0], swap, count))
-    return _shared(b, reducer, item, total, before, (shared[0], shared[1], count))
-
-
-def _shared(
-    b: Builder, reducer: Reducer, item: Expr, total: Var, before: Var, team: tuple[str, str, int]
-) -> tuple[Var, Expr]:
-    """Emit the scan of what items found, by memory of the group; return what is before each, and all."""
-    here, there, count = team
-    dtype, step = total.dtype, 1
-    b.store(here, item, total)
-    b.emit(Barrier())
-    while step < count:
-        sum_ = b.let(Load(here, item, dtype), "sum", mutable=True)
-        with b.when(ix.less(const(step - 1), item)):
-            left = Load(here, ix.subtract(item, const(step)), dtype)
-            b.assign(sum_, reducer.combine(b, (left,), (sum_,))[0])
-        b.store(there, item, sum_)
-        b.emit(Barrier())
-        here, there, step = there, here, 2 * step
-    base = b.let(before, "base", mutable=True)
-    with b.when(ix.less(ZERO, item)):
-        left = Load(here, ix.subtract(item, ONE), dtype)
-        b.assign(base, reducer.combine(b, (base,), (left,))[0])
-    return base, Load(here, const(count - 1), dtype)
-
-
-def _swapped(
-    b: Builder, reducer: Reducer, item: Expr, total: Var, before: Var, team: tuple[str, int, int]
-) -> tuple[Var, Expr]:
-    """Emit the same by registers of neighbours: pairs of ever longer stretches tell each other their sums."""
-    array, swap, count = team
-    dtype, apart = total.dtype, 1
-    left = b.let(reducer.start()[0], "left", mutable=True)
-    lane = b.let(ix.modulo(item, const(swap)), "lane")
-    while apart < swap:
-        other = b.let(Apply(f"swap_{apart}", (total,), dtype), "other")
-        right = ix.less(const(apart - 1), ix.modulo(lane, const(2 * apart)))
-        with b.when(right):
-            b.assign(left, reducer.combine(b, (other,), (left,))[0])
-            b.assign(total, reducer.combine(b, (other,), (total,))[0])
-        with b.when(Apply("logical_not", (right,), bool_)):
-            b.assign(total, reducer.combine(b, (total,), (other,))[0])
-        apart *= 2
-    number = b.let(ix.quotient(item, const(swap)), "part")
-    with b.when(ix.less(lane, ONE)):
-        b.store(array, number, total)
-    b.emit(Barrier())
-    base = b.let(before, "base", mutable=True)
-    whole = b.let(reducer.start()[0], "whole", mutable=True)
-    for k in range(count // swap):
-        part = b.let(Load(array, const(k), dtype), "sum")
-        with b.when(ix.less(const(k), number)):
-            b.assign(base, reducer.combine(b, (base,), (part,))[0])
-        b.assign(whole, reducer.combine(b, (whole,), (part,))[0])
-    b.assign(base, reducer.combine(b, (base,), (left,))[0])
-    return base, whole
+    made = b.finish([team.loop, (row, b.size("rows", rows), rows)])
+    steps.add(team.finished(made, [Array(own, dtype, each)]), {**slots, "out": job.out})
