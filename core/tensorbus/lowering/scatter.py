@@ -102,7 +102,7 @@ def _by_last(job: Job, steps: Steps, rows: int) -> None:
         walk, column, loops = _loops(b, count, wide, solo=False)
         number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
         row, exists, found, limits = _row(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])))
-        if name == "named":  # the first kernel alone reports
+        if name == "last":  # one kernel reports
             _report(b, pull, found, limits, exists, None)
         b.buffer("lasts", int32, writes=True)
         with b.when(exists), pull.scope():
@@ -122,7 +122,12 @@ def _by_last(job: Job, steps: Steps, rows: int) -> None:
         with b.when(Apply("equal", (Load("lasts", row, int32), Cast(number, int32)), bool_)):
             _write(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])), column, row, wide)
 
-    launch("named", 1, name)
+    if rows > count:
+        launch("named", 1, name)
+    else:  # all rows sooner than those that are named
+        b, item = Builder("tb_scatter_rows"), Var("i0", INDEX)
+        b.store(b.buffer("lasts", int32, writes=True), item, Const(-1, int32))
+        steps.add(b.finish([(item, b.size("rows", rows), rows)]), {"lasts": last})
     launch("last", 1, find)
     launch("set", wide, put, out=job.out)
 
