@@ -23,14 +23,24 @@ from .form import with_form
 from .gathering import from_front
 from .gathering import gather as gather
 from .gathering import scatter as scatter
+from .joined import joined
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
 from .op import Change, Shape, table
-from .reduction import sum
+from .reduction import count_nonzero
 from .scan import sum_scan
 from .selection import cast, where
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
+
+
+@joined
+def _places(x: Any) -> Any:
+    """Return the places in C order where ``x`` is not zero, and behind them nothing of meaning."""
+    hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
+    length = hit.shape[0]
+    found = zeros((length + 1,), dtype=dt.int64, device=x.device)  # the last one takes all others
+    return scatter(found, iota(length, device=x.device), where(hit, sum_scan(hit) - 1, length))
 
 
 @with_form
@@ -41,12 +51,9 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """
     if not x.shape:
         raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
-    hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
-    count = int(sum(hit))
-    places = where(hit, sum_scan(hit) - 1, count)
-    source = iota(hit.shape[0], device=x.device)
-    found = scatter(zeros((count + 1,), dtype=dt.int64, device=x.device), source, places)
-    flat = slice(found, (0,), (count,), (1,))
+    flat = slice(_places(x), (0,), (int(count_nonzero(x)),), (1,))
+    if len(x.shape) == 1:
+        return (flat + 0,)  # without what is behind them
     result, block = [], prod(x.shape)
     for n in x.shape:
         block = block // max(n, 1)
