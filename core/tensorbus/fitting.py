@@ -22,8 +22,8 @@ def fitted(back: Any, shape: tuple[int, ...], kind: ValueType, who: str, place: 
             f"{who} returned {type(back).__name__} for argument {place}; a tensor or None is needed."
         )
     found = back.shape
-    if found != shape:
-        lead = len(found) - len(shape)
+    lead = len(found) - len(shape)
+    if lead or found != shape:  # tuples compare items first: of open lengths that is a condition
         if lead < 0 or any(n not in (1, m) for n, m in zip(shape, found[lead:], strict=True)):
             raise AutogradError(
                 f"{who} returned a gradient of shape {found} for argument {place}, which has shape {shape}."

@@ -23,6 +23,7 @@ from ..ops.creation import full
 from ..ops.op import Op, Spec, table
 from ..pending import Pending, recorder
 from ..tensor import Leaf, Tensor, cell, held, settle
+from ..varying import Number
 from . import partition
 from .executables import Family, Program, program
 from .looking import NotReplayable
@@ -163,6 +164,8 @@ def derive(
 ) -> Derivative:  # fmt: skip
     """Trace and compile the derivative of ``results``; add what it needs saved to ``outputs``.
 
+    Numbers of the script that it takes and the program does not become inputs of the program too.
+
     ``parents`` are the inputs that have a history, by number, and that history.
     """
     inner = {id(node) for _, node in parents}
@@ -173,7 +176,7 @@ def derive(
             raise NotReplayable("returns a tensor whose history has hooks")
         if isinstance(node, Leaf):
             raise NotReplayable("returns a tensor made from one that asked for a gradient inside")
-    forward, inputs, lines = len(recording.entries), list(recording.inputs), len(active.script.lines)
+    forward, inputs = len(recording.entries), list(recording.inputs)
     seeds, pendings = [], len(recording.pendings)
     try:
         for x in results:
@@ -185,12 +188,16 @@ def derive(
             grads = autograd._walk(results, seeds, True, False, keep, hooks=False, within=True)
         found = [grads.get(node) for _, node in parents]
         places = [active.place(g) for g in found if g is not None]
-        made = len(active.script.lines), len(recording.inputs)
+        more = [*zip(recording.inputs, recording.feeds, strict=True)][len(inputs) + len(results) :]
     finally:
         del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
         del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
-    if made != (lines, len(inputs) + len(results)):
+    if any(type(feed.source) is not Number for _, feed in more):
         raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
+    for place, feed in more:  # numbers that only the derivative takes, as one over a length: they are kept
+        inputs.append(place)
+        recording.inputs.append(place)
+        recording.feeds.append(feed)
     kept = partition.saved(recording, forward, places, [*inputs, *numbers])
     back = program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
     through, shared = _through(results, parents, found)

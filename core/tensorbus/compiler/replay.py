@@ -172,18 +172,17 @@ class Writer:
             if self.reach.filled.get(id(seen.thing)) == seen.before.state and not holds_alike(seen, now):
                 raise NotReplayable(f"changes {describe(seen)}, which is the same at each call")
             self.reach.filled[id(seen.thing)] = now.state
-        values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         effects = self._effects(changes)
         answer = self.answer.build(result)
+        history = self._history(recordings) if self.outputs else []  # which may ask for more inputs
+        values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         body = [*self.script.lines]
         if self.script.drifting and not self.script.owners:
             fails = "except (ArithmeticError, ValueError):"
             body = ["try:", *[f"    {line}" for line in body], fails, "    return MISS"]
         ready: Ready | None = None
         made: Any = None
-        history: Sequence[str] = ()
         if self.outputs:
-            history = self._history(recordings)
             made = self._program(recordings, changes)
         self.guards.write(self.used)  # while the device may already be compiling
         if self.outputs:

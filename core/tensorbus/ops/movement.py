@@ -98,9 +98,9 @@ broadcast_to = movement(
 
 def sum_to(g: Any, shape: Shape) -> Any:
     """Return ``g`` summed to ``shape``, the reverse of broadcasting."""
-    if g.shape == shape:
-        return g
     lead = len(g.shape) - len(shape)
+    if lead == 0 and g.shape == shape:  # tuples compare items first: of open lengths that is a condition
+        return g
     axes = tuple(range(lead)) + tuple(
         lead + k for k, n in enumerate(shape) if n == 1 and g.shape[lead + k] != 1
     )

@@ -285,3 +285,46 @@ def test_the_first_backward_leaves_lengths_open() -> None:
         compiled(tb.ones((n, 4)))
         assert w.grad.tolist() == [n] * 4
     assert (len(compiled.replays), compiled.recompiles) == (1, [])
+
+
+OUTSIDE = {
+    "mean": lambda x: (x * x).mean(axis=1),
+    "variance": lambda x: x.var(axis=0) + x.std(),
+    "loss": lambda x: nn.functional.mse_loss(x, x.sin()),
+    "number": lambda x: x * x * (2 / x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_derivatives_outside_take_numbers_of_lengths(name: str) -> None:
+    """Derivatives divide by lengths where programs do not: by numbers that the program is given for them."""
+    fn = OUTSIDE[name]
+    compiled = tb.compile(fn, dynamic=True)
+
+    def slopes(call, n):
+        x = tb.uniform((n, 4), generator=tb.Generator(n)).requires_grad_()
+        call(x).sum().backward()
+        (slope,) = tb.grad(call(x).sum(), [x], create_graph=True)
+        (again,) = tb.grad((slope * slope).sum(), [x])
+        return x.grad, slope, again
+
+    for n in SIZES:
+        for got, wanted in zip(slopes(compiled, n), slopes(fn, n), strict=True):
+            assert tb.allclose(got, wanted, rtol=1e-4, atol=1e-6), n
+    assert compiled.recompiles == []
+
+
+def test_shapes_of_other_ranks_are_not_compared() -> None:
+    """A batch may be as long as the layer is wide: a weight's gradient is summed over it all the same."""
+    layer = nn.Linear(5, 8)
+    compiled = tb.compile(lambda x: layer(x).sum().backward(), dynamic=True)
+    outside = tb.compile(layer, dynamic=True)
+    for n in SIZES:
+        for m in SIZES:
+            x = tb.ones((n, m, 5))
+            layer.zero_grad()
+            compiled(x)
+            outside(x).sum().backward()
+            assert layer.bias.grad.tolist() == [2 * n * m] * 8
+            assert layer.weight.grad.tolist() == [[2 * n * m] * 5] * 8
+    assert (compiled.recompiles, outside.recompiles) == ([], [])
