@@ -192,6 +192,8 @@ def derive(
     finally:
         del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
         del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
+    if active.script.obstacle is not None:
+        raise NotReplayable(active.script.obstacle)
     if any(type(feed.source) is not Number for _, feed in more):
         raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
     for place, feed in more:  # numbers that only the derivative takes, as one over a length: they are kept

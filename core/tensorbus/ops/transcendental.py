@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ..dtypes import FLOATING, INEXACT, NUMERIC
+from ..varying import Number
 from .arithmetic import complex as from_parts
 from .arithmetic import conj, imag, real
 from .comparison import equal, greater_equal, isfinite
@@ -31,13 +32,17 @@ def _power_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
             return g * 0
         if x == 0:
             return where(greater_equal(y, 0), 0.0, g * (out * -math.inf))
-        return g * conj(out * (math.log(x) if x > 0 else math.nan))
+        return g * conj(out * (_log(x) if x > 0 else math.nan))
     still = equal(x, 0) if x.dtype.is_complex else equal(x, 0) & greater_equal(y, 0)
     return g * conj(out * log(where(still, 1, x)))
 
 
 def _is_scalar(x: Any) -> bool:
-    return isinstance(x, (bool, int, float, complex))
+    return isinstance(x, (bool, int, float, complex, Number))
+
+
+def _log(x: Any) -> Any:
+    return x.script.outcome(math.log, x) if type(x) is Number else math.log(x)
 
 
 power = elementwise(

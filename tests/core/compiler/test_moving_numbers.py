@@ -57,3 +57,32 @@ def test_a_width_that_differs_is_no_program_of_another() -> None:
     compiled = tb.compile(lambda i, n: tb.arange(i, i + n).sum())
     for i, n in [(0, 2), (1, 2), (5, 2), (5, 3), (6, 3), (7, 2), (7, 0)]:
         assert compiled(i, n).item() == sum(range(i, i + n))
+
+
+DERIVED = {
+    "exponent": lambda x, w: x**w,
+    "base": lambda x, w: w**x,
+    "norm": lambda x, w: (x**w).sum() ** (1 / w),
+    "quotient": lambda x, w: w / x + x / w,
+    "bounds": lambda x, w: tb.clip(x, -w, w),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derivatives_by_numbers_that_move(name) -> None:
+    """Inside a program and outside it: what a derivative makes of a number is computed anew at each call."""
+    fn = DERIVED[name]
+
+    def step(call, w):
+        x = tb.asarray([0.5, 2.0]).requires_grad_()
+        call(x, w).sum().backward()
+        return x.grad
+
+    outside, inside = tb.compile(fn), tb.compile(lambda w: step(fn, w))
+    for w in (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 0.25, 4.5, 5.0, 6.0):
+        want = step(fn, w)
+        assert tb.allclose(step(outside, w), want, rtol=1e-5)
+        assert tb.allclose(inside(w), want, rtol=1e-5)
+    for compiled in (outside, inside):
+        assert len(compiled.recompiles) <= 2
+        assert not compiled.reasons
