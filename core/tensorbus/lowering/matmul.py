@@ -62,14 +62,14 @@ def _unsigned(dtype: DType) -> DType:
     return {1: uint8, 2: uint16, 4: uint32, 8: uint64}[dtype.itemsize] if dtype.is_integer else dtype
 
 
-def _tile(m: int, n: int, b: Layout, same: bool, dtype: DType, target: Target) -> _Tile:
+def _tile(m: int, n: int, b: Layout | None, same: bool, dtype: DType, target: Target) -> _Tile:
     rows = target.tile if m >= target.tile else 4 if m >= 3 else m
     if dtype.is_complex:  # no vectors of structs: a tile of single elements
         return _Tile(rows=min(rows, 4), vectors=min(4, n), lanes=1, direct=not target.solo_rows)
     item = dtype.itemsize
     whole = min(target.lanes, max(target.register // item, 1))
     pair = 2 if target.solo_rows else 1
-    direct = same and b.strides[-1] == 1
+    direct = same and b is not None and b.strides[-1] == 1
     if not target.solo_rows:
         return _Tile(rows=rows, vectors=1, lanes=whole, direct=True)
     if direct and m <= 4 * rows:
@@ -83,9 +83,9 @@ def _tile(m: int, n: int, b: Layout, same: bool, dtype: DType, target: Target) -
 
 
 def lower_matmul(job: Job, steps: Steps) -> None:
-    """Append the launches of a ``matmul`` whose operands lie in buffers."""
+    """Append the launches of a ``matmul`` whose left operand lies in a buffer; the right one need not."""
     root = job.root
-    x, y = (job.leaves[id(operand)] for operand in root.inputs)
+    x, y = job.leaves[id(root.inputs[0])], job.leaves.get(id(root.inputs[1]))
     if 0 in root.spec.shape:
         return
     given = root.inputs[0].spec.dtype
@@ -102,8 +102,8 @@ def lower_matmul(job: Job, steps: Steps) -> None:
     total = prod(root.spec.shape)
     if result is not dtype or sizes.parts > 1:
         out = steps.temporary(total * sizes.parts, dtype)
-    fits = given is dtype and y.strides[-1] == 1 and n % tile.columns == 0
-    right = y if tile.direct and fits else _pack(job, steps, tile, dtype)
+    fits = y is not None and given is dtype and y.strides[-1] == 1 and n % tile.columns == 0
+    right = y if y is not None and tile.direct and fits else _pack(job, steps, tile, dtype)
     _product(job, steps, tile, sizes, dtype, right, out)
     shape = (total,)
     if sizes.parts > 1:
@@ -125,14 +125,15 @@ def lower_matmul(job: Job, steps: Steps) -> None:
 
 def _pack(job: Job, steps: Steps, tile: _Tile, dtype: DType) -> Layout:
     """Append the copy of the right operand as (batch, panel, k, column), padded with zeros."""
-    y = job.root.inputs[1]
-    given = job.leaves[id(y)]
-    *batch, k, n = given.shape
-    batch = [1 if s == 0 else length for length, s in zip(batch, given.strides, strict=False)]
+    y = node = job.root.inputs[1]
+    *batch, k, n = y.spec.shape
     panels = -(-n // tile.columns)
-    lean = replace(given, shape=(*batch, k, n))
-    node: Node = Node(op="input", spec=Spec(lean.shape, y.spec.dtype))
-    leaves = {id(node): lean}
+    leaves, scalars = job.leaves, job.scalars
+    if (given := leaves.get(id(y))) is not None:
+        batch = [1 if s == 0 else length for length, s in zip(batch, given.strides, strict=False)]
+        lean = replace(given, shape=(*batch, k, n))
+        node = Node(op="input", spec=Spec(lean.shape, y.spec.dtype))
+        leaves, scalars = {id(node): lean}, {}
     wide = panels * tile.columns
     if wide != n:
         none = (0,) * (len(batch) + 2)
@@ -151,7 +152,7 @@ def _pack(job: Job, steps: Steps, tile: _Tile, dtype: DType) -> Layout:
     elif node.op == "input":
         node = Node(op="cast", inputs=(node,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
     slot = steps.temporary(prod(shape), dtype)
-    lower_map(collapse(Job(root=node, leaves=leaves, scalars={}, out=slot)), steps)
+    lower_map(collapse(Job(root=node, leaves=leaves, scalars=scalars, out=slot, sized=job.sized)), steps)
     return packed(slot, shape)
 
 

@@ -6,6 +6,7 @@ kernel, where all that read them do: then they get none after all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Final
@@ -78,12 +79,22 @@ def is_computed_stack(node: Node) -> bool:
     return cost > CHEAP
 
 
+def packed_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node]) -> set[Node]:
+    """Return the right operands of generated products that are computed as they are packed."""
+    found = [n.inputs[1] for n in nodes if n.op == "matmul" and n not in calls]
+    if not found:
+        return set()
+    uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
+    return {x for x in found if x.op in ELEMENTWISE and uses[x] == 1}
+
+
 def materialized(
-    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0
-) -> set[int]:
+    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0,
+    within: Collection[Node] = (),
+) -> set[int]:  # fmt: skip
     """Return the ids of the nodes that get a buffer; ``calls`` are run whole by the device, where it can.
 
-    ``buffers`` is how many a kernel may have, 0: any number.
+    ``buffers`` is how many a kernel may have, 0: any number. Operands in ``within`` are computed by products.
     """
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
@@ -128,6 +139,8 @@ def materialized(
         mine = {node} if node in wanted else readers_of
         for x in node.inputs:
             readers[x] |= mine
+            if x in within:
+                continue
             if op == "matmul" or called:
                 base = _base(x) if whole else x
                 wanted.add(wholes.get(base, base))

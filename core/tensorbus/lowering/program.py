@@ -28,7 +28,7 @@ from .job import Job, Step, Steps
 from .joins import Join, joins, short
 from .layout import Layout, Shape, ordered, packed, view
 from .outputs import same_slots
-from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized
+from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized, packed_operands
 from .pointwise import lower_map, lower_maps, lower_stack
 from .pull import ELEMENTWISE, PULLED
 from .rematerialize import rematerialized
@@ -37,6 +37,7 @@ from .schedule import Begin, arranged
 from .staged import staged
 from .steps import Batch, Call, Program
 from .target import Target
+from .vector_products import vector_products
 from .verify_program import verify_program
 
 __all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
@@ -58,6 +59,7 @@ def lower(
     if library is not None or all(x is None or x.is_contiguous for x in inputs):
         graph = staged(graph, target)
     if library is not None:
+        graph = vector_products(graph)
         graph = short(graph, target.buffers - 1) if target.buffers else graph
     program = _Lowering(graph, inputs, target, sized, library, replaces or {}).program(begin)
     return verify_program(program, inputs) if verifying() else program
@@ -117,13 +119,16 @@ class _Lowering:
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
+        packs = self.library is not None and self.steps.target.solo_rows
+        within = packed_operands(self.graph, self.nodes, self.calls) if packs else set[Node]()
         wanted = materialized(
             self.graph, self.nodes, self.calls, whole=self.library is not None,
-            buffers=self.steps.target.buffers,
+            buffers=self.steps.target.buffers, within=within,
         )  # fmt: skip
         made: set[int] = set()
         whole = [n for n in self.nodes if n.op == "matmul" or n in self.calls]
-        wanted |= {id(x) for n in whole for x in n.inputs} | {id(n) for n in self.graph.outputs}
+        wanted |= {id(x) for n in whole for x in n.inputs if x not in within}
+        wanted |= {id(n) for n in self.graph.outputs}
         read = _read(self.calls)
         joined = joins(self.nodes, self.calls, self.graph.outputs)
         for node in self.nodes:
