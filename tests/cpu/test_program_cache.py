@@ -8,9 +8,15 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tensorbus import dtypes as dt
+from tensorbus.lowering.builder import Builder, literal
+from tensorbus.lowering.index import ZERO
+from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.units import Units
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compiler that counts is a script for sh")
 PROGRAM = """
@@ -164,3 +170,17 @@ def test_a_cache_that_others_may_write_to_is_not_used(bench: Bench) -> None:
         folder.chmod(0o777)
     bench.run("check('exp')")
     assert bench.starts > first
+
+
+def test_kernels_are_told_apart_by_what_stands_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = NATIVE.tools()
+    assert tools is not None
+    dialect = tools.dialect(0)
+    b = Builder("tb_none")
+    b.store(b.buffer("out", dt.float32, writes=True), ZERO, literal(1, dt.float32))
+    launch = b.finish([])
+    before = Units(tools).unit(launch).symbol
+    assert Units(tools).unit(launch).symbol == before
+    other = replace(dialect, prologue=f"{dialect.prologue}\n// as another release has it")
+    monkeypatch.setattr(type(tools), "dialect", lambda self, level: other)
+    assert Units(tools).unit(launch).symbol != before

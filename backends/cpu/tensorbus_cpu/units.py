@@ -78,7 +78,8 @@ class Units:
         named = replace(launch, kernel=replace(launch.kernel, name=f"{_NAME}_body"))
         helpers, own = kernel_parts(named.kernel, self.compiler.dialect(0))
         text = f"{own}\n{entry_source(named, _NAME)}"
-        key = self.compiler.key("\0".join((*helpers.values(), text)), self.compiler.for_kernels)
+        begins = _digest(self.compiler.dialect(0).prologue)
+        key = self.compiler.key("\0".join((begins, *helpers.values(), text)), self.compiler.for_kernels)
         return Unit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
 
     def symbols(self, launches: Sequence[Launch], made: dict[int, Unit]) -> tuple[list[str], str]:
@@ -185,6 +186,11 @@ def _shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
         groups[k].append(unit)
         sizes[k] += len(unit.text)
     return groups
+
+
+@cache
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 SLOT: Final = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;"
