@@ -68,15 +68,23 @@ HALF: Final = TypeRule(
     wide_past=PAST_HALF,
 )  # fmt: skip
 _MATH: Final = {
-    (2, 22): ("sin cos exp log", "pow"),
+    (2, 22): ("sin exp log", "pow"),
     (2, 35): (
         "tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p log2 log10 erf",
         "atan2",
     ),
 }
-"""What glibc has for vectors of numbers, by its version: of one operand, of two."""
+"""What glibc has for vectors of numbers, by its version: of one operand, of two. The cosine is apart."""
+_SIMD: Final = '__attribute__((simd("notinbranch")))'
+# The sine and the cosine of one number become one call, which has no vectors, where the compiler knows both.
+_COSINE: Final = tuple(
+    f"""\
+{_SIMD} __attribute__((const)) {kind} tb_cosine{f}({kind}) __asm__("cos{f}");
+#define cos{f} tb_cosine{f}"""
+    for kind, f in (("float", "f"), ("double", ""))
+)
 _ONE: Final = (
-    "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10"
+    "acos acosh asin asinh atan atanh cbrt ceil cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10"
     " log1p log2 nearbyint rint round sin sinh sqrt tan tanh tgamma trunc"
 )
 _TWO: Final = "atan2 copysign fmax fmin fmod hypot nextafter pow remainder"
@@ -98,13 +106,14 @@ def prologue(lanes: int = 0) -> str:
     The vector functions that the declarations name (at most 4 units off in the last place) are used without
     the options that would give up infinities, NaN or the sign of zero.
     """
-    simd = '__attribute__((simd("notinbranch")))'
     lines = ["#include <stdbool.h>", "#include <stdint.h>", "#ifdef __GNUC__", *_WORDS]
     lines += _declared(_ONE, _TWO, "")
-    lines.append("#if defined(__x86_64__) && !defined(__clang__) && defined(__GLIBC_PREREQ)")
+    lines += ["#if defined(__x86_64__) && !defined(__clang__)", "#ifdef __GLIBC_PREREQ"]
     for (major, minor), (unary, binary) in _MATH.items():
-        lines += [f"#if __GLIBC_PREREQ({major}, {minor})", *_declared(unary, binary, f"{simd} "), "#endif"]
-    lines += ["#endif", "#else", "#include <math.h>", "#include <string.h>", "#endif"]
+        lines += [f"#if __GLIBC_PREREQ({major}, {minor})", *_declared(unary, binary, f"{_SIMD} "), "#endif"]
+    lines += ["#if __GLIBC_PREREQ(2, 22)", *_COSINE, "#endif", "#endif", "#endif"]
+    lines += ["#ifndef cosf", *_declared("cos", "", ""), "#endif"]
+    lines += ["#else", "#include <math.h>", "#include <string.h>", "#endif"]
     return "\n".join([*lines, _INDEPENDENT, *_REST, _BFLOAT, _HALF, types(lanes)])
 
 
