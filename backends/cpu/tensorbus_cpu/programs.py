@@ -43,7 +43,7 @@ from .tape import Tape
 from .units import Unit, Units, units_of
 
 LIBRARY: Final = frozenset(
-    """matmul conv conv_transpose conv_weight fold max_pool sort argsort searchsorted scatter
+    """matmul conv conv_transpose conv_weight fold max_pool sort argsort argsort_part searchsorted scatter
     scatter_along_axis cumulative_prod cumulative_max cumulative_min logcumsumexp
     inv eigvalsh eigvals svdvals""".split()
 )
