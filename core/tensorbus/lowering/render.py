@@ -11,6 +11,7 @@ from ..dtypes import NARROW, DType, bfloat16, float16, float32, float64, real_of
 from ..errors import TensorbusError
 from .c_complex import PAIR
 from .dialect import Dialect, Helper, Template, TypeRule
+from .hoist import hoisted
 from .ir import (
     INDEX,
     Apply,
@@ -90,6 +91,7 @@ class _Renderer:
         self.depth = 1
         self.memory: dict[str, tuple[DType, bool]] = {b.name: (b.dtype, True) for b in kernel.buffers}
         self.aliased = any(b.aliased for b in kernel.buffers)
+        self.shared = {b.name for b in kernel.buffers if b.aliased or b.shared}
 
     def source(self) -> str:
         helpers, own = self.parts()
@@ -187,6 +189,10 @@ class _Renderer:
                 self.line(self.template(self.dialect.report, INDEX, [], p=s.buffer, **values))
 
     def loop(self, s: For) -> None:
+        body: Sequence[Stmt] = s.body
+        if s.kind == "parallel" and s.axis == 0 and self.dialect.bounds:
+            before, body = hoisted(body, s.var, self.shared)
+            self.block(before)
         start, stop = self.expr(s.start), self.expr(s.stop)
         index = self.dialect.index.register
         if s.kind == "parallel" and s.axis == 0 and self.kernel.solo and self.dialect.share:
@@ -211,7 +217,7 @@ class _Renderer:
             self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
             if rest:
                 self.lines.append("  " * (self.depth + 1) + self.dialect.rest)
-        self.nested(s.body)
+        self.nested(body)
 
     def last(self, s: Last) -> None:
         if not self.dialect.last:
