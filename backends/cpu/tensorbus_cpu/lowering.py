@@ -186,6 +186,12 @@ static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64
   errors[1] = value;
   errors[2] = limit;
 }}""")  # fmt: skip
+# Where the exponent is known to be one of these, the compiler leaves the call out.
+_POWER: Final = Helper("power", "tb_power_{S}({0}, {1})", """\
+static inline {T} tb_power_{S}({T} a, {T} b) {{
+  const {T} any = pow{f}(a, b);
+  return b == 3 ? a * a * a : b == 2 ? a * a : any;
+}}""")  # fmt: skip
 _LAST: Final = Helper("last", "tb_last({p}, {count}, {n})", """\
 static inline bool tb_last(int64_t *counter, int64_t count, int64_t total) {{
   if (__atomic_add_fetch(counter + 3, count, __ATOMIC_ACQ_REL) != total) return 0;
@@ -206,7 +212,11 @@ def dialect(half: bool, lanes: int) -> Dialect:
         types={**TYPES, **({dt.float16: HALF} if half else {})},
         index=TypeRule(storage="int64_t", register="int64_t", unsigned="uint64_t"),
         # gcc 12 stumbles over a vectorized signbit
-        expressions={**EXPRESSIONS, "signbit": {"float": "(copysign{f}(1, {0}) < 0)"}},
+        expressions={
+            **EXPRESSIONS,
+            "signbit": {"float": "(copysign{f}(1, {0}) < 0)"},
+            "power": {**EXPRESSIONS["power"], "float": _POWER},
+        },
         single=C_SINGLE,
         casts={**CASTS, **SATURATING},
         kernel="static inline void {name}(const int64_t *tb_range, {arguments})",

@@ -219,7 +219,7 @@ _NEUTRAL: Final[dict[str, tuple[tuple[int, float], ...]]] = {
 
 def _is(node: Node, value: float, dtype: DType) -> bool:
     """Return whether a node is the constant ``value``; the sign of zero counts for floats."""
-    if node.op == "broadcast_to":
+    if node.op in ("broadcast_to", "reshape"):
         return _is(node.inputs[0], value, dtype)
     if node.op not in ("constant", "full") or isinstance(node.attrs["value"], complex):
         return False

@@ -136,13 +136,13 @@ _REAL: Final[Mapping[str, ByKind]] = {
     **{name: {**_ints("{0}"), **_call(name)} for name in ("floor", "ceil", "trunc")},
     "round": {**_ints("{0}"), **_call("rint")},
     "maximum": {
-        **_ints(_function("maximum", "a b", "return a > b ? a : b;")), "bool": "({0} || {1})",
-        "float": _function("maximum", "a b", "return isnan(a) || a > b ? a : b;"),
+        **_ints(_function("maximum", "a b", "return a > b ? a : b;")), "bool": "({0} | {1})",
+        "float": _function("maximum", "a b", "const {T} most = a > b ? a : b; return a != a ? a : most;"),
         "index": _function("maximum", "a b", "return a > b ? a : b;"),
     },
     "minimum": {
-        **_ints(_function("minimum", "a b", "return a < b ? a : b;")), "bool": "({0} && {1})",
-        "float": _function("minimum", "a b", "return isnan(a) || a < b ? a : b;"),
+        **_ints(_function("minimum", "a b", "return a < b ? a : b;")), "bool": "({0} & {1})",
+        "float": _function("minimum", "a b", "const {T} least = a < b ? a : b; return a != a ? a : least;"),
         "index": _function("minimum", "a b", "return a < b ? a : b;"),
     },
     "equal": _compare("=="),
@@ -155,8 +155,8 @@ _REAL: Final[Mapping[str, ByKind]] = {
     "logical_or": {"bool": "({0} || {1})"},
     "logical_xor": {"bool": "({0} != {1})"},
     "logical_not": {"bool": "(!{0})"},
-    "bitwise_and": {**_ints("({T})({0} & {1})"), "bool": "({0} && {1})"},
-    "bitwise_or": {**_ints("({T})({0} | {1})"), "bool": "({0} || {1})"},
+    "bitwise_and": {**_ints("({T})({0} & {1})"), "bool": "({0} & {1})"},
+    "bitwise_or": {**_ints("({T})({0} | {1})"), "bool": "({0} | {1})"},
     "bitwise_xor": {**_ints("({T})({0} ^ {1})"), "bool": "({0} != {1})"},
     "bitwise_invert": {**_ints("({T})(~{0})"), "bool": "(!{0})"},
     "bitwise_left_shift": _ints(

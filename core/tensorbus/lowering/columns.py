@@ -2,7 +2,7 @@
 
 The panel stays in the item's cache, rows are read from end to end, and everything is in vectors. It lies in
 the buffer of the chunks' states from the start: a driver was seen to take vectors of private arrays apart.
-Other devices, and dtypes that have no vectors, let each column be an item.
+Devices of many small cores let each column be an item, and so do dtypes of which a language has no vectors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..dtypes import DType, int64
+from ..dtypes import DType, int32, int64
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Builder, literal
@@ -47,8 +47,8 @@ def plan_panels(shape: Sequence[int], over: Sequence[int], steps: Steps) -> tupl
 class _Panel:
     """A panel that is being written: ``parts`` are the buffers of its states, ``begins`` where these lie.
 
-    In a search for a place the second part is the number of the row in its chunk, as a float: few rows make
-    a chunk, and so all of it is in vectors of one kind.
+    In a search for a place the second part is the number of the row in its chunk, of ``counts``: few rows
+    make a chunk, and so of floats all is in vectors of one kind.
     """
 
     b: Builder
@@ -57,6 +57,7 @@ class _Panel:
     operand: Node
     index: list[Expr]
     dtype: DType
+    counts: DType
     parts: tuple[str, ...]
     base: Expr
     begins: Expr
@@ -73,6 +74,10 @@ class _Panel:
                     self.b.store(name, ix.add(self.begins, k), e)
             return ()
 
+        if not self.ops:  # the compiler makes the vectors
+            with self.b.loop(ZERO, self.columns) as k:
+                emit(k)
+            return True
         walk = Walk(vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit, combine=lambda b, a, x: ())
         return walk.loop(self.b, ZERO, self.columns, (), ())
 
@@ -81,15 +86,17 @@ class _Panel:
         return self.walk(lambda k: self.reducer.start()[:1] if not self.reducer.finds else self._none())
 
     def _none(self) -> State:
-        return self.reducer.least(), literal(0, self.dtype)
+        return self.reducer.least(), literal(0, self.counts)
 
     def add(self, axis: int, row: Expr, number: Expr, rows: int) -> bool:
         """Emit the addition of ``rows`` along ``axis`` from ``row`` on, the ``number``-th of its chunk."""
         b, dtype = self.b, self.dtype
-        first = b.let(Cast(number, dtype), "row") if self.reducer.finds else None
+        first = b.let(Cast(number, self.counts), "row") if self.reducer.finds else None
 
         def states(k: Expr) -> State:
-            found: State = tuple(Load(name, ix.add(self.begins, k), dtype) for name in self.parts)
+            kinds = (dtype, self.counts)
+            at = ix.add(self.begins, k)
+            found: State = tuple(Load(name, at, d) for name, d in zip(self.parts, kinds, strict=False))
             self.index[-1] = ix.add(self.base, k)
             for j in range(rows):
                 self.index[axis] = ix.add(row, const(j))
@@ -99,8 +106,8 @@ class _Panel:
                     continue
                 value, best, place = (b.let(e) for e in (new[0], *found))
                 wins = b.let(self.reducer.beats(value, best), "wins")
-                at = Apply("add", (first, literal(j, dtype)), dtype)
-                found = Select(wins, value, best, dtype), Select(wins, at, place, dtype)
+                own = Apply("add", (first, literal(j, self.counts)), self.counts)
+                found = Select(wins, value, best, dtype), Select(wins, own, place, self.counts)
             return found
 
         return self.walk(states)
@@ -116,9 +123,10 @@ def lower_panels(
     """
     root, operand = job.root, job.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
-    dtype, finds = reducer.dtypes[0], reducer.finds
-    if dtype not in WIDE or not (finds or OPS.get(reducer.op) in steps.target.wide_ops):
+    dtype, finds, ops = reducer.dtypes[0], reducer.finds, steps.target.wide_ops
+    if ops and (dtype not in WIDE or not (finds or OPS.get(reducer.op) in ops)):
         return None
+    counts = dtype if dtype in WIDE else int64 if dtype.itemsize == 8 else int32
     axis, count, size = plan_panels(shape, over, steps)
     direct = count == 1 and not finds and root.spec.dtype is dtype and layout.is_contiguous
     b = Builder(f"tb_{root.op}_panels")
@@ -136,11 +144,13 @@ def lower_panels(
     names = ("part0", "rows") if finds else ("part0",)
     panel = _Panel(
         b=b, pull=pull, reducer=reducer, operand=operand, index=index, dtype=dtype,
-        base=base, columns=columns, parts=tuple(b.buffer(name, dtype, writes=True) for name in names),
+        base=base, columns=columns,
+        parts=tuple(b.buffer(name, d, writes=True) for name, d in zip(names, (dtype, counts), strict=False)),
         begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
-        ops=steps.target.wide_ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
+        counts=counts, ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
     )  # fmt: skip
     many = max(1, min(ROWS, CODE // len(list(job.graph))))
+    many = 1 if finds and not ops else many  # a compiler finds no vectors in choices that wait for others
     from_row: Expr = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from") if count > 1 else ZERO
 
     def nest(left: Sequence[int]) -> bool:
@@ -169,12 +179,12 @@ def lower_panels(
         b.buffer("part1", int64, writes=True)
         with b.loop(ZERO, columns) as column:
             at = ix.add(panel.begins, column)
-            number = Cast(Load("rows", at, dtype), int64)
+            number = Cast(Load("rows", at, counts), int64)
             b.store("part1", at, Apply("add", (Cast(from_row, int64), number), int64))
     total = count * prod(shape[k] for k in rest) * shape[-1]
     states = {"part0": job.out}
     if not direct:
         states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
-    scratch = {"rows": steps.temporary(total, dtype)} if finds else {}
+    scratch = {"rows": steps.temporary(total, counts)} if finds else {}
     steps.add(b.finish(loops, solo=True), {**slots, **states, **scratch})
     return states, count, direct

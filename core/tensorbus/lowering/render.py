@@ -38,6 +38,9 @@ from .ir import (
 
 PAGE = 4096
 _HELD = (float16, bfloat16)
+_AT_ONCE = {"logical_and": "bitwise_and", "logical_or": "bitwise_or"}
+"""Conditions of which both are looked at, so that compilers make vectors of them. Those of positions are left
+alone: what lies outside is known by the first one mostly."""
 _LIMITS = {4: (3.4028234663852886e38, 1.1754943508222875e-38), 8: (sys.float_info.max, sys.float_info.min)}
 
 
@@ -71,6 +74,19 @@ def kernel_parts(kernel: Kernel, dialect: Dialect) -> tuple[dict[str, str], str]
 
 def _has_loops(body: Sequence[Stmt]) -> bool:
     return any(isinstance(s, For) or (isinstance(s, If) and _has_loops(s.body)) for s in body)
+
+
+def _has_positions(e: Expr) -> bool:
+    """Return whether a condition asks where an element lies."""
+    match e:
+        case Cast():
+            return _has_positions(e.arg)
+        case Apply():
+            return e.dtype is not INDEX and any(a.dtype is INDEX or _has_positions(a) for a in e.args)
+        case Select():
+            return any(map(_has_positions, (e.condition, e.then, e.other)))
+        case _:
+            return False
 
 
 def _nested(body: Sequence[Stmt]) -> Iterator[Stmt]:
@@ -332,7 +348,10 @@ class _Renderer:
         given = None
         if kind == "float" and over.itemsize <= 4:
             given = (d.wide_single if wide else d.single).get(e.op)
-        given = given or (d.wide.get(e.op) if wide else None) or d.expressions.get(e.op, {}).get(kind)
+        op = e.op
+        if op in _AT_ONCE and e.lanes == 1 and not any(map(_has_positions, e.args)):
+            op = _AT_ONCE[op]
+        given = given or (d.wide.get(op) if wide else None) or d.expressions.get(op, {}).get(kind)
         if given is None:
             raise TensorbusError(f"{self.dialect.name} has no expression for {e.op!r} of {over}")
         text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)

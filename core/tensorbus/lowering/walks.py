@@ -8,10 +8,10 @@ from dataclasses import replace
 from ..dtypes import bool_, int64
 from . import index as ix
 from .builder import Builder, literal
-from .index import ONE, ZERO, const
+from .index import ZERO, const
 from .ir import Apply, Assign, Cast, Const, Expr, Kind, Load, Select
 from .reducer import OPS, Reducer, Several, State
-from .widen import Vectors, Walk, accumulators, gather_lanes
+from .widen import Vectors, Walk, accumulators, gather_lanes, join_lanes
 
 Element = Callable[[tuple[Expr, ...]], State]
 Ahead = Callable[[Expr, int], None]
@@ -152,7 +152,7 @@ def walk_lanes(
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself.
 
-    ``rest`` is the kind of the loops over those that are left, and over what the lanes come to.
+    ``rest`` is the kind of the loops over those that are left.
     """
     arrays = [b.array(d, lanes) for d in reducer.dtypes]
     last = over[-1]
@@ -187,8 +187,5 @@ def walk_lanes(
             write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))
 
     nest(over)
-    state = tuple(b.let(e, "acc", mutable=True) for e in read(ZERO))
-    with b.loop(ONE, const(lanes), kind=rest, prefix="u") as u:
-        for var, e in zip(state, reducer.combine(b, state, read(u)), strict=True):
-            b.emit(Assign(var, e))
-    return state
+    join_lanes(b, lanes, lambda k, j: write(k, reducer.combine(b, read(k), read(j))))
+    return tuple(b.let(e, "acc") for e in read(ZERO))

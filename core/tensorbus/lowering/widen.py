@@ -11,7 +11,23 @@ from dataclasses import dataclass, field, replace
 from ..dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from .builder import Builder
 from .index import add, const, multiply, quotient, subtract
-from .ir import INDEX, Apply, Assign, Cast, Const, Expr, For, Let, Load, Select, Stmt, Store, Var
+from .ir import (
+    INDEX,
+    Apply,
+    Assign,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Report,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
 from .target import Target
 from .verify import COMPARES
 
@@ -86,14 +102,16 @@ class _Widener:
     indices: dict[str, Expr] = field(default_factory=dict)
     vectors: dict[str, Var] = field(default_factory=dict)
     conditions: dict[str, Expr] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
 
     def statement(self, s: Stmt) -> Stmt | None:
         """Return the wide form of a statement, or None where it only names a position."""
+        if self.stays(s):
+            return s
         if isinstance(s, Let) and not s.mutable:
-            if not self.varies(s.value):
-                return s
-            if s.var.dtype is INDEX:
-                self.indices[s.var.name] = s.value
+            place = _as_place(s.value)
+            if place.dtype is INDEX:
+                self.indices[s.var.name] = place
                 return None
             if s.var.dtype is bool_:  # masks have no type of their own: they are written where they are used
                 self.conditions[s.var.name] = s.value
@@ -105,6 +123,22 @@ class _Widener:
         if isinstance(s, Store) and s.count is None and not s.combine:
             return Store(s.buffer, self.place(s.index), self.stored(s.value), past=s.past)
         raise _ScalarError
+
+    def stays(self, s: Stmt) -> bool:
+        """Return whether a statement is the same for all elements, and may be run once for some of them."""
+        match s:
+            case Let():
+                if s.mutable:
+                    self.own.add(s.var.name)
+                return not self.varies(s.value)
+            case Assign():  # what is carried from element to element is not the same for all
+                return s.var.name in self.own and not self.varies(s.value)
+            case Report():
+                return not any(self.varies(e) for e in (s.code, s.value, s.limit))
+            case If():
+                return not self.varies(s.condition) and all(self.stays(x) for x in s.body)
+            case _:
+                return False
 
     def varies(self, e: Expr) -> bool:
         match e:
@@ -218,7 +252,9 @@ class _Widener:
 
         How far it is away, cut off where that is beyond all lanes, is exact in floats, which masks are of.
         """
-        first, other = (e.arg if isinstance(e, Cast) and e.arg.dtype is INDEX else e for e in (a, b))
+        first, other = (
+            self.inline(e) if isinstance(e, Var) and e.name in self.indices else _as_place(e) for e in (a, b)
+        )
         kinds = {e.dtype for e in (first, other)}
         if self.varies(b) or not kinds <= {INDEX, int64} or first.dtype is not INDEX or self.pace(first) != 1:
             raise _ScalarError
@@ -237,6 +273,11 @@ _TURNED = {
     "less_equal": "greater_equal", "greater_equal": "less_equal",
 }  # fmt: skip
 """Comparisons, and what they are with their operands the other way round."""
+
+
+def _as_place(e: Expr) -> Expr:
+    """Return the position that an integer is made of, where it is made of one; else the expression."""
+    return e.arg if isinstance(e, Cast) and e.dtype is int64 and e.arg.dtype is INDEX else e
 
 
 def _loads(e: Expr) -> bool:
@@ -318,10 +359,26 @@ class Walk:
 def gather_lanes(b: Builder, wide: Var, rest: Var, combine: Callable[[Builder, State, State], State]) -> Expr:
     """Return what the lanes of ``wide`` come to, on top of ``rest``."""
     name = b.array(wide.dtype, wide.lanes)
+
+    def lane(k: Expr) -> State:
+        return (Load(name, k, wide.dtype),)
+
     b.store(name, const(0), wide)
-    with b.loop(const(0), const(wide.lanes), prefix="u") as u:
-        b.assign(rest, combine(b, (rest,), (Load(name, u, wide.dtype),))[0])
+    join_lanes(b, wide.lanes, lambda k, j: b.store(name, k, combine(b, lane(k), lane(j))[0]))
+    b.assign(rest, combine(b, (rest,), lane(const(0)))[0])
     return rest
+
+
+def join_lanes(b: Builder, lanes: int, join: Callable[[Expr, Expr], None]) -> None:
+    """Emit what puts all lanes together in the first: one half onto the other, so that few wait for others.
+
+    ``join(k, j)`` writes how lane ``k`` gets what lane ``j``, behind it, has come to.
+    """
+    while lanes > 1:
+        half = (lanes + 1) // 2
+        with b.loop(const(0), const(lanes - half), kind="unroll", prefix="u") as u:
+            join(u, add(u, const(half)))
+        lanes = half
 
 
 def accumulators(b: Builder, start: Const, lanes: int) -> tuple[Var, Var]:

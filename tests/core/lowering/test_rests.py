@@ -26,7 +26,7 @@ def summed(shape: tuple[int, ...], axis: tuple[int, ...], layout: Layout | None 
 
 def test_chunks_of_one_long_row_have_a_rest_that_is_seldom_there() -> None:
     text = str(summed((100_000,), (0,)))
-    assert text.count(" rest:") == 2, "behind the blocks of lanes, and where lanes come together"
+    assert text.count(" rest:") == 1, "behind the blocks of lanes, which come together half by half"
 
 
 def test_short_rows_are_all_rest_and_stay_loops_for_vectors() -> None:

@@ -1,0 +1,121 @@
+"""Results over the shapes and dtypes that compiled kernels have schedules of their own for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.nn import functional
+
+RNG = np.random.default_rng(21)
+SHAPES = (((1000, 70), 0), ((3, 90, 1100), 1), ((40, 5000), 0), ((9, 33), 0), ((5000, 2), 0), ((700, 10), 1))
+DTYPES = (tb.float32, tb.float64, tb.float16, tb.bfloat16, tb.int8, tb.int32, tb.int64, tb.uint8)
+
+
+def drawn(shape: tuple[int, ...], dtype: tb.DType, nan: float = 0.0) -> tuple[tb.Tensor, Any]:
+    """Return few different values, some of them NaN, and what they are exactly."""
+    values = RNG.integers(0, 90, shape).astype("f8")
+    if dtype.is_floating:
+        values[RNG.random(shape) < nan] = np.nan
+    x = tb.asarray(values).to(dtype)
+    return x, x.to(tb.float64).numpy()
+
+
+@pytest.mark.parametrize("nan", [0.0, 0.01])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_extremes_and_their_places(dtype: tb.DType, nan: float) -> None:
+    if nan and not dtype.is_floating:
+        return
+    for shape, axis in SHAPES:
+        x, exact = drawn(shape, dtype, nan)
+        for name in ("argmax", "argmin", "max", "min"):
+            made = tb.compile(partial(getattr(tb, name), axis=axis))(x)
+            wanted = getattr(np, name)(exact, axis=axis)
+            np.testing.assert_array_equal(made.to(tb.float64).numpy(), wanted)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.001, 0.999, 1.0])
+def test_any_and_all(density: float) -> None:
+    for shape, axis in SHAPES:
+        x = RNG.random(shape) < density
+        for name in ("any", "all"):
+            made = tb.compile(partial(getattr(tb, name), axis=axis))(tb.asarray(x))
+            np.testing.assert_array_equal(made.numpy(), getattr(np, name)(x, axis=axis))
+
+
+@pytest.mark.parametrize("dtype", [tb.float32, tb.float16, tb.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(2, 90_001), (300, 1003), (4000, 10)])
+def test_gradients_of_cross_entropy(shape: tuple[int, int], dtype: tb.DType) -> None:
+    x = tb.asarray(RNG.standard_normal(shape).astype("f4")).to(dtype)
+    labels = RNG.integers(0, shape[1], shape[0])
+
+    def gradient(x: Any, labels: Any) -> Any:
+        x = x.detach().requires_grad_()
+        functional.cross_entropy(x, labels, reduction="sum").backward()
+        return x.grad
+
+    found = tb.compile(gradient)(x, tb.asarray(labels)).to(tb.float64).numpy()
+    exact = x.to(tb.float64).numpy()
+    wanted = np.exp(exact - exact.max(1, keepdims=True))
+    wanted /= wanted.sum(1, keepdims=True)
+    wanted[np.arange(shape[0]), labels] -= 1
+    room = {tb.float32: 1e-5, tb.float16: 2e-3, tb.bfloat16: 2e-2}[dtype]
+    np.testing.assert_allclose(found, wanted, rtol=room, atol=room)
+
+
+@pytest.mark.parametrize("wrong", [-1, 50])
+def test_a_wrong_row_is_reported_and_right_ones_are_found(wrong: int) -> None:
+    weight = RNG.standard_normal((50, 33)).astype("f4")
+    rows = RNG.integers(0, 50, 700)
+    look = tb.compile(functional.embedding)
+    np.testing.assert_array_equal(look(tb.asarray(rows), tb.asarray(weight)).numpy(), weight[rows])
+    rows[699] = wrong
+    with pytest.raises(tb.IndexingError, match=str(wrong)):
+        look(tb.asarray(rows), tb.asarray(weight)).numpy()
+
+
+POWERS: dict[str, Callable[[Any], Any]] = {
+    "a number": lambda x: x**3, "a tensor": lambda x: x ** tb.full((), 3.0, dtype=x.dtype),
+    "square": lambda x: x**2, "tenth": lambda x: x**10,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [tb.float32, tb.float64, tb.float16, tb.bfloat16], ids=str)
+@pytest.mark.parametrize("power", POWERS)
+def test_powers(power: str, dtype: tb.DType) -> None:
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0]
+    x = tb.asarray(np.r_[special, RNG.standard_normal(5000) * 2].astype("f4")).to(dtype)
+    n = {"square": 2, "tenth": 10}.get(power, 3)
+    wanted = x.to(tb.float64).numpy() ** n
+    room = {tb.float64: 1e-14, tb.float32: 1e-6, tb.float16: 2e-3, tb.bfloat16: 1e-2}[dtype]
+    for f in (POWERS[power], tb.compile(POWERS[power])):
+        found = f(x).to(tb.float64).numpy()
+        limit = float(tb.finfo(dtype).max)
+        kept = np.where(np.abs(wanted) > limit, np.copysign(np.inf, wanted), wanted)
+        np.testing.assert_allclose(found, kept, rtol=room, atol=float(tb.finfo(dtype).tiny))
+        np.testing.assert_array_equal(np.signbit(found[:4]), np.signbit(wanted[:4]))
+
+
+@pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=str)
+def test_sine_and_cosine_of_one_number(dtype: tb.DType) -> None:
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e5]
+    x = tb.asarray(np.r_[special, RNG.standard_normal(5000) * 40]).to(dtype)
+    found = tb.compile(lambda x: (tb.sin(x), tb.cos(x), tb.sin(x) * tb.cos(x)))(x)
+    exact = x.to(tb.float64).numpy()
+    with np.errstate(invalid="ignore"):
+        sine, cosine = np.sin(exact), np.cos(exact)
+    for made, wanted in zip(found, (sine, cosine, sine * cosine), strict=True):
+        room = 1e-6 if dtype is tb.float32 else 1e-14
+        np.testing.assert_allclose(made.to(tb.float64).numpy(), wanted, rtol=room, atol=room)
+
+
+def test_the_first_in_order_come_from_the_kernel_that_leaves_the_rest() -> None:
+    x = RNG.standard_normal((64, 700)).astype("f4")
+    made = tb.compile(lambda x: tb.topk(x * 2, 5))
+    values, places = made(tb.asarray(x))
+    np.testing.assert_array_equal(places.numpy(), np.argsort(-x, axis=-1, kind="stable")[:, :5])
+    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x * 2, places.numpy(), axis=-1))
