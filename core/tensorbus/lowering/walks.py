@@ -156,6 +156,9 @@ def walk_lanes(
     """
     arrays = [b.array(d, lanes) for d in reducer.dtypes]
     last = over[-1]
+    few = (
+        (lanes // 8,) if lanes >= 32 and rest != "rest" else ()
+    )  # of which rows that are not whole lanes have many
 
     def read(lane: Expr) -> State:
         return tuple(Load(name, lane, d) for name, d in zip(arrays, reducer.dtypes, strict=True))
@@ -174,15 +177,17 @@ def walk_lanes(
                 nest(left[1:])
             return
         start, stop = bound[last]
-        blocks = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
-        even = b.let(ix.add(start, blocks), "even")
-        with b.loop(start, even, step=lanes) as k:
-            if ahead is not None:
-                ahead(k, lanes)
-            with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-                index[last] = ix.add(k, u)
-                write(u, reducer.combine(b, read(u), element(tuple(index))))
-        with b.loop(even, stop, kind=rest) as k:
+        for some in (lanes, *few):
+            blocks = ix.multiply(ix.quotient(ix.subtract(stop, start), const(some)), const(some))
+            even = b.let(ix.add(start, blocks), "even")
+            with b.loop(start, even, step=some) as k:
+                if ahead is not None and some == lanes:
+                    ahead(k, lanes)
+                with b.loop(ZERO, const(some), kind="unroll", prefix="u") as u:
+                    index[last] = ix.add(k, u)
+                    write(u, reducer.combine(b, read(u), element(tuple(index))))
+            start = even
+        with b.loop(start, stop, kind=rest) as k:
             index[last] = k
             write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))
 
