@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.nn import functional
+from tensorbus.ops.gathering import scatter as scatter_op
 
 RNG = np.random.default_rng(21)
 SHAPES = (((1000, 70), 0), ((3, 90, 1100), 1), ((40, 5000), 0), ((9, 33), 0), ((5000, 2), 0), ((700, 10), 1))
@@ -119,3 +120,26 @@ def test_the_first_in_order_come_from_the_kernel_that_leaves_the_rest() -> None:
     values, places = made(tb.asarray(x))
     np.testing.assert_array_equal(places.numpy(), np.argsort(-x, axis=-1, kind="stable")[:, :5])
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x * 2, places.numpy(), axis=-1))
+
+
+@pytest.mark.parametrize("wrong", [None, -1, 900])
+@pytest.mark.parametrize("mode", ["add", "set", "max"])
+def test_little_is_scattered_in_order(mode: str, wrong: int | None) -> None:
+    rows, values = RNG.integers(0, 900, 60_000), RNG.integers(-50, 50, 60_000).astype("f4")
+    x = np.zeros(900, "f4")
+    wanted = x.copy()
+    if mode == "set":
+        wanted[rows] = values
+    else:
+        (np.add if mode == "add" else np.maximum).at(wanted, rows, values)
+    if wrong is not None:
+        rows[41_234] = wrong
+    given = tb.asarray(x)
+    scattered = partial(scatter_op.function, mode=mode)
+    for f in (scattered, tb.compile(scattered)):
+        if wrong is not None:
+            with pytest.raises(tb.IndexingError, match=str(wrong)):
+                f(given, tb.asarray(values), tb.asarray(rows)).numpy()
+        else:
+            np.testing.assert_array_equal(f(given, tb.asarray(values), tb.asarray(rows)).numpy(), wanted)
+        np.testing.assert_array_equal(given.numpy(), x)

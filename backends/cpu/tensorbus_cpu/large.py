@@ -271,6 +271,12 @@ def gather(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return large
 
 
+_NEAR: Final = 1 << 22
+"""Up to how many bytes what is scattered to stays in a cache."""
+_PUT, _DEALT = 6, 50
+"""What putting a value somewhere costs one thread, and dealing it out to several, in elements of rows."""
+
+
 def _wrap(axis: int | None) -> list[str]:
     return [] if axis is None else ["WRAP"]
 
@@ -286,6 +292,7 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         places = Places(x.shape, indices, axis)
         rows = prod(x.shape[: len(indices)]) if axis is None else x.size
         width = x.size // rows
+        alone = x.nbytes <= _NEAR and NATIVE.threads * (_PUT + width) < _DEALT + width
         chunk = max(-(-places.count // 256), 65536 // width, 1)
         chunk = -(-chunk // places.columns) * places.columns if places.columns <= chunk else chunk
         chunks = -(-places.count // chunk)
@@ -295,6 +302,12 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         narrow = ["NARROW"] if width == 1 and rows < 1 << 32 else []
         macros = (f"K {len(indices)}", combining(mode), *narrow, *_wrap(axis))
         made = routine("scatter", given, given, *macros)
+        if alone:
+            out, error = copied(x), np.zeros(3, np.int64)
+            params = places.params(width, places.count)
+            made.run("direct", (out, packed(value), error, *places.arrays), params, (1,), (1,))
+            places.check(call.op, error, axis)
+            return out
         ranges, counts = np.empty((chunks, 2), np.int64), np.zeros((chunks, owners), np.int64)
         error, value = np.zeros(3, np.int64), packed(value)
         made.run("survey", (ranges, counts, error, *places.arrays), params, (chunks,), (1,))

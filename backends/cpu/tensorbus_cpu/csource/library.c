@@ -292,7 +292,7 @@ static inline int64_t index_of(tb_indices q, int k, int64_t i, int64_t j) {
 }
 
 static inline int64_t row_of(tb_indices q, int64_t i, int64_t j) {
-  int64_t row = i / q.per * q.down + j * q.along;
+  int64_t row = (q.per == 1 ? i : i / q.per) * q.down + j * q.along;
   for (int k = 0; k < K; ++k) row += index_of(q, k, i, j) * q.index[k].skips;
   return row;
 }
@@ -338,8 +338,8 @@ KERNEL(tb_gather) {
 }
 #endif
 
-// Scatter, always in the order of places. Chunks of places whose destinations are apart are done side by side;
-// otherwise each chunk deals its entries out to the owners of ranges of rows, and these are served side by side.
+// Scatter, always in the order of places: alone where that is little, otherwise chunks whose destinations are apart
+// are done side by side; else each chunk deals its entries out to the owners of ranges of rows, and these are served side by side.
 #ifdef NAME_scatter
 #ifdef NARROW  // rows of one element: an entry carries it
 typedef struct { uint32_t to; T value; } tb_entry;
@@ -365,13 +365,17 @@ KERNEL(tb_survey) {  // grid (chunks); b: least and largest row of each chunk, e
   }
 }
 
-KERNEL(tb_direct) {  // grid (chunks); b: out, values, none, indices
+KERNEL(tb_direct) {  // grid (chunks); b: out, values, error or none where places are known to be inside, indices
   const tb_indices q = indices_of(b, p);
   T *out = b[0];
   const T *values = b[1];
+  int64_t *error = b[2];
   EACH(c, range[0], range[1]) {
-    if (q.width == 1) PLACES(q, c) put(out + row_of(q, i, j), values + t, 1);
-    else PLACES(q, c) put(out + row_of(q, i, j) * q.width, values + t * q.width, q.width);
+    if (q.width == 1) PLACES(q, c) {
+      if (!error || inside(q, i, j, error)) put(out + row_of(q, i, j), values + t, 1);
+    } else PLACES(q, c) {
+      if (!error || inside(q, i, j, error)) put(out + row_of(q, i, j) * q.width, values + t * q.width, q.width);
+    }
   }
 }
 
