@@ -143,3 +143,44 @@ def test_little_is_scattered_in_order(mode: str, wrong: int | None) -> None:
         else:
             np.testing.assert_array_equal(f(given, tb.asarray(values), tb.asarray(rows)).numpy(), wanted)
         np.testing.assert_array_equal(given.numpy(), x)
+
+
+MOVED: dict[str, Callable[[Any, Any], Any]] = {
+    "tiled": lambda xp, x: xp.tile(x, (2, 3)),
+    "repeated": lambda xp, x: xp.repeat(x, 3, axis=1) * 2,
+    "patches": lambda xp, x: turned(xp, x.reshape(4, 15, 7, 10), (0, 2, 1, 3)).reshape(28, 150) + 1,
+    "heads": lambda xp, x: turned(xp, x.reshape(5, 12, 70), (0, 2, 1)).reshape(5, 840),
+    "beside a packed one": lambda xp, x: turned(xp, x, (1, 0)).reshape(60, 70) * 2 + x,
+    "beside another": lambda xp, x: (x + 1).reshape(70, 60) + turned(xp, x, (1, 0)),
+    "beside a row": lambda xp, x: turned(xp, x, (1, 0)).reshape(60, 70) * x[:1],
+    "twice": lambda xp, x: turned(xp, turned(xp, x, (1, 0)).reshape(60, 70) * 3, (1, 0)).reshape(35, 120),
+    "of another reshape": lambda xp, x: turned(xp, x.reshape(6, 10, 70), (2, 0, 1)).reshape(70, 60) * 2 - 1,
+    "flipped": lambda xp, x: xp.flip(turned(xp, x, (1, 0)), axis=1).reshape(60, 70) * 2,
+    "padded": lambda xp, x: xp.concat([x, x * 2], axis=1).reshape(70, 120) - 1,
+    "a choice": lambda xp, x: xp.where(turned(xp, x > 0, (1, 0)).reshape(60, 70), x, -x),
+}  # fmt: skip
+
+
+def turned(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    return xp.permute_dims(x, axes)
+
+
+@pytest.mark.parametrize("dtype", [tb.float32, tb.bfloat16, tb.int64], ids=str)
+@pytest.mark.parametrize("moved", MOVED)
+def test_reshapes_between_what_is_moved_and_what_is_computed(moved: str, dtype: tb.DType) -> None:
+    x = RNG.integers(-9, 9, (60, 70)).astype("f8")
+    given = tb.asarray(x).to(dtype)
+    wanted = MOVED[moved](np, x)
+    for operand in (given, tb.asarray(np.ascontiguousarray(x.T)).to(dtype).T):
+        found = tb.compile(lambda x: MOVED[moved](tb, x))(operand)
+        np.testing.assert_array_equal(found.to(tb.float64).numpy(), wanted)
+
+
+@pytest.mark.parametrize("size", [(4, 4, 4), (3, 17, 5), (16, 16, 16), (2, 40, 2)])
+def test_many_small_products_of_narrow_floats(size: tuple[int, int, int]) -> None:
+    m, depth, n = size
+    x, y = RNG.integers(-8, 8, (700, m, depth)), RNG.integers(-8, 8, (700, depth, n))
+    found = tb.matmul(*(tb.asarray(a).to(tb.bfloat16) for a in (x, y)))
+    np.testing.assert_array_equal(
+        found.to(tb.float64).numpy(), tb.asarray(x @ y).to(tb.bfloat16).to(tb.float64).numpy()
+    )

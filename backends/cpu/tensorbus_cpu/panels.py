@@ -25,6 +25,8 @@ WAYS: Final = {
 _LEAST: Final = {False: 1 << 18, True: 1 << 15}
 """Multiplications from which on packing operands pays, by whether both have many lines."""
 _MANY: Final = 8
+_WASTE: Final = 8
+"""Panels of many small matrices that are filled to a share of that are not worth packing."""
 _LINES, _MOST, _LEAST_SIDE, _STEP = 32, 8, 2, 2048
 """As in the source: lines of a panel, panels of a block of sums, down and across, bytes of a panel's step."""
 _BLOCKS: Final = 64
@@ -39,6 +41,8 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
         return None
     (m, depth), n, count = call.shapes[0][-2:], call.shapes[1][-1], prod(call.out_shape[:-2])
     small = count * m * n * depth < _LEAST[min(m, n) >= _MANY]
+    filled = prod(-(-side // _LINES) * _LINES for side in (m, n, depth))
+    small = small or (count > 1 < min(m, n) and filled >= _WASTE * m * n * depth)
     if small or not all(lead in (1, count) for lead in _leads(call)):
         return None
     compiler = NATIVE.compiler()

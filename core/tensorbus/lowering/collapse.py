@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any
 
 from ..graph.graph import Graph, Node
@@ -82,6 +83,82 @@ def collapse(job: Job) -> Job:
         made, moved = _rewrite(root, job, domain, axes)
         return replace(job, root=made, **moved)
     return job
+
+
+def before_reshapes(job: Job) -> Job:
+    """Return an equal map over the axes that reshapes join or split, where all of them have the same ones.
+
+    What it stores lies in the same order. Otherwise each element would be divided into its places, which
+    costs little only where many items wait for memory side by side.
+    """
+    domain = job.root.spec.shape
+    outside = _up_to_reshapes(job)
+    reshapes = [node for node in outside if node.op == "reshape"]
+    shapes = {node.inputs[0].spec.shape for node in reshapes}
+    if len(shapes) != 1 or 0 in domain or job.strides is not None:
+        return job
+    (shape,) = shapes
+    leaves = dict(job.leaves)
+    behind = Graph(inputs=(), outputs=tuple(node.inputs[0] for node in reshapes))
+    inside = _with_reshaped_leaves(behind, job, leaves)
+    done: dict[int, Node] = {}
+    for old in outside:
+        spec = Spec(shape, old.spec.dtype)
+        inputs = tuple(done.get(id(x), x) for x in old.inputs)
+        if id(old) in job.scalars or old.op == "constant":
+            made = old
+        elif id(old) in job.leaves:
+            made = Node(op="input", spec=spec)
+            leaves[id(made)] = replace(job.leaves[id(old)], shape=shape, strides=row_major(shape))
+        elif old.op == "reshape":
+            made = inside[id(old.inputs[0])]
+        elif old.op in ("full", "broadcast_to"):
+            made = replace(old, inputs=inputs, attrs={**old.attrs, "shape": shape}, spec=spec)
+        else:
+            made = replace(old, inputs=inputs, spec=spec if old.spec.shape == domain else old.spec)
+        done[id(old)] = made
+    return replace(job, root=done[id(job.root)], leaves=leaves)
+
+
+def _up_to_reshapes(job: Job) -> list[Node]:
+    """Return a map's nodes from its reshapes on, in order; none where it is not made of them alone.
+
+    Beside them there may be numbers, and operands that lie packed.
+    """
+    domain = job.root.spec.shape
+    stack, seen = [job.root], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        alone = id(node) in job.scalars or node.op in ("constant", "full")
+        if alone or (node.spec.shape == domain and (node.op == "reshape" or _lies_packed(node, job))):
+            continue
+        number = node.op == "broadcast_to" and node.inputs[0].spec.shape == ()
+        same = node.op in ELEMENTWISE and all(x.spec.shape in ((), domain) for x in node.inputs)
+        if id(node) in job.leaves or not (number or same):
+            return []
+        stack.extend(node.inputs)
+    return [node for node in job.graph if id(node) in seen]
+
+
+def _with_reshaped_leaves(graph: Graph, job: Job, leaves: dict[int, Layout]) -> dict[int, Node]:
+    """Return the nodes of a graph in which reshapes of what lies packed are operands, which are added."""
+    done: dict[int, Node] = {}
+    for old in graph:
+        if old.op == "reshape" and _lies_packed(old.inputs[0], job):
+            done[id(old)] = made = Node(op="input", spec=old.spec)
+            given = job.leaves[id(old.inputs[0])]
+            leaves[id(made)] = replace(given, shape=old.spec.shape, strides=row_major(old.spec.shape))
+        else:
+            inputs = tuple(done[id(x)] for x in old.inputs)
+            done[id(old)] = old if all(map(is_, inputs, old.inputs)) else replace(old, inputs=inputs)
+    return done
+
+
+def _lies_packed(node: Node, job: Job) -> bool:
+    return id(node) in job.leaves and job.leaves[id(node)].is_contiguous
 
 
 def _collapse_reduction(job: Job) -> Job:

@@ -20,7 +20,7 @@ from ..strided import row_major
 from .builder import Late
 from .bundles import bundles_of, opened, over
 from .canonical import canonical
-from .collapse import collapse
+from .collapse import before_reshapes, collapse
 from .families import REDUCTIONS, SCANS, SORTS, Library
 from .gaps import with_gaps
 from .groups import ENOUGH, FIRST, SHORT, Group, Groups, Root, turned
@@ -367,6 +367,7 @@ class _Lowering:
             lower_stack(job, steps)
         elif prod(job.root.spec.shape):
             before = len(steps.steps)
+            job = before_reshapes(job) if steps.target.solo_rows else job
             lower_map(collapse(job), steps)
             if self.asked and len(steps.steps) == before + 1:
                 stored = {k: self.where[k].slot for k in group.roots}
