@@ -122,7 +122,7 @@ def _by_last(job: Job, steps: Steps, rows: int) -> None:
         with b.when(Apply("equal", (Load("lasts", row, int32), Cast(number, int32)), bool_)):
             _write(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])), column, row, wide)
 
-    if rows > count:
+    if rows > 2 * count:
         launch("named", 1, name)
     else:  # all rows sooner than those that are named
         b, item = Builder("tb_scatter_rows"), Var("i0", INDEX)
