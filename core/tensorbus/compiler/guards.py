@@ -83,6 +83,8 @@ class GuardWriter:
         self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
         self.forgotten = forgotten
         self.guards: list[Guard] = []
+        self._empty: list[Seen] = []
+        """Dicts that nothing was in, as those of parameters' attributes: all have one guard."""
         self._about: tuple[tuple[int | str, Any], ...] = ()
         """The places of the numbers that guards are about which are written now."""
         self.strict = False
@@ -129,6 +131,9 @@ class GuardWriter:
         self._different()
         for seen in list(self.kept.values()):
             self._object(seen)
+        if self._empty:
+            code = f"not any({self.reach.name(tuple(seen.thing for seen in self._empty))})"
+            self.add(code, f"that nothing is in {', '.join(map(describe, self._empty[:_FEW]))} and the like")
         for condition in self.lengths.conditions:
             where = " and ".join(
                 f"{name} is {at.replace('._value', '')}" for name, at in self.lengths.symbols.items()
@@ -209,6 +214,8 @@ class GuardWriter:
                 self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
                 if isinstance(seen.thing, deque) and not seen.fixed:  # of which this is never another
                     self.add(f"{at}.maxlen == {seen.thing.maxlen}", f"how many items {text} keeps")
+            elif not keys and seen.fixed and type(seen.thing) is dict and not counted:
+                self._empty.append(seen)
             elif all(map(is_plain, keys)) or not any(
                 is_of_script(self.script, seen, part) and (id(seen.thing), part.key) not in self.script.held
                 for part, _ in seen.parts
