@@ -123,3 +123,19 @@ def test_second_derivatives_at_equal_operands(device: str, function: Any, slope:
     np.testing.assert_allclose(second.numpy(), [slope, -slope], rtol=1e-6)
     none = tb.asarray([-math.inf, -math.inf], device=device).requires_grad_()
     assert tb.grad(function(none[0], none[1]), none)[0].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("dtype", [tb.float16, tb.float32, tb.float64], ids=str)
+def test_powers_of_one_half_are_no_square_roots(device: str, dtype: tb.DType) -> None:
+    """C, F.10.4.4, and the array API: infinity for -infinity and 0.0 for -0.0."""
+    if lacks(device, dtype):
+        return
+    x = tb.asarray([-math.inf, -0.0, 4.0, 0.0, math.inf, 9.0, 0.25, 16.0, -math.inf], device=device).to(dtype)
+    y = tb.full(x.shape, 0.5, dtype=dtype, device=device)
+    wanted = [math.inf, 0.0, 2.0, 0.0, math.inf, 3.0, 0.5, 4.0, math.inf]
+    powers = [lambda x: x**0.5, lambda x: x ** y[0], lambda x: x ** y[:1], lambda x: x**y]
+    for power in (*powers, *map(tb.compile, powers)):
+        found = power(x).numpy()
+        np.testing.assert_allclose(found, wanted, rtol=2e-3)
+        assert not np.signbit(found).any()
+    assert (x[0] ** 0.5).item() == math.inf

@@ -186,9 +186,11 @@ static inline void tb_report(int64_t *errors, int64_t code, int64_t value, int64
   errors[1] = value;
   errors[2] = limit;
 }}""")  # fmt: skip
-# Where the exponent is known to be one of these, the compiler leaves the call out.
+# Where the exponent is known to be one of these, the compiler leaves the call out. GCC's vectors of powers of
+# one half are square roots, which differ at -0.0 and -infinity: these are said here.
 _POWER: Final = Helper("power", "tb_power_{S}({0}, {1})", """\
 static inline {T} tb_power_{S}({T} a, {T} b) {{
+  if (__builtin_constant_p(b) && b == 0.5) return a == -INFINITY ? INFINITY : sqrt{f}(a + 0);
   const {T} any = pow{f}(a, b);
   return b == 3 ? a * a * a : b == 2 ? a * a : any;
 }}""")  # fmt: skip

@@ -9,6 +9,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from math import inf
 from typing import Any, Final
 
 from .. import dtypes as dt
@@ -128,9 +130,10 @@ def _where(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call],
 
 
 def _power(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Callable[..., Any]:
-    if call.out_dtype.kind != "int":
-        return _same(xp, wrap(xp.pow), dtypes)(call)
     own = dtypes[call.out_dtype]
+    if call.out_dtype.kind != "int":
+        plain = _same(xp, wrap(xp.pow), dtypes)(call)
+        return plain if call.out_dtype.is_complex else partial(_float_power, xp, own, plain)
 
     def power(x: Any, y: Any) -> Any:
         """Integers to negative powers: NumPy refuses them, the op defines them."""
@@ -141,6 +144,15 @@ def _power(xp: Any, dtypes: Mapping[DType, Any], call: Call, wrap: Wrap) -> Call
         return xp.where(y < 0, inverse, xp.pow(x, xp.where(y < 0, 0, y))).astype(own)
 
     return wrap(power)
+
+
+def _float_power(xp: Any, own: Any, plain: Callable[..., Any], x: Any, y: Any) -> Any:
+    """Take powers of one half as C does (F.10.4.4): NumPy's are square roots, of -0.0 and -inf too."""
+    out = plain(x, y)
+    if not hasattr(y, "shape") and y != 0.5:
+        return out
+    x = xp.asarray(x, dtype=own)
+    return xp.where((y == 0.5) & ((x == 0) | (x == -inf)), xp.abs(x), out)
 
 
 def _floor_divide(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call], Callable[..., Any]]:

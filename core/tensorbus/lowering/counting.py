@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
@@ -182,7 +183,8 @@ def _move(
     buckets, ranks, sorted_, starts, shifts = map(b.fresh, ("buckets", "ranks", "sorted", "starts", "shifts"))
     begin = b.let(ix.add(kernel.start, ix.multiply(kernel.item, const(each))), "begin")
 
-    def look(u: Expr) -> None:
+    def look(first: Expr, u: Expr = ZERO) -> None:
+        u = ix.add(first, u)
         parts = tuple(b.let(e, "part") for e in kernel.read(kernel.row, b.let(ix.add(begin, u), "at")))
         bucket = b.let(source.bucket(b, parts), "bucket")
         for array, target in zip(own, targets, strict=True):
@@ -193,7 +195,7 @@ def _move(
     for k in range(0, each, lanes):
         with b.when(ix.less(ix.add(begin, const(k)), kernel.length)):
             if lanes > 1:
-                packets(b, lanes, lambda u, k=k: look(ix.add(const(k), u)))  # type: ignore[misc]
+                packets(b, lanes, partial(look, const(k)))
             else:
                 look(const(k))
     none = literal(0, uint64)

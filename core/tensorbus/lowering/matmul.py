@@ -2,16 +2,19 @@
 
 The right operand is packed into panels as wide as a tile, which makes every load a whole vector, pads the
 last panel with zeros and keeps a panel in cache while rows pass by. A product with few tiles and a long inner
-axis is cut along it, and the parts are summed.
+axis is cut along it, and the parts are summed. A left operand that is in no buffer is computed where it is
+read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from ..dtypes import DType, uint8, uint16, uint32, uint64
-from ..graph.graph import Node
+from ..graph.graph import Graph, Node
 from ..ops.op import Spec
 from . import index as ix
 from .builder import Builder, Late, literal
@@ -26,6 +29,11 @@ from .reducer import accumulator
 from .target import Target
 
 LONG = 512
+AHEAD = 64
+"""How many elements of a row of a computed left operand are computed before they are used."""
+
+
+_Line = Callable[[Expr], Expr]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +91,15 @@ def _tile(m: int, n: int, b: Layout | None, same: bool, dtype: DType, target: Ta
 
 
 def lower_matmul(job: Job, steps: Steps) -> None:
-    """Append the launches of a ``matmul`` whose left operand lies in a buffer; the right one need not."""
+    """Append the launches of a ``matmul``; its operands need not lie in buffers."""
     root = job.root
-    x, y = job.leaves[id(root.inputs[0])], job.leaves.get(id(root.inputs[1]))
+    y = job.leaves.get(id(root.inputs[1]))
     if 0 in root.spec.shape:
         return
     given = root.inputs[0].spec.dtype
     dtype = _unsigned(accumulator(given))
     *batch, m, n = root.spec.shape
-    k = x.shape[-1]
+    k = root.inputs[0].spec.shape[-1]
     tile = _tile(m, n, y, given is dtype, dtype, steps.target)
     tiles = -(-m // tile.rows) * -(-n // tile.columns) * prod(batch)
     parts = min(-(-steps.target.groups // tiles), k // LONG) if tiles < steps.target.groups else 1
@@ -160,10 +168,8 @@ def _product(
     job: Job, steps: Steps, tile: _Tile, sizes: _Sizes, dtype: DType, right: Layout, out: int
 ) -> None:
     b = Builder(f"tb_matmul_{tile.rows}x{tile.columns}")
-    x = job.leaves[id(job.root.inputs[0])]
-    stored = job.root.inputs[0].spec.dtype
-    b.buffer("x0", stored)
-    b.buffer("x1", dtype)
+    operand = _Left(b, job, tile, dtype, steps.target)
+    b.buffer("right", dtype)
     b.buffer("out", dtype, writes=True)
     m, n, k = (b.size(role, v) for role, v in (("m", sizes.m), ("n", sizes.n), ("k", sizes.k)))
     row_tile, panel, item = Var("i0", INDEX), Var("i1", INDEX), Var("i2", INDEX)
@@ -189,34 +195,35 @@ def _product(
         in_batch: Expr = b.let(ix.modulo(at, b.size("batch", batch)), "b") if batch > 1 else ZERO
     else:
         in_batch = at
-    left_at, right_at = _batch_places(b, sizes, x, right, tile, in_batch)
+    index = ix.unflatten(in_batch, [b.size(f"b{k}", v) for k, v in enumerate(sizes.batch)])
+    index = tuple([i if isinstance(i, Var | Const) else b.let(i, "b") for i in index])
+    right_at = _begin(b, "right", right, index, 2 if tile.direct else 3)
     row = b.let(ix.multiply(row_tile, const(tile.rows)), "row")
     column = b.let(ix.multiply(panel, const(tile.columns)), "column")
     last = ix.subtract(m, ONE)
-    bases = []
-    for r in range(tile.rows):
-        line = ix.minimum(ix.add(row, const(r)), last) if tile.rows > 1 else row
-        bases.append(b.let(ix.add(left_at, ix.multiply(line, b.size("x0_m", x.strides[-2]))), "base"))
+    rows = [ix.minimum(ix.add(row, const(r)), last) if tile.rows > 1 else row for r in range(tile.rows)]
+    lines = operand.lines(index, rows)
     if tile.direct:
         right_at = b.let(ix.add(right_at, column), "right")
-        step: Expr = b.size("x1_k", right.strides[-2])
+        step: Expr = b.size("right_k", right.strides[-2])
     else:
         step = const(tile.columns)
         right_at = b.let(ix.add(right_at, ix.multiply(panel, ix.multiply(k, step))), "right")
     zero = Const(literal(0, dtype).value, dtype, tile.lanes)
     sums = [[b.let(zero, "c", mutable=True) for _ in range(tile.vectors)] for _ in range(tile.rows)]
-    with b.loop(start, stop) as i:
+
+    def add(i: Expr, lines: Sequence[_Line]) -> None:
         from_right = b.let(ix.add(right_at, ix.multiply(i, step)), "r")
         vectors = [
-            b.let(Load("x1", ix.add(from_right, const(v * tile.lanes)), dtype, tile.lanes), "y")
+            b.let(Load("right", ix.add(from_right, const(v * tile.lanes)), dtype, tile.lanes), "y")
             for v in range(tile.vectors)
         ]
         for r in range(tile.rows):
-            one: Expr = Load("x0", ix.add(bases[r], ix.multiply(i, b.size("x0_k", x.strides[-1]))), stored)
-            one = one if stored is dtype else Cast(one, dtype)
-            wide = b.let(Cast(one, dtype, tile.lanes), "x")
+            wide = b.let(Cast(lines[r](i), dtype, tile.lanes), "x")
             for v in range(tile.vectors):
                 b.emit(Assign(sums[r][v], Apply("fma", (wide, vectors[v], sums[r][v]), dtype, tile.lanes)))
+
+    operand.walk(start, stop, lines, add)
     whole = sizes.n % tile.columns == 0
     for r in range(tile.rows):
         line = ix.add(row, const(r))
@@ -230,26 +237,81 @@ def _product(
                     continue
                 left = None if whole else ix.subtract(n, ix.add(column, shift))
                 b.store("out", ix.add(to, shift), sums[r][v], left)
-    steps.add(b.finish(loops, solo=steps.target.solo_rows), {"x0": x.slot, "x1": right.slot, "out": out})
+    steps.add(
+        b.finish(loops, solo=steps.target.solo_rows), {**operand.slots, "right": right.slot, "out": out}
+    )
 
 
-def _batch_places(
-    b: Builder, sizes: _Sizes, x: Layout, right: Layout, tile: _Tile, at: Expr
-) -> tuple[Expr, Expr]:
-    """Return where the operands of one product of the batch begin."""
-    rank = len(sizes.batch)
-    index = ix.unflatten(at, [b.size(f"b{k}", v) for k, v in enumerate(sizes.batch)])
-    index = tuple(i if isinstance(i, Var | Const) else b.let(i, "b") for i in index)
-    places = []
-    for name, layout, inner in (("x0", x, 2), ("x1", right, 2 if tile.direct else 3)):
-        place: Expr = ZERO
-        if layout.late is not None:
-            place = b.param(f"{name}_o", INDEX, Late("offset", layout.late, layout.offset))
-        elif layout.offset:
-            place = b.param(f"{name}_o", INDEX, layout.offset)
-        lead = rank - (len(layout.shape) - inner)
-        for k in range(lead, rank):
-            if layout.shape[k - lead] != 1:
-                place = ix.add(place, ix.multiply(index[k], b.size(f"{name}_b{k}", layout.strides[k - lead])))
-        places.append(b.let(place, "at") if not isinstance(place, Var | Const) else place)
-    return places[0], places[1]
+class _Left:
+    """The left operand of a product in its kernel: read where it lies, or computed from what does.
+
+    Items that are alone compute some elements of each row of a tile ahead: compilers make vectors of that.
+    """
+
+    def __init__(self, b: Builder, job: Job, tile: _Tile, dtype: DType, target: Target) -> None:
+        self.b, self.rows, self.dtype = b, tile.rows, dtype
+        self.node = job.root.inputs[0]
+        self.layout = job.leaves.get(id(self.node))
+        self.slots: dict[str, int]
+        if self.layout is None:
+            self.pull, self.slots = job.puller(b, Graph(inputs=(), outputs=(self.node,)))
+        else:
+            self.slots = {b.buffer("x0", self.node.spec.dtype): self.layout.slot}
+        self.array = b.array(dtype, self.rows * AHEAD) if self.layout is None and target.solo_rows else ""
+
+    def lines(self, batch: tuple[Expr, ...], rows: Sequence[Expr]) -> list[_Line]:
+        """Return what gives the element at a place of each of ``rows``, of one product of the batch."""
+        b, x = self.b, self.layout
+        if x is None:
+            return [partial(self._computed, batch, row) for row in rows]
+        begin = _begin(b, "x0", x, batch, 2)
+        bases = [ix.add(begin, ix.multiply(row, b.size("x0_m", x.strides[-2]))) for row in rows]
+        return [partial(self._loaded, b.let(base, "base"), b.size("x0_k", x.strides[-1])) for base in bases]
+
+    def walk(
+        self, start: Expr, stop: Expr, lines: Sequence[_Line],
+        add: Callable[[Expr, Sequence[_Line]], None],
+    ) -> None:  # fmt: skip
+        """Emit the loops over the inner axis; ``add`` emits what is done at a place of it."""
+        b = self.b
+        if not self.array:
+            with b.loop(start, stop) as k:
+                add(k, lines)
+            return
+        with b.loop(start, stop, step=AHEAD) as first:
+            end = b.let(ix.minimum(ix.add(first, const(AHEAD)), stop), "end")
+            for r, line in enumerate(lines):
+                with b.loop(first, end) as k:
+                    b.store(self.array, self._place(r, k, first), line(k))
+            with b.loop(first, end) as k:
+                add(k, [partial(self._kept, r, first) for r in range(self.rows)])
+
+    def _place(self, r: int, k: Expr, first: Expr) -> Expr:
+        return ix.add(const(r * AHEAD), ix.subtract(k, first))
+
+    def _kept(self, r: int, first: Expr, k: Expr) -> Expr:
+        return Load(self.array, self._place(r, k, first), self.dtype)
+
+    def _loaded(self, base: Expr, step: Expr, k: Expr) -> Expr:
+        return self._summed(Load("x0", ix.add(base, ix.multiply(k, step)), self.node.spec.dtype))
+
+    def _computed(self, batch: tuple[Expr, ...], row: Expr, k: Expr) -> Expr:
+        with self.pull.scope():
+            return self._summed(self.pull.at(self.node, (*batch, row, k)))
+
+    def _summed(self, value: Expr) -> Expr:
+        return value if value.dtype is self.dtype else Cast(value, self.dtype)
+
+
+def _begin(b: Builder, name: str, x: Layout, batch: Sequence[Expr], inner: int) -> Expr:
+    """Return where one product of the batch begins in an operand, whose last ``inner`` axes are its own."""
+    place: Expr = ZERO
+    if x.late is not None:
+        place = b.param(f"{name}_o", INDEX, Late("offset", x.late, x.offset))
+    elif x.offset:
+        place = b.param(f"{name}_o", INDEX, x.offset)
+    lead = len(batch) - (len(x.shape) - inner)
+    for k in range(lead, len(batch)):
+        if x.shape[k - lead] != 1:
+            place = ix.add(place, ix.multiply(batch[k], b.size(f"{name}_b{k}", x.strides[k - lead])))
+    return place if isinstance(place, Var | Const) else b.let(place, "at")

@@ -32,6 +32,8 @@ GATHER: Final = 7
 ROW: Final = 32
 OFTEN: Final = 64
 """For how many rows the same one is not computed again and again."""
+NARROW: Final = 64
+"""Up to how many columns of a product its left operand is computed in it, once for each tile of them."""
 BODY: Final = 256
 """How many ops one kernel may have: compilers take more than proportional time for more."""
 _ONCE: Final = frozenset({"concat", "pad", "slice_update", "reshape", "permute_dims", "slice", "flip"})
@@ -79,13 +81,35 @@ def is_computed_stack(node: Node) -> bool:
     return cost > CHEAP
 
 
-def packed_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node]) -> set[Node]:
-    """Return the right operands of generated products that are computed as they are packed."""
-    found = [n.inputs[1] for n in nodes if n.op == "matmul" and n not in calls]
-    if not found:
+def inner_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, packs: bool) -> set[Node]:
+    """Return the operands of generated products that are computed inside them, for them alone.
+
+    Right ones as they are packed, where the device ``packs`` them. Left ones where they are read, once for
+    each few columns of the result: where there are few, and a few simple ops make an element.
+    """
+    products = [node for node in nodes if node.op == "matmul" and node not in calls]
+    if not products:
         return set()
     uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
+    found = [node.inputs[1] for node in products] if packs else []
+    found += [n.inputs[0] for n in products if n.spec.shape[-1] <= NARROW and _is_cheap(n.inputs[0], calls)]
     return {x for x in found if x.op in ELEMENTWISE and uses[x] == 1}
+
+
+def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
+    """Return whether a few simple ops make a value of what lies in buffers."""
+    found = {node: None}
+    left = [node]
+    while left:
+        for x in left.pop().inputs:
+            made = x.op in ROOTS or x.op in ("input", "constant", "result") or x in calls
+            if made or x in found:
+                continue
+            found[x] = None
+            left.append(x)
+            if len(found) > CHEAP:
+                return False
+    return all(x.op in _VIEWS or (x.op in ELEMENTWISE and x.op not in COSTLY) for x in found)
 
 
 def materialized(

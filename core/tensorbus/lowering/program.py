@@ -28,7 +28,7 @@ from .job import Job, Step, Steps
 from .joins import Join, joins, short
 from .layout import Layout, Shape, ordered, packed, view
 from .outputs import same_slots
-from .plan import CALL, ROOTS, Calls, cost_of, is_call, is_stack, materialized, packed_operands
+from .plan import CALL, ROOTS, Calls, cost_of, inner_operands, is_call, is_stack, materialized
 from .pointwise import lower_map, lower_maps, lower_stack
 from .pull import ELEMENTWISE, PULLED
 from .rematerialize import rematerialized
@@ -119,8 +119,9 @@ class _Lowering:
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
-        packs = self.library is not None and self.steps.target.solo_rows
-        within = packed_operands(self.graph, self.nodes, self.calls) if packs else set[Node]()
+        within = set[Node]()
+        if self.library is not None:
+            within = inner_operands(self.graph, self.nodes, self.calls, packs=self.steps.target.solo_rows)
         wanted = materialized(
             self.graph, self.nodes, self.calls, whole=self.library is not None,
             buffers=self.steps.target.buffers, within=within,

@@ -30,10 +30,12 @@ CHUNK = 65536
 TALL = 128
 MANY = 1024
 JOINED = 4096
-"""How many parts a group of light items joins."""
+"""The most parts that a group of light items joins."""
+FEWEST = 8
+"""The least parts that it does: fewer are walked by single items."""
 ALONE = 1 << 15
 WHOLE = 8
-"""Steps of all lanes that a piece of a row is worth, and parts that a group joins."""
+"""The least steps of all lanes that a piece of a row is worth."""
 UNROLLED = 32
 """The most elements of a window, of several axes, that a light item's code names one by one."""
 
@@ -304,7 +306,7 @@ def _second_stage(
 
 def by_teams(target: Target, count: int, outputs: int) -> bool:
     """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
-    return not target.solo_rows and count >= WHOLE and outputs <= target.items // MOST
+    return not target.solo_rows and count >= FEWEST and outputs <= target.items // MOST
 
 
 def join(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -147,28 +148,30 @@ def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, tota
         total = b.let(reducer.start()[0], "acc", mutable=True)
         begin = b.let(ix.add(tile, ix.multiply(team.item, const(each))), "begin")
 
-        def read(u: Expr) -> None:
+        def read(first: Expr, u: Expr) -> None:
+            u = ix.add(first, u)
             at = b.let(ix.add(begin, u), "at")
             with b.when(ix.less(at, stop)) if whole == 1 else nullcontext(), pull.scope():
                 state = reducer.element(pull.value(operand, (*outer, at)), ZERO)
                 b.assign(total, reducer.combine(b, (total,), state)[0])
             b.store(own, u, total)
 
-        def write(u: Expr) -> None:
+        def write(first: Expr, u: Expr) -> None:
+            u = ix.add(first, u)
             at = b.let(ix.add(begin, u), "at")
             with b.when(ix.less(at, stop)) if whole == 1 else nullcontext():
                 made = reducer.combine(b, (base,), (Load(own, u, dtype),))[0]
                 value = made if root.spec.dtype is dtype else Cast(made, root.spec.dtype)
                 b.store(out, ix.flatten((*outer, at), lengths), value)
 
-        def all_of(one: Callable[[Expr], None]) -> None:
+        def all_of(one: Callable[[Expr, Expr], None]) -> None:
             if whole == 1:
                 with b.loop(ZERO, const(each), kind="unroll", prefix="u") as u:
-                    one(u)
+                    one(ZERO, u)
                 return
             for k in range(0, each, whole):
                 with b.when(ix.less(ix.add(begin, const(k)), stop)):
-                    packets(b, whole, lambda u, k=k: one(ix.add(const(k), u)))  # type: ignore[misc]
+                    packets(b, whole, partial(one, const(k)))
 
         all_of(read)
         (base,), last = team.befores(reducer, (total,), (before,))

@@ -87,10 +87,29 @@ def generated(function: Callable[..., Any], *arrays: Any) -> tuple[Any, Any]:
 def test_a_generated_product_packs_what_it_computes(columns: int) -> None:
     x = RNG.normal(size=(40, 70)).astype("f4")
     q, scale = Q[:, :columns].copy(), SCALE[:columns].copy()
-    _, program = generated(lambda x, q, s: tb.relu(x) @ (q.to(tb.float32) * s), x, q, scale)
+    _, program = generated(lambda x, q, s: x @ (q.to(tb.float32) * s), x, q, scale)
     names = [name for step in steps_by_name(program) for name in step.split("+")]
-    assert len(names) == 3, names  # relu, what packs, and the product
+    assert len(names) == 2, names  # what packs, and the product
     assert sum("matmul" in name for name in names) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "left", "kernels"),
+    [
+        (5, lambda x: tb.relu(x), 2),  # what packs the right operand, and the product
+        (64, lambda x: (x - 1.5) * 0.3, 1),  # which lies as the product wants it
+        (64, lambda x: tb.concat([x, x])[:40] + 1, 2),  # of more than two buffers
+        (65, lambda x: tb.relu(x), 3),  # many columns would compute it again and again
+        (5, lambda x: tb.exp(x), 3),  # as would functions
+    ],
+)
+def test_a_generated_product_computes_a_cheap_left_operand(
+    columns: int, left: Callable[..., Any], kernels: int
+) -> None:
+    x = RNG.normal(size=(40, 70)).astype("f4")
+    _, program = generated(lambda x, w: left(x) @ w, x, W[:, :columns].copy())
+    names = [name for step in steps_by_name(program) for name in step.split("+")]
+    assert len(names) == kernels, names
 
 
 def test_what_others_read_too_is_stored() -> None:
