@@ -32,7 +32,7 @@ GATHER: Final = 7
 ROW: Final = 32
 OFTEN: Final = 64
 """For how many rows the same one is not computed again and again."""
-NARROW: Final = 64
+NARROW: Final = 32
 """Up to how many columns of a product its left operand is computed in it, once for each tile of them."""
 BODY: Final = 256
 """How many ops one kernel may have: compilers take more than proportional time for more."""

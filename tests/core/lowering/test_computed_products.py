@@ -97,9 +97,9 @@ def test_a_generated_product_packs_what_it_computes(columns: int) -> None:
     ("columns", "left", "kernels"),
     [
         (5, lambda x: tb.relu(x), 2),  # what packs the right operand, and the product
-        (64, lambda x: (x - 1.5) * 0.3, 1),  # which lies as the product wants it
-        (64, lambda x: tb.concat([x, x])[:40] + 1, 2),  # of more than two buffers
-        (65, lambda x: tb.relu(x), 3),  # many columns would compute it again and again
+        (32, lambda x: (x - 1.5) * 0.3, 1),  # which lies as the product wants it
+        (32, lambda x: tb.concat([x, x])[:40] + 1, 2),  # of more than two buffers
+        (33, lambda x: tb.relu(x), 3),  # many columns would compute it again and again
         (5, lambda x: tb.exp(x), 3),  # as would functions
     ],
 )
