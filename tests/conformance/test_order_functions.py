@@ -308,3 +308,19 @@ def test_refused(device: str, name: str) -> None:
     call, error, text = BAD[name]
     with pytest.raises(error, match=text):
         call(device)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (2, 0, 3), (7, 1), (300, 70), (1, 20000), (20000, 1)], ids=str)
+def test_bools_are_put_in_order_and_found(device: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.5, 1.0):
+        x = rng.random(shape) < share
+        for axis in range(len(shape)):
+            for descending in (False, True):
+                found = tb.argsort(t(x, device), axis=axis, descending=descending).numpy()
+                np.testing.assert_array_equal(
+                    found, np.argsort(x ^ descending, axis=axis, kind="stable"), strict=True
+                )
+        for found, right in zip(tb.nonzero(t(x, device)), np.nonzero(x), strict=True):
+            np.testing.assert_array_equal(found.numpy(), right, strict=True)
+        np.testing.assert_array_equal(t(x, device)[t(x, device)].numpy(), x[x])

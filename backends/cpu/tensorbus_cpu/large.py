@@ -366,7 +366,9 @@ def _merged(line: Any, dtype: DType) -> Any:
 
 
 def argsort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of an argsort: rows in all threads, by what runs one."""
+    """Return the kernel of an argsort: of rows in all threads, of bools in one generated pass."""
+    if call.dtypes[0] is dtypes.bool_:
+        return Compiled(call, otherwise)
     axis = call.attrs["axis"]
 
     def large(x: Any) -> Any:

@@ -105,7 +105,7 @@ def _by_radix(job: Job, steps: Steps) -> None:
     shape, dtype = operand.spec.shape, operand.spec.dtype
     length, rows = shape[axis], prod(shape) // shape[axis]
     carries = root.op == "argsort"
-    each, width = bits(steps.target), 8 * key_dtype(dtype).itemsize
+    each, width = bits(steps.target), 1 if dtype is bool_ else 8 * key_dtype(dtype).itemsize
     shifts = range(EQUAL.get(dtype, 0) // each * each, width, each)
     number = int32 if length < 1 << 31 else int64
     held: dict[str, int] = {}

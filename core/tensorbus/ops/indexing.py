@@ -17,7 +17,7 @@ from .. import dtypes as dt
 from ..errors import IndexingError, ShapeError
 from ..lengths import Length, is_open
 from ..pending import recorder, recorders
-from .creation import iota, zeros
+from .creation import zeros
 from .elementwise import broadcast_shapes
 from .form import with_form
 from .gathering import from_front
@@ -27,8 +27,8 @@ from .joined import joined
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
 from .op import Change, Shape, table
 from .reduction import count_nonzero
-from .scan import sum_scan
 from .selection import cast, where
+from .sorting import argsort
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -36,11 +36,9 @@ if TYPE_CHECKING:
 
 @joined
 def _places(x: Any) -> Any:
-    """Return the places in C order where ``x`` is not zero, and behind them nothing of meaning."""
+    """Return the places in C order where ``x`` is not zero, and behind them all others."""
     hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
-    length = hit.shape[0]
-    found = zeros((length + 1,), dtype=dt.int64, device=x.device)  # the last one takes all others
-    return scatter(found, iota(length, device=x.device), where(hit, sum_scan(hit) - 1, length))
+    return argsort(hit, descending=True)
 
 
 @with_form
@@ -55,9 +53,10 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     if len(x.shape) == 1:
         return (flat + 0,)  # without what is behind them
     result, block = [], prod(x.shape)
-    for n in x.shape:
+    for k, n in enumerate(x.shape):
         block = block // max(n, 1)
-        result.append(flat // block % n if n else flat)
+        along = flat // block if block > 1 else flat
+        result.append(along % n if k and n else along + 0 if along is flat else along)
     return tuple(result)
 
 

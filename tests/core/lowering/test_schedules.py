@@ -83,6 +83,13 @@ def test_sorting_takes_passes_where_rows_are_long(length: int, kernels: int) -> 
     assert len(names(program)) == kernels
 
 
+def test_bools_are_put_in_order_in_one_pass() -> None:
+    length = 40000
+    program = one("argsort", packed(0, (1, length)), dtype=dt.bool_, axis=1, descending=False)
+    floats = one("argsort", packed(0, (1, length)), axis=1, descending=False)
+    assert 4 * len(names(program)) == len(names(floats))
+
+
 def test_many_indices_are_brought_in_order_first() -> None:
     few = _scatter(100)
     many = _scatter(5000)
