@@ -335,7 +335,7 @@ def _table() -> KernelTable:
         "any": large.Compiled, "all": large.Compiled, "sort": large.sort, "argsort": large.argsort,
         "cumulative_sum": reductions.scan, "cumulative_prod": large.Compiled,
     }  # fmt: skip
-    sizes = {"any": _reduced_size, "all": _reduced_size, "sort": _operand_size, "argsort": _operand_size}
+    sizes = {"any": _reduced_size, "all": _reduced_size, "sort": _operand_size, "argsort": _costly}
     for name, made in sized.items():
         table[name] = _where_large(table[name], made, sizes.get(name, _scanned_size))
     table["argsort_part"] = selecting.kernel(table["argsort"])

@@ -21,6 +21,8 @@ COSTLY: Final = 1 << 15
 MANY: Final = 1 << 13
 """From how many elements on C is faster than NumPy: for ops bound by memory, for others, and where NumPy
 takes several passes or one element at a time."""
+SHORT, LONG = 48, 4096
+"""Up to which length rows are put in order without keys, and from which on NumPy is slower than with them."""
 _ARRAY: Final = np.ndarray
 _COVERED: Final = frozenset(d for d in DTYPES if d.itemsize > 1 or not d.is_floating) - {
     dtypes.complex64,
@@ -326,54 +328,41 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return large
 
 
+def _length(call: Call) -> int:
+    return call.shapes[0][call.attrs["axis"]] if call.shapes else 0
+
+
 def sort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of a sort: rows, or runs of one long row, by NumPy in all threads, merged in C."""
+    """Return the kernel of a sort: by passes over the digits of keys, or rows by NumPy in all threads.
+
+    NumPy is as fast for rows of some thousand wide elements. Keys of narrow floats are those of float32.
+    """
     axis, descending, own = call.attrs["axis"], call.attrs["descending"], call.dtypes[0]
-    wide = dtypes.float32 if own in NARROW else own
+    length, passes = _length(call), Compiled(call, otherwise)
+    rows = prod(call.shapes[0]) // length if call.shapes else 0
+    quick = own not in NARROW and length > (SHORT if own.itemsize <= 2 else LONG)
+    wide = DTYPES[dtypes.float32 if own in NARROW else own]
 
     def large(x: Any) -> Any:
-        if NATIVE.compiler() is None:
-            return otherwise(x)
-        out = copied(np.moveaxis(x, axis, -1)).astype(DTYPES[wide], copy=False)
-        lines = out.reshape(-1, out.shape[-1])
-        if len(lines) >= NATIVE.threads:
-            in_threads(lambda part: part.sort(axis=-1), np.array_split(lines, 4 * NATIVE.threads))
-        else:
-            for line in lines:
-                line[:] = _merged(line, wide)
+        if quick or rows < NATIVE.threads or NATIVE.compiler() is None:
+            return passes(x)
+        out = copied(np.moveaxis(x, axis, -1)).astype(wide, copy=False)
+        in_threads(
+            lambda part: part.sort(axis=-1), np.array_split(out.reshape(rows, length), 4 * NATIVE.threads)
+        )
         out = out[..., ::-1] if descending else out
         return np.moveaxis(out, -1, axis).astype(x.dtype, copy=False)
 
     return large
 
 
-def _merged(line: Any, dtype: DType) -> Any:
-    """Return one long row sorted."""
-    runs = np.array_split(line, max(1 << (NATIVE.threads - 1).bit_length(), 1))
-    in_threads(lambda run: run.sort(), runs)
-    source, target = line, empty(line.shape, line.dtype)
-    made = routine("merge", dtype, dtype)
-    lengths = [len(run) for run in runs]
-    while len(lengths) > 1:
-        start = 0
-        for n, m in zip(lengths[::2], lengths[1::2], strict=True):
-            ends = slice(start, start + n + m)
-            made.run("merge", (source[ends], target[ends]), (n, m, 64), (64,), (1,))
-            start += n + m
-        lengths = [n + m for n, m in zip(lengths[::2], lengths[1::2], strict=True)]
-        source, target = target, source
-    return source
-
-
 def argsort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of an argsort: of rows in all threads, of bools in one generated pass."""
-    if call.dtypes[0] is dtypes.bool_:
+    """Return the kernel of an argsort: by passes over digits; short rows of narrow floats in all threads."""
+    if call.dtypes[0] not in NARROW or _length(call) > SHORT:
         return Compiled(call, otherwise)
     axis = call.attrs["axis"]
 
     def large(x: Any) -> Any:
-        if x.ndim < 2:
-            return otherwise(x)
         other = max((k for k in range(x.ndim) if k != axis), key=lambda k: x.shape[k])
         out = empty(x.shape, np.int64)
         places = np.array_split(np.arange(x.shape[other]), 4 * NATIVE.threads)

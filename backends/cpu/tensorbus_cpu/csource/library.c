@@ -410,31 +410,6 @@ KERNEL(tb_serve) {  // grid (owners); b: out, values, where each owner's entries
 }
 #endif
 
-#ifdef NAME_merge  // grid (parts): two sorted runs of p[0] and p[1] elements from b[0] on into b[1]; NaN comes last
-#define AHEAD(x, y) ((x) < (y) || ((y) != (y) && (x) == (x)))
-KERNEL(tb_merge) {
-  const int64_t n = p[0].i, m = p[1].i, parts = p[2].i;
-  const T *left = b[0], *right = left + n;
-  EACH(c, range[0], range[1]) {
-    int64_t at = (n + m) * c / parts, stop = (n + m) * (c + 1) / parts;
-    int64_t low = at > m ? at - m : 0, high = at < n ? at : n;
-    while (low < high) {  // how many of the first `at` elements come from the left run
-      const int64_t i = (low + high) / 2;
-      if (AHEAD(right[at - i - 1], left[i])) high = i;
-      else low = i + 1;
-    }
-    const T *x = left + low, *y = right + at - low, *const x_end = left + n, *const y_end = right + m;
-    T *out = (T *)b[1] + at, *const end = (T *)b[1] + stop;
-    while (out < end && x < x_end && y < y_end) {
-      const bool second = AHEAD(*y, *x);
-      *out++ = second ? *y : *x;
-      y += second, x += !second;
-    }
-    while (out < end) *out++ = x < x_end ? *x++ : *y++;
-  }
-}
-#endif
-
 #ifdef NAME_overlap  // grid (images): windows added up where they lie; b: x, out. Parameters, for 3 axes each: the
 // length of out, the number of windows, their size, stride and dilation, the strides of x over windows and within
 // one; then the stride of x over images.
