@@ -56,10 +56,10 @@ def lower(
     over it. ``begin`` is given the launches as soon as their kernels are what they will be: compiling may
     begin. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
     """
+    graph = vector_products(graph, library)
     if library is not None or all(x is None or x.is_contiguous for x in inputs):
         graph = staged(graph, target)
     if library is not None:
-        graph = vector_products(graph)
         graph = short(graph, target.buffers - 1) if target.buffers else graph
     program = _Lowering(graph, inputs, target, sized, library, replaces or {}).program(begin)
     return verify_program(program, inputs) if verifying() else program

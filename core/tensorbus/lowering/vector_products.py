@@ -1,7 +1,8 @@
-"""Products of a vector and a computed matrix, as sums of rows or of columns: the matrix is never stored.
+"""Products of a vector and a matrix as sums of rows or of columns: the matrix is read once, as it lies.
 
-So what is computed on the way (floats of numbers that are stored in few bits, say, with their scales) is read
-as it is stored, once. Products of two matrices use each element often, and want it in memory.
+So are all of those that are generated. Those that a device runs by calls become sums where the matrix is
+computed (floats of numbers that are stored in few bits, say, with their scales), so that it is never stored.
+Products of two matrices use each element often, and want it in memory.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any
 from ..dtypes import DType
 from ..graph.graph import Graph, Node
 from ..ops.op import Spec
+from .plan import Calls, is_call
 from .pull import ELEMENTWISE
 from .reducer import accumulator
 
 _MOVED = frozenset({"reshape", "permute_dims", "broadcast_to"})
 
 
-def vector_products(graph: Graph) -> Graph:
-    """Return the graph without products of a vector and a matrix that is computed for this alone."""
+def vector_products(graph: Graph, library: Calls) -> Graph:
+    """Return the graph without such products. Calls stay, unless a matrix is computed for them alone."""
     nodes = list(graph)
     if all(node.op != "matmul" for node in nodes):
         return graph
@@ -31,9 +33,10 @@ def vector_products(graph: Graph) -> Graph:
         made = node if given == node.inputs else replace(node, inputs=given)
         if node.op == "matmul" and node.spec.dtype.is_floating and 0 not in node.inputs[0].spec.shape:
             x, y = node.inputs
-            if y.spec.shape[-1] == 1 and _is_computed(x, uses):
+            generated = not is_call(node, library)
+            if y.spec.shape[-1] == 1 and (generated or _is_computed(x, uses)):
                 made = _sum(made, -1)
-            elif x.spec.shape[-2] == 1 and _is_computed(y, uses):
+            elif x.spec.shape[-2] == 1 and (generated or _is_computed(y, uses)):
                 made = _sum(made, -2)
         done[node] = made
     return Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))

@@ -10,11 +10,12 @@ from typing import Any
 
 from ..errors import ArgumentError, ShapeError
 from ..ops import attention as ops
-from ..ops.attention_scores import attention_weights, grouped
+from ..ops.attention_scores import attention_infer, attention_weights, shared_product
 from ..ops.creation import zeros
 from ..ops.linear import linear
 from ..ops.matmul import product
 from ..ops.movement import broadcast_to, concat, pad, permute_dims, reshape
+from ..ops.op import Spec
 from ..ops.reduction import mean
 from ..ops.selection import narrowed, where, widened
 from ..tensor import Tensor
@@ -47,12 +48,12 @@ def scaled_dot_product_attention(
         raise ShapeError(
             "scaled_dot_product_attention: is_causal makes its own mask; pass it or attn_mask, not both."
         )
-    if enable_gqa:
-        key, value = (grouped(x, query.shape[-3]) for x in (key, value))
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     masks = () if attn_mask is None else (attn_mask,)
+    specs = tuple([Spec(x.shape, x.dtype) for x in (query, key, value, *masks)])
+    attention_infer(specs, is_causal=is_causal, scale=factor, enable_gqa=enable_gqa)
     shares = attention_weights(widened(query), widened(key), masks, is_causal, factor)
-    thinned: Tensor = narrowed(product(dropout(shares, dropout_p), widened(value)), query.dtype)
+    thinned: Tensor = narrowed(shared_product(dropout(shares, dropout_p), widened(value)), query.dtype)
     return thinned
 
 

@@ -13,8 +13,7 @@ from .. import dtypes as dt
 from ..dtypes import FLOATING
 from ..errors import DtypeError, ShapeError
 from .attention_gradients import attention_gradients, gradients_and_masks
-from .attention_scores import NAME, attention_compute, attention_infer, attention_weights, grouped
-from .matmul import product
+from .attention_scores import NAME, attention_compute, attention_infer, attention_weights, shared_product
 from .op import Op, table
 from .selection import narrowed, widened
 
@@ -40,10 +39,8 @@ def _decompose(
     query: Any, key: Any, value: Any, *masks: Any, is_causal: bool, scale: float, enable_gqa: bool
 ) -> Any:
     dtype = query.dtype
-    if enable_gqa:
-        key, value = grouped(key, query.shape[-3]), grouped(value, query.shape[-3])
     shares = attention_weights(widened(query), widened(key), masks, is_causal, scale)
-    return narrowed(product(shares, widened(value)), dtype)
+    return narrowed(shared_product(shares, widened(value)), dtype)
 
 
 def _vjp(

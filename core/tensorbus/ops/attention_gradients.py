@@ -10,9 +10,9 @@ from typing import Any
 
 from ..dtypes import FLOATING, DType, bool_
 from ..errors import ShapeError
-from .attention_scores import attention_compute, attention_infer, attention_weights, grouped
+from .attention_scores import attention_compute, attention_infer, attention_weights, merged, shared_product
 from .matmul import matrix_transpose, product
-from .movement import reshape, sum_to
+from .movement import sum_to
 from .op import Op, Spec, table
 from .reduction import sum
 from .selection import narrowed, widened
@@ -50,30 +50,19 @@ def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     return (dtype,) * 3 + tuple(rest)
 
 
-def _ungrouped(g: Any, shape: tuple[int, ...]) -> Any:
-    """Return the gradient of an operand whose heads were repeated as ``grouped`` does, and broadcast."""
-    if len(shape) < 3 or shape[-3] in (1, g.shape[-3]):
-        return sum_to(g, shape)
-    heads, length, width = g.shape[-3:]
-    apart = reshape(g, (*g.shape[:-3], shape[-3], heads // shape[-3], length, width))
-    return sum_to(sum(apart, axis=-3), shape)
-
-
 def gradients_and_masks(
     grad: Any, out: Any, query: Any, key: Any, value: Any, *masks: Any, is_causal: bool, scale: float,
     enable_gqa: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the gradients of query, key and value, and of masks that are added; None for bool masks."""
-    heads = query.shape[-3] if enable_gqa else 0
-    q, g = widened(query), widened(grad)
-    k, v = (widened(grouped(x, heads) if enable_gqa else x) for x in (key, value))
+    q, k, v, g = (widened(x) for x in (query, key, value, grad))
     shares = attention_weights(q, k, masks, is_causal, scale)
-    behind = product(g, matrix_transpose(v)) - sum(g * widened(out), axis=-1, keepdims=True)
+    behind = shared_product(g, matrix_transpose(v)) - sum(g * widened(out), axis=-1, keepdims=True)
     scores = shares * behind
     found = (
-        sum_to(product(scores, k) * scale, query.shape),
-        _ungrouped(product(matrix_transpose(scores), q) * scale, key.shape),
-        _ungrouped(product(matrix_transpose(shares), g), value.shape),
+        sum_to(shared_product(scores, k) * scale, query.shape),
+        sum_to(product(matrix_transpose(merged(scores, k)), merged(q, k)) * scale, key.shape),
+        sum_to(product(matrix_transpose(merged(shares, v)), merged(g, v)), value.shape),
     )
     added = (None if m.dtype is bool_ else narrowed(sum_to(scores, m.shape), m.dtype) for m in masks)
     return (*(narrowed(x, query.dtype) for x in found), *added)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 from .. import dtypes as dt
@@ -12,7 +11,7 @@ from .comparison import greater_equal
 from .creation import iota
 from .elementwise import broadcast_shapes, common_dtype, fit
 from .matmul import matrix_transpose, product
-from .movement import broadcast_to, reshape
+from .movement import reshape
 from .op import Spec
 from .reduction import max
 from .selection import where
@@ -57,15 +56,25 @@ def attention_compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     return (dtype,) * 3 + tuple(m if m is dt.bool_ else dtype for m in given[3:])
 
 
-def grouped(x: Any, heads: int) -> Any:
-    """Return ``(*, heads / n, length, width)`` with each head ``n`` times in a row."""
-    *lead, own, length, width = x.shape
-    if own == heads:
+def merged(x: Any, y: Any) -> Any:
+    """Return ``(*, heads, m, k)`` as ``(*, own, heads / own * m, k)``, for ``own`` heads that ``y`` has.
+
+    So the rows of those heads that share one of ``y`` are one behind the other.
+    """
+    if min(len(x.shape), len(y.shape)) < 3 or x.shape[-3] == y.shape[-3] or x.shape[-3] == 1:
         return x
-    apart = broadcast_to(
-        reshape(x, (*lead, own, 1, length, width)), (*lead, own, heads // own, length, width)
-    )
-    return reshape(apart, (*lead, heads, length, width))
+    *lead, heads, m, k = x.shape
+    own = y.shape[-3]
+    return reshape(x, (*lead, own, heads // own * m, k))
+
+
+def shared_product(x: Any, y: Any) -> Any:
+    """Return ``x @ y`` where several heads of ``x`` share one of ``y``, which is not repeated for them."""
+    rows = merged(x, y)
+    found = product(rows, y)
+    if rows is x:
+        return found
+    return reshape(found, (*found.shape[:-3], *x.shape[-3:-1], found.shape[-1]))
 
 
 def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: bool, scale: float) -> Any:
@@ -73,8 +82,7 @@ def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: b
 
     A float mask is added to the scores; a row of it that is all ``-inf`` gives zeros as well.
     """
-    root = math.sqrt(abs(scale))
-    scores = product(query * (math.copysign(root, scale)), matrix_transpose(key) * root)
+    scores = shared_product(query * scale, matrix_transpose(key))
     if is_causal:
         scores = where(_earlier(scores), scores, float("-inf"))
     for mask in masks:

@@ -112,6 +112,26 @@ def test_a_generated_product_computes_a_cheap_left_operand(
     assert len(names) == kernels, names
 
 
+PLAIN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "matrix and vector": (lambda w, v: w @ v, (W, V)),
+    "vector and matrix": (lambda v, w: v @ w.mT, (V, W)),
+    "row and matrix": (lambda v, w: v[None] @ w.mT, (V, W)),
+    "columns": (lambda w, v: w.mT @ v[:70], (W, V)),
+    "batches": (lambda w, v: v[None, None] @ tb.reshape(w, (7, 10, 96)).mT, (W, V)),
+    "vector and vector": (lambda v, s: v @ s, (V, SCALE)),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_generated_vector_products_are_sums(name: str) -> None:
+    function, arrays = PLAIN[name]
+    graph, program = generated(function, *arrays)
+    assert "matmul" in str(graph)
+    assert not any("matmul" in step for step in steps_by_name(program))
+    (ours,) = execute(program, graph, arrays)
+    np.testing.assert_allclose(ours, function(*map(tb.asarray, arrays)).numpy(), rtol=2e-5, atol=2e-5)
+
+
 def test_what_others_read_too_is_stored() -> None:
     x = RNG.normal(size=(40, 70)).astype("f4")
     _, program = generated(lambda x, w: (x @ (w * 2), w * 2), x, W)
