@@ -50,6 +50,13 @@ def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     return (dtype,) * 3 + tuple(rest)
 
 
+def _over_rows(x: Any, y: Any, shared: Any) -> Any:
+    """Return ``x.mT @ y``, summed over those heads that share one of ``shared``."""
+    if x.shape[-3:-2] == y.shape[-3:-2]:  # else one of them is broadcast, and heads are summed afterwards
+        x, y = merged(x, shared), merged(y, shared)
+    return product(matrix_transpose(x), y)
+
+
 def gradients_and_masks(
     grad: Any, out: Any, query: Any, key: Any, value: Any, *masks: Any, is_causal: bool, scale: float,
     enable_gqa: bool,
@@ -61,8 +68,8 @@ def gradients_and_masks(
     scores = shares * behind
     found = (
         sum_to(shared_product(scores, k) * scale, query.shape),
-        sum_to(product(matrix_transpose(merged(scores, k)), merged(q, k)) * scale, key.shape),
-        sum_to(product(matrix_transpose(merged(shares, v)), merged(g, v)), value.shape),
+        sum_to(_over_rows(scores, q, k) * scale, key.shape),
+        sum_to(_over_rows(shares, g, v), value.shape),
     )
     added = (None if m.dtype is bool_ else narrowed(sum_to(scores, m.shape), m.dtype) for m in masks)
     return (*(narrowed(x, query.dtype) for x in found), *added)
