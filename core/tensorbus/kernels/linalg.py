@@ -68,7 +68,7 @@ def linalg_from_namespace(xp: Any, wrap: Wrap = lambda function: function) -> di
 
 
 def _factored(name: str, function: Callable[..., Any], wrap: Wrap, failure: type[Exception]) -> Kernel:
-    """Turn the library's failure into one that names the op, the shape and what to do."""
+    """Turn the library's failure into one that names the op, the shape and what to do: one text for all."""
     why = FAILED.get(name, "the iteration did not converge")
 
     def prepare(call: Call) -> Callable[..., Any]:
@@ -79,8 +79,8 @@ def _factored(name: str, function: Callable[..., Any], wrap: Wrap, failure: type
                 return compute(*values)
             except failure as error:
                 raise LinAlgError(
-                    f"{name}: {why}, in an operand of shape {values[0].shape} ({error}). Look for NaN,"
-                    f" infinities and linearly dependent rows."
+                    f"{name}: {why}, in an operand of shape {values[0].shape}. Look for NaN, infinities and"
+                    f" linearly dependent rows."
                 ) from error
 
         return kernel
