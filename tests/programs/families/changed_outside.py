@@ -44,7 +44,7 @@ def players_take_turns_with_schedules():
         schedules[turn].step()
         return loss.detach()
 
-    return fn, [(k % 2, rows(3) + k) for k in range(6)], models, optimizers
+    return fn, [(k % 2, rows(3) + k / 8) for k in range(6)], models, optimizers
 
 
 @program
@@ -60,7 +60,7 @@ def players_are_given_as_arguments():
         schedule.step()
         return loss.detach()
 
-    calls = [(optimizers[k % 2], schedules[k % 2], rows(3) + k) for k in range(8)]
+    calls = [(optimizers[k % 2], schedules[k % 2], rows(3) + k / 8) for k in range(8)]
     return fn, calls, models, optimizers
 
 
@@ -80,7 +80,7 @@ def schedules_step_between_calls():
 
     def calls():
         for k in range(5):
-            yield (rows(3) + k, False)
+            yield (rows(3) + k / 8, False)
             schedules[0].step()
 
     return fn, calls(), models, optimizers

@@ -416,8 +416,8 @@ def rates_logged_from_the_schedule():
 @program
 def schedule_of_two_kinds_with_momentum():
     m = nn.Linear(3, 1)
-    opt = tb.optim.Adam(m.parameters(), lr=0.1)
-    sch = tb.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.2, total_steps=20)
+    opt = tb.optim.Adam(m.parameters(), lr=0.02)
+    sch = tb.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.05, total_steps=20)
 
     def fn(x):
         opt.zero_grad()

@@ -148,7 +148,7 @@ def training_or_not_by_an_argument():
         return loss.detach(), model.training
 
     x = tb.reshape(tb.arange(12.0), (4, 3)) * 0.1
-    return run, [(x + k, k % 3 != 2) for k in range(7)], model
+    return run, [(x + k / 4, k % 3 != 2) for k in range(7)], model
 
 
 @program
