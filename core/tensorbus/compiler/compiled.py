@@ -247,12 +247,10 @@ class Compiled(Generic[P, R]):
                 Reach, self._root, args, kwargs, codes, self._every, self._filled, self._axes.replaced
             )
             again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
-            steadied = again(axes) or (again({}) if axes else None)
-            if steadied is None and self._places.fix_outside():
-                steadied = again(axes) or (again({}) if axes else None)
-            if steadied is None:
-                self._places.fix(given)
-            else:
+            steadied = self._places.widest(
+                lambda: again(axes) or (again({}) if axes else None), reach, given, counts=not moves
+            )
+            if steadied is not None:
                 replay, found_more = steadied
                 if found_more:  # whatever was captured before holds for one value of a number that moves
                     self.replays = []

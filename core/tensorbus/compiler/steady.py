@@ -49,6 +49,10 @@ class Given:
     out: Any
 
 
+TRIES: Final = 8
+"""Of how many new numbers each is tried alone, when a dry run fails with all of them."""
+
+
 @dataclass(slots=True, eq=False)
 class Places:
     """What is known to move from call to call: numbers ``at`` places, ``given`` as arguments, of scripts.
@@ -77,16 +81,40 @@ class Places:
         """Take note of places whose numbers others have changed."""
         self.outside |= found - self._fixed - self.at.keys()
 
-    def fix(self, given: set[int | str]) -> None:
-        """Take each value of these arguments as a thing of its own from now on."""
-        self._fixed |= given
-        self.given -= given
+    def widest(
+        self, attempt: Callable[[], tuple[Replay, bool] | None], reach: Reach, given: set[int | str], *,
+        counts: bool,
+    ) -> tuple[Replay, bool] | None:  # fmt: skip
+        """Return what ``attempt`` makes with as many of the new numbers as it can; the others are fixed.
 
-    def fix_outside(self) -> bool:
-        """Take each value that others put in places as a thing of its own; return whether there were any."""
-        found, self.outside = self.outside, set()
-        self._fixed |= found
-        return bool(found)
+        Python may need only one of them: when it fails with all, it is made again with one more at a time.
+        ``given`` are the arguments that move. ``counts``: it is needed for what the function itself changes.
+        """
+        found = attempt()
+        if found is not None:
+            return found
+        old = {key for key in given if (ARGUMENT, key) in self.at}
+        new = [*((ARGUMENT, key) for key in given - old), *self.outside]
+        self.given -= given - old
+        self.outside = set()
+        more = False
+        for place in [*new] if 1 < len(new) <= TRIES else ():
+            home, key = (self.given, place[1]) if place[0] == ARGUMENT else (self.outside, place)
+            home.add(key)
+            made = attempt()
+            if made is None:
+                home.remove(key)
+            else:
+                found, more = made, more or made[1]
+                new.remove(place)
+        self._fixed.update(key if kind == ARGUMENT else (kind, key) for kind, key in new)
+        if found is None and new and (old or counts or self.are_in(reach)):
+            found = attempt()
+        if found is None:
+            self._fixed |= old
+            self.given -= old
+            return None
+        return found[0], more or found[1]
 
     def are_in(self, reach: Reach) -> bool:
         """Return whether code that reaches this much may meet them."""

@@ -225,6 +225,27 @@ def test_a_number_that_python_needs_is_captured_for_each_value() -> None:
     assert len(compiled.replays) == 3
 
 
+@warned
+@pytest.mark.parametrize("through", ["an object", "an argument"])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_number_stays_open_beside_one_that_python_needs(through, together) -> None:
+    owner = SimpleNamespace(rate=0.0, times=1)
+
+    @tb.compile
+    def decayed(x, rate, times):
+        for _ in range(owner.times if times is None else times):
+            x = x * (owner.rate if rate is None else rate)
+        return x
+
+    for k in range(24):
+        rate, times = given = 1.0 + k, 1 + (k % 4 if together else k // 6)
+        if through == "an object":
+            owner.rate, owner.times = given
+            given = None, None
+        assert decayed(tb.ones(1), *given).item() == rate**times
+    assert len(decayed.replays) == 4
+
+
 def test_a_number_that_becomes_another_type_is_captured_again() -> None:
     owner = SimpleNamespace(weight=2)
     compiled = tb.compile(lambda x: x * owner.weight)
