@@ -114,7 +114,7 @@ class OpenAxes:
 
     ``dynamic``: True: every length; None: those that have differed between calls; False: those marked. Of
     tensors that are state (caches) only those are left open that have differed. ``replaced`` are the places
-    of state at which captures have found different tensors.
+    of state at which captures have found different tensors, or containers.
     """
 
     def __init__(self, dynamic: bool | None) -> None:
@@ -122,6 +122,7 @@ class OpenAxes:
         self._shapes: dict[Any, tuple[int, ...]] = {}
         self._differed: dict[Any, set[int]] = {}
         self._held: dict[Place, weakref.ref[Tensor]] = {}
+        self._made: dict[Place, int] = {}
         self.replaced: set[Place] = set()
 
     def choose(self, reach: Reach) -> Axes:
@@ -141,6 +142,10 @@ class OpenAxes:
                 axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
             if axes:
                 found[seen.at] = (x, axes)
+        for place, key in reach.containers():
+            if self._made.setdefault(place, key) != key:
+                self.replaced.add(place)
+                self._made[place] = key
         for place, at, seen in reach.homes():
             last = self._held.get(place)
             if last is not None and last() is not seen.thing:

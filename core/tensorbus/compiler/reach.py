@@ -11,7 +11,7 @@ import dis
 import operator
 import sys
 import types
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import resolve_name
@@ -41,7 +41,9 @@ _GLOBAL: Final = frozenset(
     {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
 Place = tuple[int, Any]
-"""The id of an object, or of the names of a module, and the key of a part."""
+"""The id of an object, or of the names of a module, and the key of a part, or the keys that lead to it."""
+_DEEP: Final = 100
+"""How many containers, one in the other, are named by where the outermost lies."""
 NUMBERS: Final = (int, float)
 """The types of numbers that a script may hold."""
 MOST: Final = 30_000
@@ -117,6 +119,23 @@ def is_number(x: Any) -> bool:
     return type(x) in NUMBERS or (type(x) is tuple and bool(x) and all(type(v) in NUMBERS for v in x))
 
 
+_Holders = dict[int, list[tuple[Seen, Part]]]
+
+
+def _way(last: tuple[Seen, Part], holders: _Holders) -> list[tuple[Seen, Part]]:
+    """Return a part of an object, that object in the one that holds it, if just one does, and so on."""
+    way = [last]
+    while len(held := holders.get(id(way[-1][0]), ())) == 1 and len(way) < _DEEP:
+        way.append(held[0])
+    return way
+
+
+def _place(way: Sequence[tuple[Seen, Part]]) -> Place:
+    """Return the place of a part: that of the outermost container has the keys that lead on behind it."""
+    outer, part = way[-1]
+    return id(outer.thing), part.key if len(way) == 1 else tuple([p.key for _, p in reversed(way)])
+
+
 @dataclass(slots=True, eq=False)
 class Global:
     """A name that code looks up in a module: which code does, and what it found."""
@@ -134,7 +153,7 @@ class Reach:
     ``more`` is code, with its globals, that is known to run besides what is found. Plain values are parts
     without a ``Seen`` of their own. ``every``: all attributes count, not only those that code names.
     ``filled`` are arguments of earlier captures that those changed, by id, and what they were then.
-    ``replaced`` are places (see ``homes``) at which captures have found different tensors.
+    ``replaced`` are places (see ``homes``) at which captures have found different tensors or containers.
     """
 
     def __init__(
@@ -214,11 +233,12 @@ class Reach:
             self.constants[found] = thing
         return found
 
-    def access(self, seen: Seen, part: Part) -> str:
-        """Return the code that gets a part of what was seen."""
+    def access(self, seen: Seen, part: Part, at: str = "") -> str:
+        """Return the code that gets a part of what was seen, and is found by the code ``at``."""
+        at = at or seen.at
         if not isinstance(part.access, Keyed):
-            return f"{seen.at}{part.access}"
-        at = f"Entries({seen.at})" if hasattr(type(seen.thing), "__missing__") else seen.at
+            return f"{at}{part.access}"
+        at = f"Entries({at})" if hasattr(type(seen.thing), "__missing__") else at
         return f"{at}[{self.name(part.access.key)}]" if part.access == "[?]" else f"{at}{part.access}"
 
     def _see(self, thing: Any, at: str, fixed: bool) -> Seen:
@@ -362,19 +382,46 @@ class Reach:
     def homes(self) -> Iterator[tuple[Place, str, Seen]]:
         """Yield the tensors that are state and lie at one place: it, the code that finds it, the tensor.
 
-        They are constants, unless the function or others put different ones there.
+        They are constants, unless the function or others put different ones there. Containers around them
+        that have been made anew since, as a tuple in an attribute is, are found where they lie.
         """
         found: dict[int, list[tuple[Place, str, Seen]]] = {}
+        holders = self._holders()
         for owner in list(self.seen.values()):
             for part, child in owner.parts:
                 if child is not None and child.fixed and type(child.thing) is Tensor:
-                    home = (id(owner.thing), part.key), self.access(owner, part), child
-                    found.setdefault(id(child), []).append(home)
+                    way = _way((owner, part), holders)
+                    new = (k for k in range(1, len(way)) if _place(way[k:]) in self.replaced)
+                    begin = max(new, default=0)
+                    at = way[begin][0].at
+                    for seen, inner in reversed(way[: begin + 1]):
+                        at = self.access(seen, inner, at)
+                    found.setdefault(id(child), []).append((_place(way), at, child))
         for g in self.globals:
             if g.seen is not None and type(g.seen.thing) is Tensor:
                 home = (id(g.scope), g.name), f"{self.name(g.scope)}[{g.name!r}]", g.seen
                 found.setdefault(id(g.seen), []).append(home)
         yield from (homes[0] for homes in found.values() if len(homes) == 1)
+
+    def containers(self) -> Iterator[tuple[Place, int]]:
+        """Yield the places at which containers lie that are state and lie nowhere else, and their ids."""
+        holders = self._holders()
+        for held in holders.values():
+            if len(held) == 1:
+                [(owner, part)] = held
+                yield _place(_way((owner, part), holders)), id(part.value)
+
+    def _holders(self) -> _Holders:
+        """Return the objects that hold each container that is state, and no global."""
+        found: _Holders = {}
+        named = {id(g.seen) for g in self.globals}
+        for owner in list(self.seen.values()):
+            for part, child in owner.parts:
+                if child is None or not child.fixed or id(child) in named:
+                    continue
+                if type(child.thing) in (tuple, list, dict):
+                    found.setdefault(id(child), []).append((owner, part))
+        return found
 
     def tensors(self) -> Iterator[Seen]:
         """Yield the tensors."""

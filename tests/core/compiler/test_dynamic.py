@@ -276,6 +276,34 @@ def test_caches_that_are_state_grow(dynamic) -> None:
     assert len(found.recompiles) <= 3
 
 
+@pytest.mark.parametrize("held", [lambda k, v: (k, v), lambda k, v: [k, v], lambda k, v: {0: k, 1: v}])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_caches_in_containers_that_are_made_anew_grow(dynamic, held) -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cache, self.layers = None, {"last": None}
+
+        def forward(self, x):
+            k, v = x, x * 2
+            if self.cache is not None:
+                k, v = tb.concat([self.cache[0], k]), tb.concat([self.cache[1], v])
+            self.cache, last = held(k, v), self.layers["last"]
+            self.layers = {"last": held(x * 3 if last is None else tb.concat([last[0], x]), x)}
+            return tb.softmax(x @ k.T, axis=-1) @ v + self.layers["last"][0].mean(axis=0)
+
+    one, other = Layers(), Layers()
+    compiled = tb.compile(other, dynamic=dynamic)
+    for k in range(14):
+        x = tb.ones((1, 3)) * (k % 3 + 1)
+        assert tb.max(tb.abs(compiled(x) - one(x))).item() < 1e-5
+    assert type(other.cache) is type(one.cache)
+    assert other.cache[1].shape == (14, 3)
+    found = type(compiled)._compiled
+    assert found.reasons == []
+    assert len(found.recompiles) <= 3
+
+
 def test_the_first_backward_leaves_lengths_open() -> None:
     """The second run, with open lengths, finds no gradients either."""
     w = tb.ones(4).requires_grad_()
