@@ -125,7 +125,7 @@ _Holders = dict[int, list[tuple[Seen, Part]]]
 def _way(last: tuple[Seen, Part], holders: _Holders) -> list[tuple[Seen, Part]]:
     """Return a part of an object, that object in the one that holds it, if just one does, and so on."""
     way = [last]
-    while len(held := holders.get(id(way[-1][0]), ())) == 1 and len(way) < _DEEP:
+    while len(held := holders.get(id(way[-1][0]), [])) == 1 and len(way) < _DEEP:
         way.append(held[0])
     return way
 

@@ -99,7 +99,8 @@ class Places:
         self.outside = set()
         more = False
         for place in [*new] if 1 < len(new) <= TRIES else ():
-            home, key = (self.given, place[1]) if place[0] == ARGUMENT else (self.outside, place)
+            home: set[Any] = self.given if place[0] == ARGUMENT else self.outside
+            key: Any = place[1] if place[0] == ARGUMENT else place
             home.add(key)
             made = attempt()
             if made is None:
@@ -107,7 +108,7 @@ class Places:
             else:
                 found, more = made, more or made[1]
                 new.remove(place)
-        self._fixed.update(key if kind == ARGUMENT else (kind, key) for kind, key in new)
+        self._fixed.update(place[1] if place[0] == ARGUMENT else place for place in new)
         if found is None and new and (old or counts or self.are_in(reach)):
             found = attempt()
         if found is None:
