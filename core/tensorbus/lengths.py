@@ -263,6 +263,13 @@ class Length:
         return format(self.settled(), spec)
 
 
+def integer(n: Any) -> int:
+    """Return ``n``, an int and nothing like one. Raises ``TypeError`` for others."""
+    if type(n) is not int:
+        raise TypeError(f"{n!r} is no int")
+    return n
+
+
 def index(n: Any) -> Any:
     """Return ``n`` as an int; a ``Length`` as it is. Raises ``TypeError`` for what is no integer."""
     return n if type(n) is Length else operator.index(n)
@@ -302,7 +309,20 @@ def texts(x: Any) -> Any:
 
 def at(x: Any, sizes: Mapping[str, int]) -> Any:
     """Return ``x`` with its lengths for these values of the symbols."""
-    return _mapped(x, lambda length: eval(length.text, {"__builtins__": {}, **FUNCTIONS}, dict(sizes)))
+    return closing(sizes)(x)
+
+
+def closing(sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    """Return what gives things with lengths for these values of the symbols, each computed once."""
+    scope, known = {"__builtins__": {}, **FUNCTIONS, **sizes}, dict(sizes)
+
+    def value(length: Length) -> int:
+        found = known.get(length.text)
+        if found is None:
+            found = known[length.text] = eval(length.text, scope)
+        return found
+
+    return lambda x: _mapped(x, value)
 
 
 def is_open(x: Any) -> bool:

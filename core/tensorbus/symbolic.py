@@ -68,7 +68,11 @@ class Script:
         return found
 
     def _text(self, x: Any) -> str:
-        return x.name if type(x) is Number else repr(x) if x == x and abs(x) != float("inf") else self.name(x)
+        if type(x) is Length:
+            return x.text
+        if type(x) is Number:
+            return x.name
+        return repr(x) if x == x and abs(x) != float("inf") else self.name(x)
 
     def _number(self, key: tuple[Any, ...], plain: Any, line: str, late: bool = False) -> Number:
         found = self._known.get(key)
@@ -95,8 +99,6 @@ class Script:
 
     def rounded(self, how: str, x: Number) -> Any:
         """Return an integer made of a number: a length where it is one of lengths alone."""
-        if self.lengths is not None and x.name in self._over:
-            return Length(self.lengths, f"{how}({self._over[x.name]})", FUNCTIONS[how](x.plain))
         return self.outcome(FUNCTIONS[how], x)
 
     def read(self, container: Any, key: Any) -> Any:
@@ -147,9 +149,16 @@ class Script:
             self._few.add(found.name)
 
     def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Return the number that a function of ``math`` makes of numbers; without one of ours, its result."""
+        """Return the number that a function of ``math`` makes of numbers; without one of ours, its result.
+
+        What rounds a number of lengths alone gives a length.
+        """
+        operands = tuple([x.number() if type(x) is Length else x for x in operands])
         if not any(type(x) is Number for x in operands):
             return function(*operands)
+        how = next((name for name, known in FUNCTIONS.items() if known is function), None)
+        if how is not None and self.lengths is not None and (over := self._over.get(operands[0].name)):
+            return Length(self.lengths, f"{how}({over})", function(operands[0].plain))
         parts = [self._text(x) for x in operands]
         plain = self.checked(function, *operands)
         text = f"{self.name(function)}({', '.join(parts)})"
@@ -181,6 +190,15 @@ class Script:
         value = held.get()
         self.held[key] = held
         self._fresh(held, value)
+
+    def open(self, key: tuple[int, Any], held: Held) -> str:
+        """Leave the integer at a place open, as a length is; return the name of its symbol."""
+        assert self.lengths is not None
+        self.held[key] = held
+        opened = self.lengths.symbol(held.get(), f"integer({held.access})")
+        held.now = opened
+        held.put(opened)
+        return opened.text
 
     def _fresh(self, held: Held, value: Any) -> None:
         """Put numbers of the script in the place of plain ones."""
@@ -293,7 +311,7 @@ class Held:
         value = self.get()
         changed = value is not self.now
         parts = value if type(value) is tuple else (value,)
-        plain = [x.plain if type(x) is Number else x for x in parts]
+        plain = [x.plain if type(x) is Number else hints(x) for x in parts]
         self.put(tuple(plain) if type(value) is tuple else plain[0])
         if not changed:
             return []

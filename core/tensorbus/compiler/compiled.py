@@ -247,8 +247,10 @@ class Compiled(Generic[P, R]):
                 Reach, self._root, args, kwargs, codes, self._every, self._filled, self._axes.replaced
             )
             again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            choices = [axes, {}] if axes else [{}]
+            ways = [partial(again, left, integers) for left in choices for integers in (False, True)]
             steadied = self._places.widest(
-                lambda: again(axes) or (again({}) if axes else None), reach, given, counts=not moves
+                lambda: next(filter(None, (way() for way in ways)), None), reach, given, counts=not moves
             )
             if steadied is not None:
                 replay, found_more = steadied

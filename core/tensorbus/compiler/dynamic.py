@@ -89,7 +89,7 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
 
 def fixed(axes: Axes, lengths: Lengths) -> list[str]:
     """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
-    names = {where: name for name, where in lengths.symbols.items()}
+    names = {where: name for name, where in lengths.symbols.items() if "._value.shape[" in where}
     said = []
     for at, (x, open_axes) in axes.items():
         marks = _marks.get(id(x))

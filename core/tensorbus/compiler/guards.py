@@ -13,7 +13,7 @@ from .. import dtypes as dt
 from .. import preference
 from ..device import _chosen, _entered
 from ..grad_mode import recording
-from ..lengths import FUNCTIONS, Lengths
+from ..lengths import FUNCTIONS, Lengths, integer
 from ..nn.hooks import EVERYWHERE
 from ..nn.module import Module
 from ..nn.parameter import Parameter
@@ -30,7 +30,7 @@ AMBIENT: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
     "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
     "everywhere": EVERYWHERE, "are": are, "Entries": Entries,
-    "precision": get_matmul_precision, **FUNCTIONS,
+    "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
 _CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})

@@ -274,7 +274,7 @@ class Recorder:
                 return known
         found = self.recordings.get(device)
         if found is None:
-            found = self.recordings[device] = Recording(device)
+            found = self.recordings[device] = Recording(device, self.lengths.symbols)
         return found
 
     def _operand(self, recording: Recording, device: Device, x: Any, dtype: Any, cast: bool) -> int:

@@ -6,7 +6,7 @@ the program, under which its executable is found again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from sys import getrefcount
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from ..device import Device
 from ..graph.graph import Graph, Node
-from ..lengths import at, is_open, texts
+from ..lengths import closing, is_open, texts
 from ..ops.op import Spec
 from ..pending import Pending
 
@@ -57,11 +57,11 @@ class Recording:
 
     ``pendings`` are the values that stand for results. ``twins`` are entries that compute what others do for
     numbers that move, by places; those ``beside`` them are there for them only. ``apart`` says, by place,
-    which operands of an op that has a history have none.
+    which operands of an op that has a history have none. ``symbols`` are those of the lengths left open.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, symbols: Mapping[str, str]) -> None:
+        self.device, self.symbols = device, symbols
         self.entries: list[Entry] = []
         self.inputs: list[int] = []
         self.pendings: list[Pending] = []
@@ -71,11 +71,18 @@ class Recording:
         self.beside: set[int] = set()
         self.apart: dict[int, tuple[int, ...]] = {}
         self._known: dict[tuple[Key, tuple[int, ...], int], int] = {}
+        self._open: list[bool] = []
 
     @property
     def is_open(self) -> bool:
-        """Whether lengths of inputs are left open."""
-        return any(is_open(self.entries[place].spec.shape) for place in self.inputs)
+        """Whether anything depends on lengths that are left open."""
+        return bool(self.symbols) and any(self._opened())
+
+    def _opened(self) -> list[bool]:
+        """Return of each entry whether it depends on open lengths."""
+        for e in self.entries[len(self._open) :]:
+            self._open.append(is_open(e.spec.shape) or is_open(dict(e.attrs)))
+        return self._open
 
     def alone(self) -> Recording:
         """Return what was recorded without the values it was recorded with, which it would keep alive."""
@@ -158,14 +165,13 @@ class Recording:
         self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int], places: Sequence[int],
         left: Container[int],
     ) -> Key:  # fmt: skip
-        entries = self.entries
         numbers = {place: k for k, place in enumerate(places)}
         given = {place: k for k, place in enumerate(inputs)}
         body: list[Any] = [
-            (given[p], _closed(entries[p].spec, sizes), _is_scalar(entries[p])) if p in given
-            else entries[p].spec if p in left
-            else (_named(entries[p], sizes), entries[p].again, *[numbers[x] for x in entries[p].operands])
-            for p in places
+            (given[p], e.spec, _is_scalar(e)) if p in given
+            else e.spec if p in left
+            else (e.key, e.again, *[numbers[x] for x in e.operands])
+            for p, e in zip(places, self._closed(places, sizes), strict=True)
         ]  # fmt: skip
         return (self.device, tuple(body), tuple([numbers[p] for p in outputs]))
 
@@ -179,19 +185,24 @@ class Recording:
         """
         given = {place: k for k, place in enumerate(inputs)}
         made: dict[int, Node] = {}
-        for place in self.needed(outputs, inputs):
-            e = self.entries[place]
-            spec = _closed(e.spec, sizes)
+        places = self.needed(outputs, inputs)
+        for place, e in zip(places, self._closed(places, sizes), strict=True):
             if place in given:
                 attrs = {"index": given[place], **({"scalar": True} if _is_scalar(e) else {})}
-                made[place] = Node(op="input", attrs=attrs, spec=spec)
+                made[place] = Node(op="input", attrs=attrs, spec=e.spec)
             else:
                 operands = tuple(made[x] for x in e.operands)
-                named = at(dict(e.attrs), sizes) if sizes else e.attrs
-                made[place] = Node(op=e.op, inputs=operands, attrs=named, spec=spec, again=e.again)
+                made[place] = Node(op=e.op, inputs=operands, attrs=e.attrs, spec=e.spec, again=e.again)
                 if apart is not None and place in self.apart:
                     apart[id(made[place])] = self.apart[place]
         return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
+
+    def _closed(self, places: Sequence[int], sizes: Mapping[str, int]) -> list[Entry]:
+        """Return the entries for these sizes: as they would be had the lengths never been open."""
+        if not sizes:
+            return [self.entries[p] for p in places]
+        close, opened = closing(sizes), self._opened()
+        return [_closed(self.entries[p], close) if opened[p] else self.entries[p] for p in places]
 
 
 def _is_scalar(e: Entry) -> bool:
@@ -199,17 +210,14 @@ def _is_scalar(e: Entry) -> bool:
     return "scalar" in e.attrs or e.op == "constant"
 
 
-def _closed(spec: Spec, sizes: Mapping[str, int]) -> Spec:
-    return Spec(at(spec.shape, sizes), spec.dtype) if sizes else spec
-
-
-def _named(e: Entry, sizes: Mapping[str, int]) -> Key:
-    """Return the key of an entry for these sizes: as it would be had the lengths never been open."""
-    if not sizes or e.op in ("constant", "cast", "input"):
-        return e.key
+def _closed(e: Entry, close: Callable[[Any], Any]) -> Entry:
+    """Return an entry without open lengths."""
+    spec, attrs, key = Spec(close(e.spec.shape), e.spec.dtype), close(dict(e.attrs)), e.key
     if e.op == "result":
-        return (*e.key[:2], _closed(e.spec, sizes))
-    return (e.key[0], tuple((k, repr(v)) for k, v in at(dict(e.attrs), sizes).items()), *e.key[2:])
+        key = (*e.key[:2], spec)
+    elif e.op not in ("constant", "cast", "input"):
+        key = (e.key[0], tuple((k, repr(v)) for k, v in attrs.items()), *e.key[2:])
+    return Entry(e.op, e.operands, attrs, spec, key, e.again)
 
 
 def _references() -> int:

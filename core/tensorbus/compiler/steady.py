@@ -51,6 +51,8 @@ class Given:
 
 TRIES: Final = 8
 """Of how many new numbers each is tried alone, when a dry run fails with all of them."""
+_LEAST: Final = 2
+"""From which integer on one is left open as a length is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,13 +60,15 @@ class Places:
     """What is known to move from call to call: numbers ``at`` places, ``given`` as arguments, of scripts.
 
     ``rates``: all that scripts read. ``outside``: places whose numbers others than the function have changed
-    since a capture; whether it does for all values what it did for those is not known yet.
+    since a capture; whether it does for all values what it did for those is not known yet. ``small`` are the
+    integers below all that are left open as lengths are: how they fared says nothing of larger ones.
     """
 
     at: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
     rates: bool = False
     given: set[int | str] = field(default_factory=set)
     outside: set[tuple[int | str, Any]] = field(default_factory=set)
+    small: set[tuple[int | str, Any]] = field(default_factory=set)
     _last: dict[int | str, Any] = field(default_factory=dict)
     _fixed: set[Any] = field(default_factory=set)
 
@@ -93,6 +97,7 @@ class Places:
         found = attempt()
         if found is not None:
             return found
+        small = {*self.small}
         old = {key for key in given if (ARGUMENT, key) in self.at}
         new = [*((ARGUMENT, key) for key in given - old), *self.outside]
         self.given -= given - old
@@ -108,10 +113,11 @@ class Places:
             else:
                 found, more = made, more or made[1]
                 new.remove(place)
-        self._fixed.update(place[1] if place[0] == ARGUMENT else place for place in new)
+        self._fixed.update(place[1] if place[0] == ARGUMENT else place for place in {*new} - small)
         if found is None and new and (old or counts or self.are_in(reach)):
             found = attempt()
         if found is None:
+            old = {key for key in old if (ARGUMENT, key) not in small}
             self._fixed |= old
             self.given -= old
             return None
@@ -150,24 +156,27 @@ class Grown:
 
 def steady(
     function: Callable[..., Any], make: Callable[[], Reach], args: tuple[Any, ...], kwargs: dict[str, Any],
-    seen: Given, changes: Changes, places: Places, mode: str, axes: Axes,
+    seen: Given, changes: Changes, places: Places, mode: str, axes: Axes, integers: bool,
 ) -> tuple[Replay, bool] | None:  # fmt: skip
     """Return the replay of a function whose first run, ``seen``, made these ``changes``; None: there is none.
 
     ``make`` returns what the function reaches. ``places`` are known to move, and are told of others; whether
-    there were any comes back as well. The lengths of ``axes`` are left open.
+    there were any comes back as well. The lengths of ``axes`` are left open, and if ``integers`` those that
+    move are too, as lengths: Python may make shapes of them, and decide by them for many values at once.
     """
     if any(type(s.thing) is _lru_cache_wrapper for s in seen.reach.seen.values()):
         return None  # what it keeps could not be taken back
     after = Snapshot(seen.reach, now=True)
     active = Recorder(mode, dry=True)
-    run = _Run(active, seen, changes, places)
+    run = _Run(active, seen, changes, places, integers)
     try:
         Snapshot(seen.reach).put_back()
         reach = make()
         open_axes = named_axes(axes, reach)
         given, named = [*args], {**kwargs}
         run.prepare(reach, given, named)
+        if integers and not run.symbols:
+            return None
         with active:
             for where, (x, limits) in open_axes.items():
                 active.open(x, where, limits)
@@ -180,6 +189,8 @@ def steady(
                 return None
             if not _alike(seen.out, out) or not run.agrees(after):
                 return None
+            if any(map(active.lengths.fixes, run.symbols)):
+                return None
             made: Replay = active.aside(lambda: Writer(reach, observer, active).write(out))
             return made, places.add(active.script, run.rates)
     except ENDS_DRY_RUNS:
@@ -191,8 +202,12 @@ def steady(
 class _Run:
     """The places that are held in a dry run, and the lists that others stand for."""
 
-    def __init__(self, active: Recorder, seen: Given, changes: Changes, places: Places) -> None:
+    def __init__(
+        self, active: Recorder, seen: Given, changes: Changes, places: Places, integers: bool
+    ) -> None:
         self.script = active.script
+        self.symbols: list[str] = []
+        self._open, self._small = integers, places.small
         self.rates = changes.rates is not None or places.rates
         self._known = places.wanted()
         self._seen, self._changes, self._given = seen, changes, places.given
@@ -205,7 +220,7 @@ class _Run:
             if part.key in self._given and type(part.value) in NUMBERS:
                 home: Any = args if isinstance(part.key, int) else kwargs
                 get, put = partial(home.__getitem__, part.key), partial(home.__setitem__, part.key)
-                self.script.hold((ARGUMENT, part.key), Held(part.access, get, put, str))
+                self._hold((ARGUMENT, part.key), Held(part.access, get, put, str))
         wanted: set[tuple[int | str, Any]] = {*self._known}
         wanted |= {(id(seen.thing), part.key) for seen, part in self._changes.numbers}
         if self.rates:
@@ -220,7 +235,7 @@ class _Run:
                 elif is_number(part.value) and not wanted.isdisjoint(
                     (place_of(seen, part), (id(seen.thing), part.key))
                 ):
-                    self.script.hold((id(seen.thing), part.key), _held(seen, part, reach.access(seen, part)))
+                    self._hold((id(seen.thing), part.key), _held(seen, part, reach.access(seen, part)))
         names = {*self._known, *((id(g.scope), g.name) for g in self._changes.counters)}
         for g in reach.globals:
             access = f"{reach.name(g.scope)}[{g.name!r}]"
@@ -229,9 +244,18 @@ class _Run:
             elif g.value is math or getattr(g.value, "__self__", None) is math:
                 self._put(g, _Math(self.script) if g.value is math else partial(self.script.outcome, g.value))
             elif (id(g.scope), g.name) in names and is_number(g.value):
-                self.script.hold((id(g.scope), g.name), _held_global(g, access))
+                self._hold((id(g.scope), g.name), _held_global(g, access))
         if any(id(part.value) in lists for part, _ in reach.given):
             raise NotReplayable("is given a list that it adds to")
+
+    def _hold(self, key: tuple[int, Any], held: Held) -> None:
+        """Leave a number to the script, or open."""
+        is_small = type(held.plain) is int and held.plain < _LEAST
+        (self._small.add if is_small else self._small.discard)(key)
+        if self._open and type(held.plain) is int and not is_small:
+            self.symbols.append(self.script.open(key, held))
+        else:
+            self.script.hold(key, held)
 
     def _stand_in(self, reach: Reach, owner: Any, part: Part | Global, access: str) -> None:
         """Put a list that takes note in the place of one."""

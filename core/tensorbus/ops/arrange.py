@@ -47,7 +47,7 @@ def repeat(x: Operand, repeats: Any, /, *, axis: int | None = None) -> Any:
     place = normalize_axis("repeat", 0 if axis is None else axis, len(x.shape))
     length = x.shape[place]
     if hasattr(repeats, "__index__") and not getattr(repeats, "shape", ()):
-        return _repeated(x, repeats.__index__(), place)
+        return _repeated(x, index(repeats), place)
     counts = repeats if hasattr(repeats, "shape") else x.beside(list(repeats))
     if not (counts.dtype.is_integer or counts.size == 0):
         raise DtypeError(f"repeat: numbers of repeats must be integers, got {counts.dtype}.")
