@@ -96,7 +96,7 @@ class Compiled(Generic[P, R]):
         for found in self.replays:
             out = found.run(args, kwargs)
             if out is FAILED:
-                return self._function(*args, **kwargs)
+                return found.by_python(lambda: self._function(*args, **kwargs))
             if out is not MISS:
                 return out  # type: ignore[no-any-return]
         return self._again(args, kwargs)
@@ -146,7 +146,9 @@ class Compiled(Generic[P, R]):
             known = self.replays  # others may let go of them
             for found in known:  # another thread may have captured it meanwhile
                 out = found.run(args, kwargs)
-                if out is not MISS and out is not FAILED:
+                if out is FAILED:
+                    return found.by_python(lambda: self._function(*args, **kwargs))
+                if out is not MISS:
                     return out  # type: ignore[no-any-return]
             if known:
                 guard = known[0].failing(args, kwargs)

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from .. import locks, plugins, preference, settings
 from ..choice import offered
@@ -24,7 +24,13 @@ from ..returned import wrong
 from ..runtime import Executable, Lowering, Order
 from .recording import Entry, Recording
 
+T = TypeVar("T")
+
 MOST: Final = 256
+AT_ONCE: Final = 16
+"""For how many sets of sizes a program is made when they are met, whatever that takes."""
+MET: Final = 4096
+"""How many sets of sizes are remembered that Python has run."""
 LARGE: Final = 1 << 26
 """From how many elements on, of all values together, a program is compiled for one run."""
 
@@ -107,7 +113,9 @@ _lock = locks.simple()
 class Family:
     """The programs of a recording whose lengths are open: one for each set of sizes, made when it is met.
 
-    Kernels take lengths as parameters, so that the programs of a family share their code.
+    Kernels take lengths as parameters, so that the programs of a family share their code. Where a length is
+    another at each call, as that of a cache is, making its program would take longer than Python does: after
+    the first sets of sizes Python runs one until it has spent as long on it as programs have taken to make.
     """
 
     def __init__(
@@ -117,17 +125,49 @@ class Family:
         self.recording, self.outputs, self.inputs = recording.alone(), tuple(outputs), tuple(inputs)
         self.replaces, self.mode = dict(replaces), mode
         self._known: OrderedDict[tuple[int, ...], Program] = OrderedDict()
+        self._spent: OrderedDict[tuple[int, ...], float] = OrderedDict()
+        self._made, self._seconds = 0, 0.0
+        self._asked: tuple[int, ...] = ()
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """Return the program for these sizes."""
         key = tuple(sizes.values())
         found = self._known.get(key)
         if found is None:
+            start = perf_counter()
             found = _program(self.recording, self.outputs, self.inputs, self.replaces, self.mode, sizes)
+            self._seconds += perf_counter() - start
+            self._made += 1
             self._known[key] = found
             while len(self._known) > MOST:
                 self._known.popitem(last=False)
         return found
+
+    def worth(self, sizes: Mapping[str, int]) -> Program | None:
+        """Return the program for these sizes; None: there is none, and Python is to run them this time."""
+        key = tuple(sizes.values())
+        found = self._known.get(key)
+        if found is not None:
+            return found
+        if self._made >= AT_ONCE and self.mode == "default" and settings.dump_dir() is None:
+            spent = self._spent.get(key)
+            if spent is None:  # a program needs less memory than Python, which matters for the largest
+                spent = self._spent[key] = inf if self.recording.elements(sizes) >= LARGE else 0.0
+                while len(self._spent) > MET:
+                    self._spent.popitem(last=False)
+            if spent < self._seconds / self._made:
+                self._asked = key
+                return None
+        return self.at(sizes)
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Return what ``function()`` does, Python's run of what the program was asked for last."""
+        key, start = self._asked, perf_counter()
+        try:
+            return function()
+        finally:
+            if key in self._spent:
+                self._spent[key] += perf_counter() - start
 
 
 def program(
@@ -228,8 +268,7 @@ def once(
     Whoever asks for the stages of programs gets those of a single run too.
     """
     given = recording.inputs if inputs is None else inputs
-    large = sum(prod(e.spec.shape) for e in recording.entries) >= LARGE
-    if large or settings.dump_dir() is not None:
+    if recording.elements() >= LARGE or settings.dump_dir() is not None:
         return _program(recording, outputs, given, {}, mode, {})
     from ..execution.interpret import Interpreting
 

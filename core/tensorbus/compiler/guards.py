@@ -68,6 +68,23 @@ class Guard:
     places: tuple[tuple[int | str, Any], ...] = ()
 
 
+class Unchanged:
+    """The guards that only counted changes break, as a function: compiled at the first of these."""
+
+    __slots__ = ("_run", "_scope", "_source")
+
+    def __init__(self, source: str, scope: Mapping[str, Any]) -> None:
+        self._source, self._scope = source, {**scope}
+        self._run: Any = None
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether they hold."""
+        if self._run is None:
+            exec(compile(self._source, "<replay>", "exec"), self._scope)
+            self._run = self._scope.pop("unchanged")
+        return bool(self._run(args, kwargs))
+
+
 class GuardWriter:
     """Writes the guards of one capture: of everything ``kept``, by id, that the code that ``ran`` can reach.
 

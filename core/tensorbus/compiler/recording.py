@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from math import prod
 from sys import getrefcount
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -83,6 +84,10 @@ class Recording:
         for e in self.entries[len(self._open) :]:
             self._open.append(is_open(e.spec.shape) or is_open(dict(e.attrs)))
         return self._open
+
+    def elements(self, sizes: Mapping[str, int] = MappingProxyType({})) -> int:
+        """Return how many elements all values have together, for these sizes."""
+        return sum(prod(e.spec.shape) for e in self._closed(range(len(self.entries)), sizes))
 
     def alone(self) -> Recording:
         """Return what was recorded without the values it was recorded with, which it would keep alive."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from .. import autograd
 from ..errors import ValuesError
@@ -27,7 +27,7 @@ from .beginning import resting
 from .changes import FILLED, Changes, Moving, describe, find, holds_alike, label
 from .executables import Family, Program, Ready, program
 from .failing import may_fail_named
-from .guards import AMBIENT, Guard, GuardWriter
+from .guards import AMBIENT, Guard, GuardWriter, Unchanged
 from .history import attach, derive, is_spent, spent
 from .looking import NotReplayable, Part, TensorState, look
 from .observing import Observer
@@ -36,12 +36,15 @@ from .recorder import Recorder
 from .recording import Feed, Recording, Transfer
 from .staging import Staged
 
+T = TypeVar("T")
+
 MISS: Final = object()
 """What a replay answers where a guard does not hold."""
 FAILED: Final = object()
-"""What it answers where its program met values that an op is not defined for, and changed nothing.
+"""What it answers where Python is to run the function, and nothing has changed.
 
-Python finds the error then where it belongs. All else that a program raises is the device's: it is raised.
+Its program met values that an op is not defined for: Python finds the error then where it belongs. All else
+that a program raises is the device's: it is raised. Or there is no program for these sizes yet.
 """
 
 
@@ -55,6 +58,11 @@ class Replay:
     source: str
     scope: dict[str, Any]
     lengths: Lengths
+
+    def by_python(self, function: Callable[[], T]) -> T:
+        """Return what ``function()`` does, which Python is to run."""
+        made = self.ready.program if self.ready is not None else None
+        return made.run(function) if isinstance(made, Family) else function()
 
     def failing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
         """Return the first guard that does not hold for these arguments."""
@@ -95,23 +103,6 @@ class Replay:
                     yield guard, True
             except (LookupError, AttributeError, TypeError, ValueError, NameError):
                 yield guard, False
-
-
-class Unchanged:
-    """The guards that only counted changes break, as a function: compiled at the first of these."""
-
-    __slots__ = ("_run", "_scope", "_source")
-
-    def __init__(self, source: str, scope: Mapping[str, Any]) -> None:
-        self._source, self._scope = source, {**scope}
-        self._run: Any = None
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return whether they hold."""
-        if self._run is None:
-            exec(compile(self._source, "<replay>", "exec"), self._scope)
-            self._run = self._scope.pop("unchanged")
-        return bool(self._run(args, kwargs))
 
 
 class Writer:
@@ -194,7 +185,7 @@ class Writer:
             body += self._released(changes, [*values, *self.answer.lines, *history, *effects, answer])
             at = len(body)
             if isinstance(made, Family):
-                body += [f"p = family.at({_sizes(self.recorder)})", "o = p(v)"]
+                body += ["o = p(v)"]
             elif isinstance(made, Staged) or made.waits:
                 body += ["o = run(v)"]
             else:
@@ -207,6 +198,8 @@ class Writer:
                 back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
                 body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FAILED"]
                 body[:0] = [f"s{name} = {name}.get_state()" for name in names]
+            if isinstance(made, Family):
+                body[:0] = [f"p = family.worth({_sizes(self.recorder)})", "if p is None: return FAILED"]
             body += [*self.script.writes, *self.answer.lines, *history, *effects]
         else:
             body += [*self.script.writes, *self.answer.lines, *effects]

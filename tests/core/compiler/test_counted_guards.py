@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler.replay import Unchanged
+from tensorbus.compiler.guards import Unchanged
 from tensorbus.pending import structure
 
 

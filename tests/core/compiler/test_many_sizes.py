@@ -1,0 +1,116 @@
+"""Open lengths that are others at each call: making a program for each would take longer than Python does."""
+
+from __future__ import annotations
+
+import pytest
+import tensorbus as tb
+from tensorbus import nn
+from tensorbus.compiler import executables
+from tensorbus.compiler.executables import AT_ONCE, LARGE, Family
+
+
+@pytest.fixture
+def family(monkeypatch) -> list[Family]:
+    """The families that were made, whose programs all take a second to make."""
+    found: list[Family] = []
+    begin = Family.__init__
+
+    def noted(self, *args, **kwargs) -> None:
+        begin(self, *args, **kwargs)
+        found.append(self)
+
+    times = iter(range(1 << 30))
+    monkeypatch.setattr(Family, "__init__", noted)
+    monkeypatch.setattr(executables, "perf_counter", lambda: next(times))
+    return found
+
+
+def summed(x):
+    return tb.softmax(x * 2, axis=0).sum() + x.mean()
+
+
+def made(family: Family) -> int:
+    return len(family._known)
+
+
+def test_the_first_sizes_have_programs_at_once(family) -> None:
+    compiled = tb.compile(summed, dynamic=True)
+    for n in range(2, 3 + AT_ONCE):  # the first is of the run that was captured
+        assert tb.allclose(compiled(tb.ones(n)), summed(tb.ones(n)))
+    assert made(family[0]) == AT_ONCE
+
+
+def test_later_ones_when_python_has_spent_as_long(family) -> None:
+    compiled = tb.compile(summed, dynamic=True)
+    for n in range(2, 42):
+        assert tb.allclose(compiled(tb.ones(n)), summed(tb.ones(n)))
+    assert made(family[0]) == AT_ONCE
+    for _ in range(5):  # on which Python has spent a second by now, but making a program takes several
+        compiled(tb.ones(41))
+    assert made(family[0]) == AT_ONCE + 1
+    assert len(compiled.replays) == 1
+    assert compiled.recompiles == []
+
+
+def test_what_is_large_has_a_program_at_once(family) -> None:
+    compiled = tb.compile(lambda x: tb.broadcast_to(x.sum(), (2, LARGE)).sum() + x.mean(), dynamic=True)
+    for n in range(2, 42):
+        compiled(tb.ones(n))
+    assert made(family[0]) == 39
+
+
+def test_and_with_another_mode(family) -> None:
+    compiled = tb.compile(summed, dynamic=True, mode="reduce-overhead")
+    for n in range(2, 42):
+        compiled(tb.ones(n))
+    assert made(family[0]) == 39
+
+
+def test_a_run_that_fails_counts(family) -> None:
+    def factor(x):
+        return tb.linalg.cholesky(x.T @ x + tb.eye(3) * x[0, 0])
+
+    compiled = tb.compile(factor, dynamic=True)
+    for n in range(2, 30):
+        assert tb.allclose(compiled(tb.ones((n, 3))), factor(tb.ones((n, 3))), atol=1e-5)
+    for _ in range(5):
+        with pytest.raises(tb.errors.LinAlgError):
+            compiled(tb.zeros((30, 3)))
+    assert made(family[0]) == AT_ONCE + 1
+    assert tb.allclose(compiled(tb.ones((30, 3))), factor(tb.ones((30, 3))), atol=1e-5)
+
+
+def test_steps_of_training_go_on_whoever_runs_them(family) -> None:
+    def step(model, optimizer, x):
+        optimizer.zero_grad()
+        loss = nn.functional.dropout(model(x), 0.25).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.steps = nn.Linear(3, 3), 0
+            self.register_buffer("mean", tb.zeros(3))
+
+        def forward(self, x):
+            self.steps += 1
+            self.mean = self.mean * 0.9 + x.mean(axis=0) * 0.1
+            return self.layer(x) - self.mean
+
+    models = [Model() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [tb.optim.Adam(m.parameters(), lr=0.01) for m in models]
+    compiled = tb.compile(step, dynamic=True)
+    losses: list[list[float]] = [[], []]
+    for each, run in enumerate((step, compiled)):
+        tb.manual_seed(3)
+        for n in [*range(2, 30), *range(20, 40), *range(2, 30)]:
+            x = tb.sin(tb.reshape(tb.arange(3.0 * n), (n, 3)))
+            losses[each].append(run(models[each], optimizers[each], x).item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert models[0].steps == models[1].steps
+    for a, b in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
+        assert tb.allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert any(0 < made(one) < 40 for one in family)
