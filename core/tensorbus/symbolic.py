@@ -179,7 +179,9 @@ class Script:
 
     def bounded(self, found: Number, low: int, high: int) -> None:
         """Make it a condition that a number which moves lies in a range: others are an error of the op."""
-        if found.name in self.drifting:
+        if self.lengths is not None and found.name in self._over:
+            self.lengths.require(f"{low} <= {self._over[found.name]} <= {high}")
+        elif found.name in self.drifting:
             late = found.name in self._late
             if late:
                 self.obstacle = self.obstacle or "computes with integers that a schedule changes"

@@ -153,6 +153,7 @@ class Compiled(Generic[P, R]):
             if known:
                 guard = known[0].failing(args, kwargs)
                 why = guard.text if guard is not None else "what a number that moves decides"
+                self._places.decided += guard is None
                 self.recompiles.append(why)
                 if self.dynamic is not False:
                     for found in known:
@@ -250,7 +251,7 @@ class Compiled(Generic[P, R]):
             )
             again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
             choices = [axes, {}] if axes else [{}]
-            ways = [partial(again, left, integers) for left in choices for integers in (False, True)]
+            ways = [partial(again, left, integers) for left in choices for integers in self._places.ways()]
             steadied = self._places.widest(
                 lambda: next(filter(None, (way() for way in ways)), None), reach, given, counts=not moves
             )

@@ -20,7 +20,7 @@ from typing import Any, Final
 from ..lengths import Length, hints
 from ..lengths import at as closed_at
 from ..ops.op import Spec
-from ..symbolic import ARGUMENT, Held, Script
+from ..symbolic import ARGUMENT, FEW, Held, Script
 from ..tensor import Tensor
 from ..varying import Number
 from .changes import Changes
@@ -62,10 +62,12 @@ class Places:
     ``rates``: all that scripts read. ``outside``: places whose numbers others than the function have changed
     since a capture; whether it does for all values what it did for those is not known yet. ``small`` are the
     integers below all that are left open as lengths are: how they fared says nothing of larger ones.
+    ``decided`` counts the calls for which a script would have decided otherwise.
     """
 
     at: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
     rates: bool = False
+    decided: int = 0
     given: set[int | str] = field(default_factory=set)
     outside: set[tuple[int | str, Any]] = field(default_factory=set)
     small: set[tuple[int | str, Any]] = field(default_factory=set)
@@ -122,6 +124,10 @@ class Places:
             self.given -= old
             return None
         return found[0], more or found[1]
+
+    def ways(self) -> tuple[bool, bool]:
+        """Return whether integers are tried as numbers first, or as lengths, by which more can be decided."""
+        return (False, True) if self.decided < FEW else (True, False)
 
     def are_in(self, reach: Reach) -> bool:
         """Return whether code that reaches this much may meet them."""

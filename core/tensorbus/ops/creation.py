@@ -53,6 +53,7 @@ def _full_arguments(
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     given: Any = fill_value
+    given = given.number() if type(given) is Length else given
     now = given.plain if type(given) is Number else as_scalar("full", given)
     kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(now)
     value = check_scalar("full", now, kind)
@@ -91,11 +92,19 @@ def _iota_arguments(
         step = (int(step) - low) % (high - low + 1) + low
     return (), {
         "length": check_shape("iota", as_shape("iota", length))[0],
-        "start": first if type(first) is Length else check_scalar("iota", first, kind),
+        "start": _start(first, kind),
         "step": check_scalar("iota", step, kind),
         "dtype": kind,
         "device": resolve(device),
     }
+
+
+def _start(first: Any, kind: DType) -> Any:
+    """Return the first value as the Python type of its dtype; an open length as it is, if it fits."""
+    if type(first) is not Length:
+        return check_scalar("iota", first, kind)
+    low, high = dt.integer_range(kind) if kind.is_integer else (first, first)
+    return first if low <= first <= high else check_scalar("iota", first.settled(), kind)
 
 
 iota = table.add(

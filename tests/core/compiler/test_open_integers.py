@@ -44,6 +44,10 @@ def floats(x, n):
     return x[:, : math.ceil(n / 2)] * n**-0.5 * math.sqrt(n)
 
 
+def doubled(x, n):
+    return x[:, n // 2 : n]  # as numbers these are a window whose width is decided by each value
+
+
 def by_keyword(x, *, n):
     return x[:, :n].sum()
 
@@ -51,7 +55,16 @@ def by_keyword(x, *, n):
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     ("function", "captures"),
-    [(until, 1), (behind, 1), (numbered, 1), (filled, 1), (rolled, 1), (decided, 3), (floats, 1)],
+    [
+        (until, 1),
+        (behind, 1),
+        (numbered, 1),
+        (filled, 1),
+        (rolled, 1),
+        (decided, 3),
+        (floats, 1),
+        (doubled, 5),
+    ],
 )
 def test_one_capture_serves_every_integer(function, captures, dynamic) -> None:
     compiled = tb.compile(function, dynamic=dynamic)
@@ -200,3 +213,26 @@ def test_dynamic_false_captures_each() -> None:
     for n in (2, 3, 4):
         compiled(X, n)
     assert len(compiled.replays) == 3
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        lambda n: tb.ones(3, dtype=tb.int8) * n,
+        lambda n: tb.full((3,), n, dtype=tb.int8),
+        lambda n: tb.arange(n, n + 3, dtype=tb.int8),
+    ],
+)
+@pytest.mark.parametrize("given", ["an argument", "a length"])
+def test_what_does_not_fit_in_a_narrow_dtype_is_an_error(narrow, given) -> None:
+    def fn(x, n):
+        n = x.shape[0] if given == "a length" else n
+        return narrow(n), x[: n // 2].sum()
+
+    compiled = tb.compile(fn, dynamic=True)
+    for n in (20, 30, 40, 126):
+        (want, _), (got, _) = fn(tb.ones(n), n), compiled(tb.ones(n), n)
+        assert want.tolist() == got.tolist()
+    assert len(compiled.replays) <= 2
+    with pytest.raises(tb.DtypeError, match="does not fit in int8"):
+        compiled(tb.ones(140), 140)
