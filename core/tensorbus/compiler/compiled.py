@@ -36,10 +36,11 @@ from .general import generalize
 from .looking import NotReplayable, Settling, TensorState
 from .marks import is_a
 from .observing import Observer
+from .places import Places
 from .reach import Reach
 from .recorder import Recorder
 from .replay import FAILED, MISS, Replay, Writer
-from .steady import Given, Places, steady
+from .steady import Given, steady
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -27,7 +27,7 @@ from .recording import Entry, Recording
 T = TypeVar("T")
 
 MOST: Final = 256
-AT_ONCE: Final = 16
+AT_ONCE: Final = 64
 """For how many sets of sizes a program is made when they are met, whatever that takes."""
 MET: Final = 4096
 """How many sets of sizes are remembered that Python has run."""
