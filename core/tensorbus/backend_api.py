@@ -111,7 +111,6 @@ if TYPE_CHECKING:
     from .lowering.dialect import TypeRule as TypeRule
     from .lowering.families import Library as Library
     from .lowering.ir import INDEX as INDEX
-    from .lowering.ir import Array as Array
     from .lowering.job import ERROR_SLOT as ERROR_SLOT
     from .lowering.job import Step as Step
     from .lowering.layout import Layout as Layout
@@ -173,7 +172,6 @@ _LATER: Final = {
     "Helper": "lowering.dialect",
     "TypeRule": "lowering.dialect",
     "INDEX": "lowering.ir",
-    "Array": "lowering.ir",
     "LoopKernel": "lowering.ir:Kernel",
     "Library": "lowering.families",
     "ERROR_SLOT": "lowering.job",

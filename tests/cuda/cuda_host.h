@@ -62,6 +62,7 @@ static inline int atomicCAS(int *p, int expected, int v) {
 // Instructions, by their names.
 static inline void ptx_cvt_rn_f16_f32(unsigned short &to, float x) { to = tb_bits<unsigned short>((_Float16)x); }
 static inline void ptx_cvt_f32_f16(float &to, unsigned short x) { to = (float)tb_bits<_Float16>(x); }
+static inline void ptx_rcp_approx_ftz_f32(float &to, float x) { to = 1.0f / x; }
 static inline void ptx_abs_s32(int &to, int x) { to = x < 0 ? (int)(0u - (unsigned int)x) : x; }
 
 enum { tb_most = 1024, tb_warp = 32, tb_stack = 1 << 16 };

@@ -28,7 +28,7 @@ CANNOT = platform.system() != "Linux" or not COMPILER
 OPTIONS = "-x c++ -std=c++17 -O1 -fPIC -shared -w -ffp-contract=off -fwrapv -fno-strict-aliasing".split()
 SLOT, EDGE = 16, 64
 """Bytes of each parameter; bytes around each buffer, in which nobody writes."""
-_INSTRUCTION = re.compile(r'asm\("([\w.]+) %0, %1;" : "=\w"\((\w+)\) : "\w"\((.+)\)\);')
+_INSTRUCTION = re.compile(r'asm\("([\w.]+) %0[^;]+;" : "=\w"\((\w+)\) : (.+)\);')
 Shape = tuple[Sequence[int], Sequence[int]]
 """How many blocks there are along each axis, and how many threads a block has."""
 
@@ -92,7 +92,12 @@ def _compiled(kernels: Sequence[Kernel], dialect: Dialect) -> ctypes.CDLL:
 
 def _plain(source: str) -> str:
     """Return a source without instructions, which the header has as functions, nor names for linkers."""
-    plain = _INSTRUCTION.sub(lambda m: f"ptx_{m[1].replace('.', '_')}({m[2]}, {m[3]});", source)
+
+    def called(m: re.Match[str]) -> str:
+        given = re.sub(r'"\w"(?=\()', "", m[3])
+        return f"ptx_{m[1].replace('.', '_')}({m[2]}, {given});"
+
+    plain = _INSTRUCTION.sub(called, source)
     return plain.replace('extern "C" __global__ void', "static void")
 
 

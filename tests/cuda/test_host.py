@@ -191,6 +191,28 @@ def test_indices_that_name_one_row_often(rows: int, wide: int, count: int) -> No
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("of", ["f4", "f2", "f8", "i4", "u1", "c8"])
+@pytest.mark.parametrize(("shape", "count"), [((5, 40), 300), ((2, 1, 3, 33), 7), ((3, 9000), 1000)], ids=str)
+def test_indices_along_rows(shape: tuple[int, ...], count: int, of: str) -> None:
+    x = RNG.integers(0, 3, shape).astype(of)
+    i = RNG.integers(-shape[-1], shape[-1], (*shape[:-1], count))
+    i[0, ..., :100] = 2  # all of many neighbours name one place
+    value = RNG.integers(0, 3, i.shape).astype(of)
+    along = table.function("scatter_along_axis")
+    modes = ("set", "add", "multiply") if of == "c8" else ("set", "add", "multiply", "min", "max")
+    found = ran(lambda x, i, v: tuple(along(x, i, v, axis=-1, mode=m) for m in modes), x, i, value)
+    for mode, one in zip(modes, found, strict=True):
+        wanted = x.copy()
+        places = (*np.indices(i.shape)[:-1], i)
+        if mode == "set":
+            for at in np.ndindex(i.shape):  # in order
+                wanted[(*at[:-1], i[at])] = value[at]
+        else:
+            name = {"min": "minimum", "max": "maximum"}.get(mode, mode)
+            getattr(np, name).at(wanted, places, value)
+        np.testing.assert_array_equal(one, wanted, mode)
+
+
 @pytest.mark.parametrize("of", ["f2", "f8", "c8", "c16", "u1", "i8"])
 def test_sums_of_other_dtypes(of: str) -> None:
     x = RNG.integers(0, 3, (6, 1000)).astype(of)

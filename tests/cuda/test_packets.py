@@ -62,8 +62,14 @@ def reduced(
 
 
 def test_maps_move_sixteen_bytes_at_once() -> None:
+    x = given((512, 768))
+    (text,) = sources(lowered(made("add", x, x, shape=(512, 768)), x))
+    assert text.count("tb_move<16>") == 2
+
+
+def test_functions_of_narrow_floats_are_made_of_two_packets() -> None:
     (text,) = sources(lowered(*biased(512, 768)))
-    assert text.count("tb_move<16>") == 3
+    assert text.count("tb_move<32>") == 3
     assert not re.search(r"x0\[|x1\[|out\[", text)
 
 
@@ -76,7 +82,7 @@ def test_an_operand_from_somewhere_inside_a_block_is_read_one_by_one() -> None:
     """Nobody knows where it begins until the launch."""
     out, x, bias = biased(512, 768)
     (text,) = sources(lowered(out, x, bias, layouts={0: Layout(0, (512, 768), (768, 1), 0, 0)}))
-    assert text.count("tb_move<16>") == 2
+    assert text.count("tb_move<32>") == 2
     assert "x0[" in text
 
 
@@ -113,7 +119,8 @@ def test_places_are_found_as_sums_are(length: int) -> None:
 def test_places_in_columns_are_found_in_packets_of_them() -> None:
     first, rest = sources(reduced("argmin", (8192, 768), (0,), dt.int64, of=dt.float32))
     assert "tb_move<16>" in first
-    assert "tb_swap" in rest
+    assert "__syncthreads" in first
+    assert "__syncthreads" in rest
 
 
 def test_a_place_and_what_is_there_are_found_in_one_walk() -> None:
@@ -133,7 +140,8 @@ def test_a_place_and_what_is_there_are_found_in_one_walk() -> None:
 def test_columns_are_summed_in_packets_of_them() -> None:
     first, rest = sources(reduced("sum", (8192, 768), (0,)))
     assert "tb_move<16>" in first
-    assert "tb_swap" in rest
+    assert "__syncthreads" in first
+    assert "__syncthreads" in rest
 
 
 def test_everything_is_reduced_by_rows_first() -> None:

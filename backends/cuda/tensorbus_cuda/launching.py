@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cupy.cuda import driver
-from tensorbus.backend_api import INDEX, Array, Late, Launch
+from tensorbus.backend_api import INDEX, Late, Launch
 from tensorbus.backend_api import dtypes as dt
 
 from .lowering import THREADS
@@ -155,12 +155,6 @@ def scalar(dtype: dt.DType, value: Any) -> Any:
         return _SCALAR[dtype](value)
 
 
-def _shares(launch: Launch) -> bool:
-    """Return whether a group has memory of its own; what is not written in loops may have."""
-    body = launch.kernel.body
-    return not body or any(isinstance(s, Array) and s.space == "shared" for s in body)
-
-
 def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Return how many blocks a launch has along each axis, and how many threads a block has.
 
@@ -168,7 +162,7 @@ def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     ``tiled`` launches have square blocks; others are as long as axis 0, which neighbours in memory lie along.
     """
     grid = (*(launch.grid or (1,)), 1, 1)[:3]
-    if launch.group == _WARP and not _shares(launch):
+    if launch.group == _WARP and launch.kernel.body and not launch.shares:
         threads = (_WARP, THREADS // _WARP, 1)  # groups that share nothing may be neighbours in a block
     elif launch.group:
         threads = (launch.group, 1, 1)

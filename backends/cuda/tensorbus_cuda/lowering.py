@@ -55,7 +55,7 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
     dt.bfloat16: TypeRule(
         storage="unsigned short", register="float", unsigned="unsigned int", math="f", suffix="f",
         load="__uint_as_float((unsigned int){p}[{i}] << 16)", store="{p}[{i}] = tb_bfloat({v})",
-        rounded="__uint_as_float((unsigned int)tb_bfloat({0}) << 16)",
+        store_exact="{p}[{i}] = (unsigned short)(__float_as_uint({v}) >> 16)", rounded="tb_as_bfloat({0})",
     ),
     **float8_types("unsigned char", "unsigned int", "__float_as_uint", "__uint_as_float", "f"),
     dt.float32: TypeRule(storage="float", register="float", unsigned="unsigned int", math="f", suffix="f"),
@@ -67,10 +67,17 @@ TYPES: Final[dict[dt.DType, TypeRule]] = {
 PROLOGUE: Final = (
     f"#define TB_THREADS(group) ((group) > {THREADS} ? (group) : {THREADS})\n"
     """\
+// Pairs are rounded four times as fast as single numbers.
 static __device__ inline unsigned short tb_half(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned int both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(0.0f), "f"(x));
+  return (unsigned short)both;
+#else
   unsigned short bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
+#endif
 }
 static __device__ inline float tb_from_half(unsigned short bits) {
   float x;
@@ -86,6 +93,15 @@ static __device__ inline unsigned short tb_bfloat(float x) {
   const unsigned int bits = __float_as_uint(x);
   return x != x ? (unsigned short)((bits >> 16) | 64u)
                 : (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+}
+static __device__ inline float tb_as_bfloat(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned int both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(x), "f"(0.0f));
+  return __uint_as_float(both);
+#else
+  return __uint_as_float((unsigned int)tb_bfloat(x) << 16);
 #endif
 }
 // 16 bytes at a time: arrays of a constant length stay in registers.
@@ -110,6 +126,17 @@ template <typename T> static __device__ inline T tb_swap(T x, int mask) {
       both.part[k] = __shfl_xor_sync(0xffffffffu, both.part[k], mask);
     return both.whole;
   }
+}
+// A bit for each item of 32 that has the same number.
+static __device__ inline unsigned int tb_peers(unsigned int x) {
+#if __CUDA_ARCH__ >= 700
+  return __match_any_sync(0xffffffffu, x);
+#else
+  unsigned int found = 0;
+  for (int k = 0; k < 32; ++k)
+    if (__shfl_xor_sync(0xffffffffu, x, k) == x) found |= 1u << ((threadIdx.x & 31) ^ k);
+  return found;
+#endif
 }
 template <typename T, int N> struct tb_vector {
   T lane[N];
@@ -145,6 +172,24 @@ static __device__ inline void tb_store(T *p, tb_vector<T, N> v, long long n) {
   for (int k = 0; k < N; ++k)
     if (k < n) p[k] = v.lane[k];
 }
+// One instruction tells NaN and the sign of zero, too.
+#if __CUDA_ARCH__ >= 800
+static __device__ inline float tb_larger(float a, float b) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+static __device__ inline float tb_smaller(float a, float b) {
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+#else
+static __device__ inline float tb_larger(float a, float b) { return a != a || a > b ? a : b; }
+static __device__ inline float tb_smaller(float a, float b) { return a != a || a < b ? a : b; }
+#endif
+static __device__ inline double tb_larger(double a, double b) { return a != a || a > b ? a : b; }
+static __device__ inline double tb_smaller(double a, double b) { return a != a || a < b ? a : b; }
 // Positions are below 2**32 nearly always, and dividing 64 bits takes four times as long.
 static __device__ inline long long tb_quotient(long long a, long long b) {
   return ((a | b) >> 32) == 0 ? (long long)((unsigned int)a / (unsigned int)b) : a / b;
@@ -176,6 +221,17 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
 }}""")  # fmt: skip
 
 
+# A quotient of floats of 16 bits is as far from the middle between two others as this is off at most, or
+# farther: it is rounded right. Divisors are scaled to where the instruction has an exact enough reciprocal.
+_OVER: Final = Helper("over", "tb_over({0}, {1})", """\
+static __device__ inline float tb_over(float a, float b) {{
+  const float scale = fabsf(b) < 0x1p-60f ? 0x1p64f : fabsf(b) > 0x1p60f ? 0x1p-64f : 1.0f;
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b * scale));
+  return a * inverse * scale;
+}}""")  # fmt: skip
+
+
 _COMBINED: Final = {
     (op, d): f"atomic{name}(({kind} *){{p}} + ({{i}}), ({kind})({{v}}))"
     for op, name, kind in (("add", "Add", "{U}"), ("minimum", "Min", "{T}"), ("maximum", "Max", "{T}"))
@@ -187,7 +243,7 @@ def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
         groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32,
-        combined=frozenset(_COMBINED), team=1024,
+        peers=True, combined=frozenset(_COMBINED), team=1024,
     )  # fmt: skip
 
 
@@ -207,6 +263,11 @@ def dialect(units: int) -> Dialect:
             **EXPRESSIONS,
             **RANDOM,
             "abs": {**EXPRESSIONS["abs"], "int": _ABS},
+            **{
+                name: {**EXPRESSIONS[name], "float": f"tb_{word}({{0}}, {{1}})"}
+                for name, word in (("maximum", "larger"), ("minimum", "smaller"))
+            },
+            "peers": {"uint": "tb_peers({0})"},
             "quotient": {"index": "tb_quotient({0}, {1})"},
             "modulo": {"index": "tb_modulo({0}, {1})"},
             **{
@@ -216,6 +277,7 @@ def dialect(units: int) -> Dialect:
                 for k in range(5)
             },
         },
+        short={"divide": _OVER},
         casts={**CASTS, **SATURATING},
         kernel=head,
         solo=head,

@@ -14,7 +14,24 @@ from types import MappingProxyType
 from ..dtypes import NARROW, DType, Scalar, bool_, float32, uint8
 from ..errors import TensorbusError
 from .index import ONE, ZERO, const
-from .ir import INDEX, Array, Assign, Buffer, Cast, Const, Expr, For, If, Kernel, Kind, Let, Stmt, Store, Var
+from .ir import (
+    INDEX,
+    Array,
+    Assign,
+    Barrier,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Kind,
+    Let,
+    Stmt,
+    Store,
+    Var,
+)
 
 PARAMETER: dict[DType, DType] = {bool_: uint8, **dict.fromkeys(NARROW, float32)}
 """The dtypes that do not pass as arguments by value, and what passes in their place."""
@@ -44,6 +61,21 @@ class Launch:
     def group(self) -> int:
         """How many items along axis 0 are a group of their own; 0: any number."""
         return self.kernel.group
+
+    @property
+    def shares(self) -> bool:
+        """Whether a group has memory of its own, or its items wait for each other."""
+        return any(map(_is_common, self.kernel.body))
+
+
+def _is_common(s: Stmt) -> bool:
+    match s:
+        case Array():
+            return s.space == "shared"
+        case For() | If():
+            return any(map(_is_common, s.body))
+        case _:
+            return isinstance(s, Barrier)
 
 
 @dataclass(frozen=True, slots=True)

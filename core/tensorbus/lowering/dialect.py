@@ -20,7 +20,8 @@ from .target import Target
 class TypeRule:
     """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
 
-    ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well. ``rounded`` brings a
+    ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well, and so has ``store_exact``
+    of a value that has no more bits than the dtype. ``rounded`` brings a
     register value ``{0}`` to the precision of the dtype where registers hold more. ``wide_load``,
     ``wide_store``, ``wide_rounded`` and ``wide_past`` (a store past the caches) are those of vectors of
     ``{lanes}``, where the dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the
@@ -34,6 +35,7 @@ class TypeRule:
     suffix: str = ""
     load: Template = "{p}[{i}]"
     store: Template = "{p}[{i}] = {v}"
+    store_exact: Template = ""
     rounded: Template = ""
     wide_load: Template = ""
     wide_store: Template = ""
@@ -70,7 +72,8 @@ class Dialect:
     ``share`` are the lines that begin the loop of a solo item over its part of axis 0, of length ``{n}``.
     ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
     floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
-    ``single`` and ``wide_single`` come before both for floats that are computed in single precision.
+    ``single`` and ``wide_single`` come before both for floats that are computed in single precision, and
+    ``short`` before them all for what is rounded to 16 bits at once: its last bits in registers do not count.
     ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
     buffer from ``{i}`` on brought near, where the language has one. ``packet_array`` declares an array of
     ``{n}`` elements that is aligned as the widest access asks for; ``packet_move`` moves ``{n}`` bytes to
@@ -114,6 +117,7 @@ class Dialect:
     unroll: str = ""
     wide: Mapping[str, Template] = field(default_factory=dict)
     single: Mapping[str, Template] = field(default_factory=dict)
+    short: Mapping[str, Template] = field(default_factory=dict)
     wide_single: Mapping[str, Template] = field(default_factory=dict)
     vector_type: str = "{T}{lanes}"
     vector_load: Template = ""

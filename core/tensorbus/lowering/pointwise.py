@@ -78,6 +78,9 @@ def _packed(
     lanes = packet_of(steps.target, domain[-1], [*dtypes, *leaves])
     if lanes == 1:
         return []
+    small = all(d.itemsize <= 2 for d in (*dtypes, *leaves))
+    if small and domain[-1] % (2 * lanes) == 0 and any(n.op in COSTLY for n in graph):
+        lanes *= 2  # what one packet waits for, the other computes
     count = domain[-1] // lanes
     outer, loops = spread(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
     first = b.let(ix.multiply(outer[-1], const(lanes)), "first")

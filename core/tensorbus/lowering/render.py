@@ -264,7 +264,9 @@ class _Renderer:
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
         elif outside:
-            self.line(self.moved(self.rule(dtype).store, dtype, p=s.buffer, i=index, v=value) + ";")
+            rule = self.rule(dtype)
+            exact = rule.store_exact if isinstance(s.value, Var | Load) else ""  # which is rounded already
+            self.line(self.moved(exact or rule.store, dtype, p=s.buffer, i=index, v=value) + ";")
         else:
             self.line(f"{s.buffer}[{index}] = {value};")
 
@@ -337,7 +339,7 @@ class _Renderer:
             return f"{e.buffer}[{index}]"
         return self.moved(self.rule(dtype).load, dtype, p=e.buffer, i=index)
 
-    def apply(self, e: Apply, direct: bool) -> str:
+    def apply(self, e: Apply, direct: bool, short: bool = False) -> str:
         over = e.args[0].dtype if e.args and not e.dtype.is_complex else e.dtype
         kind = "index" if over is INDEX else over.kind
         d, wide = self.dialect, e.lanes > 1 and kind in ("float", "bool")
@@ -348,6 +350,8 @@ class _Renderer:
         given = None
         if kind == "float" and over.itemsize <= 4:
             given = (d.wide_single if wide else d.single).get(e.op)
+            if short or e.dtype in NARROW:
+                given = d.short.get(e.op, given)
         op = e.op
         if op in _AT_ONCE and e.lanes == 1 and not any(map(_has_positions, e.args)):
             op = _AT_ONCE[op]
@@ -365,7 +369,10 @@ class _Renderer:
 
     def cast(self, e: Cast, direct: bool) -> str:
         source, target = e.arg.dtype, e.dtype
-        text = self.expr(e.arg)
+        if target in NARROW and isinstance(e.arg, Apply) and e.arg.lanes == 1:
+            text = self.apply(e.arg, direct=False, short=True)
+        else:
+            text = self.expr(e.arg)
         if e.lanes > 1 and e.arg.lanes == 1:
             wide = self.dialect.vector_type.format(T=self.rule(target).register, lanes=e.lanes)
             return self.dialect.splat.format(text, V=wide)

@@ -84,7 +84,8 @@ class Rows:
         self.end(row)
         # Elements that are stored before the last walk may be read again in a later one.
         early = [part for part in parts if part.reductions or part.stores][:-1]
-        last = not any(part.stores or part.keeps for part in early) and not any(part.keeps for part in parts)
+        kept = any(o.slot >= 0 for part in parts for _, o in part.keeps)
+        last = not any(part.stores for part in early) and not kept
         for slot, name in self.names.items():
             if slot < 0:
                 b.buffers.pop(name, None)

@@ -16,8 +16,8 @@ from math import prod
 from typing import Final
 
 from ..dtypes import bool_, int32, int64
+from . import along, ranked, segments
 from . import index as ix
-from . import ranked, segments
 from .builder import Builder
 from .collapse import collapse
 from .distribute import BUCKETS, Read, Source, Target, chunks, distribute
@@ -43,6 +43,10 @@ MODES: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "
 def lower_scatter(job: Job, steps: Steps) -> None:
     """Append the copy of ``x`` and the walk over the indices."""
     x, value, *indices = job.root.inputs
+    op = MODES.get(job.root.attrs["mode"])
+    if along.serves(job.root, steps.target):
+        along.lower_along(job, steps, op)
+        return
     lower_map(collapse(replace(job, root=x)), steps)
     if 0 in value.spec.shape:
         return
@@ -51,7 +55,6 @@ def lower_scatter(job: Job, steps: Steps) -> None:
     light = not steps.target.solo_rows and bool(steps.target.swap) and wide >= WIDE
     count = prod(indices[0].spec.shape)
     small = not steps.target.solo_rows and max(rows, count) < segments.LIMIT
-    op = MODES.get(job.root.attrs["mode"])
     if not steps.target.solo_rows and op is not None and (op, job.root.spec.dtype) in steps.target.combined:
         _at_once(job, steps, op)
     elif small and op is None and count > ALL and ("maximum", int32) in steps.target.combined:

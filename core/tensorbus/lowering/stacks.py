@@ -1,43 +1,47 @@
-"""The schedule of sums down columns for light items: each takes a packet of columns and a stretch of rows.
+"""The schedule of sums down columns for light items: a group of them takes packets of columns side by side.
 
-What it finds of each column is kept in registers. Where there is more than one stretch, a second kernel joins
-theirs, with neighbouring items for the stretches of one result.
+Its items share the rows, a stretch for each, of which they keep what they find in registers; the memory of
+the group joins their stretches. Where more than one group goes down a column, a second kernel joins theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Final
 
 from . import index as ix
-from .builder import Builder
+from .builder import Builder, Launch
 from .canonical import Fused
 from .families import REDUCTIONS
-from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Array, Barrier, Expr, Load, Select, Var
-from .job import Steps, spread
+from .index import ZERO, const
+from .ir import INDEX, Array, Barrier, Const, Expr, Load, Var
+from .job import Steps
 from .outputs import domain_lengths, same_slots
 from .packets import LEAST, packet_of, packets
 from .plan import COSTLY
-from .reducer import State
+from .pull import Index
+from .reducer import Several, State
 from .several import Parts
 from .target import Target
 
-ROWS = 4
+ROWS: Final = 4
 """How many rows are asked for before the first is added; twice as many where little is computed of them."""
-FEWEST, MOST = 16, 1024
+MOST: Final = 1024
 """Rows of a stretch."""
-TURNS = 8
-"""How many states of a result an item reads before it adds the first."""
-TEAM, SIDE = 256, 8
-"""How many items join stretches together, and for how many results side by side."""
+TEAM: Final = 256
+"""The items of a group."""
+DEEP: Final = 32
+"""The most of them that share a column: those beside each other read a line of the caches."""
+SHARED: Final = 1 << 15
+"""The bytes that a group may share."""
 
 
 def is_stack_of_rows(fused: Fused, target: Target) -> bool:
     """Return whether reductions go over one axis of a group that is not the last, in packets of the last."""
     domain, over = fused.domain, fused.reduced
-    if target.swap < SIDE or len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
+    if len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
         return False
     kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
     return packet_of(target, domain[-1], kinds) > 1
@@ -48,6 +52,182 @@ def lower_stack_of_rows(fused: Fused, steps: Steps) -> None:
     _Stack(fused, steps).lower()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """How groups share columns: ``wide`` items beside each other, ``deep`` one below the other.
+
+    An item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
+    ``count`` groups stand one below the other.
+    """
+
+    lanes: int
+    wide: int
+    deep: int
+    each: int
+    count: int
+    ahead: int
+
+    @classmethod
+    def of(
+        cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int
+    ) -> _Cut:
+        """Return how ``rows`` of so many packets are shared, ``around`` times.
+
+        ``states`` are the bytes that are kept of a column.
+        """
+        size = TEAM
+        while size > 1 and size * (lanes + 1) * states > SHARED:
+            size //= 2
+        alone = packets * around >= target.items // 2 and rows <= MOST
+        deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), DEEP, size)
+        wide = size // deep
+        beside = -(-packets // wide) * around
+        wanted = target.items // (size * beside)
+        count = max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * MOST)), 1)
+        each = -(-rows // (count * deep * ahead)) * ahead  # what is left behind whole turns waits row by row
+        count = -(-rows // (each * deep))
+        return cls(lanes=lanes, wide=wide, deep=deep, each=each, count=count, ahead=ahead)
+
+    @property
+    def size(self) -> int:
+        """How many items a group has."""
+        return self.wide * self.deep
+
+    @property
+    def columns(self) -> int:
+        """How many columns a group has."""
+        return self.wide * self.lanes
+
+
+Take = Callable[[Index, Expr, Expr, State], State]
+"""Returns a state with one more element: gets the indices around, the row, the column and the state."""
+Finish = Callable[[Expr, Index, Expr, State], None]
+"""Stores a result: gets the number of the group below others, the indices around, the column, the state."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Groups:
+    """The groups of a kernel, as it is written: ``rows`` and ``columns`` are how many of them there are.
+
+    ``around`` are the lengths, with their values, of axes that others are repeated along; ``count`` is the
+    value of ``columns``.
+    """
+
+    b: Builder
+    cut: _Cut
+    reducer: Several
+    around: tuple[tuple[Expr, int], ...]
+    rows: Expr
+    columns: Expr
+    count: int
+    item: Var = field(default_factory=lambda: Var("i0", INDEX))
+    group: Var = field(default_factory=lambda: Var("i1", INDEX))
+    arrays: list[str] = field(default_factory=list)
+    """The item's own states, one of each column of its packet."""
+    shared: list[Array] = field(default_factory=list)
+    below: Expr = ZERO
+    """Which of the groups one below the other this one is."""
+    outer: Index = ()
+    team: Expr = ZERO
+    beside: Expr = ZERO
+    walker: Expr = ZERO
+    first: Expr = ZERO
+    """The first of the item's columns."""
+
+    def launch(self, take: Take, finish: Finish) -> Launch:
+        """Return the launch; ``take`` makes states, ``finish`` stores what they come to."""
+        b, cut, item = self.b, self.cut, self.item
+        teams = -(-self.count // cut.columns)
+        numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("teams", teams)]
+        found = ix.unflatten(self.group, numbers)
+        self.below, *outer, self.team = (i if isinstance(i, Var | Const) else b.let(i, "i") for i in found)
+        self.outer = tuple(outer)
+        self.beside = b.let(ix.modulo(item, const(cut.wide)), "beside")
+        self.walker = b.let(ix.quotient(item, const(cut.wide)), "walker")
+        packet = ix.add(ix.multiply(self.team, const(cut.wide)), self.beside)
+        self.first = b.let(ix.multiply(packet, const(cut.lanes)), "first")
+        self.arrays = [b.array(d, cut.lanes) for d in self.reducer.dtypes]
+        self._walk(take)
+        if cut.deep == 1:
+            with b.when(ix.less(self.first, self.columns)):
+                self._each([
+                    lambda u: finish(
+                        self.below, self.outer, ix.add(self.first, u), b.all(self._states(self.arrays, u))
+                    )
+                ])  # fmt: skip
+        else:
+            self._join(finish)
+        groups = cut.count * prod(n for _, n in self.around) * teams
+        made = b.finish([(item, const(cut.size), cut.size), (self.group, b.size("groups", groups), groups)])
+        return replace(
+            made, kernel=replace(made.kernel, body=(*self.shared, *made.kernel.body), group=cut.size)
+        )
+
+    def _states(self, names: Sequence[str], at: Expr) -> State:
+        return tuple(Load(n, at, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
+
+    def _store(self, names: Sequence[str], at: Expr, state: State) -> None:
+        for name, e in zip(names, state, strict=True):
+            self.b.store(name, at, e)
+
+    def _each(self, rows: Sequence[Callable[[Expr], None]]) -> None:
+        """Emit what is done with each of an item's columns."""
+        if self.cut.lanes > 1:
+            packets(self.b, self.cut.lanes, *rows)
+        else:
+            for row in rows:
+                row(ZERO)
+
+    def _walk(self, take: Take) -> None:
+        """Emit an item's walk down its stretch."""
+        b, cut = self.b, self.cut
+        each = b.size("each", cut.each)
+        stretch = ix.add(ix.multiply(self.below, const(cut.deep)), self.walker)
+        start = b.let(ix.minimum(ix.multiply(stretch, each), self.rows), "start")
+        stop = b.let(ix.minimum(ix.add(start, each), self.rows), "stop")
+
+        def adding(row: Expr) -> Callable[[Expr], None]:
+            def one(u: Expr) -> None:
+                state = self._states(self.arrays, u)
+                self._store(self.arrays, u, take(self.outer, row, ix.add(self.first, u), state))
+
+            return one
+
+        with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
+            self._store(self.arrays, u, self.reducer.first(start))
+        with b.when(ix.less(self.first, self.columns)):
+            turns = ix.quotient(ix.subtract(stop, start), const(cut.ahead))
+            even = b.let(ix.add(start, ix.multiply(turns, const(cut.ahead))), "even")
+            with b.loop(start, even, step=cut.ahead) as row:
+                self._each([adding(ix.add(row, const(k))) for k in range(cut.ahead)])
+            with b.loop(even, stop) as row:
+                self._each([adding(row)])
+
+    def _join(self, finish: Finish) -> None:
+        """Emit what joins the stretches of each column of a group, an item for each of them."""
+        b, cut, item = self.b, self.cut, self.item
+        # What the items of a column have found lies apart by more than all columns: in other banks.
+        apart = cut.columns + (cut.wide if cut.lanes > 1 else 0)
+        self.shared = [Array(b.fresh("team"), d, cut.deep * apart, "shared") for d in self.reducer.dtypes]
+        names = [a.name for a in self.shared]
+        row = b.let(ix.add(ix.multiply(self.walker, const(apart)), self.beside), "row")
+        with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
+            self._store(names, ix.add(row, ix.multiply(u, const(cut.wide))), self._states(self.arrays, u))
+        b.emit(Barrier())
+        for turn in range(-(-cut.columns // cut.size)):
+            own = b.let(ix.add(item, const(turn * cut.size)), "own")
+            column = b.let(ix.add(ix.multiply(self.team, const(cut.columns)), own), "column")
+            with b.when(ix.less(own, const(cut.columns))), b.when(ix.less(column, self.columns)):
+                lane = ix.multiply(ix.modulo(own, const(cut.lanes)), const(cut.wide))
+                place = b.let(ix.add(lane, ix.quotient(own, const(cut.lanes))), "place")
+                found = b.all(self._states(names, place))
+                for k in range(1, cut.deep):
+                    other = b.all(self._states(names, ix.add(place, const(k * apart))))
+                    found = b.all(self.reducer.combine(b, found, other))
+                finish(self.below, self.outer, column, found)
+        b.emit(Barrier())  # before the next columns' values come
+
+
 class _Stack(Parts):
     def lower(self) -> None:
         fused, target = self.fused, self.steps.target
@@ -55,139 +235,76 @@ class _Stack(Parts):
         kinds = [n.inputs[0].spec.dtype for n in self.reductions]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
         lanes = packet_of(target, domain[-1], [*kinds, *read])
-        places = prod(domain[k] for k in self.kept) // lanes
-        rows = domain[axis]
         busy = any(n.op in COSTLY for n in fused.graph)
-        wanted = target.items * (3 if busy else 2) // 4  # functions take time beside the memory's
-        count = max(min(wanted // places, rows // FEWEST), -(-rows // MOST), 1)
         ahead = ROWS // 2 if busy else ROWS if self.full else 2 * ROWS
-        size = -(-rows // (count * ahead)) * ahead  # what is left behind whole turns waits row by row
-        count = -(-rows // size)
+        beside = prod(domain[k] for k in self.kept[:-1])
+        cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
         b = Builder(self.name)
         pull, slots = fused.puller(b)
         lengths = domain_lengths(b, pull, fused)
-        packs = domain[-1] // lanes
-        outer, loops = spread(
-            b, [b.size("chunks", count), *(lengths[k] for k in self.kept[:-1]), b.size("packets", packs)],
-            [count, *(domain[k] for k in self.kept[:-1]), packs],
+        around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
+        groups = _Groups(
+            b=b, cut=cut, reducer=self.reducer, around=around, rows=lengths[axis], columns=lengths[-1],
+            count=domain[-1],
         )  # fmt: skip
-        first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
-        index: list[Expr] = [ZERO] * len(domain)
-        for k, i in zip(self.kept[:-1], outer[1:-1], strict=True):
-            index[k] = i
-        arrays = [b.array(d, lanes) for d in self.reducer.dtypes]
 
-        def state(u: Expr) -> State:
-            return tuple(Load(a, u, d) for a, d in zip(arrays, self.reducer.dtypes, strict=True))
-
-        def keep(u: Expr, found: State) -> None:
-            for a, e in zip(arrays, found, strict=True):
-                b.store(a, u, e)
-
-        def adding(row: Expr) -> Callable[[Expr], None]:
-            def one(u: Expr) -> None:
-                index[axis], index[-1] = row, ix.add(first, u)
-                with pull.scope():
-                    element = self.element(b, pull, tuple(index), lengths)
-                    keep(u, b.all(self.reducer.follow(b, state(u), element)))
-
-            return one
-
-        start: Expr = ZERO
-        stop = lengths[axis]
-        if count > 1:
-            step = b.size("chunk", size)
-            start = b.let(ix.multiply(outer[0], step), "start")
-            stop = b.let(ix.minimum(ix.add(start, step), stop), "stop")
-        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-            keep(u, self.reducer.first(start))
-        whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(ahead)), const(ahead))
-        even = b.let(ix.add(start, whole), "even")
-        with b.loop(start, even, step=ahead) as row:
-            packets(b, lanes, *[adding(ix.add(row, const(k))) for k in range(ahead)])
-        with b.loop(even, stop) as row:
-            packets(b, lanes, adding(row))
-        outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
-        if count == 1:
-
-            def finish(u: Expr) -> None:
-                with pull.scope():
-                    found = b.all(state(u))
-                    self.end(b, pull, (*outer[1:-1], ix.add(first, u)), lengths, found)
-
-            packets(b, lanes, finish)
-            self.steps.add(b.finish(loops), {**slots, **self.outs()}, same_slots(fused))
-            return
-        parts = self.temporaries(count)
-        names = [b.buffer(name, d, writes=True) for name, d in zip(parts, self.reducer.dtypes, strict=True)]
-        numbers = [b.size("chunks", count), *(lengths[k] for k in self.kept)]
-
-        def part(u: Expr) -> None:
+        def take(outer: Index, row: Expr, column: Expr, state: State) -> State:
+            index = [*outer, column]
+            index.insert(axis, row)
             with pull.scope():
-                place = b.let(ix.flatten((*outer[:-1], ix.add(first, u)), numbers), "at")
-                for name, e in zip(names, b.all(state(u)), strict=True):
-                    b.store(name, place, e)
+                element = self.element(b, pull, tuple(index), lengths)
+                return b.all(self.reducer.follow(b, state, element))
 
-        packets(b, lanes, part)
-        self.steps.add(b.finish(loops), {**slots, **parts, **outs}, same_slots(fused))
-        self._rest(parts, count)
+        outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        if cut.count == 1:
+
+            def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
+                self.end(b, pull, (*outer, column), lengths, state)
+
+            made = groups.launch(take, finish)
+            self.steps.add(made, {**slots, **self.outs()}, same_slots(fused))
+            return
+        parts = self.temporaries(cut.count)
+        for name, dtype in zip(parts, self.reducer.dtypes, strict=True):
+            b.buffer(name, dtype, writes=True)
+
+        def keep(below: Expr, outer: Index, column: Expr, state: State) -> None:
+            numbers = [b.size("below", cut.count), *(e for e, _ in around), lengths[-1]]
+            at = b.let(ix.flatten((below, *outer, column), numbers), "at")
+            for name, e in zip(parts, state, strict=True):
+                b.store(name, at, e)
+
+        made = groups.launch(take, keep)
+        self.steps.add(made, {**slots, **parts, **outs}, same_slots(fused))
+        self._rest(parts, cut.count)
+
+    def _bytes(self) -> int:
+        """Return how many bytes are kept of a column."""
+        return sum(d.itemsize for d in self.reducer.dtypes)
 
     def _rest(self, parts: dict[str, int], count: int) -> None:
-        """Append what joins the stretches of each result, and makes the outputs of it.
+        """Append what joins the stretches of each result, and makes the outputs of it."""
+        fused = self.fused
+        b = Builder(f"{self.name}_rest")
+        pull, slots = fused.puller(b)
+        lengths = domain_lengths(b, pull, fused)
+        total = prod(fused.domain[k] for k in self.kept)
+        columns = b.size("places", total)
+        cut = _Cut.of(count, total, 1, 1, ROWS, self.steps.target, self._bytes())
 
-        A group takes ``SIDE`` results, which lie side by side, and shares their stretches among its items.
-        """
-        b, swap = Builder(f"{self.name}_rest"), self.steps.target.swap
-        pull, slots = self.fused.puller(b)
-        lengths = domain_lengths(b, pull, self.fused)
-        total = prod(self.fused.domain[k] for k in self.kept)
-        item, some = Var("i0", INDEX), Var("i1", INDEX)
-        columns, stretches = b.size("places", total), b.size("chunks", count)
-        column = b.let(ix.modulo(item, const(SIDE)), "column")
-        place = b.let(ix.add(ix.multiply(some, const(SIDE)), column), "place")
-        here = b.let(ix.minimum(place, ix.subtract(columns, ONE)), "here")
-        walkers = TEAM // SIDE
-        first = b.let(ix.quotient(item, const(SIDE)), "walker")
-        found: State = tuple(b.let(e, "acc", mutable=True) for e in self.reducer.start())
-        last = ix.subtract(stretches, ONE)
-        each = min(TURNS, -(-count // walkers))
-        with b.loop(ZERO, b.size("turns", -(-count // (each * walkers))), prefix="turn") as turn:
-            begin = b.let(ix.add(ix.multiply(turn, const(each * walkers)), first), "first")
-            read = []
-            for number in [ix.add(begin, const(k * walkers)) for k in range(each)]:
-                at = b.let(ix.add(ix.multiply(ix.minimum(number, last), columns), here), "at")
-                loads = [Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True)]
-                read.append((number, tuple([b.let(e, "part") for e in loads])))
-            for number, new in read:  # no read waits for a sum, or for a turn that others have not
-                inside = b.let(ix.less(number, stretches), "inside")
-                for var, e in zip(found, b.all(self.reducer.combine(b, found, new)), strict=True):
-                    b.assign(var, Select(inside, e, var, e.dtype))  # type: ignore[arg-type]
-        apart = swap // 2
-        while apart >= SIDE:
-            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in found)
-            found = tuple(b.let(e, "all") for e in self.reducer.combine(b, found, other))
-            apart //= 2
-        names = [b.fresh("team") for _ in found]
-        warp = b.let(ix.quotient(item, const(swap)), "warp")
-        with b.when(ix.less(ix.modulo(item, const(swap)), const(SIDE))):
-            for name, own in zip(names, found, strict=True):
-                b.store(name, ix.add(ix.multiply(warp, const(SIDE)), column), own)
-        b.emit(Barrier())
-        with b.when(ix.less(item, const(SIDE))), b.when(ix.less(place, columns)):
-            joined: State | None = None
-            for k in range(TEAM // swap):
-                kept = ix.add(column, const(k * SIDE))
-                part = tuple(Load(n, kept, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
-                joined = part if joined is None else b.all(self.reducer.combine(b, joined, part))
-            assert joined is not None
-            self.end(b, pull, tuple(ix.unflatten(place, [lengths[k] for k in self.kept])), lengths, joined)
-        b.emit(Barrier())  # before the next results' values come
-        groups = -(-total // SIDE)
-        made = b.finish([(item, const(TEAM), TEAM), (some, b.size("groups", groups), groups)])
-        arrays = [
-            Array(name, d, TEAM // swap * SIDE, "shared")
-            for name, d in zip(names, self.reducer.dtypes, strict=True)
-        ]
-        made = replace(made, kernel=replace(made.kernel, body=(*arrays, *made.kernel.body), group=TEAM))
+        def take(_: Index, row: Expr, column: Expr, state: State) -> State:
+            at = b.let(ix.add(ix.multiply(row, columns), column), "at")
+            part = [Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True)]
+            return b.all(self.reducer.combine(b, state, b.all(part)))
+
+        def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
+            index = ix.unflatten(column, [lengths[k] for k in self.kept])
+            self.end(b, pull, tuple(index), lengths, state)
+
+        rest = _Groups(
+            b=b, cut=cut, reducer=self.reducer, around=(), rows=b.size("chunks", count), columns=columns,
+            count=total,
+        )  # fmt: skip
+        made = rest.launch(take, finish)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
-        self.steps.add(made, {**slots, **parts, **rows}, same_slots(self.fused, full=False))
+        self.steps.add(made, {**slots, **parts, **rows}, same_slots(fused, full=False))

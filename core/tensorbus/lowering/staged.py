@@ -16,6 +16,7 @@ from ..dtypes import DType, bool_, int64
 from ..graph.graph import Graph, Node
 from ..graph.patterns import reshaped
 from ..ops.op import Spec
+from .along import serves
 from .families import FINDS
 from .reducer import accumulator
 from .target import Target
@@ -34,23 +35,28 @@ SHORT: Final = 32
 
 def staged(graph: Graph, target: Target) -> Graph:
     """Return the graph with such reductions and scatters changed; the graph itself where there are none."""
-    if not target.swap or not any(_rule(node) for node in graph):
+    if not target.swap or not any(_rule(node, target) for node in graph):
         return graph
     done: dict[int, Node] = {}
     for node in graph:
         made = node
         if any(done[id(x)] is not x for x in node.inputs):
             made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
-        rule = _rule(made)
+        rule = _rule(made, target)
         done[id(node)] = rule(made) if rule else made
     return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
 
 
-def _rule(node: Node) -> Callable[[Node], Node] | None:
+def _rule(node: Node, target: Target) -> Callable[[Node], Node] | None:
     """Return what changes a node; None where it is right as it is."""
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
-        return _flat if deep else None
+        return _flat if deep and not serves(node, target) else None
+    return _reduced(node)
+
+
+def _reduced(node: Node) -> Callable[[Node], Node] | None:
+    """Return what changes a reduction; None for any other node, too."""
     if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < LEAST:
         return None
     if node.op in WHOLE and _merged(node):
@@ -142,7 +148,7 @@ def _twice(node: Node, x: Node, first: tuple[int, ...]) -> Node:
     rest = tuple(kept.index(k) for k in over if k not in first)
     small = tuple(n for k, n in enumerate(shape) if k not in over)
     made = _new(node, node.op, part, spec=Spec(small, dtype), axis=rest, keepdims=False)
-    rule = _rule(made)
+    rule = _reduced(made)
     made = rule(made) if rule else made
     if dtype is not node.spec.dtype:
         made = _new(node, "cast", made, spec=Spec(small, node.spec.dtype), dtype=node.spec.dtype)

@@ -25,6 +25,7 @@ class Target:
     ``packet``: the bytes of the widest access of a light item; 0: it makes one element at a time.
     ``swap``: how many light items side by side, a power of two, can read each other's registers by the ops
     ``swap_1``, ``swap_2`` ..., which give the value of the item whose number differs in that bit; 0: none.
+    ``peers``: whether these can tell which of them have the same number: a bit for each, by the op ``peers``.
     ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
     them a scan needs no more than ``scan_ops`` then.
     ``buffers``: how many buffers a kernel may have, beside that of errors; 0: any number.
@@ -44,6 +45,7 @@ class Target:
     map_lanes: int = 0
     packet: int = 0
     swap: int = 0
+    peers: bool = False
     scan_lanes: int = 0
     scan_ops: frozenset[str] = frozenset()
     buffers: int = 0

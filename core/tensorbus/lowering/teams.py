@@ -6,7 +6,7 @@ takes a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
@@ -14,7 +14,7 @@ from ..dtypes import DType, float32
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Launch
-from .canonical import Fused
+from .canonical import Fused, Output
 from .families import REDUCTIONS
 from .groups import SHORT
 from .index import ONE, ZERO, const
@@ -95,6 +95,14 @@ class _Teams(Rows):
         """Return whether an element is kept for later walks: it is made again sooner than it is read."""
         return self.written_out and super().keeps(node)
 
+    def _near(self, node: Node) -> Output | None:
+        """Return a place in registers, whatever the dtypes of results are."""
+        if not self.written_out:
+            return None
+        slot = min(*self.names, 0) - 1
+        self.names[slot] = ""
+        return Output(node=node, slot=slot, strides=())
+
     def _carried(self) -> int:
         """Return how many bytes an item has in shared arrays, at most."""
         found = [Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.nodes if n.op in REDUCTIONS]
@@ -125,13 +133,15 @@ class _Teams(Rows):
             super().emit(part, index)
             return
         given = (*((o.node, o, False) for o in part.stores), *((n, o, True) for n, o in part.keeps))
-        values = self.b.all([self.pull.at(n, index) for n, _, _ in given])
+        values: Sequence[Expr] = [self.pull.at(n, index) for n, _, _ in given]
+        if len(given) > 1 or part.keeps:  # what is only stored is rounded once
+            values = self.b.all(values)
         for (node, o, keeps), e in zip(given, values, strict=True):
             if keeps:
                 if id(node) not in self.arrays:
                     self.arrays[id(node)] = self.b.fresh("kept"), node.spec.dtype
                 self.b.store(self.arrays[id(node)][0], self.at, e)
-            if o.node is node:
+            if o.node is node and o.slot >= 0:
                 self.b.store(self.names[o.slot], self._place(o, index), e)
 
     def remember(self, part: Part) -> None:
