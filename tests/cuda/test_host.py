@@ -171,6 +171,44 @@ def test_columns_in_packets(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal((turned.astype("u4") << 16).view("f4"), 2 * x.T)
 
 
+@pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((2100, 64), 0),
+        ((40, 3400), 0),
+        ((9, 15_000), 0),
+        ((3, 700, 72), 1),
+        ((5, 30, 900), 1),
+        ((70_000, 2), 0),
+    ],
+    ids=str,
+)
+def test_groups_go_down_columns(shape: tuple[int, ...], axis: int, language: Any) -> None:
+    """Sums that are walked together, with what is stored on the way, and places."""
+    x, y = (RNG.integers(-99, 99, shape).astype("f4") for _ in range(2))
+
+    def several(x: Any, y: Any) -> Any:
+        z = x * y
+        return tb.sum(z, axis=axis), tb.max(x, axis=axis), z, tb.argmin(y, axis=axis), tb.sum(x, axis=axis)
+
+    total, most, product, place, whole = ran(several, x, y, language=language)
+    np.testing.assert_array_equal(total, (x * y).sum(axis))
+    np.testing.assert_array_equal(most, x.max(axis))
+    np.testing.assert_array_equal(product, x * y)
+    np.testing.assert_array_equal(place, y.argmin(axis))
+    np.testing.assert_array_equal(whole, x.sum(axis))
+
+
+@pytest.mark.parametrize("of", ["f8", "i8", "u1"])
+def test_groups_have_fewer_items_where_states_are_wide(of: str) -> None:
+    x = RNG.integers(0, 9, (3000, 48)).astype(of)
+    ways = (tb.sum, tb.max, tb.min, tb.prod, tb.argmax, tb.argmin)
+    found = ran(lambda x: [way(x % 3, axis=0) for way in ways], x)
+    for way, one in zip(ways, found, strict=True):
+        np.testing.assert_array_equal(one, getattr(np, way.__name__)(x % 3, axis=0), way.__name__)
+
+
 @pytest.mark.parametrize(("rows", "wide", "count"), [(5, 1, 3000), (900, 3, 2500), (40, 64, 70)])
 def test_indices_that_name_one_row_often(rows: int, wide: int, count: int) -> None:
     value = RNG.integers(-99, 99, (count, wide)).astype("i4")
@@ -192,7 +230,7 @@ def test_indices_that_name_one_row_often(rows: int, wide: int, count: int) -> No
 
 
 @pytest.mark.parametrize("of", ["f4", "f2", "f8", "i4", "u1", "c8"])
-@pytest.mark.parametrize(("shape", "count"), [((5, 40), 300), ((2, 1, 3, 33), 7), ((3, 9000), 1000)], ids=str)
+@pytest.mark.parametrize(("shape", "count"), [((5, 40), 300), ((2, 1, 3, 33), 7), ((3, 6000), 5000)], ids=str)
 def test_indices_along_rows(shape: tuple[int, ...], count: int, of: str) -> None:
     x = RNG.integers(0, 3, shape).astype(of)
     i = RNG.integers(-shape[-1], shape[-1], (*shape[:-1], count))

@@ -227,3 +227,25 @@ def test_windows_are_written_out_and_not_taken_apart() -> None:
     (text,) = sources(lowered(out, x))
     assert text.count("#pragma unroll") == 2
     assert "tb_quotient" not in text
+
+
+@pytest.mark.parametrize(("length", "count"), [(4096, 4096), (100, 7), (5000, 300)])
+@pytest.mark.parametrize("mode", ["set", "add"])
+def test_scatters_along_rows_put_no_indices_in_order(mode: str, length: int, count: int) -> None:
+    x, v = given((32, length), dt.float32), given((32, count), dt.float32)
+    i = given((32, count), dt.int64)
+    rows = made("iota", shape=(32,), dtype=dt.int64, length=32, start=0, step=1)
+    rows = made("reshape", rows, shape=(32, 1), dtype=dt.int64)
+    rows = made("broadcast_to", rows, shape=(32, count), dtype=dt.int64)
+    out = made("scatter", x, v, rows, i, shape=(32, length), dtype=dt.float32, mode=mode)
+    steps = lowered(out, x, v, i).steps
+    names = [step.launch.kernel.name for step in steps]  # type: ignore[union-attr]
+    copied = ["tb_input"] if mode == "add" and length == 5000 else []  # rows that find no room
+    assert names == [*copied, f"tb_scatter_{mode}_along"]
+
+
+def test_scatters_by_other_rows_are_put_in_order() -> None:
+    x, v = given((32, 64), dt.float32), given((32, 64), dt.float32)
+    i, j = given((32, 64), dt.int64), given((32, 64), dt.int64)
+    out = made("scatter", x, v, j, i, shape=(32, 64), dtype=dt.float32, mode="add")
+    assert not any("along" in s.launch.kernel.name for s in lowered(out, x, v, i, j).steps)  # type: ignore[union-attr]

@@ -91,7 +91,9 @@ def test_scans_agree_with_float64(rows: int, length: int) -> None:
 @pytest.mark.cuda
 @needs_card
 @pytest.mark.parametrize(
-    "shape", [(8192, 4096), (8191, 776), (1000, 1024), (517, 4104), (8192, 768)], ids=str
+    "shape",
+    [(8192, 4096), (8191, 776), (1000, 1024), (517, 4104), (8192, 768), (1 << 20, 16), (400_000, 2)],
+    ids=str,
 )
 def test_sums_down_columns_agree_with_float64(shape: tuple[int, int]) -> None:
     a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -127,17 +127,6 @@ template <typename T> static __device__ inline T tb_swap(T x, int mask) {
     return both.whole;
   }
 }
-// A bit for each item of 32 that has the same number.
-static __device__ inline unsigned int tb_peers(unsigned int x) {
-#if __CUDA_ARCH__ >= 700
-  return __match_any_sync(0xffffffffu, x);
-#else
-  unsigned int found = 0;
-  for (int k = 0; k < 32; ++k)
-    if (__shfl_xor_sync(0xffffffffu, x, k) == x) found |= 1u << ((threadIdx.x & 31) ^ k);
-  return found;
-#endif
-}
 template <typename T, int N> struct tb_vector {
   T lane[N];
   tb_vector() = default;
@@ -221,14 +210,14 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
 }}""")  # fmt: skip
 
 
-# A quotient of floats of 16 bits is as far from the middle between two others as this is off at most, or
-# farther: it is rounded right. Divisors are scaled to where the instruction has an exact enough reciprocal.
+# What is off by two bits of 24 is rounded right to eight: no quotient of such floats is as near the middle
+# between two of them, unless it is exact. Divisors are scaled to where the instruction is exact enough.
 _OVER: Final = Helper("over", "tb_over({0}, {1})", """\
 static __device__ inline float tb_over(float a, float b) {{
-  const float scale = fabsf(b) < 0x1p-60f ? 0x1p64f : fabsf(b) > 0x1p60f ? 0x1p-64f : 1.0f;
+  const float scale = fabsf(b) < 0x1p-100f ? 0x1p30f : fabsf(b) > 0x1p100f ? 0x1p-30f : 1.0f;
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b * scale));
-  return a * inverse * scale;
+  return a * scale * inverse;
 }}""")  # fmt: skip
 
 
@@ -243,7 +232,7 @@ def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
         groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32,
-        peers=True, combined=frozenset(_COMBINED), team=1024,
+        combined=frozenset(_COMBINED), team=1024, shared=3 << 14,
     )  # fmt: skip
 
 
@@ -267,7 +256,6 @@ def dialect(units: int) -> Dialect:
                 name: {**EXPRESSIONS[name], "float": f"tb_{word}({{0}}, {{1}})"}
                 for name, word in (("maximum", "larger"), ("minimum", "smaller"))
             },
-            "peers": {"uint": "tb_peers({0})"},
             "quotient": {"index": "tb_quotient({0}, {1})"},
             "modulo": {"index": "tb_modulo({0}, {1})"},
             **{
@@ -277,7 +265,7 @@ def dialect(units: int) -> Dialect:
                 for k in range(5)
             },
         },
-        short={"divide": _OVER},
+        short={("divide", dt.bfloat16): _OVER},
         casts={**CASTS, **SATURATING},
         kernel=head,
         solo=head,

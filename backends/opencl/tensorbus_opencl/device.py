@@ -93,7 +93,10 @@ class Unit:
             )  # fmt: skip
         nvidia = "cl_nv_device_attribute_query" in self.device.extensions.split()
         swap = int(self.device.warp_size_nv) if nvidia else 0  # its compiler takes assembly as well
-        return Target(groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4, swap=swap)
+        shared = min(int(self.device.local_mem_size), 3 << 14)
+        return Target(
+            groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4, swap=swap, shared=shared
+        )  # fmt: skip
 
     def new_queue(self) -> Queue:
         """Return a new queue, in order and with times."""

@@ -213,11 +213,11 @@ _LONG_ATOMICS: Final = """\
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable"""
 
 
-def _combined(long: bool) -> dict[tuple[str, dt.DType], str | Helper]:
+def _combined(long: bool, space: str = "__global") -> dict[tuple[str, dt.DType], str | Helper]:
     """Return what is joined with memory in one step: numbers of 32 bits, and ``long`` ones of 64."""
     found: dict[tuple[str, dt.DType], str | Helper] = {}
     for op, name in (("add", "add"), ("minimum", "min"), ("maximum", "max")):
-        joined = f"_{name}((volatile __global {{T}} *){{p}} + ({{i}}), {{v}})"
+        joined = f"_{name}((volatile {space} {{T}} *){{p}} + ({{i}}), {{v}})"
         found |= dict.fromkeys([(op, dt.int32), (op, dt.uint32)], f"atomic{joined}")
         if long:
             helper = Helper("long_atomics", f"atom{joined}", _LONG_ATOMICS)
@@ -290,6 +290,7 @@ def dialect(
         report=_REPORT,
         last=_LAST,
         combined=combined,
+        combined_shared=_combined(long_atomics, "__local"),
         prologue=prologue,
         narrow=_NARROW,
         target=replace(

@@ -1,52 +1,72 @@
-"""A scatter along the last axis by light items: a group takes a row, and its indices in their order.
+"""A scatter along the last axis by light items: a group takes a row, with what it needs in its memory.
 
-Items side by side read an index each. Of those that name one place the first adds what all of them bring, one
-after the other; of several stores the last one stays. So results never depend on timing. Rows that find room
-are in the memory of the group meanwhile.
+The least number of an index that names a place is found by all items at once, and that one adds what it
+brings; then the least of those that are left, until there are none. So sums add up in the order of the
+indices, and never depend on timing. Of several stores the one with the greatest number stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ..dtypes import DType, bool_, float32, uint32
+from ..dtypes import bool_, float32, int32
 from ..graph.graph import Node
 from . import index as ix
 from .builder import Builder, literal
 from .collapse import collapse
 from .index import ONE, ZERO, const
-from .ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Report, Select, Var
+from .ir import INDEX, Apply, Array, Barrier, Cast, Expr, For, Load, Report, Select, Var
 from .job import Job, Steps
 from .pointwise import lower_map
-from .pull import ERRORS
+from .pull import ERRORS, Index, Pull
 from .target import Target
 from .team import Team
 
-SHARED: Final = 1 << 15
-"""The bytes of a row and of values that a group may share."""
-AHEAD: Final = 4
-"""How many indices an item reads before it writes."""
+FEWEST: Final = 32
+MOST: Final = 256
+"""The items of a group."""
+EACH: Final = 8
+"""The most indices that an item takes at a time."""
+TURNS: Final = 16
+"""How often the least numbers are found: few places are left then, whose first indices look for the rest."""
 ROWS: Final = 64
 """So many rows keep the device busy, however long each of them takes."""
-LIMIT: Final = 1 << 31
-"""Rows are shorter: their places are told by 32 bits."""
-SOON: Final = 1 << 13
+SOON: Final = 1 << 16
 """Up to so many indices a row is done sooner than all indices are put in order."""
+LIMIT: Final = 1 << 31
+"""A row has fewer indices: their numbers are 32 bits long."""
+NEEDED: Final = frozenset({("minimum", int32), ("maximum", int32)})
 
 
 def serves(node: Node, target: Target) -> bool:
     """Return whether a scatter's indices name each element's own row, and any place in it."""
     x, _, *indices = node.inputs
     shape = indices[0].spec.shape
-    if not target.peers or not len(indices) == len(shape) == len(x.spec.shape) > 1:
+    if target.solo_rows or not target.combined >= NEEDED:
+        return False
+    if not len(indices) == len(shape) == len(x.spec.shape) > 1:
         return False
     if shape[:-1] != x.spec.shape[:-1] or 0 in shape or 0 in x.spec.shape:
         return False
-    if x.spec.shape[-1] >= LIMIT or (prod(shape[:-1]) < ROWS and shape[-1] > SOON):
+    if _needed(x.spec.shape[-1]) > target.shared:
+        return False
+    if shape[-1] >= (LIMIT if prod(shape[:-1]) >= ROWS else SOON):
         return False
     return all(_is_own(i, k) for k, i in enumerate(indices[:-1]))
+
+
+def _whole(length: int) -> int:
+    """Return the elements of an array for rows of a length: one kernel serves many."""
+    return 1 << (length - 1).bit_length()
+
+
+def _needed(length: int) -> int:
+    """Return the bytes of the numbers that places have, and of the places of some indices."""
+    return (_whole(length) + MOST * EACH + 1) * int32.itemsize
 
 
 def _is_own(node: Node, axis: int) -> bool:
@@ -73,101 +93,198 @@ def _is_own(node: Node, axis: int) -> bool:
     return counts and node.attrs["start"] == 0 and node.attrs["step"] == 1
 
 
-def _kept(length: int, dtype: DType) -> int:
-    """Return the elements of the array that rows are kept in, one for many lengths; 0: they find no room."""
-    whole = 1 << (length - 1).bit_length()
-    return whole if whole * max(dtype.itemsize, float32.itemsize) <= SHARED else 0
-
-
 def lower_along(job: Job, steps: Steps, op: str | None) -> None:
     """Append the launches of such a scatter; without ``op`` the last value stays."""
-    x, value, *indices = job.root.inputs
-    dtype, index = job.root.spec.dtype, indices[-1]
-    size = _kept(x.spec.shape[-1], dtype)
-    if not size:
+    x, _, *indices = job.root.inputs
+    dtype, length = job.root.spec.dtype, x.spec.shape[-1]
+    size = _whole(length)
+    needed = _needed(length) + size * max(dtype.itemsize, float32.itemsize)
+    near = op is not None and needed <= steps.target.shared
+    if op is not None and not near:
         lower_map(collapse(replace(job, root=x)), steps)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_along")
     pull, slots = job.puller(b)
-    lengths = pull.lengths(x)
-    count, length = pull.length(index, len(lengths) - 1), lengths[-1]
-    lane, number = Var("i0", INDEX), Var("i1", INDEX)
-    outer = b.all(ix.unflatten(number, lengths[:-1]))
-    team = Team(b, steps.target.swap, steps.target.swap)
-    b.buffer("out", dtype, writes=True)
-    b.buffer(ERRORS, INDEX, writes=True)
-    begin = b.let(ix.multiply(number, length), "begin")
-    row, first = (b.fresh("row"), ZERO) if size else ("out", begin)
-    brought = "" if op is None else b.fresh("brought")
-    if size:
+    count = indices[-1].spec.shape[-1]
+    wide = min(max(1 << (count // 4).bit_length(), FEWEST), MOST)
+    each = min(1 << (-(-count // wide) - 1).bit_length(), EACH)
+    row = _Row(b=b, job=job, pull=pull, team=Team(b, wide, 0), each=each, names=b.fresh("numbers"))
+    arrays = [Array(row.names, int32, size, "shared")]
+    if op is None:
+        row.last()
+    else:
+        kept, left, listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
+        arrays += [Array(kept, dtype, size, "shared")] if near else []
+        arrays += [Array(left, int32, 1, "shared"), Array(listed, int32, wide * each, "shared")]
+        row.joined(op, kept, left, listed)
+    rows = prod(x.spec.shape[:-1])
+    made = row.team.finished(b.finish([row.team.loop, (row.number, b.size("rows", rows), rows)]))
+    kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
+    steps.add(replace(made, kernel=kernel), {**slots, "out": job.out})
+
+
+Take = Callable[[Expr, Expr, Expr, Expr], None]
+"""Gets which of an item's indices it is, which of the group's, its place, and its number in this turn."""
+
+
+class _Row:
+    """The kernel, as it is written: what a group does with its row. ``names`` has a number for each place."""
+
+    def __init__(self, b: Builder, job: Job, pull: Pull, team: Team, each: int, names: str) -> None:
+        self.b, self.job, self.pull, self.team, self.each, self.names = b, job, pull, team, each, names
+        self.x, self.value, *indices = job.root.inputs
+        self.index = indices[-1]
+        self.dtype = job.root.spec.dtype
+        self.number = Var("i1", INDEX)
+        lengths = pull.lengths(self.x)
+        self.length, self.count = lengths[-1], pull.length(self.index, len(lengths) - 1)
+        self.outer = b.all(ix.unflatten(self.number, lengths[:-1]))
+        self.begin = b.let(ix.multiply(self.number, self.length), "begin")
+        b.buffer("out", self.dtype, writes=True)
+        b.buffer(ERRORS, INDEX, writes=True)
+
+    def last(self) -> None:
+        """Emit stores of the values with the greatest numbers."""
+        b = self.b
+
+        def note(k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
+            with b.when(exists):
+                b.store(self.names, place, Cast(number, int32), combine="maximum")
+
+        self._fill(-1)
+        with self._turns() as turn:
+            self._read(turn, note)
+        b.emit(Barrier())
+
+        def put(place: Expr) -> None:
+            with self.pull.scope():
+                number = b.let(Load(self.names, place, int32), "number")
+                at = b.let(Cast(Apply("maximum", (number, literal(0, int32)), int32), INDEX), "at")
+                new = self.pull.value(self.value, (*self.outer, at))
+                old = self.pull.value(self.x, (*self.outer, place))
+                named = Apply("less_equal", (literal(0, int32), number), bool_)
+                b.store("out", ix.add(self.begin, place), Select(named, new, old, self.dtype))
+
+        self.team.walk((ZERO, self.length), put)
+        b.emit(Barrier())  # before the next row comes
+
+    def joined(self, op: str, kept: str, left: str, listed: str) -> None:
+        """Emit what joins values by ``op`` with the row, which is ``kept`` near, if it has a name there."""
+        b, size = self.b, self.team.size * self.each
+        row, first = (kept, ZERO) if kept else ("out", self.begin)
 
         def fetch(place: Expr) -> None:
-            with pull.scope():
-                b.store(row, place, pull.value(x, (*outer, place)))
+            with self.pull.scope():
+                b.store(kept, place, self.pull.value(self.x, (*self.outer, place)))
 
-        team.walk((ZERO, length), fetch)
+        if kept:
+            self.team.walk((ZERO, self.length), fetch)
+        places, values = b.array(int32, self.each), b.array(self.dtype, self.each)
+        none = literal(-1, int32)
 
-    def read(place: Expr) -> tuple[Expr, Expr, Expr, Expr]:
-        """Return where an index points, whether it exists, the number that tells it, and what it brings."""
-        inside = b.let(ix.less(place, count), "inside")
-        with pull.scope():
-            at = (*outer, b.let(ix.minimum(place, ix.subtract(count, ONE)), "at"))
-            found = b.let(Cast(pull.value(index, at), INDEX), "found")
-            new = b.let(pull.value(value, at), "new")
-        known = ix.both([Apply("less_equal", (ZERO, found), bool_), ix.less(found, length)])
-        exists = b.let(ix.both([inside, known]), "exists")
-        with b.when(ix.both([inside, Apply("logical_not", (exists,), bool_)])):
-            b.emit(Report(ERRORS, pull.code("scatter"), found, length))
-        name = Cast(Select(exists, found, length, INDEX), uint32)
-        return found, exists, b.let(name, "name"), new
+        def note(k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
+            b.store(places, k, Select(exists, Cast(place, int32), none, int32))
+            b.store(values, k, self.pull.value(self.value, at))
 
-    width = team.size
-    turns = ix.quotient(ix.add(count, const(AHEAD * width - 1)), const(AHEAD * width))
-    own = b.let(Cast(lane, uint32), "own")
-    bit = Apply("bitwise_left_shift", (literal(1, uint32), own), uint32)
-    earlier = b.let(Apply("subtract", (bit, literal(1, uint32)), uint32), "earlier")
-    with b.loop(ZERO, turns, prefix="turn") as turn:
-        start = b.let(ix.add(ix.multiply(turn, const(AHEAD * width)), lane), "start")
-        taken = [read(ix.add(start, const(k * width))) for k in range(AHEAD)]
-        if brought:
-            for k, (_, _, _, new) in enumerate(taken):
-                b.store(brought, ix.add(lane, const(k * width)), new)
-        peers = [b.let(Apply("peers", (name,), uint32), "same") for _, _, name, _ in taken]
-        b.emit(Barrier())
-        for k, (found, exists, _, new) in enumerate(taken):
-            same = peers[k]
-            last = _is(Apply("bitwise_right_shift", (same, own), uint32), 1)
-            if op is None:
-                with b.when(ix.both([exists, last])):
-                    b.store(row, ix.add(first, found), new)
-            else:
-                with b.when(ix.both([exists, _is(Apply("bitwise_and", (same, earlier), uint32), 0)])):
-                    place = b.let(ix.add(first, found), "place")
-                    total = b.let(Apply(op, (Load(row, place, dtype), new), dtype), "total", mutable=True)
-                    with b.when(Apply("logical_not", (last,), bool_)):
-                        _add_others(b, op, total, same, brought, k * width, lane, width)
-                    b.store(row, place, total)
+        def all_left(take: Take, turn: Expr) -> None:
+            """Emit what is done with each index that is left, in a turn."""
+            with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
+                place = b.let(Load(places, k, int32), "place")
+                own = b.let(ix.add(ix.multiply(k, const(self.team.size)), self.team.item), "own")
+                # The numbers of later turns are less than all before.
+                number = b.let(Cast(ix.subtract(own, ix.multiply(turn, const(size))), int32), "number")
+                with b.when(Apply("less_equal", (literal(0, int32), place), bool_)):
+                    take(k, own, b.let(Cast(place, INDEX), "at"), number)
+
+        def claim(k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+            b.store(self.names, at, number, combine="minimum")
+
+        def is_first(at: Expr, number: Expr) -> Expr:
+            return b.let(Apply("equal", (Load(self.names, at, int32), number), bool_), "first")
+
+        def total_of(k: Expr, place: Expr) -> Expr:
+            return Apply(op, (Load(row, place, self.dtype), Load(values, k, self.dtype)), self.dtype)
+
+        with self._turns() as block:
+            self._fill(2**31 - 1)
+            self._read(block, note)
             b.emit(Barrier())
-    if size:
-        team.walk((ZERO, length), lambda place: b.store("out", ix.add(begin, place), Load(row, place, dtype)))
-        b.emit(Barrier())  # before the next row comes
-    rows = prod(x.spec.shape[:-1])
-    made = team.finished(b.finish([team.loop, (number, b.size("rows", rows), rows)]))
-    arrays = [Array(row, dtype, size, "shared")] if size else []
-    arrays += [Array(brought, dtype, AHEAD * width, "shared")] if brought else []
-    body = (*arrays, *made.kernel.body)
-    steps.add(replace(made, kernel=replace(made.kernel, body=body)), {**slots, "out": job.out})
+            stop = b.let(const(min(TURNS, size)), "stop", mutable=True)
+            with b.loop(ZERO, stop, prefix="turn") as turn:
+                after = b.let(Cast(ix.add(turn, ONE), int32), "after")
 
+                def add(k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+                    leads = is_first(at, number)
+                    with b.when(leads):
+                        place = b.let(ix.add(first, at), "to")
+                        b.store(row, place, total_of(k, place))
+                        b.store(places, k, none)
+                    with b.when(Apply("logical_not", (leads,), bool_)):
+                        b.store(left, ZERO, after)
 
-def _is(value: Expr, number: int) -> Expr:
-    return Apply("equal", (value, literal(number, uint32)), bool_)
+                all_left(claim, turn)
+                b.emit(Barrier())
+                all_left(add, turn)
+                b.emit(Barrier())
+                with b.when(Apply("not_equal", (Load(left, ZERO, int32), after), bool_)):
+                    b.assign(stop, ZERO)
 
+            def add_all(k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+                with b.when(is_first(at, number)):
+                    place = b.let(ix.add(first, at), "to")
+                    total = b.let(total_of(k, place), "total", mutable=True)
+                    named = b.let(Cast(at, int32), "named")
+                    with b.loop(ix.add(own, ONE), const(size), prefix="other") as other:
+                        same = Apply("equal", (Load(listed, other, int32), named), bool_)
+                        with b.when(same), self.pull.scope():
+                            where = ix.add(ix.multiply(block, const(size)), other)
+                            where = b.let(ix.minimum(where, ix.subtract(self.count, ONE)), "where")
+                            new = self.pull.value(self.value, (*self.outer, where))
+                            b.assign(total, Apply(op, (total, new), self.dtype))
+                    b.store(row, place, total)
 
-def _add_others(
-    b: Builder, op: str, total: Var, same: Expr, brought: str, begin: int, lane: Expr, width: int
-) -> None:
-    """Emit what adds to ``total`` what those of ``same`` bring that stand behind an item."""
-    with b.loop(ix.add(lane, ONE), const(width), prefix="other") as other:
-        bits = Apply("bitwise_right_shift", (same, Cast(other, uint32)), uint32)
-        with b.when(_is(Apply("bitwise_and", (bits, literal(1, uint32)), uint32), 1)):
-            new = Load(brought, ix.add(other, const(begin)), total.dtype)
-            b.assign(total, Apply(op, (total, new), total.dtype))
+            with b.when(ix.less(ZERO, stop)):
+                with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
+                    own = ix.add(ix.multiply(k, const(self.team.size)), self.team.item)
+                    b.store(listed, own, Load(places, k, int32))
+                all_left(claim, const(TURNS))
+                b.emit(Barrier())
+                all_left(add_all, const(TURNS))
+                b.emit(Barrier())
+        if kept:
+            self.team.walk(
+                (ZERO, self.length),
+                lambda place: b.store("out", ix.add(self.begin, place), Load(kept, place, self.dtype)),
+            )
+            b.emit(Barrier())  # before the next row comes
+
+    def _turns(self) -> AbstractContextManager[Expr]:
+        """Return the loop over blocks of indices, as many as the group takes at a time."""
+        block = self.team.size * self.each
+        turns = ix.quotient(ix.add(self.count, const(block - 1)), const(block))
+        return self.b.loop(ZERO, turns, prefix="block")
+
+    def _fill(self, number: int) -> None:
+        """Emit what gives every place a number."""
+        place = Var(self.b.fresh("k"), INDEX)
+        with self.b.inner() as body:
+            self.b.store(self.names, place, literal(number, int32))
+        self.b.emit(For(place, self.team.item, self.length, tuple(body), step=self.team.size))
+        self.b.emit(Barrier())
+
+    def _read(self, block: Expr, take: Callable[[Expr, Expr, Expr, Expr, Index], None]) -> None:
+        """Emit what an item does with each of its indices of a block.
+
+        ``take`` gets which of them it is, its number, its place, whether there is such, and where it stands.
+        """
+        b, width = self.b, self.team.size
+        start = b.let(ix.add(ix.multiply(block, const(width * self.each)), self.team.item), "start")
+        with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k, self.pull.scope():
+            number = b.let(ix.add(start, ix.multiply(k, const(width))), "number")
+            inside = b.let(ix.less(number, self.count), "inside")
+            at = (*self.outer, b.let(ix.minimum(number, ix.subtract(self.count, ONE)), "at"))
+            found = b.let(Cast(self.pull.value(self.index, at), INDEX), "found")
+            known = ix.both([Apply("less_equal", (ZERO, found), bool_), ix.less(found, self.length)])
+            exists = b.let(ix.both([inside, known]), "exists")
+            with b.when(ix.both([inside, Apply("logical_not", (exists,), bool_)])):
+                b.emit(Report(ERRORS, self.pull.code("scatter"), found, self.length))
+            take(k, number, found, exists, at)

@@ -73,7 +73,7 @@ class Dialect:
     ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
     floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
     ``single`` and ``wide_single`` come before both for floats that are computed in single precision, and
-    ``short`` before them all for what is rounded to 16 bits at once: its last bits in registers do not count.
+    ``short`` before them all for what is rounded to a narrow dtype at once: its last bits do not count.
     ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
     buffer from ``{i}`` on brought near, where the language has one. ``packet_array`` declares an array of
     ``{n}`` elements that is aligned as the widest access asks for; ``packet_move`` moves ``{n}`` bytes to
@@ -89,7 +89,8 @@ class Dialect:
     compilers from making vectors of the loop that it begins. ``last`` is the condition, at the
     end of a solo kernel, that all others are through, and that what they stored is seen: ``{p}`` counts them,
     ``{count}`` is how many iterations this call had of ``{n}``. ``combined`` are the ops by which a value
-    ``{v}`` is joined with the one at ``{i}`` of a buffer ``{p}`` in one step, for each dtype that has them.
+    ``{v}`` is joined with the one at ``{i}`` of a buffer ``{p}`` in one step, for each dtype that has them;
+    ``combined_shared`` are those of arrays that a group shares, where they are written in another way.
     """
 
     name: str
@@ -117,7 +118,7 @@ class Dialect:
     unroll: str = ""
     wide: Mapping[str, Template] = field(default_factory=dict)
     single: Mapping[str, Template] = field(default_factory=dict)
-    short: Mapping[str, Template] = field(default_factory=dict)
+    short: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
     wide_single: Mapping[str, Template] = field(default_factory=dict)
     vector_type: str = "{T}{lanes}"
     vector_load: Template = ""
@@ -133,6 +134,7 @@ class Dialect:
     report: Template = ""
     last: Template = ""
     combined: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
+    combined_shared: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
     infinity: str = "INFINITY"
     nan: str = "NAN"
     prologue: str = ""

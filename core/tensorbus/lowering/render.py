@@ -249,7 +249,8 @@ class _Renderer:
         index = self.expr(s.index)
         value = self.expr(s.value, direct=outside)
         if s.combine:
-            given = self.dialect.combined.get((s.combine, dtype))
+            near = {} if outside else self.dialect.combined_shared
+            given = (near or self.dialect.combined).get((s.combine, dtype))
             if given is None:
                 raise TensorbusError(f"{self.dialect.name} has no {s.combine} of {dtype} in one step")
             self.line(self.template(given, dtype, [], p=s.buffer, i=index, v=value) + ";")
@@ -339,7 +340,7 @@ class _Renderer:
             return f"{e.buffer}[{index}]"
         return self.moved(self.rule(dtype).load, dtype, p=e.buffer, i=index)
 
-    def apply(self, e: Apply, direct: bool, short: bool = False) -> str:
+    def apply(self, e: Apply, direct: bool, short: DType | None = None) -> str:
         over = e.args[0].dtype if e.args and not e.dtype.is_complex else e.dtype
         kind = "index" if over is INDEX else over.kind
         d, wide = self.dialect, e.lanes > 1 and kind in ("float", "bool")
@@ -350,8 +351,7 @@ class _Renderer:
         given = None
         if kind == "float" and over.itemsize <= 4:
             given = (d.wide_single if wide else d.single).get(e.op)
-            if short or e.dtype in NARROW:
-                given = d.short.get(e.op, given)
+            given = d.short.get((e.op, short or e.dtype), given)
         op = e.op
         if op in _AT_ONCE and e.lanes == 1 and not any(map(_has_positions, e.args)):
             op = _AT_ONCE[op]
@@ -370,7 +370,7 @@ class _Renderer:
     def cast(self, e: Cast, direct: bool) -> str:
         source, target = e.arg.dtype, e.dtype
         if target in NARROW and isinstance(e.arg, Apply) and e.arg.lanes == 1:
-            text = self.apply(e.arg, direct=False, short=True)
+            text = self.apply(e.arg, direct=False, short=target)
         else:
             text = self.expr(e.arg)
         if e.lanes > 1 and e.arg.lanes == 1:

@@ -69,11 +69,12 @@ class _Cut:
 
     @classmethod
     def of(
-        cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int
-    ) -> _Cut:
+        cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int,
+        whole: bool = False,
+    ) -> _Cut:  # fmt: skip
         """Return how ``rows`` of so many packets are shared, ``around`` times.
 
-        ``states`` are the bytes that are kept of a column.
+        ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
         """
         size = TEAM
         while size > 1 and size * (lanes + 1) * states > SHARED:
@@ -83,7 +84,7 @@ class _Cut:
         wide = size // deep
         beside = -(-packets // wide) * around
         wanted = target.items // (size * beside)
-        count = max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * MOST)), 1)
+        count = max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * MOST)), 1) if not whole else 1
         each = -(-rows // (count * deep * ahead)) * ahead  # what is left behind whole turns waits row by row
         count = -(-rows // (each * deep))
         return cls(lanes=lanes, wide=wide, deep=deep, each=each, count=count, ahead=ahead)
@@ -236,7 +237,7 @@ class _Stack(Parts):
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
         lanes = packet_of(target, domain[-1], [*kinds, *read])
         busy = any(n.op in COSTLY for n in fused.graph)
-        ahead = ROWS // 2 if busy else ROWS if self.full else 2 * ROWS
+        ahead = ROWS if busy or self.full else 2 * ROWS
         beside = prod(domain[k] for k in self.kept[:-1])
         cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
         b = Builder(self.name)
@@ -290,7 +291,7 @@ class _Stack(Parts):
         lengths = domain_lengths(b, pull, fused)
         total = prod(fused.domain[k] for k in self.kept)
         columns = b.size("places", total)
-        cut = _Cut.of(count, total, 1, 1, ROWS, self.steps.target, self._bytes())
+        cut = _Cut.of(count, total, 1, 1, ROWS, self.steps.target, self._bytes(), whole=True)
 
         def take(_: Index, row: Expr, column: Expr, state: State) -> State:
             at = b.let(ix.add(ix.multiply(row, columns), column), "at")

@@ -25,12 +25,11 @@ class Target:
     ``packet``: the bytes of the widest access of a light item; 0: it makes one element at a time.
     ``swap``: how many light items side by side, a power of two, can read each other's registers by the ops
     ``swap_1``, ``swap_2`` ..., which give the value of the item whose number differs in that bit; 0: none.
-    ``peers``: whether these can tell which of them have the same number: a bit for each, by the op ``peers``.
     ``scan_lanes``: of how many float32 in a vector the language gives the running sums; 0: of none. Beside
     them a scan needs no more than ``scan_ops`` then.
     ``buffers``: how many buffers a kernel may have, beside that of errors; 0: any number.
     ``combined``: the ops, with the dtype, by which items may all add to one place, in whatever order.
-    ``team``: the most light items that share arrays.
+    ``team``: the most light items that share arrays, ``shared`` the bytes of these at most.
     ``ends``: whether the last of solo items sees what the others stored, and may go on with that.
     """
 
@@ -45,11 +44,11 @@ class Target:
     map_lanes: int = 0
     packet: int = 0
     swap: int = 0
-    peers: bool = False
     scan_lanes: int = 0
     scan_ops: frozenset[str] = frozenset()
     buffers: int = 0
     combined: frozenset[tuple[str, DType]] = frozenset()
     team: int = 256
+    shared: int = 1 << 15
     ends: bool = False
     chunk: int = 64
