@@ -19,7 +19,7 @@ os.environ.setdefault("TENSORBUS_CACHE_DIR", tempfile.mkdtemp(prefix="tensorbus-
 
 def numpy_dtype(d: dt.DType) -> np.dtype[Any]:
     """Return NumPy's dtype for ours."""
-    return np.dtype(getattr(ml_dtypes, d.name) if d is dt.bfloat16 else d.name)
+    return np.dtype(getattr(ml_dtypes, d.name, d.name))
 
 
 class Bench:

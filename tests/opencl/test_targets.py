@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+from fused import THIN, program_of, record, spec
+from tensorbus import dtypes as dt
+from tensorbus.lowering.render import render
+from tensorbus.lowering.steps import steps_of
 
-from opencl_bench import Bench
+from opencl_bench import Bench, numpy_dtype
 
 
-@pytest.fixture(scope="module")
-def thin() -> Bench:
+def thin_bench(**more: Any) -> Bench:
     pytest.importorskip("pyopencl", reason="the opencl device needs PyOpenCL")
     from tensorbus.backend_api import Target, from_dialect
     from tensorbus_opencl import device
 
     class Thin(device.Unit):
         def _target(self) -> Target:
-            return Target(groups=256, items=4096, lanes=4, solo_rows=False, tile=4)
+            return Target(groups=256, items=4096, lanes=4, solo_rows=False, tile=4, **more)
 
     made = Bench()
     with pytest.MonkeyPatch.context() as patch:
@@ -24,6 +30,17 @@ def thin() -> Bench:
         made.runtime = device.OpenclRuntime()
     made.kernels = from_dialect(made.runtime.compiler)
     return made
+
+
+@pytest.fixture(scope="module")
+def thin() -> Bench:
+    return thin_bench()
+
+
+@pytest.fixture(scope="module")
+def packed() -> Bench:
+    """A device whose items move sixteen bytes at once."""
+    return thin_bench(packet=16)
 
 
 @pytest.mark.parametrize(
@@ -176,3 +193,30 @@ def test_scans_of_few_long_rows(thin: Bench, shape: tuple[int, ...]) -> None:
     )
     signs = np.where(x < 0, -1, 1)
     np.testing.assert_array_equal(thin.run("cumulative_prod", signs, axis=axis), signs.cumprod(axis))
+
+
+@pytest.mark.parametrize("name", "bool int8 uint16 int32 int64 float8_e4m3fn float16 bfloat16 float32 float64"
+                         " complex64 complex128".split())  # fmt: skip
+def test_maps_and_columns_in_packets(packed: Bench, name: str) -> None:
+    """Of every width: what is read, and what is written where that is of another. All sums are exact."""
+    draw, dtype = np.random.default_rng(4), dt.dtype(name)
+    kind = numpy_dtype(dtype)
+    x, y = ((draw.integers(0, 3, (272, 512)) * (draw.random((272, 512)) > 0.99)).astype(kind) for _ in "xy")
+    given = [packed.put(a, dtype) for a in (x, y)]
+    np.testing.assert_array_equal(packed.run("equal", *given), x == y)
+    if name != "bool":
+        np.testing.assert_array_equal(packed.run("add", *given), x + y)
+        total = packed.run("sum", given[0], axis=(0,), keepdims=False)
+        np.testing.assert_array_equal(total.astype("c16"), x.astype("c16").sum(0))
+
+
+def test_packets_are_moved_as_vectors() -> None:
+    from tensorbus_opencl.lowering import dialect
+
+    target = replace(THIN, packet=16)
+    _, program = program_of(record(lambda x: x + x, spec(512, 1024)), target)
+    (step,) = [step for item in program.steps for step in steps_of(item)]
+    source = render(step.launch.kernel, dialect(half=True, double=False, target=target))
+    assert source.count("tb_read_16(") == 2, "the function, and its call"
+    assert source.count("tb_write_16(") == 2
+    assert "(__global const uint4 *)from" in source

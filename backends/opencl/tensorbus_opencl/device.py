@@ -95,7 +95,8 @@ class Unit:
         swap = int(self.device.warp_size_nv) if nvidia else 0  # its compiler takes assembly as well
         shared = min(int(self.device.local_mem_size), 3 << 14)
         return Target(
-            groups=64 * units, items=256 * units, lanes=4, solo_rows=False, tile=4, swap=swap, shared=shared
+            groups=64 * units, items=(1024 if nvidia else 256) * units, lanes=4, solo_rows=False, tile=4,
+            packet=16, swap=swap, shared=shared, chunk=8 if nvidia else 64,
         )  # fmt: skip
 
     def new_queue(self) -> Queue:

@@ -122,6 +122,17 @@ _FETCH = Helper("fetch", "tb_fetch({p} + ({i}), {n});", """\
 #else
 #define tb_fetch(p, n) prefetch(p, n)
 #endif""")  # fmt: skip
+# Compilers take vectors for memory of any type, and move them as a whole.
+_PACKETS: Final = {
+    way: Helper(way, f"tb_{way}_{{n}}({{to}}, {{from}})", f"""\
+static inline void tb_{way}_{{n}}({to}void *to, {of}const void *from) {{{{
+  if ({{n}} >= 16)
+    for (int k = 0; k < {{n}} / 16; ++k) (({to}uint4 *)to)[k] = (({of}const uint4 *)from)[k];
+  else if ({{n}} == 8) *({to}uint2 *)to = *({of}const uint2 *)from;
+  else if ({{n}} == 4) *({to}uchar4 *)to = *({of}const uchar4 *)from;
+  else *({to}uchar2 *)to = *({of}const uchar2 *)from;
+}}}}""") for way, to, of in (("read", "", "__global "), ("write", "__global ", ""))
+}  # fmt: skip
 _RUNNING = Helper("running_sum", "tb_running_16({0})", """\
 static inline float16 tb_running_16(float16 x) {{
   const float16 none = (float16)(0.0f);
@@ -274,6 +285,9 @@ def dialect(
         shared="__local",
         paged=" __attribute__((aligned(4096)))" if target.solo_rows else "",
         unroll="#pragma unroll",
+        packet_array="{T} {name}[{n}] __attribute__((aligned(16)))",
+        packet_read=_PACKETS["read"],
+        packet_write=_PACKETS["write"],
         wide=_WIDE,
         single=OPENCL_SINGLE,
         wide_single={**OPENCL_WIDE_SINGLE, "running_sum": _RUNNING},

@@ -76,8 +76,8 @@ class Dialect:
     ``short`` before them all for what is rounded to a narrow dtype at once: its last bits do not count.
     ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
     buffer from ``{i}`` on brought near, where the language has one. ``packet_array`` declares an array of
-    ``{n}`` elements that is aligned as the widest access asks for; ``packet_move`` moves ``{n}`` bytes to
-    ``{to}`` from ``{from}``, one of which is such an array, and the other aligned memory.
+    ``{n}`` elements that is aligned as the widest access asks for; ``packet_read`` moves ``{n}`` bytes to
+    such an array ``{to}`` from aligned memory ``{from}``, and ``packet_write`` to such memory from an array.
     ``paged`` follows the name of an array of a page or more: it is to begin where pages do, as buffers do. A
     processor that has written a little beyond where it reads, but for whole pages, takes what it reads next
     for what it has written, and waits.
@@ -129,7 +129,8 @@ class Dialect:
     plus: str = ""
     product: str = "tb_pair_{S}(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x)"
     packet_array: str = ""
-    packet_move: str = ""
+    packet_read: Template = ""
+    packet_write: Template = ""
     splat: str = "({V})({0})"
     report: Template = ""
     last: Template = ""

@@ -195,7 +195,8 @@ class _Renderer:
             case Packet():
                 dtype, at = self.memory[s.buffer][0], f"{s.buffer} + ({self.expr(s.index)})"
                 ends = {"to": at, "from": s.array} if s.writes else {"to": s.array, "from": at}
-                self.line(self.dialect.packet_move.format(n=s.lanes * dtype.itemsize, **ends) + ";")
+                move = self.dialect.packet_write if s.writes else self.dialect.packet_read
+                self.line(self.template(move, dtype, [], n=s.lanes * dtype.itemsize, **ends) + ";")
             case Last():
                 self.last(s)
             case Barrier():

@@ -34,8 +34,6 @@ TEAM: Final = 256
 """The items of a group."""
 DEEP: Final = 32
 """The most of them that share a column: those beside each other read a line of the caches."""
-SHARED: Final = 1 << 15
-"""The bytes that a group may share."""
 
 
 def is_stack_of_rows(fused: Fused, target: Target) -> bool:
@@ -77,7 +75,7 @@ class _Cut:
         ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
         """
         size = TEAM
-        while size > 1 and size * (lanes + 1) * states > SHARED:
+        while size > 1 and size * (lanes + 1) * states > target.shared:
             size //= 2
         alone = packets * around >= target.items // 2 and rows <= MOST
         deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), DEEP, size)

@@ -31,8 +31,6 @@ UNROLLED: Final = 32
 """The most elements of an item that are written out: all are asked for at once, and kept in registers."""
 PACKED: Final = 64
 """The same where they come in packets."""
-SHARED: Final = 1 << 15
-"""The bytes that a group may share: a language was seen that allows no more."""
 EACH: Final = 4
 """The packets of an item where a few items are enough for a row."""
 HELD: Final = 1 << 14
@@ -66,7 +64,7 @@ class _Teams(Rows):
             and (again or rows * self.team < items)
         ):
             self.team *= 2
-        while not swap and self.team > SHORT and self.team * self._carried() > SHARED:
+        while not swap and self.team > SHORT and self.team * self._carried() > self.steps.target.shared:
             self.team //= 2
         self.group = Team(b, self.team, swap)
         self.item = self.group.item
