@@ -220,7 +220,7 @@ from .hosting import fallback_counts as fallback_counts
 from .ops.creation import zeros as zeros
 from .ops.creation import zeros_like as zeros_like
 from .ops.elementwise import broadcast_shapes as broadcast_shapes
-from .ops.indexing import nonzero as nonzero
+from .ops.found import nonzero as nonzero
 from .ops.indexing import take as take
 from .ops.matmul import matmul as matmul
 from .ops.matmul import matrix_transpose as matrix_transpose

@@ -20,6 +20,7 @@ from .ops import (
     along,
     arithmetic,
     creation,
+    found,
     indexing,
     matmul,
     movement,
@@ -48,7 +49,7 @@ UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
 _PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
     reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten,
-    indexing.take, indexing.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
+    indexing.take, found.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
     sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,

@@ -118,6 +118,26 @@ def test_rows_are_sorted_stably(
     np.testing.assert_array_equal(thin.run("sort", x, **given), np.take_along_axis(x, wanted, axis))
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((49,), 0), ((64, 3), 0), ((5, 1000), 1), ((2, 4097, 2), 1), ((3, 4096), 1), ((70_003,), 0),
+     ((2, 8192), 1), ((3, 20_001), 1), ((131_072,), 0)],
+)  # fmt: skip
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
+@pytest.mark.parametrize("device", ["thin", "packed"])
+def test_booleans_are_parted_stably(
+    request: pytest.FixtureRequest, device: str, shape: tuple[int, ...], axis: int, share: float
+) -> None:
+    bench = request.getfixturevalue(device)
+    x = np.random.default_rng(7).random(shape) < share
+    for descending in (False, True):
+        given = {"axis": axis, "descending": descending}
+        wanted = np.argsort(x ^ descending, axis=axis, kind="stable")
+        np.testing.assert_array_equal(bench.run("argsort", x, **given), wanted)
+        found = bench.run("sort", x, **given)
+        np.testing.assert_array_equal(found, np.take_along_axis(x, wanted, axis))
+
+
 @pytest.mark.parametrize("name", ["i2", "f8", "i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("many", ["spread", "one row", "few rows", "neighbours"])
 @pytest.mark.parametrize("mode", ["add", "multiply", "min", "max", "set"])

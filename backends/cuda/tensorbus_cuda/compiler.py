@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import cupy
 from cupy.cuda import nvrtc
 from tensorbus.backend_api import DeviceError, Dialect, Knob, Launch, keep, kept, numbered, private_folder
+from tensorbus.backend_api import dtypes as dt
 
 from .graphs import Player
 from .launching import Launcher
@@ -78,6 +79,10 @@ class CudaCompiler:
         from . import attention
 
         return attention.leaves(node, reader)
+
+    def generates(self, node: Node) -> bool:
+        """Return whether a program's own kernels are better than the eager one: they part booleans in two."""
+        return node.op in ("sort", "argsort") and node.inputs[0].spec.dtype is dt.bool_
 
     def player(self, script: Script) -> Player:
         """Return what runs a compiled program as a CUDA graph."""

@@ -41,6 +41,10 @@ _OLDEST: Final = 14
 """The first version of CuPy that this is written for."""
 _FEW: Final = 1 << 16
 """Up to how many bytes are copied from the host without waiting, from memory of our own."""
+_Report = ctypes.c_int64 * 3
+"""What a kernel reports: the number of an op, a value, and its limit."""
+_Room = ctypes.c_uint8 * 4096
+"""What smaller values are read through: pinned, so that the copy waits for nothing by itself."""
 
 
 def why_unavailable() -> str | None:
@@ -134,6 +138,8 @@ class Unit:
         self.lane = 0
         """Which of several libraries' calls that run side by side is being recorded."""
         self.recording = threading.Lock()
+        self._local = threading.local()
+        self._reported = _Report()
         self._errors: Block | None = None
         self._running = self._unread = False
         """Whether a kernel that may report has been queued since all were waited for, and before that."""
@@ -235,13 +241,12 @@ class Unit:
         return self.behind(stream).ptr, self.lane if stream is self.silent else 0
 
     def error_block(self) -> Block:
-        """Return the block for errors; from now on it is looked at when waiting."""
+        """Return the block for errors, memory of the host; from now on it is looked at when waiting."""
         if self._errors is None:
-            block = self.pool.allocate(24)
-            with self.current():
-                block.memory.memset_async(0, 24, self.stream())
-                self.stream().synchronize()
-            self._errors = block
+            data = self.pinned.allocate(ctypes.sizeof(_Report))
+            self._reported = _Report.from_buffer(data)
+            ctypes.memset(self._reported, 0, len(data))
+            self._errors = self.pool.adopt(data, ctypes.addressof(self._reported), len(data))
         self._running = True
         return self._errors
 
@@ -253,17 +258,21 @@ class Unit:
         if not (self._running or self._unread) or self._errors is None:
             return
         self._unread = False
-        found = (ctypes.c_int64 * 3)()
-        with self.current():
-            self._errors.memory.copy_to_host(ctypes.addressof(found), 24)
-            if not found[0]:
-                return
-            if self._running:  # the kernel that reported may not have written all of it
-                self.wait()
-                self._unread = False
-                self._errors.memory.copy_to_host(ctypes.addressof(found), 24)
-            self._errors.memory.memset(0, 24)
+        if not self._reported[0]:
+            return
+        if self._running:  # the kernel that reported may not have written all of it
+            self.wait()
+            self._unread = False
+        found = [*self._reported]
+        ctypes.memset(self._reported, 0, ctypes.sizeof(_Report))
         raise reports.error(self.name, *found)
+
+    def room(self) -> Any:
+        """Return this thread's own few bytes of pinned memory, for values that are read at once."""
+        room = getattr(self._local, "room", None)
+        if room is None:
+            room = self._local.room = _Room.from_buffer(self.pinned.allocate(ctypes.sizeof(_Room)))
+        return room
 
 
 class CudaRuntime:
@@ -340,6 +349,8 @@ class CudaRuntime:
         if value.size == 0:
             unit.check(self.reports)
             return memoryview(b"")
+        if value.nbytes <= ctypes.sizeof(_Room):
+            return self._read(unit, value)
         unit.wait()
         packed = pack(self.compiler, value, index)
         host = bytearray(value.nbytes)
@@ -349,6 +360,16 @@ class CudaRuntime:
             unit.stream().synchronize()
         unit.check(self.reports)
         return memoryview(host)
+
+    def _read(self, unit: Unit, value: StridedArray) -> memoryview:
+        """Return the elements of a small value. The copy is queued before anything is waited for."""
+        unit.join(value)
+        packed, room = pack(self.compiler, value, unit.index), unit.room()
+        with unit.current():
+            packed.buffer.memory.copy_to_host_async(ctypes.addressof(room), value.nbytes, unit.stream())
+        unit.wait()
+        unit.check(self.reports)
+        return memoryview(bytearray(ctypes.string_at(room, value.nbytes)))
 
     def copy_across(self, value: StridedArray, source: int, target: int) -> StridedArray:
         """Return a copy on another GPU, which does not pass through the host where they are connected."""

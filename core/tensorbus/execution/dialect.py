@@ -40,6 +40,8 @@ Buffers = list[Any]
 Queue = Callable[[Sequence[Any], Buffers], Any]
 """What queues a step, of the run's values and the buffers so far; an event where the device has any."""
 _TARGET: Final = frozenset(f.name for f in fields(Target))
+_TOLD: Final = ("apart", "orders", "leaves", "generates")
+"""What a compiler may say of calls: see ``Library``."""
 _HELD: Final = (3, 3)
 """References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 
@@ -205,7 +207,7 @@ class _Bound:
         self._alone = self._single(len(layouts))
 
     def _calls(self, ops: frozenset[str], dtypes: Collection[DType]) -> Library:
-        named = {name: getattr(self.compiler, name, None) for name in ("apart", "orders", "leaves")}
+        named = {name: getattr(self.compiler, name, None) for name in _TOLD}
         return Library(ops, dtypes, **{name: how for name, how in named.items() if how is not None})
 
     def _overwritten(self, layouts: Sequence[Layout | None]) -> list[tuple[int, int]]:

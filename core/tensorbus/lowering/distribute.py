@@ -17,6 +17,7 @@ from .builder import Builder, literal
 from .index import ONE, ZERO, const
 from .ir import INDEX, Apply, Assign, Cast, Expr, Load
 from .job import Loops, Steps, spread
+from .parting import lower_parting
 from .target import Target as Hardware
 
 BITS = 8
@@ -33,13 +34,15 @@ class Source:
     """Where elements come from.
 
     ``open(b)`` returns how to read them in a kernel, and the slots of the buffers that this takes.
-    ``bucket(b, element)`` returns the number of its bucket, an index of ``bits`` bits.
+    ``bucket(b, element)`` returns the number of its bucket, an index of ``bits`` bits; of ``two`` buckets
+    it is 0 or 1.
     """
 
     rows: int
     length: int
     open: Callable[[Builder], tuple[Read, dict[str, int]]]
     bucket: Callable[[Builder, tuple[Expr, ...]], Expr]
+    two: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ def distribute(
     That buffer has ``chunks(...)`` entries for each bucket; the first of them is where the bucket begins.
     """
     if not steps.target.solo_rows and not starts:
-        counting.lower_pass(name, source, targets, steps)
+        (lower_parting if source.two else counting.lower_pass)(name, source, targets, steps)
         return -1
     count = chunks(source.rows, source.length, steps)
     if count == 1 and not starts:

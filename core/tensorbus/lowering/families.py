@@ -34,7 +34,8 @@ class Library:
     which a call reads; 0: packed. ``orders`` is for calls whose results may lie anywhere with their last axis
     packed: it says of one whose operands lie so in which order the axes of each result are best in memory,
     the outermost first (nothing: as they are); None for all others. ``leaves`` says how many float32 the
-    first of two calls can leave for the second, which reads its result.
+    first of two calls can leave for the second, which reads its result. ``generates`` says of a node whose op
+    is a call that what the core generates for it is better.
     """
 
     ops: frozenset[str]
@@ -45,6 +46,7 @@ class Library:
         default=lambda node, given: None
     )
     leaves: Callable[[Node, Node], int] = field(default=lambda node, reader: 0)
+    generates: Callable[[Node], bool] = field(default=lambda node: False)
 
     def __contains__(self, op: object) -> bool:
         return op in self.ops

@@ -53,9 +53,11 @@ def is_call(node: Node, library: Calls) -> bool:
         return False
     if INSIDE in node.attrs:
         return type(library) is Library and library.lacks(node)
-    if node.op in library or not (node.op in PULLED or node.op in ROOTS):
+    if not (node.op in PULLED or node.op in ROOTS):
         return True
-    return type(library) is Library and library.lacks(node)
+    if type(library) is not Library:
+        return node.op in library
+    return (node.op in library and not library.generates(node)) or library.lacks(node)
 
 
 def is_stack(node: Node, cost: int) -> bool:

@@ -113,7 +113,8 @@ def _by_radix(job: Job, steps: Steps) -> None:
         last = shift == shifts[-1]
         place = root.spec.dtype if last else number
         source = Source(
-            rows=rows, length=length, bucket=_bucket(shift, each, descending),
+            rows=rows, length=length, bucket=_bucket(shift, min(each, width), descending),
+            two=width == 1,
             open=_rows(held, dtype, length, (number, place) if carries else None) if held
             else _operand(job, place),
         )  # fmt: skip

@@ -10,8 +10,8 @@ from ..device import Device
 from ..dtypes import DType, int64
 from ..errors import ArgumentError, IndexingError, ShapeError
 from ..ops.creation import iota, zeros
+from ..ops.found import nonzero
 from ..ops.gathering import gather, scatter
-from ..ops.indexing import nonzero
 from ..ops.movement import concat, reshape
 from ..ops.reduction import argmax, mean
 from ..ops.selection import cast, where

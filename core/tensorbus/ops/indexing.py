@@ -20,44 +20,16 @@ from ..pending import recorder, recorders
 from .creation import zeros
 from .elementwise import broadcast_shapes
 from .form import with_form
+from .found import nonzero, places
 from .gathering import from_front
 from .gathering import gather as gather
 from .gathering import scatter as scatter
-from .joined import joined
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
 from .op import Change, Shape, table
-from .reduction import count_nonzero
 from .selection import cast, where
-from .sorting import argsort
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
-
-
-@joined
-def _places(x: Any) -> Any:
-    """Return the places in C order where ``x`` is not zero, and behind them all others."""
-    hit = reshape(cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
-    return argsort(hit, descending=True)
-
-
-@with_form
-def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """Return one int64 tensor an axis with the places where ``x`` is not zero, in C order.
-
-    Waits for the device, because the result's length depends on the values.
-    """
-    if not x.shape:
-        raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
-    flat = slice(_places(x), (0,), (int(count_nonzero(x)),), (1,))
-    if len(x.shape) == 1:
-        return (flat + 0,)  # without what is behind them
-    result, block = [], prod(x.shape)
-    for k, n in enumerate(x.shape):
-        block = block // max(n, 1)
-        along = flat // block if block > 1 else flat
-        result.append(along % n if k and n else along + 0 if along is flat else along)
-    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +101,7 @@ def parse(x: Tensor, key: Any) -> Key:
                     f" {axis + len(item.shape) - 1} of shape {x.shape}."
                 )
             advanced_at.append(place)
-            for found in nonzero(item):
+            for found in (places(item),) if len(item.shape) == 1 else nonzero(item):
                 tensors.append((axis, found, True))
                 layout.append(axis)
                 axis += 1
@@ -171,6 +143,27 @@ def _lift(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...]]:
             taken = left if item is Ellipsis else _depth(item)
             shape, rest = shape + rest[:taken], rest[taken:]
     return reshape(x, shape + rest), tuple(items)
+
+
+def _merged(x: Tensor, items: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
+    """Give the axes of each mask one of ``x`` to select from: its places need not be taken apart then."""
+    left = len(x.shape) - builtins.sum(map(_depth, items))
+    if left < 0 or not any(_is_mask(item) and len(item.shape) > 1 for item in items):
+        return x, items
+    made: list[Any] = []
+    shape: Shape = ()
+    rest = x.shape
+    for item in (*items, ...) if not any(item is Ellipsis for item in items) else items:
+        taken = left if item is Ellipsis else _depth(item)
+        own, rest = rest[:taken], rest[taken:]
+        if _is_mask(item):
+            if item.shape != own:
+                return x, items
+            own = (prod(own),)
+            item = reshape(item, own)
+        made.append(item)
+        shape += own
+    return reshape(x, shape), tuple(made)
 
 
 def _tensor_item(x: Tensor, item: Any) -> Any:
@@ -358,7 +351,7 @@ def getitem(x: Tensor, item: Any) -> Tensor:
         return reshape(box, shape)
     if _indexes_rows(x, item):
         return gather(x, from_front(item, x.shape[0]))
-    x, item = _lift(x, item)
+    x, item = _merged(*_lift(x, item))
     key = parse(x, item)
     box = _cut(x, key)
     if not key.tensors:

@@ -10,8 +10,8 @@ from ..errors import DtypeError, ShapeError
 from ..varying import Number
 from .elementwise import broadcast_shapes
 from .form import with_form
+from .found import nonzero
 from .gathering import from_front, gather, scatter
-from .indexing import nonzero
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape
 from .selection import where
 

@@ -14,8 +14,8 @@ from .arithmetic import minimum
 from .comparison import equal, not_equal
 from .creation import full, ones, zeros
 from .elementwise import Operand
+from .found import nonzero
 from .gathering import gather
-from .indexing import nonzero
 from .movement import concat, reshape
 from .op import table
 from .reduction import any as any_
