@@ -306,8 +306,8 @@ class Tensor:
             raise ShapeError(
                 f"only a one-element tensor is a Python scalar, this one has shape {self.shape}."
             )
-        found: bool | int | float | complex = reshape(self.detach(), ()).tolist()
-        return found
+        only = reshape(self.detach(), ()) if self.shape else self
+        return only.tolist()  # type: ignore[no-any-return]
 
     def __getitem__(self, key: Any) -> Tensor:
         return indexing.getitem(self, key)

@@ -259,6 +259,18 @@ def test_sums_of_other_dtypes(of: str) -> None:
     np.testing.assert_array_equal(columns.astype("c16"), x.astype("c16").sum(0))
 
 
+@pytest.mark.parametrize("shape", [(3, 60), (2, 4096), (1, 20_001), (5, 12_288)], ids=str)
+def test_booleans_are_parted_in_two(shape: tuple[int, int]) -> None:
+    x = RNG.random(shape) < 0.3
+    x[0] = False
+    order, back, sorted_ = ran(
+        lambda x: (tb.argsort(x, axis=1), tb.argsort(x, axis=1, descending=True), tb.sort(x, axis=1)), x
+    )
+    np.testing.assert_array_equal(order, np.argsort(x, axis=1, kind="stable"))
+    np.testing.assert_array_equal(back, np.argsort(~x, axis=1, kind="stable"))
+    np.testing.assert_array_equal(sorted_, np.sort(x, axis=1))
+
+
 def test_barriers_that_lack_show() -> None:
     x = RNG.integers(-99, 99, (3, 9000)).astype("f4")
     (whole,) = ran(lambda x: tb.sum(x, axis=1), x)

@@ -52,27 +52,18 @@ def test_the_last_launches_are_named_in_order() -> None:
     assert "start the process again" in message
 
 
-class _Words:
-    """The words in which kernels report, in the GPU's memory."""
-
-    def __init__(self) -> None:
-        self.held = (0, 0, 0)
-
-    def copy_to_host(self, at: int, nbytes: int) -> None:
-        ctypes.memmove(at, (ctypes.c_int64 * 3)(*self.held), nbytes)
-
-    def memset(self, value: int, nbytes: int) -> None:
-        self.held = (0, 0, 0)
+_Words = ctypes.c_int64 * 3
+"""The words in which kernels report, in pinned memory."""
 
 
-def _unit(words: _Words, when_waiting: Callable[[], None]) -> Any:
+def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     """Return a unit whose kernels are done ``when_waiting`` for all of them."""
     unit = object.__new__(cuda.Unit)
     unit.name, unit.failures = "cuda:0", Failures("cuda:0")
     unit._device = SimpleNamespace(synchronize=when_waiting)
     unit._context = Watch(unit.failures, nullcontext())
     unit.pinned = SimpleNamespace(let_go=lambda: None)  # type: ignore[assignment]
-    unit._errors = SimpleNamespace(memory=words)  # type: ignore[assignment]
+    unit._reported, unit._errors = words, SimpleNamespace()  # type: ignore[assignment]
     unit._running = unit._unread = False
     unit.error_block()
     return unit
@@ -83,11 +74,11 @@ def test_a_report_that_comes_after_another_stream_was_waited_for_is_raised(cupy_
     code = reports.code("gather")
     unit = _unit(words, lambda: None)
     unit.check(reports)  # as behind another stream: the kernel still runs
-    words.held = (code, 7, 5)
+    words[:] = (code, 7, 5)
     unit.wait()
     with pytest.raises(IndexError, match="index 7 is out of range for an axis of length 5"):
         unit.check(reports)
-    words.held = (code, 8, 5)  # as of nobody: what was waited for has been looked at
+    words[:] = (code, 8, 5)  # as of nobody: what was waited for has been looked at
     unit.check(reports)
 
 
@@ -96,10 +87,10 @@ def test_a_report_is_read_when_all_of_it_is_there(cupy_or_names: None) -> None:
     code = reports.code("gather")
 
     def rest() -> None:
-        words.held = (code, 7, 5)
+        words[:] = (code, 7, 5)
 
     unit = _unit(words, rest)
-    words.held = (code, 0, 0)
+    words[:] = (code, 0, 0)
     with pytest.raises(IndexError, match="index 7 is out of range for an axis of length 5"):
         unit.check(reports)
     unit.check(reports)

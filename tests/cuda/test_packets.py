@@ -205,6 +205,11 @@ def test_they_compile(tmp_path: Path) -> None:
         for axis in (0, 1):
             texts += sources(reduced("argmax", (2048, 1024), (axis,), dt.int64, of=of))
         texts += sources(reduced("argmin", (1 << 20,), (0,), dt.int64, of=of))
+    for length in (2048, 70_001):
+        x = given((4, length), dt.bool_)
+        for op, kind in (("sort", dt.bool_), ("argsort", dt.int64)):
+            attrs = {"axis": 1, "descending": False, "stable": True}
+            texts += sources(lowered(made(op, x, shape=(4, length), dtype=kind, **attrs), x))
     parts = []
     for number, text in enumerate(texts):
         head, kernel, body = re.split(r'extern "C" (__global__ void __launch_bounds__\(.*?\)\)) ', text)
@@ -214,6 +219,17 @@ def test_they_compile(tmp_path: Path) -> None:
     command = [str(NVCC), *OPTIONS, "--cubin", "-arch=sm_90", "-o", str(tmp_path / "made"), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("length", "launches"), [(60, 1), (2048, 1), (4096, 1), (4104, 3), (1 << 20, 3)])
+def test_booleans_are_parted_by_one_kernel_where_a_group_has_the_row(length: int, launches: int) -> None:
+    """By a group that reads packets, counts them by registers, and has a memory of two bytes an element."""
+    x = given((64, length), dt.bool_)
+    order = made("argsort", x, shape=(64, length), dtype=dt.int64, axis=1, descending=True, stable=True)
+    texts = sources(lowered(order, x))
+    assert len(texts) == launches
+    assert "tb_move<" in texts[-1]
+    assert re.search(r"__shared__ unsigned short ordered_\d+\[(\d+)\]", texts[-1])
 
 
 def test_windows_are_written_out_and_not_taken_apart() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -107,21 +108,24 @@ def lower_along(job: Job, steps: Steps, op: str | None) -> None:
     count = indices[-1].spec.shape[-1]
     wide = min(max(1 << (count // 4).bit_length(), FEWEST), MOST)
     each = min(1 << (-(-count // wide) - 1).bit_length(), EACH)
-    row = _Row(b=b, job=job, pull=pull, team=Team(b, wide, 0), each=each, names=b.fresh("numbers"))
-    arrays = [Array(row.names, int32, size, "shared")]
+    team, names = Team(b, wide, 0), b.fresh("numbers")
+    arrays = [Array(names, int32, size, "shared")]
+    row: _Row
     if op is None:
-        row.last()
+        row = _Last(b, job, pull, team, each, names)
     else:
-        kept, left, listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
-        arrays += [Array(kept, dtype, size, "shared")] if near else []
-        arrays += [Array(left, int32, 1, "shared"), Array(listed, int32, wide * each, "shared")]
-        row.joined(op, kept, left, listed)
+        row = joined = _Joined(b, job, pull, team, each, names, op, near)
+        arrays += [Array(joined.kept, dtype, size, "shared")] if near else []
+        arrays += [Array(joined.left, int32, 1, "shared"), Array(joined.listed, int32, joined.size, "shared")]
+    row.lower()
     rows = prod(x.spec.shape[:-1])
     made = row.team.finished(b.finish([row.team.loop, (row.number, b.size("rows", rows), rows)]))
     kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
     steps.add(replace(made, kernel=kernel), {**slots, "out": job.out})
 
 
+_NONE: Final = literal(-1, int32)
+"""The place of an index that is done, or names none."""
 Take = Callable[[Expr, Expr, Expr, Expr], None]
 """Gets which of an item's indices it is, which of the group's, its place, and its number in this turn."""
 
@@ -142,120 +146,9 @@ class _Row:
         b.buffer("out", self.dtype, writes=True)
         b.buffer(ERRORS, INDEX, writes=True)
 
-    def last(self) -> None:
-        """Emit stores of the values with the greatest numbers."""
-        b = self.b
-
-        def note(k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
-            with b.when(exists):
-                b.store(self.names, place, Cast(number, int32), combine="maximum")
-
-        self._fill(-1)
-        with self._turns() as turn:
-            self._read(turn, note)
-        b.emit(Barrier())
-
-        def put(place: Expr) -> None:
-            with self.pull.scope():
-                number = b.let(Load(self.names, place, int32), "number")
-                at = b.let(Cast(Apply("maximum", (number, literal(0, int32)), int32), INDEX), "at")
-                new = self.pull.value(self.value, (*self.outer, at))
-                old = self.pull.value(self.x, (*self.outer, place))
-                named = Apply("less_equal", (literal(0, int32), number), bool_)
-                b.store("out", ix.add(self.begin, place), Select(named, new, old, self.dtype))
-
-        self.team.walk((ZERO, self.length), put)
-        b.emit(Barrier())  # before the next row comes
-
-    def joined(self, op: str, kept: str, left: str, listed: str) -> None:
-        """Emit what joins values by ``op`` with the row, which is ``kept`` near, if it has a name there."""
-        b, size = self.b, self.team.size * self.each
-        row, first = (kept, ZERO) if kept else ("out", self.begin)
-
-        def fetch(place: Expr) -> None:
-            with self.pull.scope():
-                b.store(kept, place, self.pull.value(self.x, (*self.outer, place)))
-
-        if kept:
-            self.team.walk((ZERO, self.length), fetch)
-        places, values = b.array(int32, self.each), b.array(self.dtype, self.each)
-        none = literal(-1, int32)
-
-        def note(k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
-            b.store(places, k, Select(exists, Cast(place, int32), none, int32))
-            b.store(values, k, self.pull.value(self.value, at))
-
-        def all_left(take: Take, turn: Expr) -> None:
-            """Emit what is done with each index that is left, in a turn."""
-            with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
-                place = b.let(Load(places, k, int32), "place")
-                own = b.let(ix.add(ix.multiply(k, const(self.team.size)), self.team.item), "own")
-                # The numbers of later turns are less than all before.
-                number = b.let(Cast(ix.subtract(own, ix.multiply(turn, const(size))), int32), "number")
-                with b.when(Apply("less_equal", (literal(0, int32), place), bool_)):
-                    take(k, own, b.let(Cast(place, INDEX), "at"), number)
-
-        def claim(k: Expr, own: Expr, at: Expr, number: Expr) -> None:
-            b.store(self.names, at, number, combine="minimum")
-
-        def is_first(at: Expr, number: Expr) -> Expr:
-            return b.let(Apply("equal", (Load(self.names, at, int32), number), bool_), "first")
-
-        def total_of(k: Expr, place: Expr) -> Expr:
-            return Apply(op, (Load(row, place, self.dtype), Load(values, k, self.dtype)), self.dtype)
-
-        with self._turns() as block:
-            self._fill(2**31 - 1)
-            self._read(block, note)
-            b.emit(Barrier())
-            stop = b.let(const(min(TURNS, size)), "stop", mutable=True)
-            with b.loop(ZERO, stop, prefix="turn") as turn:
-                after = b.let(Cast(ix.add(turn, ONE), int32), "after")
-
-                def add(k: Expr, own: Expr, at: Expr, number: Expr) -> None:
-                    leads = is_first(at, number)
-                    with b.when(leads):
-                        place = b.let(ix.add(first, at), "to")
-                        b.store(row, place, total_of(k, place))
-                        b.store(places, k, none)
-                    with b.when(Apply("logical_not", (leads,), bool_)):
-                        b.store(left, ZERO, after)
-
-                all_left(claim, turn)
-                b.emit(Barrier())
-                all_left(add, turn)
-                b.emit(Barrier())
-                with b.when(Apply("not_equal", (Load(left, ZERO, int32), after), bool_)):
-                    b.assign(stop, ZERO)
-
-            def add_all(k: Expr, own: Expr, at: Expr, number: Expr) -> None:
-                with b.when(is_first(at, number)):
-                    place = b.let(ix.add(first, at), "to")
-                    total = b.let(total_of(k, place), "total", mutable=True)
-                    named = b.let(Cast(at, int32), "named")
-                    with b.loop(ix.add(own, ONE), const(size), prefix="other") as other:
-                        same = Apply("equal", (Load(listed, other, int32), named), bool_)
-                        with b.when(same), self.pull.scope():
-                            where = ix.add(ix.multiply(block, const(size)), other)
-                            where = b.let(ix.minimum(where, ix.subtract(self.count, ONE)), "where")
-                            new = self.pull.value(self.value, (*self.outer, where))
-                            b.assign(total, Apply(op, (total, new), self.dtype))
-                    b.store(row, place, total)
-
-            with b.when(ix.less(ZERO, stop)):
-                with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
-                    own = ix.add(ix.multiply(k, const(self.team.size)), self.team.item)
-                    b.store(listed, own, Load(places, k, int32))
-                all_left(claim, const(TURNS))
-                b.emit(Barrier())
-                all_left(add_all, const(TURNS))
-                b.emit(Barrier())
-        if kept:
-            self.team.walk(
-                (ZERO, self.length),
-                lambda place: b.store("out", ix.add(self.begin, place), Load(kept, place, self.dtype)),
-            )
-            b.emit(Barrier())  # before the next row comes
+    def lower(self) -> None:
+        """Emit all of it."""
+        raise NotImplementedError
 
     def _turns(self) -> AbstractContextManager[Expr]:
         """Return the loop over blocks of indices, as many as the group takes at a time."""
@@ -288,3 +181,135 @@ class _Row:
             with b.when(ix.both([inside, Apply("logical_not", (exists,), bool_)])):
                 b.emit(Report(ERRORS, self.pull.code("scatter"), found, self.length))
             take(k, number, found, exists, at)
+
+
+class _Last(_Row):
+    """A row whose places get the values with the greatest numbers."""
+
+    def lower(self) -> None:
+        """Emit all of it."""
+        b = self.b
+
+        def note(k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
+            with b.when(exists):
+                b.store(self.names, place, Cast(number, int32), combine="maximum")
+
+        self._fill(-1)
+        with self._turns() as turn:
+            self._read(turn, note)
+        b.emit(Barrier())
+
+        def put(place: Expr) -> None:
+            with self.pull.scope():
+                number = b.let(Load(self.names, place, int32), "number")
+                at = b.let(Cast(Apply("maximum", (number, literal(0, int32)), int32), INDEX), "at")
+                new = self.pull.value(self.value, (*self.outer, at))
+                old = self.pull.value(self.x, (*self.outer, place))
+                named = Apply("less_equal", (literal(0, int32), number), bool_)
+                b.store("out", ix.add(self.begin, place), Select(named, new, old, self.dtype))
+
+        self.team.walk((ZERO, self.length), put)
+        b.emit(Barrier())  # before the next row comes
+
+
+class _Joined(_Row):
+    """A row that values are joined with by ``op``: ``kept`` near, if it has a name there.
+
+    ``left`` says after which turn some indices were left, ``listed`` are the places of those in the end.
+    """
+
+    def __init__(
+        self, b: Builder, job: Job, pull: Pull, team: Team, each: int, names: str, op: str, near: bool
+    ) -> None:  # fmt: skip
+        super().__init__(b, job, pull, team, each, names)
+        self.op, self.size = op, team.size * each
+        self.kept, self.left, self.listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
+        self.row, self.first = self.kept or "out", ZERO if near else self.begin
+        self.places, self.values = b.array(int32, each), b.array(self.dtype, each)
+
+    def lower(self) -> None:
+        """Emit all of it: as many turns as most places need, then one for what is left."""
+        b = self.b
+        if self.kept:
+            self.team.walk((ZERO, self.length), self._fetch)
+        with self._turns() as block:
+            self._fill(2**31 - 1)
+            self._read(block, self._note)
+            b.emit(Barrier())
+            stop = b.let(const(min(TURNS, self.size)), "stop", mutable=True)
+            with b.loop(ZERO, stop, prefix="turn") as turn:
+                after = b.let(Cast(ix.add(turn, ONE), int32), "after")
+                self._each(turn, self._claim)
+                b.emit(Barrier())
+                self._each(turn, partial(self._add, after))
+                b.emit(Barrier())
+                with b.when(Apply("not_equal", (Load(self.left, ZERO, int32), after), bool_)):
+                    b.assign(stop, ZERO)
+            with b.when(ix.less(ZERO, stop)):
+                with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
+                    own = ix.add(ix.multiply(k, const(self.team.size)), self.team.item)
+                    b.store(self.listed, own, Load(self.places, k, int32))
+                self._each(const(TURNS), self._claim)
+                b.emit(Barrier())
+                self._each(const(TURNS), partial(self._add_all, block))
+                b.emit(Barrier())
+        if self.kept:
+            self.team.walk((ZERO, self.length), self._put)
+            b.emit(Barrier())  # before the next row comes
+
+    def _fetch(self, place: Expr) -> None:
+        with self.pull.scope():
+            self.b.store(self.kept, place, self.pull.value(self.x, (*self.outer, place)))
+
+    def _put(self, place: Expr) -> None:
+        self.b.store("out", ix.add(self.begin, place), Load(self.kept, place, self.dtype))
+
+    def _note(self, k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
+        self.b.store(self.places, k, Select(exists, Cast(place, int32), _NONE, int32))
+        self.b.store(self.values, k, self.pull.value(self.value, at))
+
+    def _each(self, turn: Expr, take: Take) -> None:
+        """Emit what is done with each index that is left, in a turn."""
+        b = self.b
+        with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
+            place = b.let(Load(self.places, k, int32), "place")
+            own = b.let(ix.add(ix.multiply(k, const(self.team.size)), self.team.item), "own")
+            # The numbers of later turns are less than all before.
+            number = b.let(Cast(ix.subtract(own, ix.multiply(turn, const(self.size))), int32), "number")
+            with b.when(Apply("less_equal", (literal(0, int32), place), bool_)):
+                take(k, own, b.let(Cast(place, INDEX), "at"), number)
+
+    def _claim(self, k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+        self.b.store(self.names, at, number, combine="minimum")
+
+    def _leads(self, at: Expr, number: Expr) -> Expr:
+        return self.b.let(Apply("equal", (Load(self.names, at, int32), number), bool_), "first")
+
+    def _total(self, k: Expr, to: Expr) -> Expr:
+        return Apply(self.op, (Load(self.row, to, self.dtype), Load(self.values, k, self.dtype)), self.dtype)
+
+    def _add(self, after: Expr, k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+        """Emit what the first index of a place adds; the others are left for the next turn."""
+        b, leads = self.b, self._leads(at, number)
+        with b.when(leads):
+            to = b.let(ix.add(self.first, at), "to")
+            b.store(self.row, to, self._total(k, to))
+            b.store(self.places, k, _NONE)
+        with b.when(Apply("logical_not", (leads,), bool_)):
+            b.store(self.left, ZERO, after)
+
+    def _add_all(self, block: Expr, k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+        """Emit what the first index of a place adds: all that is left for it, in order."""
+        b = self.b
+        with b.when(self._leads(at, number)):
+            to = b.let(ix.add(self.first, at), "to")
+            total = b.let(self._total(k, to), "total", mutable=True)
+            named = b.let(Cast(at, int32), "named")
+            with b.loop(ix.add(own, ONE), const(self.size), prefix="other") as other:
+                same = Apply("equal", (Load(self.listed, other, int32), named), bool_)
+                with b.when(same), self.pull.scope():
+                    where = ix.add(ix.multiply(block, const(self.size)), other)
+                    where = b.let(ix.minimum(where, ix.subtract(self.count, ONE)), "where")
+                    new = self.pull.value(self.value, (*self.outer, where))
+                    b.assign(total, Apply(self.op, (total, new), self.dtype))
+            b.store(self.row, to, total)

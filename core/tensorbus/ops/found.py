@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 
-def places(x: Any) -> Any:
+def flatnonzero(x: Any) -> Any:
     """Return the places in C order where ``x`` is not zero, part of a longer tensor. Waits for the device."""
     hit = reshape(x if x.dtype is dt.bool_ else cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
     count = count_nonzero(hit)
@@ -33,7 +33,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """
     if not x.shape:
         raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
-    flat = places(x)
+    flat = flatnonzero(x)
     if len(x.shape) == 1:
         return (flat + 0,)  # without what is behind them
     result, block = [], prod(x.shape)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .. import dtypes as dt
@@ -20,7 +19,7 @@ from ..pending import recorder, recorders
 from .creation import zeros
 from .elementwise import broadcast_shapes
 from .form import with_form
-from .found import nonzero, places
+from .found import flatnonzero, nonzero
 from .gathering import from_front
 from .gathering import gather as gather
 from .gathering import scatter as scatter
@@ -101,7 +100,7 @@ def parse(x: Tensor, key: Any) -> Key:
                     f" {axis + len(item.shape) - 1} of shape {x.shape}."
                 )
             advanced_at.append(place)
-            for found in (places(item),) if len(item.shape) == 1 else nonzero(item):
+            for found in (flatnonzero(item),) if len(item.shape) == 1 else nonzero(item):
                 tensors.append((axis, found, True))
                 layout.append(axis)
                 axis += 1
@@ -143,27 +142,6 @@ def _lift(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...]]:
             taken = left if item is Ellipsis else _depth(item)
             shape, rest = shape + rest[:taken], rest[taken:]
     return reshape(x, shape + rest), tuple(items)
-
-
-def _merged(x: Tensor, items: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
-    """Give the axes of each mask one of ``x`` to select from: its places need not be taken apart then."""
-    left = len(x.shape) - builtins.sum(map(_depth, items))
-    if left < 0 or not any(_is_mask(item) and len(item.shape) > 1 for item in items):
-        return x, items
-    made: list[Any] = []
-    shape: Shape = ()
-    rest = x.shape
-    for item in (*items, ...) if not any(item is Ellipsis for item in items) else items:
-        taken = left if item is Ellipsis else _depth(item)
-        own, rest = rest[:taken], rest[taken:]
-        if _is_mask(item):
-            if item.shape != own:
-                return x, items
-            own = (prod(own),)
-            item = reshape(item, own)
-        made.append(item)
-        shape += own
-    return reshape(x, shape), tuple(made)
 
 
 def _tensor_item(x: Tensor, item: Any) -> Any:
@@ -351,7 +329,10 @@ def getitem(x: Tensor, item: Any) -> Tensor:
         return reshape(box, shape)
     if _indexes_rows(x, item):
         return gather(x, from_front(item, x.shape[0]))
-    x, item = _merged(*_lift(x, item))
+    if _masks_rows(x, item):  # its axes are one here, so that nobody takes places apart
+        depth = len(item.shape)
+        return gather(reshape(x, (-1, *x.shape[depth:])), flatnonzero(item))
+    x, item = _lift(x, item)
     key = parse(x, item)
     box = _cut(x, key)
     if not key.tensors:
@@ -409,6 +390,13 @@ def _indexes_rows(x: Tensor, item: Any) -> bool:
     if recorders or not hasattr(item, "_vtype") or not item.shape or not x.shape:
         return False
     return item.dtype.is_integer and item.device == x.device and 0 not in x.shape
+
+
+def _masks_rows(x: Tensor, item: Any) -> bool:
+    """Return whether a key is one mask of the first axes of what is not empty."""
+    if recorders or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
+        return False
+    return item.shape == x.shape[: len(item.shape)] and item.device == x.device and 0 not in x.shape
 
 
 def _spread(x: Tensor, value: Any, target: Shape) -> Any:

@@ -10,7 +10,7 @@ from ..errors import DtypeError, ShapeError
 from ..varying import Number
 from .elementwise import broadcast_shapes
 from .form import with_form
-from .found import nonzero
+from .found import flatnonzero
 from .gathering import from_front, gather, scatter
 from .movement import broadcast_to, normalize_axis, permute_dims, reshape
 from .selection import where
@@ -87,8 +87,7 @@ def masked_select(x: Any, mask: Any, /) -> Any:
     _check_mask("masked_select", mask)
     shape = broadcast_shapes(x.shape, mask.shape)
     flat = reshape(broadcast_to(x, shape), (-1,) if 0 not in shape else (0,))
-    (places,) = nonzero(reshape(broadcast_to(mask, shape), flat.shape))
-    return gather(flat, places)
+    return gather(flat, flatnonzero(broadcast_to(mask, shape)))
 
 
 def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:

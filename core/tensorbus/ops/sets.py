@@ -14,7 +14,7 @@ from .arithmetic import minimum
 from .comparison import equal, not_equal
 from .creation import full, ones, zeros
 from .elementwise import Operand
-from .found import nonzero
+from .found import flatnonzero
 from .gathering import gather
 from .movement import concat, reshape
 from .op import table
@@ -84,7 +84,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     order = _order(flat)
     line = gather(flat, order)
     start = _starts(line)
-    (places,) = nonzero(start)
+    places = flatnonzero(start)
     group = sum_scan(start) - 1
     inverse = scatter_along_axis(zeros(flat.shape, dtype=dt.int64, device=x.device), order, group, axis=0)
     ends = concat([places, full((1,), flat.shape[0], dtype=dt.int64, device=x.device)])
@@ -114,8 +114,7 @@ def unique_values(x: Any, /) -> Any:
     """
     flat = _flat(x)
     line = gather(flat, _order(flat)) if flat.dtype.is_complex else sort(flat)
-    (places,) = nonzero(_starts(line))
-    return gather(line, places)
+    return gather(line, flatnonzero(_starts(line)))
 
 
 def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Any:
