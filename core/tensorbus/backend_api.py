@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from .lowering.dialect import TypeRule as TypeRule
     from .lowering.families import Library as Library
     from .lowering.ir import INDEX as INDEX
+    from .lowering.job import COUNTS_SLOT as COUNTS_SLOT
     from .lowering.job import ERROR_SLOT as ERROR_SLOT
     from .lowering.job import Step as Step
     from .lowering.layout import Layout as Layout
@@ -174,6 +175,7 @@ _LATER: Final = {
     "INDEX": "lowering.ir",
     "LoopKernel": "lowering.ir:Kernel",
     "Library": "lowering.families",
+    "COUNTS_SLOT": "lowering.job",
     "ERROR_SLOT": "lowering.job",
     "Step": "lowering.job",
     "Layout": "lowering.layout",

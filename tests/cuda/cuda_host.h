@@ -15,6 +15,7 @@
 // Blocks run one after the other: one array serves them all. What a block finds there is not to be relied on.
 #define __shared__ static __attribute__((section("tb_shared")))
 #define __syncthreads() tb_barrier(__LINE__)
+#define __threadfence()
 
 struct tb_three { unsigned int x, y, z; };
 struct alignas(8) float2 { float x, y; };

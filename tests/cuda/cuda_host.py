@@ -18,7 +18,7 @@ from tensorbus.dtypes import DType
 from tensorbus.lowering.builder import Late, Launch
 from tensorbus.lowering.dialect import Dialect
 from tensorbus.lowering.ir import INDEX, Kernel, Var
-from tensorbus.lowering.job import ERROR_SLOT
+from tensorbus.lowering.job import COUNTS_SLOT, ERROR_SLOT
 from tensorbus.lowering.render import render
 from tensorbus.lowering.steps import Program, steps_of
 
@@ -40,7 +40,9 @@ def run(
     kernels = list(program.kernels())
     library = _compiled(kernels, dialect)
     entries = {id(kernel): getattr(library, f"tb_{k}") for k, kernel in enumerate(kernels)}
-    held = {ERROR_SLOT: _Held(np.zeros(3, np.int64))} | {k: _Held(x) for k, x in enumerate(inputs)}
+    counts = _Held(np.zeros(dialect.target.counts, np.int32))
+    held = {ERROR_SLOT: _Held(np.zeros(3, np.int64)), COUNTS_SLOT: counts}
+    held |= {k: _Held(x) for k, x in enumerate(inputs)}
     for slot, (count, dtype) in program.sizes.items():
         held[slot] = _Held(np.full(count * dtype.itemsize, 0xA5, np.uint8))
     for step in chain.from_iterable(map(steps_of, program.steps)):
@@ -52,6 +54,7 @@ def run(
         wrong = library.tb_launch(entries[id(launch.kernel)], pointers, params, *sizes)
         assert wrong is None, f"{wrong.decode()}\n{launch.kernel}"
         assert all(x.whole() for x in held.values()), f"written beyond a buffer\n{launch.kernel}"
+        assert not counts.content.any(), f"counts that are left\n{launch.kernel}"
     found = []
     for out in program.outputs:
         dtype = program.sizes[out.slot][1]

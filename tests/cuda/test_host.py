@@ -259,6 +259,35 @@ def test_sums_of_other_dtypes(of: str) -> None:
     np.testing.assert_array_equal(columns.astype("c16"), x.astype("c16").sum(0))
 
 
+@pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "shape", [(70_000,), (300, 700), (3, 100_001), (40, 7, 999), (1, 131_072, 2)], ids=str
+)
+def test_everything_is_reduced_by_one_kernel(shape: tuple[int, ...], language: Dialect) -> None:
+    """The last group, which sees what the others stored, joins it; all counts are 0 again behind it."""
+    x = RNG.integers(-9, 9, shape).astype("f4")
+    x.flat[[-2, 77, 60_000]] = 50.0, 50.0, -50.0
+
+    def all_of(x: Any) -> Any:
+        return tb.sum(x), tb.max(x), tb.mean(x * x), tb.argmax(tb.reshape(x, (-1,))), tb.any(x > 49.5)
+
+    total, most, mean, first, any_of = ran(all_of, x, language=language, blocks=5)
+    assert (total, most, first, any_of) == (x.sum(dtype="f8"), 50.0, 77, True)
+    np.testing.assert_allclose(mean, np.mean(x.astype("f8") ** 2), rtol=1e-6)
+    (least,) = ran(lambda x: tb.argmin(tb.reshape(x, (-1,))), x, language=language)
+    assert least == 60_000
+
+
+@pytest.mark.parametrize("of", ["f2", "c8", "u1", "i8"])
+def test_sums_of_everything_in_other_dtypes(of: str) -> None:
+    x = RNG.integers(0, 3, (4, 10_000)).astype(of)
+    twice, total, rows = ran(lambda x: (x + x, tb.sum(x), tb.sum(x, axis=1)), x)
+    wide = x.astype("c8" if of == "c8" else "f8")
+    np.testing.assert_array_equal(twice, x + x)
+    np.testing.assert_array_equal(total, wide.sum().astype(total.dtype))
+    np.testing.assert_array_equal(rows, wide.sum(1).astype(rows.dtype))
+
+
 @pytest.mark.parametrize("shape", [(3, 60), (2, 4096), (1, 20_001), (5, 12_288)], ids=str)
 def test_booleans_are_parted_in_two(shape: tuple[int, int]) -> None:
     x = RNG.random(shape) < 0.3

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from tensorbus.lowering.layout import Layout, packed
 from tensorbus.lowering.program import lower
 from tensorbus.lowering.render import render
 from tensorbus.lowering.steps import Call, Program
+from tensorbus.lowering.target import Target
 from tensorbus.lowering.verify import verify
 from tensorbus.ops.op import Spec
 from tensorbus_cuda.lowering import OPTIONS, dialect
 
 CUDA = dialect(132)
+ALONE = replace(CUDA.target, counts=0)
+"""As if groups could not count each other."""
 NVCC = shutil.which("nvcc")
 
 
@@ -34,11 +38,12 @@ def given(shape: tuple[int, ...], dtype: Any = dt.bfloat16) -> Node:
 
 
 def lowered(
-    out: Node, *inputs: Node, layouts: Mapping[int, Layout] | None = None, library: Library | None = None
-) -> Program:
+    out: Node, *inputs: Node, layouts: Mapping[int, Layout] | None = None, library: Library | None = None,
+    target: Target = CUDA.target,
+) -> Program:  # fmt: skip
     where = [(layouts or {}).get(k, packed(k, x.spec.shape)) for k, x in enumerate(inputs)]
     own = library or Library(frozenset(), CUDA.types)
-    program = lower(Graph(inputs=inputs, outputs=(out,)), where, CUDA.target, library=own)
+    program = lower(Graph(inputs=inputs, outputs=(out,)), where, target, library=own)
     for kernel in program.kernels():
         verify(kernel)
     return program
@@ -54,11 +59,12 @@ def biased(rows: int, length: int) -> tuple[Node, Node, Node]:
 
 
 def reduced(
-    op: str, shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any = dt.float32, of: Any = None
-) -> Program:
+    op: str, shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any = dt.float32, of: Any = None,
+    target: Target = CUDA.target,
+) -> Program:  # fmt: skip
     x = given(shape, of or dtype)
     left = tuple(n for k, n in enumerate(shape) if k not in axis)
-    return lowered(made(op, x, shape=left, dtype=dtype, axis=axis, keepdims=False), x)
+    return lowered(made(op, x, shape=left, dtype=dtype, axis=axis, keepdims=False), x, target=target)
 
 
 def test_maps_move_sixteen_bytes_at_once() -> None:
@@ -117,7 +123,7 @@ def test_places_are_found_as_sums_are(length: int) -> None:
 
 
 def test_places_in_columns_are_found_in_packets_of_them() -> None:
-    first, rest = sources(reduced("argmin", (8192, 768), (0,), dt.int64, of=dt.float32))
+    first, rest = sources(reduced("argmin", (8192, 768), (0,), dt.int64, of=dt.float32, target=ALONE))
     assert "tb_move<16>" in first
     assert "__syncthreads" in first
     assert "__syncthreads" in rest
@@ -138,21 +144,40 @@ def test_a_place_and_what_is_there_are_found_in_one_walk() -> None:
 
 
 def test_columns_are_summed_in_packets_of_them() -> None:
-    first, rest = sources(reduced("sum", (8192, 768), (0,)))
+    first, rest = sources(reduced("sum", (8192, 768), (0,), target=ALONE))
     assert "tb_move<16>" in first
     assert "__syncthreads" in first
     assert "__syncthreads" in rest
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "axis"),
+    [
+        ("sum", (8192, 768), (0,)), ("argmin", (8192, 768), (0,)), ("sum", (8, 4096, 96), (1,)),
+        ("sum", (8192, 5004), (0, 1)), ("argmax", (70_000,), (0,)), ("max", (64, 50_256), (1,)),
+    ],
+)  # fmt: skip
+def test_the_last_group_joins_what_others_have_found(
+    op: str, shape: tuple[int, ...], axis: tuple[int, ...]
+) -> None:
+    dtype = dt.int64 if op.startswith("arg") else dt.float32
+    (text,) = sources(reduced(op, shape, axis, dtype, of=dt.float32))
+    assert "tb_move<16>" in text
+    assert text.count("tb_arrive(") == 2  # what it is, and its call
+    assert "float *part0" in text  # without a promise that nobody else writes there
+    first = sources(reduced(op, shape, axis, dtype, of=dt.float32, target=ALONE))[0]
+    assert "tb_arrive(" not in first
+
+
 def test_everything_is_reduced_by_rows_first() -> None:
-    program = reduced("sum", (8192, 5003), (0, 1))
+    program = reduced("sum", (8192, 5003), (0, 1), target=ALONE)
     grids = [step.launch.grid for step in program.steps]  # type: ignore[union-attr]
     assert grids == [(256, 8192), (512,)]
 
 
 @pytest.mark.parametrize("shape", [(1 << 20,), (70000,), (1, 70000)])
 def test_a_place_in_everything_is_found_in_rows_first(shape: tuple[int, ...]) -> None:
-    program = reduced("argmax", shape, (len(shape) - 1,), dt.int64, of=dt.float32)
+    program = reduced("argmax", shape, (len(shape) - 1,), dt.int64, of=dt.float32, target=ALONE)
     first, rest = [step.launch for step in program.steps]  # type: ignore[union-attr]
     assert first.group == rest.group == 256 or first.group == 32
     assert first.grid[1] * 32 >= first.grid[0]
@@ -167,9 +192,12 @@ def test_channels_are_summed_by_rows_first() -> None:
 
 def test_narrow_sums_by_stages_are_rounded_once() -> None:
     """Rows may come to more than the dtype holds where all of them do not."""
-    first, rest = sources(reduced("sum", (1024, 256), (0, 1), dt.float16))
+    first, rest = sources(reduced("sum", (1024, 256), (0, 1), dt.float16, target=ALONE))
     assert "float *__restrict__ out" in first
     assert "unsigned short *__restrict__ out" in rest
+    (whole,) = sources(reduced("sum", (1024, 256), (0, 1), dt.float16))
+    assert "float *part0" in whole
+    assert "unsigned short *__restrict__ out" in whole
 
 
 def test_pieces_of_long_rows_are_read_side_by_side() -> None:

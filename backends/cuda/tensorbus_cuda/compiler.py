@@ -92,6 +92,10 @@ class CudaCompiler:
         """Return the block in which kernels report bad indices."""
         return self.runtime.unit(index).error_block()
 
+    def counts(self, index: int) -> Any:
+        """Return the block in which the current stream's kernels count their groups."""
+        return self.runtime.units[index].counts()
+
     def error_code(self, op: str) -> int:
         """Return the number of an op in error reports, from 1."""
         return self.runtime.reports.code(op)

@@ -141,6 +141,11 @@ class Unit:
         self._local = threading.local()
         self._reported = _Report()
         self._errors: Block | None = None
+        self.counting = 4 * self.dialect.target.counts
+        """The bytes in which the groups of a kernel are counted."""
+        self._counts: dict[tuple[int, int], Block] = {}
+        self._counted: tuple[Any, Block | None] = None, None
+        """The stream of the last kernel that counts its groups, and where it does."""
         self._running = self._unread = False
         """Whether a kernel that may report has been queued since all were waited for, and before that."""
 
@@ -249,6 +254,20 @@ class Unit:
             self._errors = self.pool.adopt(data, ctypes.addressof(self._reported), len(data))
         self._running = True
         return self._errors
+
+    def counts(self) -> Block:
+        """Return the block in which the current stream's kernels, one by one, count their groups."""
+        stream = self.stream()
+        before, known = self._counted
+        if known is not None and before is stream:
+            return known
+        place = self.workplace(stream)
+        if place not in self._counts:
+            self._counts[place] = self.pool.zeros(self.counting)
+        found = self._counts[place]
+        if stream is not self.silent:
+            self._counted = stream, found
+        return found
 
     def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it.

@@ -14,7 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
-from tensorbus.backend_api import ERROR_SLOT, DeviceError, get_matmul_precision, plan_memory, steps_of
+from tensorbus.backend_api import (
+    COUNTS_SLOT,
+    ERROR_SLOT,
+    DeviceError,
+    get_matmul_precision,
+    plan_memory,
+    steps_of,
+)
 
 from . import branches
 from .failures import listed
@@ -180,9 +187,12 @@ class Player:
             {s for step in script.steps if step.call is not None for s in step.slots} - stable
         )
         self._given = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
-        moving = sorted({s for step in script.steps for s in step.slots} - stable - {ERROR_SLOT})
+        moving = sorted({s for step in script.steps for s in step.slots if s >= 0} - stable)
         self._moving = {slot: k for k, slot in enumerate(moving)}
         self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
+        counting = [k for k, step in enumerate(script.steps) if COUNTS_SLOT in step.slots]
+        self._counting = {k: n for n, k in enumerate(counting)}
+        self._counts: Any = None
         self._reports = any(ERROR_SLOT in step.slots for step in script.steps)
         self._able = len(script.steps) >= LEAST and all(s.launch or s.call for s in script.steps)
         self._able = self._able and self._total <= unit.total // SHARE
@@ -285,11 +295,14 @@ class Player:
             values
         ) else 0
 
-    def _pointers(self, step: Queued, buffers: list[Any]) -> list[int]:
+    def _pointers(self, k: int, step: Queued, buffers: list[Any]) -> list[int]:
         found = []
         for slot in step.slots:
             if slot == ERROR_SLOT:
                 found.append(self._error_block().ptr)
+                continue
+            if slot == COUNTS_SLOT:  # steps may run side by side: each counts in a part of its own
+                found.append(self._counts.ptr + self._counting[k] * self._unit.counting)
                 continue
             block = self._temporaries.get(slot)  # also where the caller made one, for a run step by step
             if block is None:
@@ -329,7 +342,7 @@ class Player:
                 raise DeviceError("a library call cannot be recorded.")
             return None
         launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
-        pointers = self._pointers(step, given)
+        pointers = self._pointers(k, step, given)
         launcher.fill(pointers, [read(values) for read in step.late])
         launcher.into(side.ptr)
         return launcher, pointers
@@ -339,6 +352,8 @@ class Player:
         if self._memory is None and self._total:
             self._memory = unit.pool.allocate(self._total)
             self._temporaries = {s: self._memory.part(at, n) for s, at, n in self._offsets}
+        if self._counts is None and self._counting:
+            self._counts = unit.pool.zeros(len(self._counting) * unit.counting)
         given = list(buffers)
         for slot, block in self._temporaries.items():
             given[slot] = block

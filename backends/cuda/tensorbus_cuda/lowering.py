@@ -20,6 +20,8 @@ from tensorbus.backend_api import dtypes as dt
 OPTIONS: Final = ("--fmad=false", "--std=c++17")
 """Products and sums round apart, as on every other device. Divisions, roots and small numbers are exact."""
 THREADS: Final = 256
+COUNTS: Final = 4096
+"""At how many places a kernel may count its groups."""
 """The most threads of a block whose kernel has no larger groups: kernels are compiled for so many."""
 
 TYPES: Final[dict[dt.DType, TypeRule]] = {
@@ -194,6 +196,20 @@ static __device__ inline void tb_report(long long *errors, long long code, long 
 }
 """
 )
+# What a block stored is seen everywhere before it is counted, and by the last one what the others did.
+_ARRIVE: Final = Helper("arrive", "tb_arrive({p} + ({i}), {n})", """\
+{inline}bool tb_arrive(int *count, long long total) {{
+  __shared__ int last;
+  __syncthreads();
+  if (threadIdx.x == 0) {{
+    __threadfence();
+    last = atomicAdd(count, 1) == (int)total - 1;
+    if (last) *count = 0;
+    if (last) __threadfence();
+  }}
+  __syncthreads();
+  return last;
+}}""")  # fmt: skip
 # Rounding to odd first makes the second rounding, to 16 bits, exact.
 _NARROW: Final = Helper("narrow", "tb_narrow({0})", """\
 static __device__ inline float tb_narrow(double x) {{
@@ -232,7 +248,7 @@ def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
         groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32,
-        combined=frozenset(_COMBINED), team=1024, shared=3 << 14,
+        combined=frozenset(_COMBINED), team=1024, shared=3 << 14, counts=COUNTS,
     )  # fmt: skip
 
 
@@ -276,6 +292,7 @@ def dialect(units: int) -> Dialect:
         # Of axes 1 and 2 a launch has 65535 blocks at most.
         strides=tuple(f"(long long)gridDim.{x} * blockDim.{x}" for x in "xyz"),
         barrier="__syncthreads()",
+        arrive=_ARRIVE,
         shared="__shared__",
         unroll="#pragma unroll",
         packet_array="alignas(16) {T} {name}[{n}]",

@@ -138,6 +138,13 @@ class Pool:
             except full as error:
                 raise self._full(size) from error
 
+    def zeros(self, size: int) -> Block:
+        """Return new memory that is 0 for what is queued next in the current stream. It is not counted."""
+        memory, stream = self._from_cupy(size), self._stream()
+        with self.unit.current():
+            memory.memset_async(0, size, stream)
+        return Block(memory, memory.ptr, size, _PARTS, stream, own=False)
+
     def within(self, compute: Callable[[], Any]) -> Any:
         """Return what CuPy computes in memory of its pool. Raises ``OutOfMemoryError`` where that is full."""
         full = cupy.cuda.memory.OutOfMemoryError

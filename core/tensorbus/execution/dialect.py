@@ -18,10 +18,10 @@ from ..errors import DeviceError
 from ..graph.affine import with_ends, with_sums
 from ..graph.graph import Graph
 from ..graph.single_rows import with_single_rows
-from ..kernels.from_dialect import Compiler, pack
+from ..kernels.from_dialect import Compiler, common_buffer, pack
 from ..lowering.builder import Late, fit
 from ..lowering.families import Library
-from ..lowering.job import ERROR_SLOT, Step
+from ..lowering.job import Step
 from ..lowering.layout import Layout, packed
 from ..lowering.program import lower
 from ..lowering.render import render
@@ -363,11 +363,11 @@ class _Bound:
                     buffers[slot] = allocate(slot)
             return run([buffers[s] for s in slots], [read(values) for read in late] if late else ())
 
-        def reporting(values: Sequence[Any], buffers: Buffers) -> Any:
+        def shared(values: Sequence[Any], buffers: Buffers) -> Any:
             for slot in new:
                 if buffers[slot] is None:
                     buffers[slot] = allocate(slot)
-            given = [compiler.errors(index) if s == ERROR_SLOT else buffers[s] for s in slots]
+            given = [common_buffer(compiler, s, index) if s < 0 else buffers[s] for s in slots]
             return run(given, [read(values) for read in late])
 
         self._queued.append(
@@ -376,7 +376,7 @@ class _Bound:
                 source=source, what=launch,
             )
         )  # fmt: skip
-        return reporting if ERROR_SLOT in slots else plain
+        return shared if min(slots, default=0) < 0 else plain
 
     def _reader(self, late: Late) -> Callable[[Sequence[Any]], Any]:
         operand, plus = late.operand, late.plus

@@ -19,7 +19,7 @@ from ..graph.graph import Graph, Node
 from ..lowering.builder import Late, Launch, fit
 from ..lowering.dialect import Dialect
 from ..lowering.families import REDUCTIONS
-from ..lowering.job import ERROR_SLOT
+from ..lowering.job import COUNTS_SLOT, ERROR_SLOT
 from ..lowering.layout import Layout
 from ..lowering.program import ROOTS, Program, lower
 from ..lowering.pull import ASKED, ELEMENTWISE, PULLED
@@ -73,6 +73,8 @@ class Compiler(Protocol):
         """Return the number under which kernels report errors of ``op``."""
         ...
 
+    # Where its target has ``counts`` it has ``counts(index)``: the buffer of so many int32, all of them 0, in
+    # which what is queued now counts its groups; nothing that may run beside it counts in the same one.
     # It may have ``is_own(buffer, index) -> bool``: whether what is queued next may write over a buffer that
     # nobody else refers to. Without it changes in place make new values.
 
@@ -109,6 +111,11 @@ def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
         found = known[key] = _Generated(compiler, "copy", graph, [x], index)
     made: StridedArray = found.run([x])
     return made
+
+
+def common_buffer(compiler: Any, slot: int, index: int) -> Any:
+    """Return the buffer of a slot that is no program's own: where errors are reported, or groups counted."""
+    return compiler.counts(index) if slot == COUNTS_SLOT else compiler.errors(index)
 
 
 def _references(x: StridedArray) -> int:
@@ -282,7 +289,8 @@ class _Generated:
         self.dtypes: list[DType] = [x.spec.dtype for x in graph.outputs]
         steps = [step for item in program.steps for step in steps_of(item)]
         self.steps = [self._bind(op, step.launch, step.slots, graph, dialect) for step in steps]
-        self.run: Callable[[Sequence[Any]], StridedArray] = self._single() or self._first
+        run = self._single() or self._one_launch()
+        self.run: Callable[[Sequence[Any]], StridedArray] = run or self._first
 
     def _bind(
         self, op: str, launch: Launch, slots: tuple[int, ...], graph: Graph, dialect: Dialect
@@ -323,6 +331,30 @@ class _Generated:
 
         return run
 
+    def _one_launch(self) -> Callable[[Sequence[Any]], StridedArray] | None:
+        """Return the short way for one launch that needs more memory than its result, which is new."""
+        out = self.program.outputs[0]
+        if len(self.steps) != 1 or out.late is not None or not self.sizes.get(out.slot):
+            return None
+        launch, slots, late = self.steps[0]
+        compiler, index, dtype = self.compiler, self.index, self.dtypes[0]
+        shape, strides, offset = out.shape, out.strides, out.offset
+        given = [s for s in slots if s >= 0 and s not in self.sizes]
+        own = [*dict.fromkeys([out.slot, *(s for s in slots if s in self.sizes)])]
+        common = [s for s in slots if s < 0]
+        nbytes = [self.sizes[s] for s in own]
+        order = [[*own, *given, *common].index(s) for s in slots]
+
+        def run(values: Sequence[Any]) -> StridedArray:
+            blocks = [compiler.allocate(n, index) if n else None for n in nbytes]
+            made = blocks[0]
+            blocks += [values[s].buffer for s in given]
+            blocks += [common_buffer(compiler, s, index) for s in common]
+            launch([blocks[k] for k in order], [read(values) for read in late] if late else ())
+            return StridedArray(made, shape, strides, offset, dtype)
+
+        return run
+
     def written(self, values: Sequence[Any]) -> bool:
         """Write the result over the operand that it replaces; return whether that can be done."""
         (out,), over = self.program.outputs, self.program.replaceable.get(0)
@@ -340,8 +372,8 @@ class _Generated:
         buffers: dict[int, Any] = {k: v.buffer for k, v in enumerate(values) if type(v) is StridedArray}
         for (launch, slots, late), frees in zip(self.steps, self.program.frees, strict=True):
             for slot in slots:
-                if slot == ERROR_SLOT:
-                    buffers[slot] = self.compiler.errors(self.index)
+                if slot < 0:
+                    buffers[slot] = common_buffer(self.compiler, slot, self.index)
                 elif slot not in buffers:
                     buffers[slot] = (
                         self.compiler.allocate(self.sizes[slot], self.index) if self.sizes[slot] else None

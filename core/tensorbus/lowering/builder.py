@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 
-from ..dtypes import NARROW, DType, Scalar, bool_, float32, uint8
+from ..dtypes import NARROW, DType, Scalar, bool_, float32, int32, uint8
 from ..errors import TensorbusError
 from .index import ONE, ZERO, const
 from .ir import (
     INDEX,
     Array,
+    Arrive,
     Assign,
     Barrier,
     Buffer,
@@ -33,6 +35,8 @@ from .ir import (
     Var,
 )
 
+COUNTS: Final = "arrived"
+"""The buffer in which groups are counted."""
 PARAMETER: dict[DType, DType] = {bool_: uint8, **dict.fromkeys(NARROW, float32)}
 """The dtypes that do not pass as arguments by value, and what passes in their place."""
 
@@ -75,7 +79,7 @@ def _is_common(s: Stmt) -> bool:
         case For() | If():
             return any(map(_is_common, s.body))
         case _:
-            return isinstance(s, Barrier)
+            return isinstance(s, Barrier | Arrive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +108,10 @@ class Builder:
     lets: dict[str, Expr] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
 
-    def buffer(self, name: str, dtype: DType, writes: bool = False) -> str:
+    def buffer(self, name: str, dtype: DType, writes: bool = False, shared: bool = False) -> str:
         """Declare a memory argument; return its name."""
-        known = self.buffers.get(name)
-        if known is None:
-            self.buffers[name] = Buffer(name, dtype, writes)
-        elif writes and not known.writes:
-            self.buffers[name] = replace(known, writes=True)
+        known = self.buffers.get(name, Buffer(name, dtype))
+        self.buffers[name] = replace(known, writes=known.writes or writes, shared=known.shared or shared)
         return name
 
     def size(self, role: str, value: int) -> Expr:
@@ -157,6 +158,12 @@ class Builder:
     def all(self, values: Sequence[Expr]) -> tuple[Expr, ...]:
         """Bind values to names: they are then known before anything is stored over their operands."""
         return tuple(e if isinstance(e, Var | Const) else self.let(e) for e in values)
+
+    def arrive(self, index: Expr, total: Expr) -> Var:
+        """Count the group at a counter; return whether it is the last of ``total``."""
+        last = Var(self.fresh("last"), bool_)
+        self.emit(Arrive(self.buffer(COUNTS, int32, writes=True), index, total, last))
+        return last
 
     def assign(self, var: Var, value: Expr) -> None:
         """Give a mutable name a new value."""

@@ -134,6 +134,7 @@ class Dialect:
     splat: str = "({V})({0})"
     report: Template = ""
     last: Template = ""
+    arrive: Template = ""
     combined: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
     combined_shared: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
     infinity: str = "INFINITY"

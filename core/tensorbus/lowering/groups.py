@@ -34,6 +34,8 @@ _TALL: Final = 128
 """How long the columns of a large domain may be; eight times that where compilers make the vectors."""
 ENOUGH: Final = 1 << 7
 """How many elements of a row each of a group of light items takes at most, where other cores have nothing."""
+ALONE: Final = 1 << 15
+"""The longest row that one group takes where others, which may share it, have nothing to do."""
 _FEWEST: Final = 32
 """Rows that a group of light items each takes are fewer than the device's groups by this, at most."""
 _LITTLE: Final = 1 << 17

@@ -203,7 +203,21 @@ class Last:
     body: tuple[Stmt, ...]
 
 
-Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | Packet | Last
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """All items of a group reach this, and it is counted at ``counter[index]``.
+
+    ``last`` is true in the items of the one that makes it ``total``: they see what the other groups stored
+    before they were counted. The count is 0 before, and again when that group goes on.
+    """
+
+    counter: str
+    index: Expr
+    total: Expr
+    last: Var
+
+
+Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | Packet | Last | Arrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +225,8 @@ class Buffer:
     """A memory argument of a kernel.
 
     An ``aliased`` one may be the same memory as another, from its beginning on: an element of one is then
-    read before that element of the other is written, and never after. Of a ``shared`` one the last item reads
-    what other items have stored.
+    read before that element of the other is written, and never after. Of a ``shared`` one the last item, or
+    group, reads what others have stored.
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..dtypes import DType
 from ..graph.graph import Graph, Node
 from . import index as ix
-from .builder import Builder, Launch
+from .builder import COUNTS, Builder, Launch
 from .index import ONE, ZERO
 from .ir import INDEX, Const, Expr, Var
 from .layout import Layout, Shape
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .steps import Call
 
 ERROR_SLOT = -1
+COUNTS_SLOT = -2
+"""Where groups are counted: all is 0 between launches, and nothing waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ class Steps:
         """Append a launch. ``slots`` maps the names of its buffers; ``same`` and ``plain``: see ``Step``."""
         if 0 in launch.grid:
             return
-        named = {**slots, ERRORS: ERROR_SLOT}
+        named = {**slots, ERRORS: ERROR_SLOT, COUNTS: COUNTS_SLOT}
         given = tuple(named[b.name] for b in launch.kernel.buffers)
         self.steps.append(Step(launch=launch, slots=given, same=same, plain=plain))
 

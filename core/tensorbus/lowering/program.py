@@ -23,7 +23,7 @@ from .canonical import canonical
 from .collapse import before_reshapes, collapse
 from .families import REDUCTIONS, SCANS, SORTS, Library
 from .gaps import with_gaps
-from .groups import ENOUGH, FIRST, SHORT, Group, Groups, Root, turned
+from .groups import ALONE, ENOUGH, FIRST, SHORT, Group, Groups, Root, turned
 from .job import Job, Step, Steps
 from .joins import Join, joins, short
 from .layout import Layout, Shape, ordered, packed, view
@@ -336,10 +336,11 @@ class _Lowering:
     def _by_rows(self, domain: Shape, over: tuple[int, ...]) -> bool:
         """Return whether reductions are over the last axes, and there are rows enough for all cores."""
         first, target = len(domain) - len(over), self.steps.target
-        short = bool(target.swap) and prod(domain[first:]) <= target.team * ENOUGH
-        return over == tuple(range(first, len(domain))) and (
-            short or prod(domain[:first]) >= target.groups // FIRST
-        )
+        rows, length = prod(domain[:first]), prod(domain[first:])
+        short = bool(target.swap) and length <= target.team * ENOUGH
+        if target.counts and length > ALONE and rows * target.team < target.items // 2:
+            short = False  # several groups share a row, and join what they have found by themselves
+        return over == tuple(range(first, len(domain))) and (short or rows >= target.groups // FIRST)
 
     def _lower_one(self, job: Job, group: Group) -> None:
         steps, op = self.steps, job.root.op

@@ -18,6 +18,7 @@ from .index import ONE, ZERO, const
 from .ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
 from .job import Job, Steps, place, spread
 from .layout import Layout, packed
+from .packets import packet_of
 from .plan import COSTLY
 from .reducer import Reducer, Several, State
 from .target import Target
@@ -63,6 +64,17 @@ class Chunks:
 
 
 Finish = Callable[[tuple[Expr, ...], State], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """What the last group of a result does: ``part`` is what a chunk has come to, by its number and place.
+
+    ``finish`` gets the place of the result, and what all chunks come to.
+    """
+
+    part: Element
+    finish: Finish
 
 
 def fold(
@@ -237,6 +249,23 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
 
     keep = _keeper(b, lengths, chunks, "part")
     named = {f"part{k}": slot for k, slot in enumerate(partial)}
+    if teams is not None and prod(kept) <= target.counts:
+
+        def part(index: tuple[Expr, ...]) -> State:
+            at = ix.flatten(index, [b.size("chunks", chunks.count), *lengths])
+            return tuple(
+                Load(b.buffer(name, d, shared=True), at, d)
+                for name, d in zip(named, reducer.dtypes, strict=True)
+            )
+
+        whole = Whole(part=part, finish=_finisher(b, reducer, root.spec.dtype, lengths, layout))
+        read = [n.spec.dtype for n in job.graph if n.op == "input" and n.spec.shape == shape]
+        lanes = packet_of(target, shape[-1], read)
+        made = fold_by_teams(
+            b, target, reducer, axes, element, keep, chunks, ordered=True, whole=whole, lanes=lanes
+        )
+        steps.add(made, {**slots, **named, "out": job.out})
+        return
     if teams is not None:
         made = fold_by_teams(b, target, reducer, axes, element, keep, chunks, ordered=True)
     else:
@@ -332,16 +361,18 @@ def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
 
 def fold_by_teams(
     b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
-    finish: Finish, chunks: Chunks | None, ordered: bool = False,
+    finish: Finish, chunks: Chunks | None, ordered: bool = False, whole: Whole | None = None, lanes: int = 1,
 ) -> Launch:  # fmt: skip
     """Emit a reduction over the first or the last axes by groups of light items; return the launch.
 
     ``chunks`` are pieces of what all these axes come to; ``finish`` gets their number first. ``ordered`` says
-    that the places to be found are those along these axes.
+    that the places to be found are those along these axes. ``whole`` joins the chunks of each result.
+    ``lanes``: elements of a packet, of which chunks and axes are made.
     """
     over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
     along, total = [axes[k].length for k in over], prod(axes[k].value for k in over)
     stop = along[0] if len(along) == 1 else b.size("row", total)
+    stop = b.size("packets", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
     team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.swap)
     lengths, values = [a.length for a in kept], [a.value for a in kept]
@@ -351,18 +382,24 @@ def fold_by_teams(
     index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(row, lengths))
     bounds: tuple[Expr, Expr] = ZERO, stop
     if chunks is not None:
-        start = b.let(ix.multiply(index[0], b.size("chunk", chunks.size)), "start")
-        end = b.let(ix.minimum(ix.add(start, b.size("chunk", chunks.size)), stop), "stop")
-        bounds = start, end
+        size = b.size("chunk", chunks.size // lanes)
+        start = b.let(ix.multiply(index[0], size), "start")
+        bounds = start, b.let(ix.minimum(ix.add(start, size), stop), "stop")
     inner = index if chunks is None else index[1:]
 
     def at(place: Expr) -> State:
         walked = [i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(place, along)]
         return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
 
-    state = team.reduce(reducer, bounds, at, ordered)
+    state = team.reduce(reducer, bounds, at, ordered, lanes)
     with b.when(ix.less(team.item, ONE)):
         finish(index, state)
+    if chunks is not None and whole is not None:
+        count = b.size("chunks", chunks.count)
+        with b.when(b.arrive(ix.flatten(inner, [a.length for a in kept]), count)):
+            all_of = team.reduce(reducer, (ZERO, count), lambda chunk: whole.part((chunk, *inner)))
+            with b.when(ix.less(team.item, ONE)):
+                whole.finish(inner, all_of)
     return team.finished(b.finish([team.loop, (row, b.size("rows", rows), rows)]))
 
 

@@ -16,6 +16,7 @@ from .ir import (
     INDEX,
     Apply,
     Array,
+    Arrive,
     Assign,
     Barrier,
     Cast,
@@ -201,6 +202,10 @@ class _Renderer:
                 self.last(s)
             case Barrier():
                 self.line(f"{self.dialect.barrier};")
+            case Arrive():
+                keys = {"p": s.counter, "i": self.expr(s.index), "n": self.expr(s.total)}
+                found = self.template(self.dialect.arrive, INDEX, [], **keys)
+                self.line(f"const {self.type(s.last.dtype)} {s.last.name} = {found};")
             case Report():
                 values = {"code": self.expr(s.code), "value": self.expr(s.value), "limit": self.expr(s.limit)}
                 self.line(self.template(self.dialect.report, INDEX, [], p=s.buffer, **values))

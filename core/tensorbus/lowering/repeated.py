@@ -18,7 +18,7 @@ from ..graph.graph import Node
 from ..graph.simplify import frozen
 from .builder import Late
 from .groups import Group
-from .job import ERROR_SLOT, Step, Steps
+from .job import Step, Steps
 from .layout import Layout
 
 MOST: Final = 2048
@@ -155,7 +155,7 @@ _Places = Sequence[int] | Mapping[int, int]
 
 def _with(step: Step, places: _Places, operands: _Places) -> Step:
     """Return a step with other slots and operands."""
-    slots = tuple([s if s == ERROR_SLOT else places[s] for s in step.slots])
+    slots = tuple([s if s < 0 else places[s] for s in step.slots])
     launch = step.launch
     if any(isinstance(v, Late) and v.what != "code" for v in launch.values):
         values = tuple([

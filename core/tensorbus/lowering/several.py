@@ -18,8 +18,20 @@ from .index import ZERO, const
 from .ir import Cast, Expr, Load
 from .job import Steps, spread
 from .outputs import domain_lengths, place_of, same_slots
+from .packets import packet_of
 from .pull import Index, Pull
-from .reduce import Axis, Chunks, alone_up_to, fold, fold_by_teams, in_teams, is_window, join, plan_chunks
+from .reduce import (
+    Axis,
+    Chunks,
+    Whole,
+    alone_up_to,
+    fold,
+    fold_by_teams,
+    in_teams,
+    is_window,
+    join,
+    plan_chunks,
+)
 from .reducer import Reducer, Several, State
 from .widen import WIDE, Vectors, Walk, row_vectors
 
@@ -160,6 +172,27 @@ class _Folds(Parts):
             for name, e in zip(parts, state, strict=True):
                 b.store(b.buffer(name, e.dtype, writes=True), at, e)
 
+        if teams is not None and prod(fused.domain[k] for k in self.kept) <= target.counts:
+
+            def part(index: Index) -> State:
+                at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
+                return tuple(
+                    Load(b.buffer(name, d, shared=True), at, d)
+                    for name, d in zip(parts, self.reducer.dtypes, strict=True)
+                )
+
+            def finish(outer: Index, state: State) -> None:
+                with pull.scope():
+                    self.end(b, pull, outer, lengths, state)
+
+            whole = Whole(part=part, finish=finish)
+            dtypes = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
+            lanes = packet_of(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
+            made = fold_by_teams(
+                b, target, self.reducer, axes, element, keep, teams, ordered=True, whole=whole, lanes=lanes
+            )
+            self.steps.add(made, {**slots, **parts, **self.outs()}, same if self.full else frozenset())
+            return
         if teams is not None:
             made = fold_by_teams(b, target, self.reducer, axes, element, keep, teams, ordered=True)
         else:

@@ -34,6 +34,8 @@ TEAM: Final = 256
 """The items of a group."""
 DEEP: Final = 32
 """The most of them that share a column: those beside each other read a line of the caches."""
+TOLD: Final = 16
+"""What so many groups have stored is asked for before the first is added."""
 
 
 def is_stack_of_rows(fused: Fused, target: Target) -> bool:
@@ -102,6 +104,8 @@ Take = Callable[[Index, Expr, Expr, State], State]
 """Returns a state with one more element: gets the indices around, the row, the column and the state."""
 Finish = Callable[[Expr, Index, Expr, State], None]
 """Stores a result: gets the number of the group below others, the indices around, the column, the state."""
+Part = Callable[[Expr, Index, Expr], State]
+"""Returns what a group has stored: gets its number, the indices around, the column."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,8 +137,12 @@ class _Groups:
     first: Expr = ZERO
     """The first of the item's columns."""
 
-    def launch(self, take: Take, finish: Finish) -> Launch:
-        """Return the launch; ``take`` makes states, ``finish`` stores what they come to."""
+    def launch(self, take: Take, finish: Finish, whole: tuple[Part, Finish] | None = None) -> Launch:
+        """Return the launch; ``take`` makes states, ``finish`` stores what they come to.
+
+        ``whole`` is done by the last of the groups that go down the same columns: it gives what each of them
+        stored of a column, and stores what these come to.
+        """
         b, cut, item = self.b, self.cut, self.item
         teams = -(-self.count // cut.columns)
         numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("teams", teams)]
@@ -156,6 +164,8 @@ class _Groups:
                 ])  # fmt: skip
         else:
             self._join(finish)
+        if whole is not None:
+            self._join_groups(ix.flatten((*self.outer, self.team), numbers[1:]), numbers[0], *whole)
         groups = cut.count * prod(n for _, n in self.around) * teams
         made = b.finish([(item, const(cut.size), cut.size), (self.group, b.size("groups", groups), groups)])
         return replace(
@@ -204,7 +214,7 @@ class _Groups:
 
     def _join(self, finish: Finish) -> None:
         """Emit what joins the stretches of each column of a group, an item for each of them."""
-        b, cut, item = self.b, self.cut, self.item
+        b, cut = self.b, self.cut
         # What the items of a column have found lies apart by more than all columns: in other banks.
         apart = cut.columns + (cut.wide if cut.lanes > 1 else 0)
         self.shared = [Array(b.fresh("team"), d, cut.deep * apart, "shared") for d in self.reducer.dtypes]
@@ -213,18 +223,50 @@ class _Groups:
         with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
             self._store(names, ix.add(row, ix.multiply(u, const(cut.wide))), self._states(self.arrays, u))
         b.emit(Barrier())
+
+        def one(own: Expr, column: Expr) -> None:
+            lane = ix.multiply(ix.modulo(own, const(cut.lanes)), const(cut.wide))
+            place = b.let(ix.add(lane, ix.quotient(own, const(cut.lanes))), "place")
+            found = b.all(self._states(names, place))
+            for k in range(1, cut.deep):
+                other = b.all(self._states(names, ix.add(place, const(k * apart))))
+                found = b.all(self.reducer.combine(b, found, other))
+            finish(self.below, self.outer, column, found)
+
+        self._columns(one)
+        b.emit(Barrier())  # before the next columns' values come
+
+    def _columns(self, one: Callable[[Expr, Expr], None]) -> None:
+        """Emit what an item does with a column of the group: gets its number there, and among all."""
+        b, cut = self.b, self.cut
         for turn in range(-(-cut.columns // cut.size)):
-            own = b.let(ix.add(item, const(turn * cut.size)), "own")
+            own = b.let(ix.add(self.item, const(turn * cut.size)), "own")
             column = b.let(ix.add(ix.multiply(self.team, const(cut.columns)), own), "column")
             with b.when(ix.less(own, const(cut.columns))), b.when(ix.less(column, self.columns)):
-                lane = ix.multiply(ix.modulo(own, const(cut.lanes)), const(cut.wide))
-                place = b.let(ix.add(lane, ix.quotient(own, const(cut.lanes))), "place")
-                found = b.all(self._states(names, place))
-                for k in range(1, cut.deep):
-                    other = b.all(self._states(names, ix.add(place, const(k * apart))))
-                    found = b.all(self.reducer.combine(b, found, other))
-                finish(self.below, self.outer, column, found)
-        b.emit(Barrier())  # before the next columns' values come
+                one(own, column)
+
+    def _join_groups(self, counter: Expr, count: Expr, part: Part, finish: Finish) -> None:
+        """Emit what the last of the groups that go down the same columns makes of what all have stored."""
+        b, turns = self.b, self.cut.count // TOLD * TOLD
+
+        def one(_: Expr, column: Expr) -> None:
+            state = tuple(b.let(e, "all", mutable=True) for e in self.reducer.start())
+
+            def take(belows: Sequence[Expr]) -> None:
+                others = [b.all(part(below, self.outer, column)) for below in belows]
+                for other in others:
+                    for var, e in zip(state, b.all(self.reducer.combine(b, state, other)), strict=True):
+                        b.assign(var, e)
+
+            if turns:
+                with b.loop(ZERO, const(turns), step=TOLD) as below:
+                    take([ix.add(below, const(k)) for k in range(TOLD)])
+            if turns < self.cut.count:
+                take([const(k) for k in range(turns, self.cut.count)])
+            finish(ZERO, self.outer, column, state)
+
+        with b.when(b.arrive(counter, count)):
+            self._columns(one)
 
 
 class _Stack(Parts):
@@ -254,25 +296,38 @@ class _Stack(Parts):
                 element = self.element(b, pull, tuple(index), lengths)
                 return b.all(self.reducer.follow(b, state, element))
 
-        outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
-        if cut.count == 1:
-
-            def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
+        def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
+            with pull.scope():
                 self.end(b, pull, (*outer, column), lengths, state)
 
+        outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        if cut.count == 1:
             made = groups.launch(take, finish)
             self.steps.add(made, {**slots, **self.outs()}, same_slots(fused))
             return
         parts = self.temporaries(cut.count)
+        joins = beside * -(-domain[-1] // cut.columns) <= target.counts
         for name, dtype in zip(parts, self.reducer.dtypes, strict=True):
-            b.buffer(name, dtype, writes=True)
+            b.buffer(name, dtype, writes=True, shared=joins)
+
+        def place(below: Expr, outer: Index, column: Expr) -> Expr:
+            numbers = [b.size("below", cut.count), *(e for e, _ in around), lengths[-1]]
+            return b.let(ix.flatten((below, *outer, column), numbers), "at")
 
         def keep(below: Expr, outer: Index, column: Expr, state: State) -> None:
-            numbers = [b.size("below", cut.count), *(e for e, _ in around), lengths[-1]]
-            at = b.let(ix.flatten((below, *outer, column), numbers), "at")
+            at = place(below, outer, column)
             for name, e in zip(parts, state, strict=True):
                 b.store(name, at, e)
 
+        def part(below: Expr, outer: Index, column: Expr) -> State:
+            at = place(below, outer, column)
+            return tuple(Load(n, at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
+
+        if joins:
+            made = groups.launch(take, keep, (part, finish))
+            same = same_slots(fused) if self.full else frozenset()
+            self.steps.add(made, {**slots, **parts, **self.outs()}, same)
+            return
         made = groups.launch(take, keep)
         self.steps.add(made, {**slots, **parts, **outs}, same_slots(fused))
         self._rest(parts, cut.count)

@@ -1,8 +1,8 @@
 """Graphs as they suit light items that share rows.
 
-Reductions of everything are made in two steps, of each row and then of what rows gave, and so are those of
-leading and last axes around others that are kept. Scatters by indices of several axes go by one: every item
-would take its position apart for each index again.
+Reductions of everything are made in two steps, of each row and then of what rows gave, where groups that
+share one do not count each other, and so are those of leading and last axes around others that are kept.
+Scatters by indices of several axes go by one: every item would take its position apart for each index again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _rule(node: Node, target: Target) -> Callable[[Node], Node] | None:
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
         return _flat if deep and not serves(node, target) else None
-    return _reduced(node)
+    return None if target.counts and _is_counted(node) else _reduced(node)
 
 
 def _reduced(node: Node) -> Callable[[Node], Node] | None:
@@ -64,6 +64,11 @@ def _reduced(node: Node) -> Callable[[Node], Node] | None:
     if _is_whole(node):
         return _places if node.op in FINDS else _rows_first
     return _last_first if node.op in WHOLE and _is_around(node) else None
+
+
+def _is_counted(node: Node) -> bool:
+    """Return whether groups share a reduction, and the last of them does the second step by itself."""
+    return node.op in WHOLE | FINDS and _is_whole(node) and not _merged(node)
 
 
 def _is_whole(node: Node) -> bool:

@@ -12,7 +12,7 @@ from ..ops.op import Spec
 from ..runtime import Part
 from .builder import Late
 from .ir import INDEX, Apply, Kernel
-from .job import Step
+from .job import COUNTS_SLOT, Step
 from .layout import Layout
 
 
@@ -104,6 +104,7 @@ def slots_of(item: Item) -> tuple[set[int], set[int]]:
     for step in steps_of(item):
         for slot, buffer in zip(step.slots, step.launch.kernel.buffers, strict=True):
             (written if buffer.writes else read).add(slot)
+    written.discard(COUNTS_SLOT)
     return read, written
 
 

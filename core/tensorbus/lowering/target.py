@@ -30,7 +30,8 @@ class Target:
     ``buffers``: how many buffers a kernel may have, beside that of errors; 0: any number.
     ``combined``: the ops, with the dtype, by which items may all add to one place, in whatever order.
     ``team``: the most light items that share arrays, ``shared`` the bytes of these at most.
-    ``ends``: whether the last of solo items sees what the others stored, and may go on with that.
+    ``ends``: whether the last of solo items sees what the others stored, and may go on with that. ``counts``:
+    at how many places groups of light items can be counted, so that the last of them may do so; 0: at none.
     """
 
     groups: int = 16
@@ -51,4 +52,5 @@ class Target:
     team: int = 256
     shared: int = 1 << 15
     ends: bool = False
+    counts: int = 0
     chunk: int = 64

@@ -15,6 +15,7 @@ from . import index as ix
 from .builder import Builder, Launch
 from .index import ONE, ZERO, const
 from .ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
+from .packets import packets
 from .reducer import Reducer, Several, State
 
 MOST: Final = 256
@@ -73,22 +74,28 @@ class Team:
 
     def reduce(
         self, reducer: Reducer | Several, bounds: tuple[Expr, Expr], element: Callable[[Expr], State],
-        ordered: bool = False,
+        ordered: bool = False, lanes: int = 1,
     ) -> State:  # fmt: skip
         """Emit the reduction of what is within ``bounds``; every item gets the result.
 
-        ``ordered`` says that a place is where its element lies in the row.
+        ``ordered`` says that a place is where its element lies in the row. With ``lanes`` the bounds are
+        those of packets of so many elements.
         """
         b = self.b
-        first = reducer.first(ix.add(bounds[0], self.item)) if ordered else reducer.start()
+        begin = ix.multiply(ix.add(bounds[0], self.item), const(lanes))
+        first = reducer.first(begin) if ordered else reducer.start()
         state = tuple(b.let(e, "acc", mutable=True) for e in first)
         joined = reducer.follow if ordered else reducer.combine
 
-        def take(place: Expr) -> None:
+        def one(place: Expr) -> None:
             for var, e in zip(state, joined(b, state, element(place)), strict=True):
                 b.assign(var, e)
 
-        self.walk(bounds, take)
+        def packet(place: Expr) -> None:
+            start = ix.multiply(place, const(lanes))
+            packets(b, lanes, lambda u: one(b.let(ix.add(start, u), "k")))
+
+        self.walk(bounds, packet if lanes > 1 else one, lanes)
         return self.joined(reducer, state)
 
     def joined(self, reducer: Reducer | Several, state: State) -> State:

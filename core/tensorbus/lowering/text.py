@@ -8,6 +8,7 @@ from .ir import (
     INDEX,
     Apply,
     Array,
+    Arrive,
     Assign,
     Barrier,
     Cast,
@@ -83,6 +84,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}packet {' = '.join(ends if s.writes else reversed(ends))}"
             case Barrier():
                 yield f"{pad}barrier"
+            case Arrive():
+                counter = f"{s.counter}[{expr_text(s.index)}]"
+                yield f"{pad}let {s.last.name} = last of {expr_text(s.total)} groups at {counter}"
             case Report():
                 bounds = f"{expr_text(s.value)} not in [0, {expr_text(s.limit)})"
                 yield f"{pad}report {expr_text(s.code)}: {bounds}"

@@ -10,6 +10,7 @@ from .ir import (
     INDEX,
     Apply,
     Array,
+    Arrive,
     Assign,
     Barrier,
     Cast,
@@ -120,6 +121,12 @@ class _Checker:
                     self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")
                     self.same(s.total, scope, INDEX, 1, "count of items")
                     self.block(s.body, scope)
+                case Arrive():
+                    self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")
+                    self.same(s.index, scope, INDEX, 1, f"index of {s.counter}")
+                    self.same(s.total, scope, INDEX, 1, "count of groups")
+                    self.need(s.last.name not in scope, f"{s.last.name!r} is defined twice")
+                    scope[s.last.name] = (s.last, False)
                 case Barrier():
                     pass
 

@@ -17,6 +17,7 @@ from .ir import (
     INDEX,
     Apply,
     Array,
+    Arrive,
     Assign,
     Cast,
     Const,
@@ -100,6 +101,9 @@ class _Checker:
                 self.within(s.buffer, s.index, Sum((), s.lanes))
             case Last():
                 self.block(s.body)
+            case Arrive():
+                self.loads(s.index)
+                self.within(s.counter, s.index, Sum((), 1))
             case _:
                 pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from .job import ERROR_SLOT, Step
+from .job import COUNTS_SLOT, ERROR_SLOT, Step
 from .layout import Layout
 from .steps import Batch, Call, Item, Program, slots_of, steps_of
 from .verify import IRError, verify
@@ -56,7 +56,7 @@ class _Reach:
     """Where the elements of each slot lie."""
 
     def __init__(self, program: Program, layouts: Sequence[Layout | None]) -> None:
-        self._extents: dict[int, Range] = {ERROR_SLOT: (0, inf)}
+        self._extents: dict[int, Range] = {ERROR_SLOT: (0, inf), COUNTS_SLOT: (0, inf)}
         self._extents |= {slot: (0, size - 1) for slot, (size, _) in program.sizes.items()}
         self._extents |= {k: _extent(x) for k, x in enumerate(layouts) if x is not None}
         self._inputs = range(len(layouts))
