@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorbus as tb
-from tensorbus_cpu.mkl import instructions
+from tensorbus_cpu.gemm.mkl_gemm import instructions
 
 ROWS, COLUMNS = 8192, 2048
 SPIN = 0.05

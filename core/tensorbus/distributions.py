@@ -10,24 +10,32 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes as dt
-from . import other_names
-from .dtypes import DType
+from .compat import torch_names as other_names
+from .dtypes import definition as dt
+from .dtypes.definition import DType
 from .errors import ArgumentError, DtypeError
-from .ops.arithmetic import abs, floor, maximum, minimum
-from .ops.comparison import greater, greater_equal, less, less_equal, logical_and, logical_not, logical_or
-from .ops.creation import DeviceLike, zeros
-from .ops.movement import as_shape, broadcast_to
-from .ops.op import Shape
-from .ops.reduction import all as all_of
-from .ops.reduction import sum
-from .ops.selection import cast, where
-from .ops.special import erfinv, lgamma
-from .ops.transcendental import exp, log, sqrt, tan
-from .random import Generator, normal, open_unit
+from .ops.creation.creation import DeviceLike, zeros
+from .ops.definition import Shape
+from .ops.elementwise.arithmetic import abs, floor, maximum, minimum
+from .ops.elementwise.comparison import (
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+)
+from .ops.elementwise.special import erfinv, lgamma
+from .ops.elementwise.transcendental import exp, log, sqrt, tan
+from .ops.elementwise.where_cast import cast, where
+from .ops.movement.movement import as_shape, broadcast_to
+from .ops.reduction.reduction import all as all_of
+from .ops.reduction.reduction import sum
+from .random.generator import Generator, normal, open_unit
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from .tensor.tensor import Tensor
 
 Number = Any
 """A number, or a tensor of them."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes as dt
-from .dtypes import DType
+from .dtypes import definition as dt
+from .dtypes.definition import DType
 from .errors import ArgumentError, DtypeError, ShapeError, suggest
-from .ops.arithmetic import conj
-from .ops.creation import iota
+from .ops.call_errors import with_form
+from .ops.creation.creation import iota
+from .ops.elementwise.arithmetic import conj
+from .ops.elementwise.where_cast import cast, where
 from .ops.fft import ADJOINT_NORM, inverse_real_transform, real_transform, transform
-from .ops.form import with_form
-from .ops.movement import as_shape, concat, normalize_axis, pad, slice
-from .ops.selection import cast, where
+from .ops.movement.movement import as_shape, concat, normalize_axis, pad, slice
 
 if TYPE_CHECKING:
-    from .device import Device
-    from .tensor import Tensor
+    from .devices.device import Device
+    from .tensor.tensor import Tensor
 
 
 def _check_norm(name: str, norm: str) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
-from tensorbus.ops import sample as kit
-from tensorbus.ops.op import table
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
+from tensorbus.ops.definition import table
+from tensorbus.testing import sample as kit
 from tensorbus_conformance.native import native
 from tensorbus_conformance.trial import Trial
 

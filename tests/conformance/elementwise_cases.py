@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
-from tensorbus.ops import lazy
-from tensorbus.ops.op import table
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import table
 
 from case import Case, Draw, Sample
 from samples import Kind, arrays, broadcastable

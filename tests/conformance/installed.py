@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
 from tensorbus import plugins
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 from tensorbus.errors import DeviceError, PluginError
 
 OWED: Final = frozenset({dt.bool_, dt.int64, dt.float32, dt.uint32, dt.uint64})

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 from hypothesis import strategies as st
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
-from tensorbus.ops.lazy import load_all
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
+from tensorbus.ops.lazy_families import load_all
 
 from case import Case, Draw, Sample
 from samples import Array, Kind, arrays, native, shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from tensorbus.dtypes import REAL, DType, float8_e4m3fn
+from tensorbus.dtypes.definition import REAL, DType, float8_e4m3fn
 
 from case import Case, Draw, Sample
 from samples import arrays, shapes

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 from tensorbus_conformance.references.movement import windows
 
 from case import Case, Draw, Sample

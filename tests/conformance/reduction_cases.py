@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 
 from case import Case, Draw, Sample
 from samples import Kind, arrays, shapes

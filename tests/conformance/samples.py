@@ -10,8 +10,8 @@ import tensorbus as tb
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tensorbus import Tensor
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["any", "finite", "moderate", "positive", "unit", "chance", "near", "small"]

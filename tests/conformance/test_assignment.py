@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 
 
 def test_what_is_assigned_during_an_assignment_is_kept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:

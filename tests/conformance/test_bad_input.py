@@ -11,7 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import DtypeError as Dtype
 from tensorbus import ShapeError as Shape
-from tensorbus.ops import movement
+from tensorbus.ops.movement import movement
 
 from installed import available
 

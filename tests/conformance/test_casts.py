@@ -6,7 +6,7 @@ import pytest
 import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 from tensorbus_conformance.checks.expected import expected
 from tensorbus_conformance.trial import array
 

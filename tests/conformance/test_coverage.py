@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from tensorbus import Device, plugins
-from tensorbus import dtypes as dt
 from tensorbus.cli import coverage as command
-from tensorbus.cli.reports import kept
-from tensorbus.coverage import EXCHANGE, survey
-from tensorbus.ops import lazy
-from tensorbus.ops.op import Op, table
-from tensorbus.ops.sample import samples_of
+from tensorbus.cli.conformance_reports import kept
+from tensorbus.dtypes import definition as dt
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import Op, table
+from tensorbus.testing.coverage import EXCHANGE, survey
+from tensorbus.testing.sample import samples_of
 
 ROOT = Path(__file__).parents[2]
 lazy.load_all()

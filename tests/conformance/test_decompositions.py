@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorbus import Tensor
-from tensorbus.dtypes import FLOATING
-from tensorbus.ops.op import table
-from tensorbus.ops.selection import cast
+from tensorbus.dtypes.definition import FLOATING
+from tensorbus.ops.definition import table
+from tensorbus.ops.elementwise.where_cast import cast
 from tensorbus_conformance.checks.expected import expected
 from tensorbus_conformance.trial import array
 

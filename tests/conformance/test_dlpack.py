@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
 from tensorbus.backend_api import SupportsDLPack, SupportsHostArrays, SupportsHostViews
+from tensorbus.dtypes import definition as dt
 from tensorbus.plugins import backend
 
 from installed import lacks

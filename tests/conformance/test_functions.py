@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 from agreement import check
 from installed import dtypes as dtypes_of

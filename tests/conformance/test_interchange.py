@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 from agreement import same
 from installed import available, lacks

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import Tensor, derivatives
-from tensorbus.device import Device
-from tensorbus.dispatch import invalidate
-from tensorbus.joining import programs_on
+from tensorbus import Tensor
+from tensorbus.devices.device import Device
+from tensorbus.dispatch.planner import invalidate
+from tensorbus.eager_fusion import fused_vjp as derivatives
+from tensorbus.eager_fusion.fused_function import programs_on
 from tensorbus.kernels import from_dialect
-from tensorbus.ops.joined import joined
+from tensorbus.ops.fused_function import joined
 
 F: Any = tb.nn.functional
 RNG = np.random.default_rng(0)

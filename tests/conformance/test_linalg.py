@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor, fft, linalg
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 from tensorbus.func import vmap
 
 from agreement import check

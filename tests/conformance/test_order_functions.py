@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 from tensorbus_conformance.references.ordering import key
 
 from agreement import check

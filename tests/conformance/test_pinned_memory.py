@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn
-from tensorbus.capabilities import SupportsPinnedMemory
+from tensorbus.backend_interface.capabilities import SupportsPinnedMemory
 from tensorbus.func import vmap
 
 DTYPES = ("bool", "int64", "float32", "bfloat16", "complex64", "float8_e5m2")

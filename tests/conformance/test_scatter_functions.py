@@ -11,7 +11,7 @@ import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 from agreement import check, wide
 from installed import dtypes as dtypes_of

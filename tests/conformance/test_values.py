@@ -8,7 +8,7 @@ import pytest
 import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 from tensorbus_conformance.checks.expected import expected
 from tensorbus_conformance.trial import array
 

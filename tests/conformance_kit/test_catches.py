@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_api import dtypes, elementwise, host_kernels
 from tensorbus.errors import ShapeError
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 from tensorbus_conformance.outcome import MANIFEST
 
 from faulty import NAME, device, outcome, problems, quiet
@@ -132,7 +132,7 @@ def test_an_op_that_falls_back() -> None:
 
 def test_a_kernel_that_falls_back_behind_ones_back() -> None:
     def exp(x: Any) -> Any:
-        from tensorbus.hosting import count
+        from tensorbus.dispatch.host_fallback import count
 
         count("exp", NAME, x.nbytes)
         with np.errstate(all="ignore"):
@@ -305,7 +305,7 @@ def test_an_op_that_refuses_nothing(new_op: Any) -> None:
 
 
 def test_an_op_without_samples_in_a_dtype(new_op: Any) -> None:
-    from tensorbus.ops.sample import Fill, Sample
+    from tensorbus.testing.sample import Fill, Sample
 
     op = new_op("narrow", decompose=lambda x: x + 1)
     only = Sample(args=(Fill(shape=(2,)),), dtypes=(dtypes.float64,))

@@ -214,9 +214,9 @@ def test_a_gap_that_one_dtype_has_is_none_of_the_kits_business() -> None:
 
 
 def test_a_survey_of_a_device_without_a_dtype_that_samples_need() -> None:
-    from tensorbus.coverage import routes_of, survey
-    from tensorbus.device import Device
-    from tensorbus.ops.op import table
+    from tensorbus.devices.device import Device
+    from tensorbus.ops.definition import table
+    from tensorbus.testing.coverage import routes_of, survey
 
     with device(without=("gather",)):
         where = Device(NAME)

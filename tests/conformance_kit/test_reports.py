@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorbus.cli.reports import Report, joined, keep, kept, section, taken
+from tensorbus.cli.conformance_reports import Report, joined, keep, kept, section, taken
 from tensorbus_conformance import report
 from tensorbus_conformance.outcome import Case, Finding, Outcome
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor, plugins
-from tensorbus.device import Device, ValueType
-from tensorbus.dtypes import BY_NAME, DType
-from tensorbus.execution.interpret import Interpreting
-from tensorbus.graph.graph import Graph, Node
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.devices.device import Device, ValueType
+from tensorbus.dtypes.definition import BY_NAME, DType
+from tensorbus.executors.kernel_interpreter import Interpreting
+from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.verify import verify
-from tensorbus.ops.op import Op, Spec, table
-from tensorbus.ops.sample import samples_of
-from tensorbus.runtime import Order
-from tensorbus.tensor import cell
+from tensorbus.ops.definition import Op, Spec, table
+from tensorbus.tensor.tensor import cell
+from tensorbus.testing.sample import samples_of
 from tensorbus_conformance.agreement import difference, same_bits
 from tensorbus_conformance.checks.expected import expected
 from tensorbus_conformance.trial import Trial, array, caught

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor
-from tensorbus.ops import movement
-from tensorbus.ops.op import Spec, table
+from tensorbus.ops.definition import Spec, table
+from tensorbus.ops.movement import movement
 
 from linalg_derivatives import REAL as LINALG
 from ordering_derivatives import ORDERING

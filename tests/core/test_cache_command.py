@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import tensorbus as tb
-from tensorbus import caching
 from tensorbus.cli.app import app
+from tensorbus.system import disk_cache as caching
 from typer.testing import CliRunner
 
 

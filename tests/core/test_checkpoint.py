@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import tensorbus as tb
-from tensorbus.autograd import Node
+from tensorbus.autograd.engine import Node
 
 
 def block(model):

@@ -16,10 +16,10 @@ import pytest
 import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.backend_api import Kernel, hookimpl
-from tensorbus.choice import order
-from tensorbus.dtypes import FLOATING
-from tensorbus.manifest import Manifest
-from tensorbus.ops.op import Op, table
+from tensorbus.dispatch.kernel_selection import order
+from tensorbus.dtypes.definition import FLOATING
+from tensorbus.ops.definition import Op, table
+from tensorbus.plugins.manifest import Manifest
 
 X = tb.asarray([1.0, 2.0, 4.0], device="cpu")
 
@@ -228,7 +228,9 @@ def test_nothing_falls_back_unless_asked(lonely: Op[...]) -> None:
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0] * 3
-    assert tb.fallback_counts() == {("a_lonely_prim", "refdev"): tb.hosting.HostCount(calls=1, bytes=24)}
+    assert tb.fallback_counts() == {
+        ("a_lonely_prim", "refdev"): tb.dispatch.host_fallback.HostCount(calls=1, bytes=24)
+    }
     with pytest.raises(tb.UnsupportedOpError, match="'error' here"):
         lonely(x)
 
@@ -261,7 +263,7 @@ def test_explain_tells_of_the_fallback(lonely: Op[...]) -> None:
 
 
 def test_creation_never_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorbus import choice
+    from tensorbus.dispatch import kernel_selection as choice
 
     tb.zeros(1, device="refdev")
     monkeypatch.setattr(choice.source("refdev"), "candidates", lambda op: [])

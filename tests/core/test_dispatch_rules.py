@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import choice, dispatch, plugins
+from tensorbus import plugins
 from tensorbus.backend_api import DeviceProperties, Kernel, MemoryStats, dtypes, hookimpl
-from tensorbus.ops import movement
-from tensorbus.ops.op import table
+from tensorbus.dispatch import kernel_selection as choice
+from tensorbus.dispatch import planner as dispatch
+from tensorbus.ops.definition import table
+from tensorbus.ops.movement import movement
 from tensorbus.plugins.extension import check_table
 
 

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.dtype_info import KINDS
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
+from tensorbus.dtypes.info import KINDS
 
 
 @pytest.mark.parametrize("dtype", dt.FLOATING, ids=str)

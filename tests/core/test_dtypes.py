@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType, check_scalar, promote, promote_scalar, scalar_dtype
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType, check_scalar, promote, promote_scalar, scalar_dtype
 
 STANDARD = [d for d in dt.ALL if d not in (dt.float16, dt.bfloat16, dt.float8_e4m3fn, dt.float8_e5m2)]
 """The dtypes of the array API standard, whose promotion within a kind is NumPy's."""

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.device import Device, ValueType
-from tensorbus.dtypes import BY_NAME
-from tensorbus.execution.interpret import Interpreting
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.ops import lazy
-from tensorbus.ops.op import Spec, table
-from tensorbus.runtime import Order
-from tensorbus.tensor import cell
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.devices.device import Device, ValueType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import BY_NAME
+from tensorbus.executors.kernel_interpreter import Interpreting
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import Spec, table
+from tensorbus.tensor.tensor import cell
 from tensorbus_conformance.agreement import same_bits
 from tensorbus_conformance.trial import array
 

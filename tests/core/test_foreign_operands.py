@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.operators import BINARY
+from tensorbus.eager.methods import BINARY
 
 
 class Quantity:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import fft, linalg, plugins
-from tensorbus.dispatch import invalidate
-from tensorbus.kernels.host import FFT, HOST_KERNEL, LINALG, host_kernels
-from tensorbus.ops.lazy import load_all
-from tensorbus.ops.op import table
-from tensorbus.runtime import Kernel
+from tensorbus.backend_interface.protocols import Kernel
+from tensorbus.dispatch.planner import invalidate
+from tensorbus.kernels.via_host import FFT, HOST_KERNEL, LINALG, host_kernels
+from tensorbus.ops.definition import table
+from tensorbus.ops.lazy_families import load_all
 
 DEVICES = [name for name in ("refdev", "opencl") if name in plugins.known_types()]
 

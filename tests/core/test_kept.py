@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tensorbus.caching import keep, kept
+from tensorbus.system.disk_cache import keep, kept
 
 
 def test_what_was_kept_is_there(tmp_path: Path) -> None:

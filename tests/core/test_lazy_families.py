@@ -23,7 +23,7 @@ def test_they_are_imported_when_first_named() -> None:
 def test_the_table_finds_their_ops_by_name() -> None:
     _run(
         "import tensorbus\n"
-        "from tensorbus.ops.op import table\n"
+        "from tensorbus.ops.definition import table\n"
         "assert table['svd'].results == ('U', 'S', 'Vh')\n"
     )
 

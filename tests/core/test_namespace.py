@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 
 def on_cpu(data: Any, dtype: Any = None) -> tb.Tensor:

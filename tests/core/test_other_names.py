@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 import tensorbus as tb
-from tensorbus.other_names import DISTRIBUTIONS, EXPRESSIONS, FUNCTIONS, HOMES, IN_PLACE, METHODS, NUMPY
+from tensorbus.compat.torch_names import (
+    DISTRIBUTIONS,
+    EXPRESSIONS,
+    FUNCTIONS,
+    HOMES,
+    IN_PLACE,
+    METHODS,
+    NUMPY,
+)
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus import dispatch
-from tensorbus.ops import lazy
-from tensorbus.ops.op import table
+from tensorbus.dispatch import planner as dispatch
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import table
 
 ROW = re.compile(r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "prims.md"

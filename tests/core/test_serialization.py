@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from safetensors.numpy import load_file, save_file
-from tensorbus import dtypes, nn
+from tensorbus import nn
+from tensorbus.dtypes import definition as dtypes
 
 
 def write(path: Path, header: Any, data: bytes = b"") -> Path:
@@ -191,7 +192,7 @@ def test_every_truncation_and_every_flipped_header_byte_is_an_error_or_a_sound_l
 
 
 def test_loading_needs_a_device_that_has_the_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from tensorbus import choice
+    from tensorbus.dispatch import kernel_selection as choice
 
     tb.save({"x": tb.ones((1,), dtype=tb.float64)}, tmp_path / "x")
     with pytest.raises(tb.DeviceUnavailableError, match="no-such"):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.capture import trace
-from tensorbus.dtypes import FLOATING, float32
+from tensorbus.decompose.tracer import trace
+from tensorbus.dtypes.definition import FLOATING, float32
 from tensorbus.graph.verify import GraphError, verify
-from tensorbus.ops.op import Op, Spec, table
+from tensorbus.ops.definition import Op, Spec, table
 
 
 def _define(name: str, **rules: Any) -> Op[...]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.capabilities import SourceCall
-from tensorbus.ops.op import table
+from tensorbus.backend_interface.capabilities import SourceCall
+from tensorbus.ops.definition import table
 
 DEVICES = ["cpu", "refdev"]
 

@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_api import dtypes, elementwise
 from tensorbus.errors import AutogradError
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 
 
 @pytest.fixture

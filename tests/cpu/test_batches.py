@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu import sums
-from tensorbus_cpu.sums import LONG, walk
+from tensorbus_cpu.eager import row_stable_sum as sums
+from tensorbus_cpu.eager.row_stable_sum import LONG, walk
 
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
 LENGTHS = (2, 7, 8, 12, 100, 129, 1000, LONG + 1, 30_000)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus import dispatch
-from tensorbus.compiler import recorder
-from tensorbus.ops.op import table
+from tensorbus.compiler.capture import tracer as recorder
+from tensorbus.dispatch import planner as dispatch
+from tensorbus.ops.definition import table
 
 
 def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.ops import lazy
-from tensorbus.ops.op import table
-from tensorbus_cpu import composites, large
+from tensorbus.dtypes import definition as dt
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import table
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.large import MANY
+from tensorbus_cpu.eager import kernels_composite as composites
+from tensorbus_cpu.eager import kernels_native as large
+from tensorbus_cpu.eager.kernels_native import MANY
 
 WIDE = {"float32": 1e-4, "float64": 1e-9, "float16": 1e-2, "bfloat16": 4e-2}
 """Dtypes, and how far apart results may be where they cancel: the widest of such are digamma and lgamma."""

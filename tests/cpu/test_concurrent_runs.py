@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 from tensorbus_cpu.compiler import NATIVE
 
 pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")

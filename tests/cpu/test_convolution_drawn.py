@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tensorbus.backend_api import Call, dtypes
 from tensorbus_conformance.references.models import REFERENCES
-from tensorbus_cpu import convolution
 from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.convolution import kernels_convolution as convolution
 
 pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
 from tensorbus import plugins
-from tensorbus.dtypes import DType
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 from tensorbus.errors import IndexingError
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.ops.op import Spec, table
-from tensorbus.runtime import Order
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops.definition import Spec, table
 
 RNG = np.random.default_rng(5)
 
@@ -284,7 +284,7 @@ def test_the_number_of_threads_changes_no_result() -> None:
 
 
 def test_products_without_a_known_blas_go_through_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorbus_cpu.blas.blas_functions", lambda: ())
+    monkeypatch.setattr("tensorbus_cpu.gemm.blas_call.blas_functions", lambda: ())
     x, y = given(0, 40, 50), given(1, 50, 60)
     program = compiled((x, y), apply("add", apply("matmul", x, y), number(1.0)))
     a, b = floats(40, 50), floats(50, 60)

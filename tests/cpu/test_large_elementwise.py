@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.large import COSTLY, LIGHT
+from tensorbus_cpu.eager.kernels_native import COSTLY, LIGHT
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

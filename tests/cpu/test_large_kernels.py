@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.large import LIGHT
+from tensorbus_cpu.eager.kernels_native import LIGHT
 
 SHAPES = {
     "rows": (64, 4099), "columns": (4099, 64), "few columns": (90001, 3), "one row": (1, 270003),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.reductions import shares
+from tensorbus_cpu.eager.kernels_reduction import shares
 
 LAYOUTS = {
     "one row": (((1 << 18) + 77,), None), "few rows": ((3, 100_003), 1), "rows of 256": ((1030, 256), 1),

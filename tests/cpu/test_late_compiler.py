@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.units import Unit, _shared_out
+from tensorbus_cpu.native.kernel_batch_compiler import Unit, _shared_out
 
 FAILING = """
 import tensorbus as tb

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call, dtypes
-from tensorbus_cpu import launches
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.convolution import KERNELS
-from tensorbus_cpu.launches import Launch, Launches, slots
-from tensorbus_cpu.reductions import fold
+from tensorbus_cpu.convolution.kernels_convolution import KERNELS
+from tensorbus_cpu.eager import eager_launch as launches
+from tensorbus_cpu.eager.eager_launch import Launch, Launches, slots
+from tensorbus_cpu.eager.kernels_reduction import fold
 
 pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn, optim
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 from tensorbus.errors import IndexingError
 from tensorbus_cpu.compiler import NATIVE
 
@@ -43,7 +43,7 @@ def _step(model: Any, kind: Any = optim.SGD) -> Any:
 
 
 def test_gradients_are_those_of_an_eager_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tensorbus_cpu import tape
+    from tensorbus_cpu.native import bytecode as tape
 
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))  # nothing is stored there yet
     arenas: list[Any] = []

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus_cpu.compiler import NATIVE, CCompiler, pieces
-from tensorbus_cpu.large import LIGHT
+from tensorbus_cpu.eager.kernels_native import LIGHT
 
 SCRIPT = """
 import numpy as np, tensorbus as tb

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 
 RNG = np.random.default_rng(1)
 

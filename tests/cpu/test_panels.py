@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call, DeviceError, dtypes
-from tensorbus_cpu import panels
 from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.gemm import packed_gemm as panels
+from tensorbus_cpu.gemm.mkl_gemm import instructions
 from tensorbus_cpu.memory import NAMES
-from tensorbus_cpu.mkl import instructions
 
 SHAPES = {
     "one tile": ((16, 32), (32, 16)), "less than a tile": ((3, 5), (5, 7)), "one row": ((1, 70), (70, 40)),

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
 from tensorbus import plugins
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.ops.op import Spec, table
-from tensorbus.runtime import Order
-from tensorbus_cpu import tape
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops.definition import Spec, table
+from tensorbus_cpu.native import bytecode as tape
 
 RNG = np.random.default_rng(11)
 SHAPES = ((1,), (31,), (2049,), (5000,), (7, 33), (64, 1000), (3, 16384), (2, 20000))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes
+from tensorbus.dtypes import definition as dtypes
 from tensorbus.nn import functional
 
 RNG = np.random.default_rng(8)

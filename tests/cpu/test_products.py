@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call, dtypes
-from tensorbus_cpu import mkl, panels, products
+from tensorbus_cpu.gemm import kernels_matmul as products
+from tensorbus_cpu.gemm import mkl_gemm as mkl
+from tensorbus_cpu.gemm import packed_gemm as panels
 
 _ALL = frozenset().union(*(worth for _, worth, _ in mkl.PRODUCTS.values()))
 _SHAPES = (

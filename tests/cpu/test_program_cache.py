@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.lowering.builder import Builder, literal
-from tensorbus.lowering.index import ZERO
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.builder import Builder, literal
+from tensorbus.lowering.ir.index_expr import ZERO
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.units import Units
+from tensorbus_cpu.native.kernel_batch_compiler import Units
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compiler that counts is a script for sh")
 PROGRAM = """
 import resource, signal, sys
 import numpy as np
 from tensorbus import dtypes as dt, plugins
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.ops.op import Spec, table
-from tensorbus.runtime import Order
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops.definition import Spec, table
+from tensorbus.backend_interface.protocols import Order
 
 def apply(name, *inputs, **attrs):
     spec = table[name].specs(tuple(x.spec for x in inputs), attrs)[0]
@@ -147,7 +147,7 @@ def test_a_process_killed_while_it_writes_leaves_nothing_wrong(bench: Bench) -> 
 def test_a_full_disk_costs_the_cache_only(bench: Bench, room: int) -> None:
     """The cache's files may not grow beyond ``room``; the compiler's own files are elsewhere."""
     limit = f"""
-import tensorbus.caching as caching
+import tensorbus.system.disk_cache as caching
 whole = caching.Path.write_bytes
 def full(path, data):
     if "{bench.cache}" in str(path) and len(data) > {room}:

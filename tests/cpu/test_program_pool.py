@@ -14,7 +14,7 @@ PROGRAM = """
 import numpy as np
 import tensorbus as tb
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.driver import driver_of
+from tensorbus_cpu.native.driver import driver_of
 
 driver_of(NATIVE.tools())  # before anybody has asked for the pool
 x = tb.asarray(np.ones(1 << 22, np.float32), device="cpu")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.ops.sorting import argsort_part
+from tensorbus.ops.ordering.sorting import argsort_part
 
 RNG = np.random.default_rng(5)
 KINDS = {

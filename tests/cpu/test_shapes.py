@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.nn import functional
-from tensorbus.ops.gathering import scatter as scatter_op
+from tensorbus.ops.indexing.gather_scatter import scatter as scatter_op
 
 RNG = np.random.default_rng(21)
 SHAPES = (((1000, 70), 0), ((3, 90, 1100), 1), ((40, 5000), 0), ((9, 33), 0), ((5000, 2), 0), ((700, 10), 1))

@@ -19,7 +19,7 @@ import numpy as np
 import tensorbus as tb
 
 def generates():
-    return "tensorbus.lowering.program" in sys.modules
+    return "tensorbus.lowering.program.lower" in sys.modules
 """
 STEP = """
 w = np.linspace(-1, 1, 12, dtype="f4").reshape(4, 3)
@@ -112,7 +112,7 @@ def test_stages_of_a_stored_program_show_its_code(bench: Bench) -> None:
     body = (
         STEP
         + """
-from tensorbus.compiler.executables import _programs
+from tensorbus.compiler.programs.program_cache import _programs
 (made,) = _programs.values()
 print("restrict" in list(made.executable.stages().values())[-1])
 """

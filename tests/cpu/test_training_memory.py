@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn, optim
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 from tensorbus.errors import IndexingError
 
 RNG = np.random.default_rng(3)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
 from tensorbus import plugins
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering import outputs, pointwise
-from tensorbus.ops.op import Spec, table
-from tensorbus.runtime import Order
-from tensorbus_cpu.abilities import ask
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.schedules.pointwise import pointwise
+from tensorbus.lowering.schedules.pointwise import stores as outputs
+from tensorbus.ops.definition import Spec, table
 from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.native.cpu_features import ask
 
 TOOLS = NATIVE.compiler()
 LANES = 0 if TOOLS is None else TOOLS.lanes

@@ -9,8 +9,9 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call, dtypes
 from tensorbus_conformance.references.models import REFERENCES
-from tensorbus_cpu import convolution, winograd
 from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.convolution import kernels_convolution as convolution
+from tensorbus_cpu.convolution import winograd
 
 pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorbus.dtypes import DType
-from tensorbus.lowering.builder import Late, Launch
-from tensorbus.lowering.dialect import Dialect
-from tensorbus.lowering.ir import INDEX, Kernel, Var
-from tensorbus.lowering.job import COUNTS_SLOT, ERROR_SLOT
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import Program, steps_of
+from tensorbus.dtypes.definition import DType
+from tensorbus.lowering.codegen.dialect import Dialect
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.builder import Late, Launch
+from tensorbus.lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
+from tensorbus.lowering.ir.loop_ir import INDEX, Kernel, Var
+from tensorbus.lowering.program.program import Program, steps_of
 
 SHIM = Path(__file__).with_name("cuda_host.h")
 COMPILER = next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), "")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorbus.backend_api import Queued
-from tensorbus_cuda.branches import in_turn, lanes, shared_places, waits
+from tensorbus_cuda.graphs.graph_dependencies import in_turn, lanes, shared_places, waits
 
 
 def step(read: Collection[int], written: Collection[int]) -> Queued:

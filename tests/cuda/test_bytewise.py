@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cuda import bytewise
 from tensorbus_cuda import device as cuda
+from tensorbus_cuda.gemm import kernels_matmul_8bit as bytewise
 
 on_card = pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
 
@@ -177,7 +177,7 @@ def test_products_go_on_before_they_round(ends: str, dtype: str, rng: np.random.
 def test_autotune_chooses_among_the_ways_to_a_product(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from tensorbus_cuda.blas import Library
+    from tensorbus_cuda.gemm.cublaslt import Library
 
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))  # nothing is known of earlier searches
 

@@ -13,8 +13,10 @@ import tensorbus as tb
 from tensorbus import nn
 from tensorbus.backend_api import Call, StridedArray
 from tensorbus.func import vmap
-from tensorbus_cuda import attention, convolution, cudnn
+from tensorbus_cuda import cudnn
 from tensorbus_cuda import device as cuda
+from tensorbus_cuda.attention import kernels_attention as attention
+from tensorbus_cuda.convolution import kernels_convolution as convolution
 
 on_card = pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
 CUDA = "cuda"

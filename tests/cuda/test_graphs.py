@@ -49,7 +49,7 @@ def test_an_interrupt_leaves_no_kernel_with_other_buffers(
     cupy_or_names: None, breaks: int, after: bool, following: int
 ) -> None:
     """The next run is at the places of the one that was interrupted, or at those before it."""
-    graphs: Any = importlib.import_module("tensorbus_cuda.graphs")
+    graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
     kernels = [_Kernel(0), _Kernel(0, 1)]
     graph = SimpleNamespace(
         driver=_Driver(breaks, after), changing=kernels, late=[], where=None, whole=None

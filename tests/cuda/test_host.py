@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import program_of, record, spec
-from tensorbus import dtypes as dt
-from tensorbus.lowering.dialect import Dialect
-from tensorbus.lowering.steps import steps_of
-from tensorbus.ops.op import table
-from tensorbus_cuda.lowering import THREADS, dialect
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.codegen.dialect import Dialect
+from tensorbus.lowering.program.program import steps_of
+from tensorbus.ops.definition import table
+from tensorbus_cuda.dialect import THREADS, dialect
 
 from cuda_host import CANNOT, run
 
@@ -34,7 +34,7 @@ def ran(
     dtypes: tuple[Any, ...] = (),
 ) -> list[Any]:  # fmt: skip
     """Return a function's results; in ``blocks`` of each axis at most, which walk on over the whole of it."""
-    from tensorbus_cuda.launching import sizes
+    from tensorbus_cuda.graphs.launch import sizes
 
     def shape(launch: Any) -> Any:
         wanted, threads = sizes(launch)
@@ -50,7 +50,7 @@ def ran(
 @pytest.mark.parametrize("shape", [(8,), (100_003,), (130, 96), (3, 24_576), (64, 3, 5, 7)], ids=str)
 def test_no_block_is_larger_than_what_kernels_are_compiled_for(shape: tuple[int, ...], most: int) -> None:
     """CUDA refuses to launch one that is."""
-    from tensorbus_cuda.launching import sizes
+    from tensorbus_cuda.graphs.launch import sizes
 
     def several(x: Any) -> Any:
         return x * 2, tb.softmax(x, axis=-1), tb.sum(x, axis=0), tb.cumulative_sum(x, axis=-1)

@@ -16,7 +16,7 @@ import pytest
 from tensorbus.backend_api import Reports
 from tensorbus.errors import DeviceError
 from tensorbus_cuda import device as cuda
-from tensorbus_cuda.failures import SHOWN, Failures, Watch, listed
+from tensorbus_cuda.async_errors import SHOWN, Failures, Watch, listed
 
 
 class _NumberedError(RuntimeError):
@@ -118,7 +118,7 @@ def test_looking_at_an_event_tells_of_work_that_failed(
 
 def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
     """What a thread queues while another one waits for all is not done when that one goes on."""
-    pinned = importlib.import_module("tensorbus_cuda.pinned").Pinned(None)
+    pinned = importlib.import_module("tensorbus_cuda.copies.pinned_memory").Pinned(None)
     done, queued = SimpleNamespace(done=True), SimpleNamespace(done=False)
     pinned._hold(done, "one")
     pinned._hold(queued, "other")

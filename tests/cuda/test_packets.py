@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.families import Library
-from tensorbus.lowering.layout import Layout, packed
-from tensorbus.lowering.program import lower
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import Call, Program
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.layout import Layout, packed
+from tensorbus.lowering.ir.verify import verify
+from tensorbus.lowering.op_sets import Library
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import Call, Program
 from tensorbus.lowering.target import Target
-from tensorbus.lowering.verify import verify
-from tensorbus.ops.op import Spec
-from tensorbus_cuda.lowering import OPTIONS, dialect
+from tensorbus.ops.definition import Spec
+from tensorbus_cuda.dialect import OPTIONS, dialect
 
 CUDA = dialect(132)
 ALONE = replace(CUDA.target, counts=0)

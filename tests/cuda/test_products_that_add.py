@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 from tensorbus_cuda import device as cuda
 
 pytestmark = [

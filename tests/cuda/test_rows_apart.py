@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call
-from tensorbus_cuda import products
+from tensorbus_cuda.gemm import kernels_matmul as products
 
 
 def test_each_stream_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

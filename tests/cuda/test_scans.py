@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.families import Library
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.program import lower
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import Program
-from tensorbus.ops.op import Spec, table
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.op_sets import Library
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import Program
+from tensorbus.ops.definition import Spec, table
 from tensorbus_cuda import device as cuda
-from tensorbus_cuda.lowering import dialect
+from tensorbus_cuda.dialect import dialect
 
 DIALECT = dialect(132)
 CUDA = "cuda"

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from fused import program_of, record
-from tensorbus import dtypes as dt
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.layout import Layout
-from tensorbus.lowering.program import lower
-from tensorbus.lowering.render import render
-from tensorbus.ops.gathering import scatter
-from tensorbus.ops.op import Spec, table
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.layout import Layout
+from tensorbus.lowering.program.lower import lower
+from tensorbus.ops.definition import Spec, table
+from tensorbus.ops.indexing.gather_scatter import scatter
 from tensorbus_conformance.sources import planned
-from tensorbus_cuda import masks, sorting
-from tensorbus_cuda.lowering import OPTIONS, dialect
+from tensorbus_cuda.attention import attention_mask as masks
+from tensorbus_cuda.dialect import OPTIONS, dialect
+from tensorbus_cuda.sort import kernels_sort as sorting
 from test_endings import CASES as ENDINGS
 from test_fusion import CASES as FUSIONS
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor
-from tensorbus.lowering.builder import Late, fit
-from tensorbus.lowering.ir import INDEX
-from tensorbus.lowering.job import ERROR_SLOT
-from tensorbus.lowering.render import render
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.builder import Late, fit
+from tensorbus.lowering.ir.kernel_task import ERROR_SLOT
+from tensorbus.lowering.ir.loop_ir import INDEX
 from tensorbus_conformance.native import native
 from tensorbus_conformance.sources import Planned
-from tensorbus_metal.host import packed, shim
-from tensorbus_metal.lowering import dialect, group_of
+from tensorbus_metal.dialect import dialect, group_of
+from tensorbus_metal.host_shim import packed, shim
 
 MSL = dialect()
 BATCH = 300

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus_metal.device import runtime
-from tensorbus_metal.host import shim
-from tensorbus_metal.lowering import MOST_BUFFERS
+from tensorbus_metal.dialect import MOST_BUFFERS
+from tensorbus_metal.host_shim import shim
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 

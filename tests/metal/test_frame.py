@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.lowering.builder import Late
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.builder import Late
 from tensorbus_conformance.sources import planned
-from tensorbus_metal.frame import framed
-from tensorbus_metal.host import SHIM, packed
+from tensorbus_metal.host_shim import SHIM, packed
+from tensorbus_metal.mlx_kernel_wrapper import framed
 
 from metal_host import COMPILER, needs_compiler
 from metal_programs import MSL, run

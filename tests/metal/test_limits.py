@@ -9,14 +9,14 @@ from typing import Any
 import fused
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.capabilities import SourceCall
+from tensorbus.backend_interface.capabilities import SourceCall
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import DeviceError
-from tensorbus.kernels.from_source import launch_of, source_head
-from tensorbus.lowering.ir import INDEX, Array
-from tensorbus.lowering.steps import Program, steps_of
-from tensorbus_metal.host import shim, within_language
-from tensorbus_metal.lowering import MOST_BUFFERS
+from tensorbus.kernels.user_source import launch_of, source_head
+from tensorbus.lowering.ir.loop_ir import INDEX, Array
+from tensorbus.lowering.program.program import Program, steps_of
+from tensorbus_metal.dialect import MOST_BUFFERS
+from tensorbus_metal.host_shim import shim, within_language
 
 from metal_host import needs_compiler, needs_host, said
 from metal_programs import MSL

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.lowering.ir import (
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.loop_ir import (
     INDEX,
     Apply,
     Array,
@@ -20,10 +21,9 @@ from tensorbus.lowering.ir import (
     Store,
     Var,
 )
-from tensorbus.lowering.render import render
 from tensorbus_conformance.checks.expected import expected
 from tensorbus_conformance.sources import planned
-from tensorbus_metal.host import packed, shim
+from tensorbus_metal.host_shim import packed, shim
 
 from metal_host import needs_compiler
 from metal_programs import MSL, compile_all, run

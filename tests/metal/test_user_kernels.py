@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from tensorbus import dtypes as dt
-from tensorbus.capabilities import SourceCall
-from tensorbus.kernels.from_source import launch_of, source_head
-from tensorbus_metal.frame import called
-from tensorbus_metal.host import SHIM, packed, shim
+from tensorbus.backend_interface.capabilities import SourceCall
+from tensorbus.dtypes import definition as dt
+from tensorbus.kernels.user_source import launch_of, source_head
+from tensorbus_metal.host_shim import SHIM, packed, shim
+from tensorbus_metal.mlx_kernel_wrapper import called
 
 from metal_host import COMPILER, needs_compiler, needs_host, said
 from metal_programs import MSL

@@ -8,11 +8,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tensorbus import dtypes as dt
-from tensorbus.ops.op import Spec
-from tensorbus.ops.op import table as ops
-from tensorbus.runtime import Call
-from tensorbus.strided import StridedArray
+from tensorbus.backend_interface.protocols import Call
+from tensorbus.backend_interface.strided_array import StridedArray
+from tensorbus.dtypes import definition as dt
+from tensorbus.ops.definition import Spec
+from tensorbus.ops.definition import table as ops
 
 os.environ.setdefault("TENSORBUS_CACHE_DIR", tempfile.mkdtemp(prefix="tensorbus-test-"))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 from opencl_bench import Bench
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tensorbus.backend_api import write_whole
-from tensorbus_opencl import drivers
+from tensorbus_opencl import icd_loader as drivers
 
 
 @pytest.mark.parametrize("damage", [b"", b"/lib/oth", b"\x86\xff\x00"])

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 from opencl_bench import Bench, numpy_dtype
 

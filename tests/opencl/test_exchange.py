@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.kernels import dlpack
-from tensorbus_opencl import exchange
+from tensorbus.kernels import dlpack_capsule as dlpack
+from tensorbus_opencl import dlpack as exchange
 
 
 def made() -> tb.Tensor:

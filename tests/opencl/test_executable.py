@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
 from tensorbus import plugins
-from tensorbus.device import Device, ValueType
-from tensorbus.dtypes import DType
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.devices.device import Device, ValueType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 from tensorbus.errors import IndexingError
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.ops.op import Spec, table
-from tensorbus.runtime import Order
-from tensorbus.tensor import cell
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops.definition import Spec, table
+from tensorbus.tensor.tensor import cell
 
 RNG = np.random.default_rng(5)
 

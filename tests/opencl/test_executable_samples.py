@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tensorbus.ops import lazy
-from tensorbus.ops.op import table
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import table
 
 from one_op import differences
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
+from tensorbus.backend_interface.protocols import Call
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import IndexingError, OutOfMemoryError, UnsupportedDtypeError
-from tensorbus.runtime import Call
-from tensorbus_opencl.lowering import dialect
+from tensorbus_opencl.dialect import dialect
 
 from opencl_bench import Bench, numpy_dtype
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus import dispatch
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
+from tensorbus.dispatch import planner as dispatch
 from tensorbus.errors import DeviceError
 
 from opencl_bench import Bench

@@ -10,7 +10,7 @@ import pyopencl as cl
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 
 OPENCL = "opencl"
 F = tb.nn.functional

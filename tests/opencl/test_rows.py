@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.ops.movement import pad
+from tensorbus.dtypes import definition as dt
+from tensorbus.ops.movement.movement import pad
 
 from opencl_bench import Bench, numpy_dtype
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.capabilities import SupportsStreams
+from tensorbus.backend_interface.capabilities import SupportsStreams
+from tensorbus.backend_interface.protocols import Runtime
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import DeviceError
-from tensorbus.lowering.builder import Launch
-from tensorbus.lowering.ir import Kernel
-from tensorbus.runtime import Runtime
+from tensorbus.lowering.ir.builder import Launch
+from tensorbus.lowering.ir.loop_ir import Kernel
 
 from opencl_bench import Bench
 
@@ -160,7 +160,7 @@ def test_many_threads_use_one_kernel(bench: Bench) -> None:
 
 def test_the_loader_is_shown_every_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyopencl", reason="the opencl device needs PyOpenCL")
-    from tensorbus_opencl import drivers
+    from tensorbus_opencl import icd_loader as drivers
 
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
     system = tmp_path / "vendors"

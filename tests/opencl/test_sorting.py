@@ -87,7 +87,7 @@ def test_scatter_is_in_order(rows: int, count: int, wide: int, mode: str) -> Non
     else:
         ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[mode]
         ufunc.at(wanted, i, value)
-    scatter = tb.ops.gathering.scatter
+    scatter = tb.ops.indexing.gather_scatter.scatter
     a, b, c = (tb.asarray(v, device="opencl") for v in (x, value, i))
     np.testing.assert_array_equal(scatter(a, b, c, mode=mode).numpy(), wanted)
 
@@ -98,4 +98,4 @@ def test_scatter_of_many_reports_an_index_out_of_range() -> None:
     i[4321] = 50
     value = tb.ones((5000,), device="opencl")
     with pytest.raises(IndexError, match="index 50 is out of range"):
-        tb.ops.gathering.scatter(x, value, tb.asarray(i, device="opencl"), mode="add").numpy()
+        tb.ops.indexing.gather_scatter.scatter(x, value, tb.asarray(i, device="opencl"), mode="add").numpy()

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fused import THIN, program_of, record, spec
-from tensorbus import dtypes as dt
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import steps_of
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.program.program import steps_of
 
 from opencl_bench import Bench, numpy_dtype
 
@@ -231,7 +231,7 @@ def test_maps_and_columns_in_packets(packed: Bench, name: str) -> None:
 
 
 def test_packets_are_moved_as_vectors() -> None:
-    from tensorbus_opencl.lowering import dialect
+    from tensorbus_opencl.dialect import dialect
 
     target = replace(THIN, packet=16)
     _, program = program_of(record(lambda x: x + x, spec(512, 1024)), target)

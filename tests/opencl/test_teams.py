@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import THIN, program_of, record, spec
-from tensorbus.lowering.builder import Late
-from tensorbus.lowering.job import ERROR_SLOT
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import steps_of
+from tensorbus.backend_interface.strided_array import StridedArray
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.builder import Late
+from tensorbus.lowering.ir.kernel_task import ERROR_SLOT
+from tensorbus.lowering.program.program import steps_of
 from tensorbus.lowering.target import Target
-from tensorbus.strided import StridedArray
 
 from opencl_bench import Bench, numpy_dtype
 
@@ -94,7 +94,7 @@ def test_rows_give_several_results(bench: Bench) -> None:
 
 
 def test_neighbours_read_each_others_registers_where_the_language_has_assembly() -> None:
-    from tensorbus_opencl.lowering import dialect
+    from tensorbus_opencl.dialect import dialect
 
     target = replace(THIN, swap=32)
     _, program = program_of(record(lambda x: tb.softmax(x, axis=-1), spec(70, 1000)), target)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorbus as tb
-from tensorbus.dtypes import DType
+from tensorbus.dtypes.definition import DType
 
 EPSILON = {
     "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52,

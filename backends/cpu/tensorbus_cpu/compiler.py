@@ -35,9 +35,9 @@ from tensorbus.backend_api import (
     threads,
 )
 
-from .abilities import OWN, WIDER, ask
 from .machine import cores, physical_memory
 from .memory import empty, use_pool
+from .native.cpu_features import OWN, WIDER, ask
 
 if TYPE_CHECKING:  # the code generator is imported when the first array is large enough
     from tensorbus.backend_api import Dialect, Launch
@@ -234,7 +234,7 @@ class CCompiler:
 
     def dialect(self, index: int) -> Dialect:
         """Return C as this compiler takes it."""
-        from .lowering import dialect
+        from .dialect import dialect
 
         return dialect(half=self.has_half, lanes=self.lanes)
 

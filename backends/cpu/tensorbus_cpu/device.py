@@ -11,9 +11,9 @@ import numpy as np
 from tensorbus.backend_api import DeviceProperties, DType, MemoryStats, SourceCall, threads
 
 from .compiler import NATIVE
+from .gemm.kernels_matmul import use_blas_threads
 from .machine import cores, physical_memory
 from .memory import DTYPES, from_bytes, from_producer, share, to_bytes
-from .products import use_blas_threads
 
 
 class CpuRuntime:

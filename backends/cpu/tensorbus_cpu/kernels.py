@@ -20,10 +20,17 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 
-from . import composites, convolution, in_place, large, products, reductions, selecting, sums
 from .compiler import NoRoomError
-from .drawing import RANDOM_BITS
-from .large import COSTLY, LIGHT, MANY, NARROW, Compiled, is_covered
+from .convolution import kernels_convolution as convolution
+from .eager import inplace_kernels as in_place
+from .eager import kernels_composite as composites
+from .eager import kernels_native as large
+from .eager import kernels_partial_sort as selecting
+from .eager import kernels_reduction as reductions
+from .eager import row_stable_sum as sums
+from .eager.kernels_native import COSTLY, LIGHT, MANY, NARROW, Compiled, is_covered
+from .eager.kernels_random import RANDOM_BITS
+from .gemm import kernels_matmul as products
 from .memory import DTYPES, fast_run, run
 
 _ARRAY = np.ndarray

@@ -20,7 +20,7 @@ from tensorbus.backend_api import dtypes as dt
 
 from .compiler import NATIVE, CCompiler, pieces, slot
 from .memory import DTYPES, empty, run
-from .units import SLOT
+from .native.kernel_batch_compiler import SLOT
 
 _HEAD: Final = """\
 #include <math.h>

@@ -12,9 +12,9 @@ from cupy.cuda import nvrtc
 from tensorbus.backend_api import DeviceError, Dialect, Knob, Launch, keep, kept, numbered, private_folder
 from tensorbus.backend_api import dtypes as dt
 
-from .graphs import Player
-from .launching import Launcher
-from .lowering import OPTIONS
+from .dialect import OPTIONS
+from .graphs.cuda_graph import Player
+from .graphs.launch import Launcher
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Layout, Node, Script
@@ -64,19 +64,19 @@ class CudaCompiler:
 
     def apart(self, node: Node, given: Sequence[Layout | None]) -> int:
         """Return how far apart the rows of a matrix are best; 0: packed."""
-        from . import products
+        from .gemm import kernels_matmul as products
 
         return products.apart(node, given)
 
     def orders(self, node: Node, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
         """Return in which order the axes of a call's results are best; None where they must be in C order."""
-        from . import attention
+        from .attention import kernels_attention as attention
 
         return attention.orders(node.op, given)
 
     def leaves(self, node: Node, reader: Node) -> int:
         """Return how many float32 a call can leave for another that reads its result."""
-        from . import attention
+        from .attention import kernels_attention as attention
 
         return attention.leaves(node, reader)
 

@@ -24,12 +24,12 @@ from tensorbus.backend_api import (
     pack,
 )
 
-from .failures import Failures, Watch
-from .lowering import dialect
+from .async_errors import Failures, Watch
+from .dialect import dialect
 
 if TYPE_CHECKING:
-    from .blas import Library
-    from .graphs import Driver
+    from .gemm.cublaslt import Library
+    from .graphs.cuda_graph import Driver
     from .memory import Block
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -109,8 +109,8 @@ class Unit:
         """``alone`` says that there is no other GPU, so that none has to be made current."""
         import cupy
 
+        from .copies.pinned_memory import Pinned
         from .memory import Pool
-        from .pinned import Pinned
 
         self.index = index
         self._device = cupy.cuda.Device(index)
@@ -206,7 +206,7 @@ class Unit:
     def library(self) -> Library:
         """Return cuBLASLt for this GPU."""
         if self._library is None:
-            from .blas import Library
+            from .gemm.cublaslt import Library
 
             self._library = Library(self)
         return self._library
@@ -224,7 +224,7 @@ class Unit:
     def driver(self) -> Driver:
         """Return the functions of the driver for graphs."""
         if self._driver is None:
-            from .graphs import Driver
+            from .graphs.cuda_graph import Driver
 
             self._driver = Driver()
         return self._driver
@@ -392,7 +392,7 @@ class CudaRuntime:
 
     def copy_across(self, value: StridedArray, source: int, target: int) -> StridedArray:
         """Return a copy on another GPU, which does not pass through the host where they are connected."""
-        from .peers import copied
+        from .copies.peer_copy import copied
 
         if value.size == 0:
             return StridedArray.contiguous(None, value.shape, value.dtype)
@@ -503,7 +503,7 @@ class CudaRuntime:
 
     def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
         """Return a capsule over the value's memory, over a copy with ``copy=True``."""
-        from .exchange import export
+        from .copies.dlpack import export
 
         return export(self.units[index], value, **options)
 
@@ -513,7 +513,7 @@ class CudaRuntime:
 
     def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[StridedArray, DType]:
         """Return a value over the memory of ``producer``, and its dtype."""
-        from .exchange import borrow
+        from .copies.dlpack import borrow
 
         return borrow(self.units[index], producer, copy)
 

@@ -30,6 +30,6 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
     """Return what compiles programs to CUDA C++, with products by the library and sorts by block."""
     if device_type != "cuda":
         return None
-    from .programs import CudaLowering
+    from .lowering import CudaLowering
 
     return CudaLowering()

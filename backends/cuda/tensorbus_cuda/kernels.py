@@ -8,8 +8,15 @@ from typing import Any, Final
 
 from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect
 
-from . import attention, bytewise, convolution, namespace, products, scaled, sorting, sums
+from . import kernels_cupy as namespace
+from .attention import kernels_attention as attention
+from .convolution import kernels_convolution as convolution
 from .device import runtime
+from .gemm import kernels_matmul as products
+from .gemm import kernels_matmul_8bit as bytewise
+from .gemm import kernels_matmul_epilogue as sums
+from .gemm import kernels_scaled_matmul as scaled
+from .sort import kernels_sort as sorting
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
 

@@ -10,10 +10,10 @@ import mlx.core as mx
 import numpy as np
 from tensorbus.backend_api import DeviceError, Dialect, Late, Launch
 
-from .frame import SLOT, called, framed
-from .host import packed, shim, within_language
-from .lowering import dialect, group_of
+from .dialect import dialect, group_of
+from .host_shim import packed, shim, within_language
 from .memory import room
+from .mlx_kernel_wrapper import SLOT, called, framed
 
 if TYPE_CHECKING:
     from .device import MetalRuntime

@@ -33,7 +33,7 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
     from tensorbus.backend_api import FFT, LINALG, DialectLowering
 
     from .device import runtime
-    from .library import ATTENTION
+    from .kernels_mlx import ATTENTION
 
     always = {"matmul", "conv", "conv_transpose", *FFT, *LINALG}
     return DialectLowering(runtime().compiler, "metal", always, served={ATTENTION})

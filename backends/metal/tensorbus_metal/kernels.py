@@ -7,7 +7,7 @@ from typing import Final
 
 from tensorbus.backend_api import KernelTable, from_dialect, host_kernels
 
-from . import library
+from . import kernels_mlx as library
 from .device import runtime
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")

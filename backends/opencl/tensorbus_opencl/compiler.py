@@ -30,9 +30,9 @@ from tensorbus.backend_api import (
 )
 from tensorbus.backend_api import dtypes as dt
 
-from .ending import blocking
-from .loaded import Loaded
-from .replay import Replay
+from .command_replay import Replay
+from .kernel_lru import Loaded
+from .shutdown import blocking
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Script

@@ -24,17 +24,17 @@ from tensorbus.backend_api import (
     pack,
 )
 
-from . import drivers
+from . import icd_loader as drivers
 
 drivers.set_up()
 
 import pyopencl as cl  # noqa: E402  (the loader looks for drivers when it is imported)
 
 from .compiler import OpenclCompiler  # noqa: E402
-from .ending import blocking  # noqa: E402
-from .lowering import dialect  # noqa: E402
+from .dialect import dialect  # noqa: E402
 from .memory import Block, Pool  # noqa: E402
-from .pinned import Pinned  # noqa: E402
+from .pinned_memory import Pinned  # noqa: E402
+from .shutdown import blocking  # noqa: E402
 
 
 class Queue(cl.CommandQueue):
@@ -237,7 +237,7 @@ class OpenclRuntime:
 
     def host_view(self, value: StridedArray, index: int) -> Any:
         """Return an array over the value's memory, where host and device share theirs."""
-        from .exchange import host_view
+        from .dlpack import host_view
 
         found = host_view(self.units[index], value)
         self.units[index].check(self.reports)
@@ -248,7 +248,7 @@ class OpenclRuntime:
         copy: bool | None = None, **_: Any,
     ) -> Any:  # fmt: skip
         """Return a capsule over the value's buffer, over a new one with ``copy=True``."""
-        from .exchange import export
+        from .dlpack import export
 
         unit = self.units[index]
         if copy:
@@ -263,7 +263,7 @@ class OpenclRuntime:
 
     def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> tuple[StridedArray, DType]:
         """Return a value over the buffer of ``producer``, or over a copy, and its dtype."""
-        from .exchange import borrow
+        from .dlpack import borrow
 
         value, dtype = borrow(self.units[index], producer)
         if copy:

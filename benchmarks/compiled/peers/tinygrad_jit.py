@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from tensorbus_opencl import drivers
+from tensorbus_opencl import icd_loader as drivers
 
 from benchmarks.compiled import data
 

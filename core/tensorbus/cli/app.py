@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..api_version import API_VERSION
+from ..plugins.api_version import API_VERSION
 from ..version import __version__
 from . import cache as cache_command
 from . import conformance as conformance_command
 from . import coverage as coverage_command
 from . import devices as devices_command
 from . import doctor as doctor_command
-from .waiting import waiting
+from .spinner import waiting
 
 app = typer.Typer(
     help="Tensors on any device, whose devices are plugins.",

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from .. import caching
-from ..settings import cache_dir
+from ..system import disk_cache as caching
+from ..system.env import cache_dir
 
 
 def as_dict() -> dict[str, object]:

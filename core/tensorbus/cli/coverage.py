@@ -15,16 +15,16 @@ from typing import Any, Final
 from rich.table import Table
 
 from .. import plugins
-from ..coverage import EXCHANGE, Coverage, survey
-from ..device import device as parse_device
-from ..discovery import manifest_path
-from ..dtypes import ALL
+from ..devices.device import device as parse_device
+from ..dtypes.definition import ALL
 from ..errors import TensorbusError
-from ..manifest import Manifest
-from ..ops import lazy
-from ..ops.op import Op, table
-from . import reports
-from .reports import Report
+from ..ops import lazy_families as lazy
+from ..ops.definition import Op, table
+from ..plugins.discovery import manifest_path
+from ..plugins.manifest import Manifest
+from ..testing.coverage import EXCHANGE, Coverage, survey
+from . import conformance_reports as reports
+from .conformance_reports import Report
 
 _STYLES: Final = {"native": "green", "decomposed": "cyan", "host": "yellow", "missing": "red"}
 _WIDTH: Final = 110

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import plugins
-from ..device import Device, get_default_device
-from ..dtypes import BY_NAME
+from ..devices.device import Device, get_default_device
+from ..dtypes.definition import BY_NAME
 from ..errors import TensorbusError
-from ..plugins.report import PluginStatus
+from ..plugins.plugin_status import PluginStatus
 
 STYLES = {"ready": "green", "unavailable": "red", "conflict": "red", "blocked": "yellow"}
 

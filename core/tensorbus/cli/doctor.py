@@ -10,15 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import plugin_ops, plugins, settings
-from ..api_version import API_VERSION
-from ..choice import unmet
-from ..device import Device
+from .. import plugins
+from ..devices.device import Device
+from ..dispatch.kernel_selection import unmet
+from ..eager import plugin_ops
 from ..errors import TensorbusError
-from ..ops import lazy
-from ..ops.op import table
+from ..ops import lazy_families as lazy
+from ..ops.definition import table
+from ..plugins.api_version import API_VERSION
+from ..plugins.plugin_status import PluginStatus
 from ..plugins.probe import Probe
-from ..plugins.report import PluginStatus
+from ..system import env as settings
 from .devices import STYLES, default_device, open_quietly, why_no_default
 
 

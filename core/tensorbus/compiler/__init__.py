@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .compiled import Compiled as Compiled
-from .compiled import RecompileWarning as RecompileWarning
-from .compiled import compile as compile
+from .api import Compiled as Compiled
+from .api import RecompileWarning as RecompileWarning
+from .api import compile as compile
 from .compiled_module import CompiledModule as CompiledModule
-from .dynamic import mark_dynamic as mark_dynamic
-from .dynamic import mark_static as mark_static
+from .dynamic.mark_dynamic import mark_dynamic as mark_dynamic
+from .dynamic.mark_dynamic import mark_static as mark_static
 from .explain import CompileExplanation as CompileExplanation
 from .explain import explain as _explain
 

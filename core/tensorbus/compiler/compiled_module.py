@@ -64,6 +64,6 @@ def shared(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
 
 def remade(module: Module, options: dict[str, Any]) -> Any:
     """Return ``module`` compiled, out of a pickle say."""
-    from .compiled import compile
+    from .api import compile
 
     return compile(module, **options)

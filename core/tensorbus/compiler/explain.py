@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..graph.graph import Graph
-from .breaks import Break
-from .compiled import Compiled, compile
+from ..graph.ir import Graph
+from .api import Compiled, compile
+from .capture.graph_break import Break
 from .compiled_module import CompiledModule
-from .guards import Guard
+from .guards.guard_codegen import Guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

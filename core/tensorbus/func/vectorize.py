@@ -12,14 +12,14 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final
 
-from ..device import Device, ValueType
-from ..dispatch import add_transform
+from ..backend_interface.protocols import Call
+from ..devices.device import Device, ValueType
+from ..dispatch.planner import add_transform
 from ..errors import DeviceError, ShapeError, UnsupportedOpError
-from ..ops.movement import broadcast_to, moveaxis, normalize_axis
-from ..ops.op import Op, Shape, table
-from ..runtime import Call
-from ..tensor import Tensor, cell
-from .tree import leaves, tree_map
+from ..ops.definition import Op, Shape, table
+from ..ops.movement.movement import broadcast_to, moveaxis, normalize_axis
+from ..tensor.tensor import Tensor, cell
+from .pytree import leaves, tree_map
 
 VMAP: Final = "vmap"
 

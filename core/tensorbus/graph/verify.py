@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import TensorbusError
-from ..ops.op import Spec, table
-from .graph import Graph, Node
+from ..ops.definition import Spec, table
+from .ir import Graph, Node
 
 
 class GraphError(TensorbusError, ValueError):

@@ -13,25 +13,25 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from ..dtypes import DType, Scalar, bool_
+from ..backend_interface.protocols import Call, Kernel, KernelTable, Shape
+from ..backend_interface.strided_array import StridedArray
+from ..dtypes.definition import DType, Scalar, bool_
 from ..errors import UnsupportedDtypeError
-from ..graph.graph import Graph, Node
-from ..lowering.builder import Late, Launch, fit
-from ..lowering.dialect import Dialect
-from ..lowering.families import REDUCTIONS
-from ..lowering.job import COUNTS_SLOT, ERROR_SLOT
-from ..lowering.layout import Layout
-from ..lowering.program import ROOTS, Program, lower
-from ..lowering.pull import ASKED, ELEMENTWISE, PULLED
-from ..lowering.reducer import accumulator
-from ..lowering.render import render
-from ..lowering.steps import steps_of
-from ..lowering.verify import verify
-from ..ops import lazy
-from ..ops.op import Spec, table
-from ..runtime import Call, Kernel, KernelTable, Shape
-from ..strided import StridedArray
-from .strided import strided_views
+from ..graph.ir import Graph, Node
+from ..lowering.codegen.dialect import Dialect
+from ..lowering.codegen.render import render
+from ..lowering.ir.builder import Late, Launch, fit
+from ..lowering.ir.inline import ASKED, ELEMENTWISE, PULLED
+from ..lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
+from ..lowering.ir.layout import Layout
+from ..lowering.ir.verify import verify
+from ..lowering.op_sets import REDUCTIONS
+from ..lowering.program.lower import ROOTS, Program, lower
+from ..lowering.program.program import steps_of
+from ..lowering.schedules.reduction.reducer import accumulator
+from ..ops import lazy_families as lazy
+from ..ops.definition import Spec, table
+from .strided_views import strided_views
 
 _verified: Final[set[str]] = set()
 Run = Callable[[Sequence[Any], Sequence[Scalar]], Any]
@@ -251,7 +251,7 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
         shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
         out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))
         return Graph(inputs=inputs, outputs=(out,))
-    from ..capture import trace
+    from ..decompose.tracer import trace
 
     return trace(call.op, specs, call.attrs)
 
@@ -261,7 +261,7 @@ _OWN: Final = frozenset({"pad", "concat", "slice_update", "gather", "iota", "ful
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:
-    from ..ops.elementwise import broadcast_shapes
+    from ..ops.elementwise.family import broadcast_shapes
 
     return broadcast_shapes(*shapes)
 

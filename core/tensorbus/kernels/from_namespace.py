@@ -13,12 +13,12 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-from .. import dtypes as dt
-from ..dtypes import DType
+from ..backend_interface.protocols import Call, Kernel
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType
 from ..errors import IndexingError
-from ..runtime import Call, Kernel
-from .ordering import ordering
-from .special import erf
+from .namespace_sort_scan import ordering
+from .namespace_special import erf
 
 SAME_NAME: Final = (
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "abs", "sign",

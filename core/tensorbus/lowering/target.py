@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dtypes import DType
+from ..dtypes.definition import DType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

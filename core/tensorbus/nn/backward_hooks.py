@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AutogradError
-from ..tensor import Tensor
+from ..tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from .module import Module

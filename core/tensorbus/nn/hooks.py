@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ..autograd import is_grad_enabled
-from ..pending import restructured
+from ..autograd.engine import is_grad_enabled
+from ..tracing.lazy_value import restructured
 from .backward_hooks import Watch
 
 if TYPE_CHECKING:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from .. import linalg, random
-from ..autograd import no_grad
+from .. import linalg
+from ..autograd.engine import no_grad
 from ..distributions import truncated_normal
-from ..dtypes import float32, float64
+from ..dtypes.definition import float32, float64
 from ..errors import ArgumentError, ShapeError
-from ..ops.arithmetic import sign
-from ..ops.creation import eye, full_like
-from ..ops.movement import broadcast_to, pad, reshape
-from ..ops.reduction import sum as sum_of
-from ..ops.selection import cast, where
-from ..ops.sorting import argsort
-from ..random import Generator
-from ..tensor import Tensor
+from ..ops.creation.creation import eye, full_like
+from ..ops.elementwise.arithmetic import sign
+from ..ops.elementwise.where_cast import cast, where
+from ..ops.movement.movement import broadcast_to, pad, reshape
+from ..ops.ordering.sorting import argsort
+from ..ops.reduction.reduction import sum as sum_of
+from ..random import generator as random
+from ..random.generator import Generator
+from ..tensor.tensor import Tensor
 
 _GAINS: Final = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
-from .. import dtypes as dt
-from .. import other_names
-from ..ops.creation import empty, zeros_like
-from ..pending import restructured
-from ..tensor import Leaf, Tensor
+from ..compat import torch_names as other_names
+from ..dtypes import definition as dt
+from ..ops.creation.creation import empty, zeros_like
+from ..tensor.tensor import Leaf, Tensor
+from ..tracing.lazy_value import restructured
 from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
-from .moving import move
+from .module_to import move
 from .parameter import Parameter, hold
-from .state import LoadResult, load_state, saved_state
+from .state_dict import LoadResult, load_state, saved_state
 
 _TABLES: Final = ("_parameters", "_buffers", "_modules")
 

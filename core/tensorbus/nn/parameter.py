@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ..autograd import no_grad
-from ..pending import restructured
-from ..tensor import Leaf, Tensor
+from ..autograd.engine import no_grad
+from ..tensor.tensor import Leaf, Tensor
+from ..tracing.lazy_value import restructured
 
 
 class Parameter(Tensor):

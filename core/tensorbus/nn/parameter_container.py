@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
-from ..pending import restructured
-from ..tensor import Tensor
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import restructured
 from .module import Module
 from .parameter import Parameter
 

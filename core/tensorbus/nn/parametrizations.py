@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import random
-from ..autograd import no_grad
+from ..autograd.engine import no_grad
 from ..errors import ArgumentError
-from ..ops.distance import normalize, vector_length
-from ..ops.matmul import matmul
-from ..ops.movement import moveaxis, normalize_axis, reshape
-from ..ops.reduction import sum
-from ..tensor import Tensor
-from .conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from ..ops.matmul.distance import normalize, vector_length
+from ..ops.matmul.matmul import matmul
+from ..ops.movement.movement import moveaxis, normalize_axis, reshape
+from ..ops.reduction.reduction import sum
+from ..random import generator as random
+from ..tensor.tensor import Tensor
 from .module import Module
+from .modules.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .parametrize import register_parametrization
 
 

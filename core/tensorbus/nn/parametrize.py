@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd import no_grad
+from ..autograd.engine import no_grad
 from ..errors import ArgumentError, ShapeError
-from ..pending import restructured
-from ..tensor import Tensor
-from .container import ModuleDict, ModuleList
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import restructured
 from .module import Module
+from .modules.container import ModuleDict, ModuleList
 from .parameter import Parameter
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .. import dtypes as dt
-from ..dtypes import DType, real_of
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType, real_of
 from ..errors import DtypeError, ShapeError
-from .batching import shifted
-from .creation import full
-from .elementwise import Operand
-from .movement import normalize_axis, pad, reshape
-from .op import Op, Shape, Spec, table
+from .batching_rules import shifted
+from .creation.creation import full
+from .definition import Op, Shape, Spec, table
+from .elementwise.family import Operand
+from .movement.movement import normalize_axis, pad, reshape
 
 _REAL: Final = (dt.float32, dt.float64)
 ADJOINT_NORM: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..later import later
+from ..system.lazy_import import later
 
 if TYPE_CHECKING:
     from . import lr_scheduler as lr_scheduler
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from .adam_variants import Adamax as Adamax
     from .adam_variants import NAdam as NAdam
     from .adam_variants import RAdam as RAdam
-    from .clipping import clip_grad_norm_ as clip_grad_norm_
-    from .clipping import clip_grad_value_ as clip_grad_value_
+    from .clip_grad import clip_grad_norm_ as clip_grad_norm_
+    from .clip_grad import clip_grad_value_ as clip_grad_value_
     from .lbfgs import LBFGS as LBFGS
+    from .lr_scheduler.base import CosineAnnealingLR as CosineAnnealingLR
+    from .lr_scheduler.base import LRScheduler as LRScheduler
+    from .lr_scheduler.base import StepLR as StepLR
     from .optimizer import Optimizer as Optimizer
     from .rmsprop import Adadelta as Adadelta
     from .rmsprop import Adagrad as Adagrad
     from .rmsprop import RMSprop as RMSprop
     from .rprop import ASGD as ASGD
     from .rprop import Rprop as Rprop
-    from .schedule import CosineAnnealingLR as CosineAnnealingLR
-    from .schedule import LRScheduler as LRScheduler
-    from .schedule import StepLR as StepLR
     from .sgd import SGD as SGD
 
 _PARTS: Final = {
     "adafactor": "Adafactor Muon",
     "adam": "Adam AdamW",
     "adam_variants": "Adamax NAdam RAdam",
-    "clipping": "clip_grad_norm_ clip_grad_value_",
+    "clip_grad": "clip_grad_norm_ clip_grad_value_",
     "lbfgs": "LBFGS",
     "optimizer": "Optimizer",
     "rmsprop": "Adadelta Adagrad RMSprop",
     "rprop": "ASGD Rprop",
-    "schedule": "CosineAnnealingLR LRScheduler StepLR",
+    "lr_scheduler.base": "CosineAnnealingLR LRScheduler StepLR",
     "sgd": "SGD",
 }
 

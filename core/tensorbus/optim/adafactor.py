@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Final, Unpack
 
-from ..dtype_info import finfo
-from ..dtypes import bfloat16, float32
+from ..dtypes.definition import bfloat16, float32
+from ..dtypes.info import finfo
 from ..errors import ArgumentError
-from ..ops.arithmetic import maximum
-from ..ops.creation import zeros, zeros_like
-from ..ops.matmul import matmul, matrix_transpose
-from ..ops.reduction import mean, sum
-from ..ops.transcendental import rsqrt, sqrt
-from ..tensor import Tensor
+from ..ops.creation.creation import zeros, zeros_like
+from ..ops.elementwise.arithmetic import maximum
+from ..ops.elementwise.transcendental import rsqrt, sqrt
+from ..ops.matmul.matmul import matmul, matrix_transpose
+from ..ops.reduction.reduction import mean, sum
+from ..tensor.tensor import Tensor
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 _POLYNOMIAL: Final = (3.4445, -4.775, 2.0315)

@@ -6,11 +6,11 @@ import math
 from typing import Any, Unpack
 
 from ..errors import ArgumentError
-from ..ops.arithmetic import maximum
-from ..ops.creation import zeros, zeros_like
-from ..ops.transcendental import expm1, sqrt
-from ..tensor import Tensor
-from .bundled import bundled
+from ..ops.creation.creation import zeros, zeros_like
+from ..ops.elementwise.arithmetic import maximum
+from ..ops.elementwise.transcendental import expm1, sqrt
+from ..tensor.tensor import Tensor
+from .fused_update import bundled
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 

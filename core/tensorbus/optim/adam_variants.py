@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from ..errors import ArgumentError
-from ..ops.arithmetic import abs, maximum
-from ..ops.creation import zeros_like
-from ..ops.transcendental import sqrt
-from ..tensor import Tensor
+from ..ops.creation.creation import zeros_like
+from ..ops.elementwise.arithmetic import abs, maximum
+from ..ops.elementwise.transcendental import sqrt
+from ..tensor.tensor import Tensor
 from .adam import moments
-from .bundled import bundled
+from .fused_update import bundled
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd import enable_grad, no_grad
+from ..autograd.engine import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
-from ..ops.arithmetic import abs
-from ..ops.complex import view_as_complex, view_as_real
-from ..ops.creation import zeros_like
-from ..ops.movement import concat, reshape
-from ..ops.reduction import max, sum
-from ..tensor import Tensor
-from .line_search import strong_wolfe
+from ..ops.creation.creation import zeros_like
+from ..ops.elementwise.arithmetic import abs
+from ..ops.elementwise.complex import view_as_complex, view_as_real
+from ..ops.movement.movement import concat, reshape
+from ..ops.reduction.reduction import max, sum
+from ..tensor.tensor import Tensor
 from .optimizer import Group, Optimizer, Parameters, State, at_least
+from .strong_wolfe import strong_wolfe
 
 
 class LBFGS(Optimizer):

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
-from .. import symbolic
-from ..autograd import enable_grad, no_grad
+from ..autograd.engine import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
-from ..leaf import HookHandle
-from ..ops.complex import view_as_complex, view_as_real
-from ..ops.creation import zeros_like
-from ..pending import unwatched
-from ..tensor import Leaf, Tensor
+from ..ops.creation.creation import zeros_like
+from ..ops.elementwise.complex import view_as_complex, view_as_real
+from ..tensor.leaf import HookHandle
+from ..tensor.tensor import Leaf, Tensor
+from ..tracing import host_script as symbolic
+from ..tracing.lazy_value import unwatched
 from .step_hooks import StepHook, around
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from ..ops.creation import full_like, zeros_like
-from ..ops.transcendental import sqrt
-from ..tensor import Tensor
+from ..ops.creation.creation import full_like, zeros_like
+from ..ops.elementwise.transcendental import sqrt
+from ..tensor.tensor import Tensor
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Unpack
 
 from ..errors import ArgumentError
-from ..ops.activation import clip
-from ..ops.arithmetic import sign
-from ..ops.creation import full_like, zeros_like
-from ..ops.selection import where
-from ..tensor import Tensor
+from ..ops.creation.creation import full_like, zeros_like
+from ..ops.elementwise.activation import clip
+from ..ops.elementwise.arithmetic import sign
+from ..ops.elementwise.where_cast import where
+from ..tensor.tensor import Tensor
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 

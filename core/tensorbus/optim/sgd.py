@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ..errors import ArgumentError
-from ..tensor import Tensor
+from ..tensor.tensor import Tensor
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 

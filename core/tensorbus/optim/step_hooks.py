@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Final
 
 from ..errors import ArgumentError
-from ..leaf import HookHandle
-from ..pending import restructured
+from ..tensor.leaf import HookHandle
+from ..tracing.lazy_value import restructured
 
 StepHook = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _order: Final = count()

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .. import settings
-from ..api_version import API_VERSION
+from ..system import env as settings
+from .api_version import API_VERSION
 from .backend import Failure
 from .extension import Extension
 from .probe import Probe

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from .. import settings
-from ..dtypes import DType
+from ..backend_interface.protocols import DeviceProperties, KernelTable, MemoryStats
+from ..dtypes.definition import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
-from ..runtime import DeviceProperties, KernelTable, MemoryStats
+from ..system import env as settings
 from .extension import Extension
 from .probe import Probe, ProbeTimeoutError
 
 if TYPE_CHECKING:
-    from ..discovery import EntryPoint
-    from ..manifest import Manifest
-    from ..runtime import Lowering, Runtime
+    from ..backend_interface.protocols import Lowering, Runtime
+    from .discovery import EntryPoint
+    from .manifest import Manifest
 
 T = TypeVar("T")
 State = Literal["discovered", "imported", "probed", "ready", "unavailable"]

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..api_version import API_VERSION
-from ..discovery import EntryPoint, manifest_path
+from ..backend_interface.protocols import Kernel, KernelTable
 from ..errors import PluginError, suggest
-from ..manifest import Manifest
-from ..runtime import Kernel, KernelTable
+from .api_version import API_VERSION
+from .discovery import EntryPoint, manifest_path
+from .manifest import Manifest
 
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
-    from ..runtime import Lowering, Runtime
+    from ..backend_interface.protocols import Lowering, Runtime
 
 
 class Extension:
@@ -186,7 +186,7 @@ def check_table(table: object, owner: str) -> None:
 def _validated(module: object, owner: str, module_name: str) -> PluginManager:
     from pluggy import PluginManager, PluginValidationError
 
-    from .. import hookspecs
+    from . import hookspecs
 
     manager = PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -224,6 +224,6 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def _runtime_functions() -> list[str]:
-    from ..runtime import Runtime
+    from ..backend_interface.protocols import Runtime
 
     return [name for name, item in vars(Runtime).items() if callable(item) and not name.startswith("_")]

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Final
 
-from .. import settings
-from ..discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
 from ..errors import DeviceUnavailableError, PluginError, TensorbusError
-from ..manifest import Manifest, is_type_name
-from . import selection
+from ..system import env as settings
+from . import allow_block as selection
 from .addon import Addon, announce
 from .backend import Backend, Failure, State
+from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
 from .extension import Extension
+from .manifest import Manifest, is_type_name
 
 if TYPE_CHECKING:
-    from .report import PluginStatus
+    from .plugin_status import PluginStatus
 
 
 _INSTALL: Final = " Install one: pip install tensorbus."
@@ -137,7 +137,7 @@ class Registry:
         is read, and an object gets a plain one. Raises ``PluginError`` where the device type is taken.
 
         >>> from types import SimpleNamespace
-        >>> from tensorbus.hookspecs import hookimpl
+        >>> from tensorbus.plugins.hookspecs import hookimpl
         >>> hooks = SimpleNamespace(tensorbus_device=hookimpl(lambda device_type: None))
         >>> Registry().register("npu", hooks)
         <Backend 'npu' discovered from SimpleNamespace>
@@ -269,7 +269,7 @@ class Registry:
 
     def status(self) -> list[PluginStatus]:
         """Return what is known of every plugin, without importing any."""
-        from .report import snapshot
+        from .plugin_status import snapshot
 
         self._refresh()
         with self._lock:
@@ -283,7 +283,7 @@ class Registry:
         return sorted(found, key=lambda status: (status.kind, status.name, status.dist))
 
     def _claim_status(self, claim: EntryPoint) -> PluginStatus:
-        from .report import snapshot
+        from .plugin_status import snapshot
 
         unopened = Extension(claim.name, claim)
         refused = selection.refusal(claim)

@@ -5,30 +5,30 @@ Imported when it is first named. All take real tensors, and numbers beside one, 
 
 from __future__ import annotations
 
-from ..functions import cbrt as cbrt
-from ..functions import digamma as digamma
-from ..functions import entr as entr
-from ..functions import erf as erf
-from ..functions import erfc as erfc
-from ..functions import erfinv as erfinv
-from ..functions import exp2 as exp2
-from ..functions import lgamma, sigmoid
-from ..functions import sinc as sinc
-from ..ops.special import logit as logit
+from ..eager.functions import cbrt as cbrt
+from ..eager.functions import digamma as digamma
+from ..eager.functions import entr as entr
+from ..eager.functions import erf as erf
+from ..eager.functions import erfc as erfc
+from ..eager.functions import erfinv as erfinv
+from ..eager.functions import exp2 as exp2
+from ..eager.functions import lgamma, sigmoid
+from ..eager.functions import sinc as sinc
+from ..ops.elementwise.special import logit as logit
 from .bessel import i0 as i0
 from .bessel import i0e as i0e
 from .bessel import i1 as i1
 from .bessel import i1e as i1e
-from .chance import chdtr as chdtr
-from .chance import chdtrc as chdtrc
-from .chance import stdtr as stdtr
+from .distribution_functions import chdtr as chdtr
+from .distribution_functions import chdtrc as chdtrc
+from .distribution_functions import stdtr as stdtr
 from .entropy import kl_div as kl_div
 from .entropy import rel_entr as rel_entr
 from .entropy import xlog1py as xlog1py
 from .entropy import xlogy as xlogy
-from .incomplete import betainc as betainc
-from .incomplete import gammainc as gammainc
-from .incomplete import gammaincc as gammaincc
+from .incomplete_gamma_beta import betainc as betainc
+from .incomplete_gamma_beta import gammainc as gammainc
+from .incomplete_gamma_beta import gammaincc as gammaincc
 from .normal import log_ndtr as log_ndtr
 from .normal import ndtr as ndtr
 from .normal import ndtri as ndtri

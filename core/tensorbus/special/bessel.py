@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ..ops.arithmetic import abs, maximum, minimum
-from ..ops.comparison import equal, less
-from ..ops.selection import where
-from ..ops.special import chebyshev
-from ..ops.transcendental import exp, sqrt
-from .operands import real
+from ..ops.elementwise.arithmetic import abs, maximum, minimum
+from ..ops.elementwise.comparison import equal, less
+from ..ops.elementwise.special import chebyshev
+from ..ops.elementwise.transcendental import exp, sqrt
+from ..ops.elementwise.where_cast import where
+from .arguments import real
 
 _ZERO_NEAR: Final = (
     0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764,

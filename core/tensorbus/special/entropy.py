@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..ops import special as ops
-from ..ops.arithmetic import abs
-from ..ops.comparison import equal, less, less_equal
-from ..ops.selection import where
-from ..ops.transcendental import log, log1p
-from .operands import real
+from ..ops.elementwise import special as ops
+from ..ops.elementwise.arithmetic import abs
+from ..ops.elementwise.comparison import equal, less, less_equal
+from ..ops.elementwise.transcendental import log, log1p
+from ..ops.elementwise.where_cast import where
+from .arguments import real
 
 
 @real

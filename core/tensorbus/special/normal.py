@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ..ops.arithmetic import maximum, minimum
-from ..ops.comparison import equal, less
-from ..ops.selection import where
-from ..ops.special import ERFC, INVERSE_FAR, INVERSE_NEAR, chebyshev, erfc
-from ..ops.transcendental import log, log1p, sqrt
-from .operands import real
+from ..ops.elementwise.arithmetic import maximum, minimum
+from ..ops.elementwise.comparison import equal, less
+from ..ops.elementwise.special import ERFC, INVERSE_FAR, INVERSE_NEAR, chebyshev, erfc
+from ..ops.elementwise.transcendental import log, log1p, sqrt
+from ..ops.elementwise.where_cast import where
+from .arguments import real
 
 _INVERSE_FARTHEST: Final = (
     0.9885386241940174, -0.010195747344596127, -0.000729291659450126, 0.00010678254849404575,

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ..ops.arithmetic import floor, round
-from ..ops.comparison import equal, less, less_equal, not_equal
-from ..ops.selection import where
-from ..ops.special import digamma, lgamma
-from ..ops.transcendental import exp, sin
-from .operands import real
+from ..ops.elementwise.arithmetic import floor, round
+from ..ops.elementwise.comparison import equal, less, less_equal, not_equal
+from ..ops.elementwise.special import digamma, lgamma
+from ..ops.elementwise.transcendental import exp, sin
+from ..ops.elementwise.where_cast import where
+from .arguments import real
 
 _TERMS: Final = 10
 _BERNOULLI: Final = (

@@ -7,9 +7,9 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType, Scalar
-from tensorbus.ops.sample import Fill
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType, Scalar
+from tensorbus.testing.sample import Fill
 
 from .native import Array, native
 

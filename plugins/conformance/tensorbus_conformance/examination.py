@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from tensorbus import dtypes as dt
-from tensorbus import fallback_counts, plugin_ops, plugins
-from tensorbus.coverage import EXCHANGE, is_good, route
-from tensorbus.device import Device
-from tensorbus.dtypes import DType
+from tensorbus import fallback_counts, plugins
+from tensorbus.devices.device import Device
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
+from tensorbus.eager import plugin_ops
 from tensorbus.errors import TensorbusError, UnsupportedDtypeError, UnsupportedOpError
-from tensorbus.manifest import Manifest
-from tensorbus.ops import lazy
-from tensorbus.ops.op import Op, table
-from tensorbus.ops.sample import samples_of
+from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops.definition import Op, table
+from tensorbus.plugins.manifest import Manifest
+from tensorbus.testing.coverage import EXCHANGE, is_good, route
+from tensorbus.testing.sample import samples_of
 
 from .checks.claims import claims, denials
 from .checks.compiled import compiled, compiled_gradient

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 
 Array = np.ndarray[Any, Any]
 _SMALL: Final = {

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorbus import Tensor
-from tensorbus import dtypes as dt
-from tensorbus.capture import trace
-from tensorbus.coverage import EXCHANGE, is_good
-from tensorbus.dtypes import DType
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.dialect import Dialect
-from tensorbus.lowering.layout import Layout, packed
-from tensorbus.lowering.program import ROOTS, Program, lower
-from tensorbus.lowering.pull import ELEMENTWISE
-from tensorbus.lowering.reducer import accumulator
-from tensorbus.ops.op import Op, Spec, table
-from tensorbus.ops.sample import samples_of
+from tensorbus.decompose.tracer import trace
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.codegen.dialect import Dialect
+from tensorbus.lowering.ir.inline import ELEMENTWISE
+from tensorbus.lowering.ir.layout import Layout, packed
+from tensorbus.lowering.program.lower import ROOTS, Program, lower
+from tensorbus.lowering.schedules.reduction.reducer import accumulator
+from tensorbus.ops.definition import Op, Spec, table
+from tensorbus.testing.coverage import EXCHANGE, is_good
+from tensorbus.testing.sample import samples_of
 
 from .examination import all_ops
 from .trial import HOST, Bound, Trial

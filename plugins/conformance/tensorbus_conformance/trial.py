@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor, asarray, plugins
-from tensorbus.calls import operands_of
-from tensorbus.dispatch import Plan, plan
-from tensorbus.dtypes import DType
+from tensorbus.dispatch.planner import Plan, plan
+from tensorbus.dtypes.definition import DType
+from tensorbus.eager.call import operands_of
 from tensorbus.errors import TensorbusError
-from tensorbus.ops.op import Op, table
-from tensorbus.ops.sample import Fill, Sample
+from tensorbus.ops.definition import Op, table
+from tensorbus.testing.sample import Fill, Sample
 
 from .arrays import make
 from .native import Array, native

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler.guards import Unchanged
-from tensorbus.pending import structure
+from tensorbus.compiler.guards.guard_codegen import Unchanged
+from tensorbus.tracing.lazy_value import structure
 
 
 class Scaled(tb.nn.Module):

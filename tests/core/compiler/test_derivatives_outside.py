@@ -241,7 +241,7 @@ def test_what_results_keep_is_let_go_with_the_last_that_anybody_has() -> None:
     one, other = compiled(x)
     del other
     one.sum().backward()
-    assert one._node.parents[0].values == tb.autograd._FREED
+    assert one._node.parents[0].values == tb.autograd.engine._FREED
 
 
 BEFORE = [lambda x: x * 2, tb.exp, lambda x: x * 3, lambda x: (x * x).clone(), lambda x: tb.stack([x, x])[0]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 
 DEVICES = ("cpu", "refdev", "opencl")
 

@@ -1,7 +1,7 @@
 """``tb.compile.explain`` tells of the call that it makes, whatever was captured before."""
 
 import tensorbus as tb
-from tensorbus.compiler.compiled import Compiled
+from tensorbus.compiler.api import Compiled
 
 
 def branches() -> Compiled[..., tb.Tensor]:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.compiler import executables, finishing
-from tensorbus.compiler.recording import Recording
+from tensorbus.backend_interface.protocols import Executable, Order
+from tensorbus.compiler.capture import flush as finishing
+from tensorbus.compiler.programs import program_cache as executables
+from tensorbus.compiler.programs.op_trace import Recording
 from tensorbus.errors import DeviceError, OutOfMemoryError, ValuesError
-from tensorbus.execution.interpret import Interpreting
-from tensorbus.runtime import Executable, Order
+from tensorbus.executors.kernel_interpreter import Interpreting
 
 
 class Failing:

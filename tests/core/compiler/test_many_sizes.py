@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorbus as tb
 from tensorbus import nn
-from tensorbus.compiler import executables
-from tensorbus.compiler.executables import LARGE, Family
+from tensorbus.compiler.programs import program_cache as executables
+from tensorbus.compiler.programs.program_cache import LARGE, Family
 
 AT_ONCE = 16
 

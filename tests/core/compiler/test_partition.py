@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.compiler import partition
-from tensorbus.ops.op import Spec
+from tensorbus.compiler.aot_autograd import min_cut_partitioner as partition
+from tensorbus.dtypes import definition as dt
+from tensorbus.ops.definition import Spec
 
 OPS = ("add", "exp", "multiply", "reshape", "matmul", "sum", "constant")
 AGAIN = frozenset({"add", "exp", "multiply", "reshape"})

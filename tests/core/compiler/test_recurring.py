@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler import executables
+from tensorbus.compiler.programs import program_cache as executables
 
 
 @pytest.fixture

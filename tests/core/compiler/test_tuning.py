@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.compiler.tuning import tuned
-from tensorbus.device import Device
+from tensorbus.backend_interface.protocols import Knob, Order
+from tensorbus.compiler.programs.autotune import tuned
+from tensorbus.devices.device import Device
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import DeviceError
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.ops.op import Spec
-from tensorbus.runtime import Knob, Order
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops.definition import Spec
 
 CPU = Device("cpu", 0)
 SLOW, FAST = 0.02, 0.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import tensorbus  # noqa: F401  (defines the ops)
-from tensorbus import dtypes as dt
-from tensorbus.capture import trace
-from tensorbus.graph.graph import Graph, Node
+from tensorbus.decompose.tracer import trace
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.verify import GraphError, verify
-from tensorbus.ops.op import Spec
+from tensorbus.ops.definition import Spec
 
 X = Node(op="input", attrs={"index": 0}, spec=Spec((3, 4), dt.float32))
 

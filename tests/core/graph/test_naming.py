@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.graph.naming import name_of
-from tensorbus.ops.elementwise import elementwise_op
-from tensorbus.ops.op import Spec, table
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.fingerprint import name_of
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.ops.definition import Spec, table
+from tensorbus.ops.elementwise.family import elementwise_op
 
 F = dt.float32
 

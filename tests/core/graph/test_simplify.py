@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.capture import GRAPH, trace
-from tensorbus.decomposition import decompose
-from tensorbus.device import Device, ValueType
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.graph.simplify import simplify
+from tensorbus.decompose.decompose import decompose
+from tensorbus.decompose.tracer import GRAPH, trace
+from tensorbus.devices.device import Device, ValueType
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify
-from tensorbus.ops.movement import broadcast_to
-from tensorbus.ops.op import Spec
-from tensorbus.tensor import cell
+from tensorbus.ops.definition import Spec
+from tensorbus.ops.movement.movement import broadcast_to
+from tensorbus.tensor.tensor import cell
 
 
 def ops(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: dt.DType = dt.float32) -> list[str]:

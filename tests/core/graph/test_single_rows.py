@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.execution.interpret import Interpreting
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.graph.single_rows import with_single_rows
+from tensorbus.backend_interface.protocols import Order
+from tensorbus.dtypes import definition as dt
+from tensorbus.executors.kernel_interpreter import Interpreting
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.graph.passes.matvec_to_reduction import with_single_rows
 from tensorbus.graph.verify import verify
-from tensorbus.ops.op import Spec
-from tensorbus.runtime import Order
+from tensorbus.ops.definition import Spec
 
 
 def graph_of(x: tuple[int, ...], y: tuple[int, ...], dtype: dt.DType, turned: str) -> Graph:

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus import dtypes as dt
-from tensorbus.capture import GRAPH
-from tensorbus.decomposition import decompose
-from tensorbus.device import Device, ValueType
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.graph.simplify import simplify
+from tensorbus.decompose.decompose import decompose
+from tensorbus.decompose.tracer import GRAPH
+from tensorbus.devices.device import Device, ValueType
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify as verify_graph
-from tensorbus.lowering.builder import Late, fit
-from tensorbus.lowering.job import ERROR_SLOT, Step
-from tensorbus.lowering.layout import Layout, packed
-from tensorbus.lowering.program import lower
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import Batch, Call, Program, steps_of
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.builder import Late, fit
+from tensorbus.lowering.ir.kernel_task import ERROR_SLOT, Step
+from tensorbus.lowering.ir.layout import Layout, packed
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import Batch, Call, Program, steps_of
+from tensorbus.lowering.program.verify import verify_program
 from tensorbus.lowering.target import Target
-from tensorbus.lowering.verify_program import verify_program
-from tensorbus.ops.op import Spec
-from tensorbus.tensor import cell
+from tensorbus.ops.definition import Spec
+from tensorbus.tensor.tensor import cell
 
 LIBRARY = frozenset({"matmul"})
 CPU = Target(groups=64, items=64, lanes=64, ends=True)

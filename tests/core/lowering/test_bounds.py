@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, program_of, record, spec
-from tensorbus import dtypes as dt
-from tensorbus.lowering.index import ONE, add, const
-from tensorbus.lowering.ir import Apply, For, Select, Store
-from tensorbus.lowering.job import Step
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.linear import Knowledge, Sum
-from tensorbus.lowering.steps import Program
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.affine_bounds import Knowledge, Sum
+from tensorbus.lowering.ir.index_expr import ONE, add, const
+from tensorbus.lowering.ir.kernel_task import Step
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.ir.loop_ir import Apply, For, Select, Store
+from tensorbus.lowering.ir.verify import IRError
+from tensorbus.lowering.program.program import Program
+from tensorbus.lowering.program.verify import verify_program
 from tensorbus.lowering.target import Target
-from tensorbus.lowering.verify import IRError
-from tensorbus.lowering.verify_program import verify_program
 
 CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "map": (lambda x, y: x * y + 1, [spec(30, 50), spec(50)]),

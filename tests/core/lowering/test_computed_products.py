@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import CPU, execute, program_of, record, spec, steps_by_name
-from tensorbus import dtypes as dt
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.program import lower
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.program.lower import lower
 
 RNG = np.random.default_rng(0)
 V, W, SCALE = (RNG.normal(size=s).astype("f4") for s in ((96,), (70, 96), (96,)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering import plan
-from tensorbus.ops.op import Spec
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.fusion import materialize as plan
+from tensorbus.ops.definition import Spec
 
 SPEC = Spec((4,), dt.float32)
 

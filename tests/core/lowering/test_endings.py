@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, program_of, record, steps_by_name, with_gradients
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import TensorbusError
-from tensorbus.lowering.ir import Last
-from tensorbus.lowering.render import render
-from tensorbus.lowering.steps import steps_of
-from tensorbus.lowering.verify import verify
-from tensorbus.ops.op import Spec
-from tensorbus_cpu.lowering import dialect as cpu
-from tensorbus_cuda.lowering import dialect as cuda
-from tensorbus_metal.lowering import dialect as metal
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.loop_ir import Last
+from tensorbus.lowering.ir.verify import verify
+from tensorbus.lowering.program.program import steps_of
+from tensorbus.ops.definition import Spec
+from tensorbus_cpu.dialect import dialect as cpu
+from tensorbus_cuda.dialect import dialect as cuda
+from tensorbus_metal.dialect import dialect as metal
 
 RNG = np.random.default_rng(5)
 F = tb.nn.functional

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, execute, program_of, record, spec, steps_by_name, with_gradients
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedOpError
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.job import Step
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.program import lower
-from tensorbus.lowering.steps import Batch, steps_of
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.ir.kernel_task import Step
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import Batch, steps_of
 from tensorbus.lowering.target import Target
-from tensorbus.ops.op import Spec
+from tensorbus.ops.definition import Spec
 
 RNG = np.random.default_rng(0)
 F = tb.nn.functional
@@ -286,7 +286,7 @@ SCRIPT = """
 from test_fusion import CASES, adam, SHAPES
 from fused import program_of, record, spec
 from tensorbus import dtypes as dt
-from tensorbus.ops.op import Spec
+from tensorbus.ops.definition import Spec
 for function, arrays, _ in CASES.values():
     junk = [object() for _ in range(hash(str(arrays)) % 1000)]
     print(program_of(record(function, *(Spec(a.shape, dt.dtype(str(a.dtype))) for a in arrays)))[1])

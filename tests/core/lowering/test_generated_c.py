@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus import dtypes as dt
+from tensorbus.backend_interface.protocols import Call
+from tensorbus.backend_interface.strided_array import StridedArray
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedDtypeError
-from tensorbus.graph.graph import Graph, Node
+from tensorbus.graph.ir import Graph, Node
 from tensorbus.kernels.from_dialect import from_dialect
-from tensorbus.lowering.builder import Late, Launch
-from tensorbus.lowering.c_family import CASTS, EXPRESSIONS
-from tensorbus.lowering.dialect import Dialect, Helper, TypeRule
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.program import lower
+from tensorbus.lowering.codegen.c_expressions import CASTS, EXPRESSIONS
+from tensorbus.lowering.codegen.dialect import Dialect, Helper, TypeRule
+from tensorbus.lowering.ir.builder import Late, Launch
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.target import Target
-from tensorbus.ops.op import Spec
-from tensorbus.runtime import Call
-from tensorbus.strided import StridedArray
+from tensorbus.ops.definition import Spec
 
 TYPES = {
     dt.bool_: TypeRule(storage="uint8_t", register="bool", unsigned="uint8_t"),

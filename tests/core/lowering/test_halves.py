@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import execute, program_of, record, steps_by_name
-from tensorbus import dtypes as dt
-from tensorbus.lowering.ir import Const, Kernel, Let, Var
-from tensorbus.lowering.render import kernel_parts
-from tensorbus.lowering.verify import verify
-from tensorbus.ops.op import Spec
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.codegen.render import kernel_parts
+from tensorbus.lowering.ir.loop_ir import Const, Kernel, Let, Var
+from tensorbus.lowering.ir.verify import verify
+from tensorbus.ops.definition import Spec
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.lowering import dialect
+from tensorbus_cpu.dialect import dialect
 
 RNG = np.random.default_rng(11)
 KINDS: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

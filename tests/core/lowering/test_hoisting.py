@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tensorbus import dtypes as dt
-from tensorbus.lowering.hoist import hoisted
-from tensorbus.lowering.ir import (
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.codegen.loop_invariant_motion import hoisted
+from tensorbus.lowering.ir.loop_ir import (
     INDEX,
     Apply,
     Array,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tensorbus import dtypes as dt
-from tensorbus.capture import trace
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.outputs import PAST
-from tensorbus.lowering.program import lower
+from tensorbus.decompose.tracer import trace
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.ir.verify import verify
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.schedules.pointwise.stores import PAST
 from tensorbus.lowering.target import Target
-from tensorbus.lowering.verify import verify
-from tensorbus.ops.op import Spec
+from tensorbus.ops.definition import Spec
 
 OPS = frozenset({"add", "subtract", "multiply", "divide", "maximum", "exp", "rsqrt"})
 WIDE = Target(groups=4, items=64, lanes=4, wide_ops=OPS, scan_lanes=4, scan_ops=OPS)

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorbus as tb
 from fused import program_of, record, spec
-from tensorbus.lowering.memory import plan_memory
-from tensorbus.lowering.steps import Program, slots_of
+from tensorbus.lowering.program.memory_planner import plan_memory
+from tensorbus.lowering.program.program import Program, slots_of
 
 WIDE = 512
 

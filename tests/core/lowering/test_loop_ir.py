@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.lowering.index import ONE, ZERO
-from tensorbus.lowering.ir import (
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.index_expr import ONE, ZERO
+from tensorbus.lowering.ir.loop_ir import (
     INDEX,
     Apply,
     Assign,
@@ -24,7 +24,7 @@ from tensorbus.lowering.ir import (
     Store,
     Var,
 )
-from tensorbus.lowering.verify import IRError, verify
+from tensorbus.lowering.ir.verify import IRError, verify
 
 AT = Var("i0", INDEX)
 N = Var("n0", INDEX)

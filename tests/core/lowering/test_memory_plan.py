@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorbus as tb
 from fused import program_of, record, spec
-from tensorbus.lowering.memory import ALIGNMENT, plan_memory
-from tensorbus.lowering.steps import Program, slots_of
+from tensorbus.lowering.program.memory_planner import ALIGNMENT, plan_memory
+from tensorbus.lowering.program.program import Program, slots_of
 
 
 def layers(x: Any, *weights: Any) -> Any:

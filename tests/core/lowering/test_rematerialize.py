@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, program_of, record, spec
-from tensorbus import dtypes as dt
-from tensorbus.lowering.rematerialize import LARGE
-from tensorbus.lowering.steps import Program, steps_of
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.fusion.rematerialize import LARGE
+from tensorbus.lowering.program.program import Program, steps_of
 
 RNG = np.random.default_rng(0)
 F = tb.nn.functional

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import check, program_of, record, spec
-from tensorbus.lowering import repeated
-from tensorbus.lowering.job import Step
-from tensorbus.lowering.steps import steps_of
+from tensorbus.lowering.fusion import kernel_cache as repeated
+from tensorbus.lowering.ir.kernel_task import Step
+from tensorbus.lowering.program.program import steps_of
 
 RNG = np.random.default_rng(0)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.capture import trace
-from tensorbus.lowering.index import const
-from tensorbus.lowering.layout import Layout, packed
-from tensorbus.lowering.program import Program, lower
-from tensorbus.lowering.reduce import Axis, plan_chunks
+from tensorbus.decompose.tracer import trace
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.ir.index_expr import const
+from tensorbus.lowering.ir.layout import Layout, packed
+from tensorbus.lowering.ir.verify import verify
+from tensorbus.lowering.program.lower import Program, lower
+from tensorbus.lowering.schedules.reduction.reduction import Axis, plan_chunks
 from tensorbus.lowering.target import Target
-from tensorbus.lowering.verify import verify
-from tensorbus.ops.op import Spec
+from tensorbus.ops.definition import Spec
 
 TARGET = Target(groups=4, items=64, lanes=64, solo_rows=True)
 

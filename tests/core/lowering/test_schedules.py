@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tensorbus import dtypes as dt
-from tensorbus.capture import trace
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.layout import Layout, packed
-from tensorbus.lowering.program import Program, lower
+from tensorbus.decompose.tracer import trace
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.ir.layout import Layout, packed
+from tensorbus.lowering.ir.verify import verify
+from tensorbus.lowering.program.lower import Program, lower
 from tensorbus.lowering.target import Target
-from tensorbus.lowering.verify import verify
-from tensorbus.ops.op import Spec
+from tensorbus.ops.definition import Spec
 
 OPS = frozenset({"add", "subtract", "multiply", "divide", "maximum", "exp", "rsqrt"})
 TARGET = Target(groups=4, items=64, lanes=4, wide_ops=OPS)

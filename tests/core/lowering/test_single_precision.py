@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tensorbus.dtypes import float32
-from tensorbus.lowering.c_math import C_SINGLE, OPENCL_WIDE_SINGLE
+from tensorbus.dtypes.definition import float32
+from tensorbus.lowering.codegen.c_math import C_SINGLE, OPENCL_WIDE_SINGLE
 
 PRELUDE = """
 #include <math.h>

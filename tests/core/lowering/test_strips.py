@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, program_of, record, steps_by_name, with_gradients
-from tensorbus import dtypes as dt
-from tensorbus.lowering.groups import strips
-from tensorbus.ops.op import Spec
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.fusion.fusion_groups import strips
+from tensorbus.ops.definition import Spec
 
 RNG = np.random.default_rng(3)
 F = tb.nn.functional

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn, optim
-from tensorbus.execution.prepared import prepared
-from tensorbus.graph.graph import Graph, Node
-from tensorbus.lowering.families import INSIDE, Library
-from tensorbus.lowering.layout import packed
-from tensorbus.lowering.program import Program, lower
-from tensorbus.lowering.steps import steps_of
-from tensorbus.ops.bundle import is_bundle
-from tensorbus.ops.op import Spec, table
-from tensorbus.optim import bundled
+from tensorbus.executors.legalize import prepared
+from tensorbus.graph.ir import Graph, Node
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.op_sets import INSIDE, Library
+from tensorbus.lowering.program.lower import Program, lower
+from tensorbus.lowering.program.program import steps_of
+from tensorbus.ops.definition import Spec, table
+from tensorbus.ops.fused_update import is_bundle
+from tensorbus.optim import fused_update as bundled
 from tensorbus.optim.adam import adam
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {

@@ -14,7 +14,7 @@ BREACHES = {
     ),
     "dtypes": (
         "def properties(self, index):\n"
-        "        from tensorbus.runtime import DeviceProperties\n"
+        "        from tensorbus.backend_interface.protocols import DeviceProperties\n"
         "        return DeviceProperties(name='x', dtypes=frozenset({'float32'}))",
         "error_of(lambda: device('npu').properties)",
         "DeviceProperties whose dtypes are frozenset({'float32'})",
@@ -95,7 +95,7 @@ def test_a_plugin_is_not_taken_out_as_a_device_is(site: Site) -> None:
     site.run(
         """
         from types import SimpleNamespace
-        from tensorbus.hookspecs import hookimpl
+        from tensorbus.plugins.hookspecs import hookimpl
         def tensorbus_kernels(device_type): return None
         plugins.register_plugin("extra", SimpleNamespace(tensorbus_kernels=hookimpl(tensorbus_kernels)))
         check("call unregister_plugin('extra')" in str(error_of(plugins.unregister, "extra")))

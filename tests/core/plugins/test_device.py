@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 
-from tensorbus.device import Device, ValueType, parse
-from tensorbus.dtypes import float32, int8
+from tensorbus.devices.device import Device, ValueType, parse
+from tensorbus.dtypes.definition import float32, int8
 
 from throwaway import RUNTIME, Site
 
@@ -151,7 +151,7 @@ def test_streams_and_events_of_a_device_without_streams(site: Site) -> None:
     site.install("other")
     site.run(
         """
-        from tensorbus.stream import Event, Stream, stream
+        from tensorbus.devices.stream import Event, Stream, stream
         runtime = plugins.backend("npu").runtime
         side, start = Stream("npu"), Event("npu")
         check("not recorded" in str(error_of(start.synchronize)))
@@ -191,7 +191,7 @@ def test_streams_and_events_of_a_device_with_streams(site: Site) -> None:
     site.install("npu", runtime=RUNTIME + streams)
     site.run(
         """
-        from tensorbus.stream import Event, Stream, stream
+        from tensorbus.devices.stream import Event, Stream, stream
         calls = plugins.backend("npu").runtime.calls
         one = Stream("npu")
         calls.append("first")

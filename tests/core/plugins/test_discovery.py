@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorbus.api_version import satisfies
-from tensorbus.discovery import metadata_of, normalized, scan
 from tensorbus.errors import PluginError
-from tensorbus.manifest import Manifest
+from tensorbus.plugins.api_version import satisfies
+from tensorbus.plugins.discovery import metadata_of, normalized, scan
+from tensorbus.plugins.manifest import Manifest
 
 from throwaway import EXTENSION, Site
 

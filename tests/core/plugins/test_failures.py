@@ -213,13 +213,13 @@ def test_two_packages_that_claim_one_type(site: Site) -> None:
 
 def test_a_plugin_that_is_imported_first(site: Site) -> None:
     """It imports tensorbus at module level, and asks for its device while its package is half imported."""
-    uses = "import tensorbus\nfrom tensorbus.device import device\nfrom . import runtime\nD = device('npu')\n"
+    uses = "import tensorbus\nfrom . import runtime\nD = tensorbus.device('npu')\n"
     # The hook imports from the half-imported package: in another thread that would wait for this one.
     extension = EXTENSION.replace(
         "return Runtime()", "import tb_npu; from tb_npu import runtime; return Runtime()"
     )
     site.install("npu", init=uses, extension=extension)
-    script = "import tb_npu, tensorbus.device\nassert str(tb_npu.D) == 'npu:0'\n"
+    script = "import tb_npu, tensorbus.devices.device\nassert str(tb_npu.D) == 'npu:0'\n"
     site.run(script, TENSORBUS_PROBE_TIMEOUT="2")
     site.run("import tb_npu.extension\ncheck(device('npu').is_available())\ncheck(len(log) == 2, log)")
 

@@ -13,7 +13,7 @@ INLINE = (
     """
 from types import SimpleNamespace
 from tensorbus.backend_api import hookimpl
-from tensorbus.manifest import Manifest
+from tensorbus.plugins.manifest import Manifest
 """
     + RUNTIME
     + """

@@ -123,7 +123,7 @@ def test_two_packages_with_one_op_are_refused_by_name(site: Site) -> None:
             error = error_of(getattr, tb, "twice")
         check(type(error) is PluginError and "tb-one 1.0, tb-two 1.0" in str(error), error)
         check(len(told) == 1 and "tb-one 1.0, tb-two 1.0" in str(told[0].message), told)
-        from tensorbus.ops.op import table
+        from tensorbus.ops.definition import table
         check("tb-one 1.0, tb-two 1.0" in str(error_of(table.__getitem__, "twice")))
         """
     )

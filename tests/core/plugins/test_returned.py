@@ -20,7 +20,7 @@ from tensorbus.backend_api import (
     hookimpl,
     linalg_from_namespace,
 )
-from tensorbus.dtypes import bool_, float32, int64, uint32, uint64
+from tensorbus.dtypes.definition import bool_, float32, int64, uint32, uint64
 
 DTYPES = {d: np.dtype(d.name) for d in (bool_, float32, int64, uint32, uint64)}
 Register = Callable[..., None]
@@ -152,7 +152,7 @@ def test_a_kernel_is_looked_at_once_for_each_signature(register: Register) -> No
     register()
     x = ones()
     assert (x + x).shape == (2, 3)
-    add = tb.dispatch.plan(tb.ops.op.table["add"], [x._vtype, x._vtype], None, {})
+    add = tb.dispatch.planner.plan(tb.ops.definition.table["add"], [x._vtype, x._vtype], None, {})
     first = add.run
     first(x._value, x._value)
     assert add.run is not first

@@ -16,13 +16,13 @@ class Runtime:
     def device_count(self): return self.units
     def properties(self, index):
         from tensorbus.dtypes import float32
-        from tensorbus.runtime import DeviceProperties
+        from tensorbus.backend_interface.protocols import DeviceProperties
         return DeviceProperties(name=__name__, dtypes=frozenset({float32}))
     def from_host(self, data, shape, dtype, index): return bytes(data)
     def to_host(self, value, dtype, index): return memoryview(value)
     def synchronize(self, index): pass
     def memory_stats(self, index):
-        from tensorbus.runtime import MemoryStats
+        from tensorbus.backend_interface.protocols import MemoryStats
         return MemoryStats(allocated=0, peak=0)
     def reset_peak_memory_stats(self, index): pass
 """
@@ -49,8 +49,8 @@ def tensorbus_kernels(device_type):
 PRELUDE = """
 import builtins, os, sys, threading, time, warnings
 from tensorbus import plugins
-from tensorbus.device import *
-from tensorbus.device import Device, ValueType
+from tensorbus.devices.device import *
+from tensorbus.devices.device import Device, ValueType
 from tensorbus.errors import *
 
 log = builtins.__dict__.setdefault("plugin_log", [])

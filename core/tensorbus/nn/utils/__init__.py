@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import parametrizations as parametrizations
 from .. import parametrize as parametrize
 from . import rnn as rnn
-from .stateless import functional_call as functional_call
-from .vectors import parameters_to_vector as parameters_to_vector
-from .vectors import vector_to_parameters as vector_to_parameters
+from .functional_call import functional_call as functional_call
+from .parameters_to_vector import parameters_to_vector as parameters_to_vector
+from .parameters_to_vector import vector_to_parameters as vector_to_parameters
 
 if TYPE_CHECKING:
     from ...optim import clip_grad_norm_ as clip_grad_norm_

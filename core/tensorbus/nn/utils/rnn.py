@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ...errors import ArgumentError, ShapeError
-from ...ops.movement import pad, permute_dims, stack
-from ...tensor import Tensor
-from ..packed import PackedSequence as PackedSequence
+from ...ops.movement.movement import pad, permute_dims, stack
+from ...tensor.tensor import Tensor
+from .packed_sequence import PackedSequence as PackedSequence
 
 
 def pack_padded_sequence(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...dtypes import real_of
-from ..arithmetic import conj
-from ..matmul import product
-from ..movement import reshape
-from ..op import Op, Spec
-from ..reduction import products_of_others
+from ...dtypes.definition import real_of
+from ..definition import Op, Spec
+from ..elementwise.arithmetic import conj
+from ..matmul.matmul import product
+from ..movement.movement import reshape
+from ..reduction.reduction import products_of_others
 from .matrix import adjoint, as_row, check_square, of_matrices, one_matrix, square, trace
 from .orthogonal import svd
-from .solving import inv
+from .solve import inv
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 
 def _over_matrices(x: Any) -> Any:

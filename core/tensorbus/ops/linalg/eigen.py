@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...dtypes import complex_of, real_of
-from ..arithmetic import real
-from ..diagonals import diag_embed
-from ..matmul import product
-from ..op import Op, Spec
+from ...dtypes.definition import complex_of, real_of
+from ..definition import Op, Spec
+from ..elementwise.arithmetic import real
+from ..matmul.matmul import product
+from ..movement.diagonal import diag_embed
 from .matrix import (
     adjoint,
     as_column,
@@ -21,10 +21,10 @@ from .matrix import (
     quotient,
     sandwich,
 )
-from .solving import solve
+from .solve import solve
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 
 class Eigen(NamedTuple):

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ... import dtypes as dt
-from ...dtypes import DType, real_of
+from ...dtypes import definition as dt
+from ...dtypes.definition import DType, real_of
 from ...errors import ShapeError
-from ..arithmetic import abs
-from ..batching import aligned
-from ..comparison import greater
-from ..creation import full
-from ..elementwise import Operand, broadcast_shapes, fit
-from ..matmul import product
-from ..movement import reshape, sum_to
-from ..op import Op, Spec, table
-from ..reduction import sum
-from ..selection import cast, where
+from ..batching_rules import aligned
+from ..creation.creation import full
+from ..definition import Op, Spec, table
+from ..elementwise.arithmetic import abs
+from ..elementwise.comparison import greater
+from ..elementwise.family import Operand, broadcast_shapes, fit
+from ..elementwise.where_cast import cast, where
+from ..matmul.matmul import product
+from ..movement.movement import reshape, sum_to
+from ..reduction.reduction import sum
 from .matrix import FACTORED, adjoint, as_column, as_row, check_matrix, columns
 from .orthogonal import svd, svdvals
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 _EPSILON: Final = {dt.float32: 2.0**-23, dt.float64: 2.0**-52}
 

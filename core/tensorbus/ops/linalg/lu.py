@@ -5,20 +5,20 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import dtypes as dt
-from ..comparison import equal
-from ..creation import eye, full, iota, tril, triu
-from ..elementwise import broadcast_shapes
-from ..indexing import gather, scatter
-from ..matmul import product
-from ..movement import broadcast_to, concat, reshape
-from ..op import Op, Spec
-from ..selection import cast
+from ...dtypes import definition as dt
+from ..creation.creation import eye, full, iota, tril, triu
+from ..definition import Op, Spec
+from ..elementwise.comparison import equal
+from ..elementwise.family import broadcast_shapes
+from ..elementwise.where_cast import cast
+from ..indexing.indexing import gather, scatter
+from ..matmul.matmul import product
+from ..movement.movement import broadcast_to, concat, reshape
 from .matrix import adjoint, as_row, check_matrix, columns, of_matrices, one_matrix, rows
-from .solving import triangular
+from .solve import triangular
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 
 class LU(NamedTuple):

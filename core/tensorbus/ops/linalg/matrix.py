@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ... import dtypes as dt
-from ...dtypes import DType
+from ...dtypes import definition as dt
+from ...dtypes.definition import DType
 from ...errors import ShapeError
-from .. import diagonals
-from ..arithmetic import conj
-from ..batching import aligned
-from ..comparison import equal
-from ..creation import iota
-from ..elementwise import Operand, common_dtype, fit
-from ..matmul import check_vectors, matrix_transpose, product
-from ..movement import concat, normalize_axis, reshape, slice
-from ..op import Op, Shape, Spec, table
-from ..reduction import sum
-from ..selection import cast, where
+from ..batching_rules import aligned
+from ..creation.creation import iota
+from ..definition import Op, Shape, Spec, table
+from ..elementwise.arithmetic import conj
+from ..elementwise.comparison import equal
+from ..elementwise.family import Operand, common_dtype, fit
+from ..elementwise.where_cast import cast, where
+from ..matmul.matmul import check_vectors, matrix_transpose, product
+from ..movement import diagonal as diagonals
+from ..movement.movement import concat, normalize_axis, reshape, slice
+from ..reduction.reduction import sum
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 FACTORED: Final = (dt.float32, dt.float64, dt.complex64, dt.complex128)
 """The dtypes that libraries factor matrices in."""

@@ -6,27 +6,27 @@ from math import inf as _inf
 from math import isnan as _isnan
 from typing import TYPE_CHECKING, Any, Final
 
-from ...dtypes import INEXACT, DType, as_scalar, real_of
+from ...dtypes.definition import INEXACT, DType, as_scalar, real_of
 from ...errors import ArgumentError, ShapeError
-from .. import reduction
-from ..arithmetic import abs, conj, real, sign
-from ..batching import shifted
-from ..comparison import equal, isinf, logical_or, not_equal
-from ..creation import full
-from ..elementwise import Operand, fit
-from ..form import with_form
-from ..joined import joined
-from ..movement import moveaxis, normalize_axis, reshape
-from ..op import Op, Shape, Spec, table
-from ..reduction import keep, normalize_axes, reduced_shape, sum
-from ..selection import cast, narrowed, where, widened
-from ..transcendental import power, sqrt
+from ..batching_rules import shifted
+from ..call_errors import with_form
+from ..creation.creation import full
+from ..definition import Op, Shape, Spec, table
+from ..elementwise.arithmetic import abs, conj, real, sign
+from ..elementwise.comparison import equal, isinf, logical_or, not_equal
+from ..elementwise.family import Operand, fit
+from ..elementwise.transcendental import power, sqrt
+from ..elementwise.where_cast import cast, narrowed, where, widened
+from ..fused_function import joined
+from ..movement.movement import moveaxis, normalize_axis, reshape
+from ..reduction import reduction
+from ..reduction.reduction import keep, normalize_axes, reduced_shape, sum
 from .matrix import check_matrix, quotient
 from .orthogonal import svdvals
-from .solving import inv
+from .solve import inv
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 Axis = int | tuple[int, ...] | list[int] | None
 Order = int | float | str | None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...dtypes import real_of
+from ...dtypes.definition import real_of
 from ...errors import ArgumentError, AutogradError
-from ..creation import triu
-from ..diagonals import diag_embed
-from ..matmul import product
-from ..movement import concat
-from ..op import Op, Spec
-from ..selection import where
+from ..creation.creation import triu
+from ..definition import Op, Spec
+from ..elementwise.where_cast import where
+from ..matmul.matmul import product
+from ..movement.diagonal import diag_embed
+from ..movement.movement import concat
 from .matrix import (
     adjoint,
     as_column,
@@ -25,10 +25,10 @@ from .matrix import (
     quotient,
     sandwich,
 )
-from .solving import triangular
+from .solve import triangular
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 
 class QR(NamedTuple):

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, ShapeError
-from ..creation import eye, full
-from ..matmul import matmul, product
-from ..movement import broadcast_to, concat
-from ..op import Op
+from ..creation.creation import eye, full
+from ..definition import Op
+from ..matmul.matmul import matmul, product
+from ..movement.movement import broadcast_to, concat
 from .matrix import adjoint, check_square, columns, of_matrices, one_matrix, rows, square
-from .solving import inv
+from .solve import inv
 
 if TYPE_CHECKING:
-    from ...tensor import Tensor
+    from ...tensor.tensor import Tensor
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:

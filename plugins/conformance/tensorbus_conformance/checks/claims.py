@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from tensorbus import asarray, plugins, zeros
-from tensorbus import dtypes as dt
-from tensorbus.coverage import is_good, routes_of
-from tensorbus.device import Device
+from tensorbus.devices.device import Device
+from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedDtypeError, UnsupportedOpError, suggest
-from tensorbus.ops.op import Op, table
-from tensorbus.ops.sample import samples_of
+from tensorbus.ops.definition import Op, table
+from tensorbus.testing.coverage import is_good, routes_of
+from tensorbus.testing.sample import samples_of
 
 from ..trial import Trial, caught
 

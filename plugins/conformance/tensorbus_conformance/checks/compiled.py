@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import tensorbus as tb
 from tensorbus import Tensor, asarray, grad
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 
 from ..agreement import difference, same_bits
 from ..native import Array, wide

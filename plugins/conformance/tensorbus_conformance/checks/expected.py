@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor, asarray
-from tensorbus.dtypes import DType
+from tensorbus.dtypes.definition import DType
 
 from ..agreement import difference, same_bits
 from ..native import Array, native, wide

@@ -13,7 +13,7 @@ from math import prod
 import ml_dtypes
 import numpy as np
 from tensorbus import Tensor, asarray, plugins
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 
 from ..agreement import same_bits
 from ..native import Array

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from tensorbus import Tensor, asarray, func
 from tensorbus.errors import UnsupportedDtypeError
-from tensorbus.ops.op import table
+from tensorbus.ops.definition import table
 
 from ..agreement import same_bits
 from ..native import Array, native

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tensorbus import dtypes as dt
+from tensorbus.dtypes import definition as dt
 
 from ..native import Array
 from .reference import Reference

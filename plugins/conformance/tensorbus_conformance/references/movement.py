@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tensorbus import dtypes as dt
-from tensorbus.dtypes import DType
+from tensorbus.dtypes import definition as dt
+from tensorbus.dtypes.definition import DType
 
 from ..native import Array, native
 from .reference import Reference

@@ -7,7 +7,7 @@ from math import fsum, prod
 from typing import Any
 
 import numpy as np
-from tensorbus.dtypes import DType, float32
+from tensorbus.dtypes.definition import DType, float32
 
 from ..native import Array
 from .reference import Reference

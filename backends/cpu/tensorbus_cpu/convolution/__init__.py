@@ -1,0 +1,1 @@
+"""Convolutions by implicit matrix products in tiles, and by Winograd's transforms."""

@@ -1,0 +1,102 @@
+"""Elementwise composites in one go.
+
+Many elements take a generated kernel; few of them, or a machine without a compiler, NumPy's functions in a
+row, with no tensors in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import Call, Kernel, Node, Spec, trace
+
+from ..memory import DTYPES
+from .kernels_native import MANY, Compiled, is_covered
+
+NAMES: Final = (
+    "angle bernoulli_loss bitwise_count cbrt celu clamp_max clamp_min copysign deg2rad digamma elu entr erfc"
+    " erfinv exp2 fmod frac gelu_erf gelu_tanh hardshrink hardsigmoid hardswish hardtanh heaviside hypot lcm"
+    " leaky_relu lerp lgamma logaddexp logaddexp2 logit logsigmoid mish rad2deg reciprocal relu rsqrt sigmoid"
+    " silu sinc softplus softshrink softsign square tanhshrink xlogy"
+).split()
+Run = Callable[..., Any]
+
+
+def composite(table: Mapping[str, Any]) -> Kernel:
+    """Return the kernel of any of them; ``table`` has those of the ops that they are made of."""
+
+    def prepare(call: Call) -> Run:
+        few: Run | None = None
+
+        def in_a_row(*values: Any) -> Any:
+            nonlocal few
+            if few is None:
+                few = _in_a_row(call, table)
+            return few(*values)
+
+        many = Compiled(call, in_a_row)
+
+        def run(*values: Any) -> Any:
+            for x in values:
+                if type(x) is np.ndarray and x.size >= MANY:
+                    return many(*values)
+            return few(*values) if few is not None else in_a_row(*values)
+
+        return run
+
+    return Kernel(name="generated", prepare=prepare, supports=_supports)
+
+
+def _supports(call: Call) -> bool | str:
+    return is_covered(call) or "of the dtypes that the generated kernels have only"
+
+
+def _in_a_row(call: Call, table: Mapping[str, Any]) -> Run:
+    """Return a function of one call for each op of the decomposition, which serves every shape."""
+    graph = trace(call.op, [Spec((), d) for d in call.dtypes], call.attrs)
+    given = {id(x): k for k, x in enumerate(graph.inputs)}
+    numbers = [(k, DTYPES[d]) for k, d in enumerate(call.dtypes) if call.weak[k]]
+    fixed = [node for node in graph if node.op == "constant"]
+    computed = [node for node in graph if node.op != "constant" and id(node) not in given]
+    constants = [node.attrs["value"] for node in fixed]
+    places = {**given, **{id(node): len(given) + k for k, node in enumerate((*fixed, *computed))}}
+    (out,) = (places[id(x)] for x in graph.outputs)
+    last = {places[id(x)]: node for node in computed for x in node.inputs}
+    steps = []
+    for node in computed:
+        operands = [places[id(x)] for x in node.inputs]
+        ended = [k for k in dict.fromkeys(operands) if last[k] is node and k != out]
+        steps.append((_step(node, table), operands, ended))
+
+    def run(*values: Any) -> Any:
+        found = [*values, *constants]
+        for k, dtype in numbers:
+            found[k] = np.asarray(found[k], dtype)
+        for function, operands, ended in steps:
+            found.append(function(*[found[k] for k in operands]))
+            for k in ended:
+                found[k] = None
+        return found[out]
+
+    return run
+
+
+def _step(node: Node, table: Mapping[str, Any]) -> Run:
+    """Return what runs a node on its operands. Numbers are for the kernel, unless there is nothing else."""
+    kernel, given, attrs = table[node.op], node.inputs, node.attrs
+    if not isinstance(kernel, Kernel):
+        return lambda *xs: kernel(*xs, **attrs)
+    weak = tuple(x.op == "constant" for x in given)
+    bare = bool(given) and all(weak)
+    call = Call(
+        op=node.op, dtypes=tuple(x.spec.dtype for x in given), shapes=None, attrs=attrs,
+        out_dtype=node.spec.dtype, out_shape=None, index=0, weak=(False,) * len(given) if bare else weak,
+    )  # fmt: skip
+    assert kernel.prepare is not None
+    run = kernel.prepare(call)
+    if not bare:
+        return run
+    own = [DTYPES[x.spec.dtype] for x in given]
+    return lambda *xs: run(*[np.asarray(x, d) for x, d in zip(xs, own, strict=True)])

@@ -1,0 +1,250 @@
+"""Large arrays along their axes: reductions, running sums and normalized rows, by ``csource/library.c``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import Call, DeviceError, DType, dtypes
+
+from ..compiler import NATIVE, pieces
+from ..memory import DTYPES, empty
+from .eager_launch import Launches
+from .kernels_native import COSTLY, NARROW, Compiled, combining, packed, routine, serves
+
+_LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
+"""Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
+_LANES, _LONG, _SHARE, _PARTS = 256, 1 << 13, 1 << 18, 1 << 14
+"""Elements of the shortest row and of the longest that is not cut; those and parts worth waking a thread for.
+
+Where there are many times as many, a thread takes a quarter at a time: then all end at the same moment."""
+_BEATS: Final = "(!((best) {} (x)) && (best) == (best))"
+
+
+def _block(
+    shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequence[int]
+) -> tuple[Sequence[int], tuple[int, int, int]] | None:
+    """Return the axes in the order of memory, and how many elements there are as (outer, along them, inner).
+
+    None where the array is not packed, or the axes are not side by side.
+    """
+    order = sorted(range(len(shape)), key=lambda k: -strides[k] if shape[k] > 1 else 0)
+    packed = itemsize
+    for k in reversed(order):
+        if shape[k] > 1 and strides[k] != packed:
+            return None
+        packed *= shape[k]
+    at = sorted(order.index(a) for a in axes if shape[a] > 1)
+    if not at or at[-1] - at[0] >= len(at):
+        return None
+    lengths = [shape[k] for k in order]
+    return order, (prod(lengths[: at[0]]), prod(lengths[at[0] : at[-1] + 1]), prod(lengths[at[-1] + 1 :]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How threads share a reduction: rows or columns, each in ``chunks`` that are put together later.
+
+    ``axes`` are those of the array in the order of memory. ``shape`` is that of the parts; ``kept`` that of
+    the result in the order of memory, and ``order`` the one that the op wants.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    params: tuple[int, ...]
+    grid: tuple[int, ...]
+    piece: tuple[int, ...]
+    shape: tuple[int, ...]
+    kept: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def filling(self, name: str, count: int, *types_and_macros: Any) -> Callable[..., None]:
+        """Return what fills the arrays after the first by the routine for rows or for columns."""
+        name += self.name
+        made = routine(name, *types_and_macros)
+        return made.prepared(name, count, self.params, self.grid, self.piece)
+
+    def finish(self, out: Any, call: Call) -> Any:
+        """Return a result over the axes that are kept in the shape that the op gives it."""
+        if len(self.kept) < 2:
+            return out.reshape(call.out_shape)
+        return out.reshape(self.kept).transpose(self.order).reshape(call.out_shape)
+
+
+def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequence[int]) -> Shares | None:
+    """Return how to share a reduction; None where its rows or columns are short or not packed.
+
+    Results do not depend on the number of threads, so neither does this.
+    """
+    found = _block(shape, strides, itemsize, axes)
+    if found is None:
+        return None
+    order, (outer, n, inner) = found
+    grid: tuple[int, ...]
+    piece: tuple[int, ...]
+    many = n * inner * outer // _SHARE
+    wanted, share = max(min(many, _WANTED), 1), _SHARE if many < _WANTED else _SHARE // 4
+    if inner == 1 and n >= _LANES:
+        name, chunks = "_row", max(min(-(-wanted // outer), n // _DEEP), -(-n // _LONG), 1)
+        grid, piece = (chunks, outer), (max(share * chunks // n, 1), max(share // n, 1))
+    elif inner >= 16:
+        name, (columns, chunks) = "_column", _cut(n, inner, outer, wanted)
+        grid, piece = (inner, chunks, outer), (columns, 1, 1)
+    else:
+        return None
+    left = [k for k in order if k not in axes]
+    return Shares(
+        name=name, axes=tuple(order), params=(n, inner, chunks), grid=grid, piece=piece,
+        shape=(outer, chunks, inner), kept=tuple(shape[k] for k in left),
+        order=tuple(left.index(k) for k in sorted(left)),
+    )  # fmt: skip
+
+
+def _cut(n: int, width: int, outer: int, wanted: int) -> tuple[int, int]:
+    """Return the columns that a thread takes and the number of chunks."""
+    piece = min(_BLOCK, width)
+    parts = -(-width // piece) * outer
+    chunks = max(min(-(-4 * wanted // parts), n // 64), -(-n // _DEEP), 1)
+    if parts * chunks < wanted:  # few rows: whole ones would leave threads idle
+        piece = min(max(-(-width * outer * chunks // wanted), _LEAST), piece)
+    return piece, chunks
+
+
+def _quick(op: str, acc: DType) -> tuple[str, ...]:
+    """Return the macro that says how to combine floats where there is no NaN."""
+    sign = {"max": ">", "min": "<"}.get(op)
+    return (f"QUICK(a, x) ((a) {sign} (x) ? (a) : (x))",) if sign and acc.is_floating else ()
+
+
+def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a sum, product, maximum or minimum."""
+    given, axes, generated = call.dtypes[0], call.attrs["axis"], Compiled(call, otherwise)
+    assert call.shapes is not None
+    if not serves(call):
+        return otherwise
+
+    @lru_cache(64)
+    def ready(shape: Sequence[int], strides: Sequence[int]) -> Any:
+        how = shares(shape, strides, DTYPES[given].itemsize, axes)
+        if how is None:
+            return None
+        return how, _folding(call, how, how.kept).function(_refuse)
+
+    def turned(x: Any) -> Any:
+        found = ready(x.shape, x.strides) if x.flags.aligned else None
+        if found is None:
+            return generated(x)
+        how, function = found
+        return how.finish(function(x.transpose(how.axes)), call)
+
+    (shape,) = call.shapes
+    strides = [DTYPES[given].itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
+    how = shares(shape, strides, DTYPES[given].itemsize, axes)
+    assert call.out_shape is not None
+    return turned if how is None else _folding(call, how, call.out_shape).function(turned)
+
+
+def _refuse(*values: Any) -> Any:
+    raise DeviceError("cpu: an array that was found to be packed is not")
+
+
+def _folding(call: Call, how: Shares, shape: tuple[int, ...]) -> Launches:
+    """Return the launches that fold an array in the order of memory into a result of this ``shape``."""
+    given, out = call.dtypes[0], call.out_dtype
+    acc = dtypes.float32 if out in NARROW else out
+    macros = (combining(call.op), *_quick(call.op, acc))
+    outer, chunks, inner = how.shape
+    name = f"fold{how.name}"
+    launches = Launches(1, (DTYPES[out], shape))
+    parts = 1 if chunks == 1 else launches.scratch(outer * chunks * inner * acc.itemsize)
+    made = routine(name, given, out if chunks == 1 else acc, *macros)
+    launches.add(made.launch(name, (0, parts), how.params, how.grid, how.piece))
+    if chunks == 1:
+        return launches
+    name = "fold_row" if inner == 1 and chunks >= _LANES // acc.itemsize else "fold_column"
+    grid = (1, outer) if name == "fold_row" else (inner, 1, outer)
+    piece = pieces(grid, max(_PARTS // chunks, 1))
+    made = routine(name, acc, out, *macros)
+    launches.add(made.launch(name, (parts, 1), (chunks, inner, 1), grid, piece))
+    return launches
+
+
+def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of an argmax or argmin."""
+    given, axes = call.dtypes[0], call.attrs["axis"]
+    beats = "BEATS(x, best) " + _BEATS.format(">=" if call.op == "argmax" else "<=")
+    choose = np.argmax if call.op == "argmax" else np.argmin
+    if not serves(call):
+        return otherwise
+
+    @lru_cache(64)
+    def ready(shape: Sequence[int], strides: Sequence[int]) -> Any:
+        how = shares(shape, strides, DTYPES[given].itemsize, axes)
+        return how and (how, how.filling("best", 3, given, given, beats))
+
+    def large(x: Any) -> Any:
+        found = ready(x.shape, x.strides) if x.flags.aligned else None
+        if found is None or found[0].params[0] >= 1 << 31:
+            return otherwise(x)
+        how, fill = found
+        values, places = (empty(how.shape, d) for d in (x.dtype, np.int64))
+        fill(x, values, places)
+        if how.shape[1] > 1:
+            places = np.take_along_axis(places, choose(values, axis=1, keepdims=True), axis=1)
+        return how.finish(places, call)
+
+    return large
+
+
+def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel of a running sum."""
+    axis, generated = call.attrs["axis"], Compiled(call, otherwise)
+    assert call.shapes is not None
+    (shape,) = call.shapes
+    outer, n, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    if not serves(call):
+        return otherwise
+    if outer * inner < 256 or inner < 16:
+        return generated
+    piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
+    made = routine("scan_column", call.dtypes[0], call.out_dtype)
+    launches = Launches(1, (DTYPES[call.out_dtype], shape))
+    launches.add(made.launch("scan_column", (0, 1), (n, inner), (inner, outer), (piece, 1)))
+    return launches.function(generated)
+
+
+def rows(call: Call) -> Callable[..., Any]:
+    """Return the kernel of a softmax, its logarithm, or a standardization, each row in one go."""
+    given, shape = call.dtypes[0], call.shapes
+    assert shape is not None
+    rank = call.attrs.get("rank", 1)
+    n = prod(shape[0][len(shape[0]) - rank :])
+    count = prod(shape[0]) // n
+    params = (n, call.attrs.get("eps", 0.0))
+    suffix = "f" if given is dtypes.float32 else ""
+    macros = [f"{name.upper()} {name}{suffix}" for name in ("exp", "log", "sqrt")]
+    macros += ["LOGARITHM"] if call.op == "log_softmax" else []
+    name = call.op.removeprefix("log_")
+    launches = Launches(1, (DTYPES[given], shape[0]))
+    step = routine(name, given, given, *macros).launch(name, (0, 1), params, (count,), (max(count // 64, 1),))
+    launches.add(step)
+    return launches.repacking(packed)
+
+
+def takes_rows(call: Call) -> bool | str:
+    """Say whether ``rows`` serves a call: many long enough rows, along the last axes."""
+    assert call.shapes is not None
+    (shape,) = call.shapes
+    rank = call.attrs.get("rank", 1)
+    if call.dtypes[0] not in (dtypes.float32, dtypes.float64):
+        return "float32 and float64 only"
+    if "axis" in call.attrs and call.attrs["axis"] != len(shape) - 1:
+        return "the last axis only"
+    n = prod(shape[len(shape) - rank :])
+    if prod(shape) < COSTLY or n < 16 or prod(shape) // n < _WANTED:
+        return f"{_WANTED} rows of 16 elements and {COSTLY} in all at least"
+    return True if NATIVE.compiler() is not None else NATIVE.reason

@@ -1,0 +1,1 @@
+"""Matrix products: BLAS, MKL, packed panels for AMX and AVX-512."""

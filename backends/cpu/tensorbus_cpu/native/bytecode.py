@@ -1,0 +1,332 @@
+"""A program as the tape of numbers that ``csource/table.c`` reads: both are to be changed together."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final
+
+from tensorbus.backend_api import (
+    ERROR_SLOT,
+    PAST,
+    DeviceError,
+    DType,
+    Graph,
+    Late,
+    Layout,
+    LibraryCall,
+    Program,
+    Step,
+    cached_property,
+    dtypes,
+    plan_memory,
+    slots_of,
+    steps_of,
+    stored_past,
+)
+
+from ..compiler import pieces, slot
+from ..eager.cost_model import HEAVY, PART, SERIAL, weight
+from ..eager.scatter_add_rows import row_words
+from ..gemm.blas_call import SMALL_PRODUCT, product_words
+from .kernel_batch_compiler import Unit, Units
+from .relocatable_program import Address, Bound, Listing, PythonCall, Word
+
+_KERNEL, _PRODUCT, _PYTHON, _ROWS = range(4)
+_AFTER: Final = 15
+_ARRAY, _FLOAT, _INTEGER, _BOOL = range(4)
+_ROOM, _BLOCK, _MOST = 1 << 16, 1 << 13, 2
+"""The bytes of a block, those filled at a time, and the blocks that ``csource/past.c`` has."""
+_LARGE: Final = 1 << 18
+"""From how many bytes on a result comes from the pool."""
+
+
+class Tape:
+    """The numbers of a program, whose kernels are being compiled until somebody asks for ``words``."""
+
+    def __init__(
+        self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: Units,
+        begun: dict[int, Unit], fail: Callable[..., None], chosen: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """``begun`` has the kernels that are being compiled already, by their ids."""
+        self.names: list[str] = []
+        self._graph = graph
+        self._program = program
+        self._chosen = chosen
+        self._passes = bool(units.compiler.dialect(0).vector_past)
+        self._layouts = layouts
+        self._inputs = len(layouts)
+        self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))
+        launches = [step.launch for whole in program.steps for step in steps_of(whole)]
+        symbols, self.source = units.symbols(launches, begun)
+        self._symbols = {id(x): symbol for x, symbol in zip(launches, symbols, strict=True)}
+        self._calls: list[PythonCall] = []
+        self._elements = {k: prod(x.shape) for k, x in enumerate(layouts) if x is not None}
+        self._elements |= {k: size for k, (size, _) in program.sizes.items()}
+        self._total = 0
+        self._weights: dict[int, int] = {}
+        self._own: dict[int, Collection[str]] = {}
+        self._has_product = self.products = False
+        self._held: set[int] = set()
+        """Slots that results of Python's kernels hold."""
+        self._shapes: dict[int, tuple[int, ...]] = {}
+        held, given = self._holding(), {program.outputs[o].slot for o in program.replaceable}
+        made = {x.slot for x in program.outputs if x.slot >= self._inputs}
+        self._arena = plan_memory(program, held, made - held - given)
+        self.labels: list[str] = []
+        """What each step does, for people."""
+        steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
+        words = [*self._head(), *steps]
+        self.listing = Listing(
+            words=words, calls=tuple(self._calls), names=tuple(self.names), labels=tuple(self.labels),
+            products=self.products,
+        )  # fmt: skip
+        self._units, self._fail = units, fail
+
+    @cached_property
+    def _bound(self) -> Bound:
+        """The numbers for this process, once the compiler is done. ``DeviceError`` says where it fails."""
+        found = self.listing.bound(self._units, self._fail)
+        if found is None:
+            raise DeviceError("cpu: a kernel that was just compiled is gone.")
+        return found
+
+    @property
+    def words(self) -> list[int]:
+        """The numbers, with addresses: what is to be found there is there as long as the tape."""
+        return self._bound.words
+
+    # What stands before the steps.
+
+    def _head(self) -> list[Word]:
+        program = self._program
+        arena = self._arena
+        offsets = [arena.offsets.get(k, -1) for k in range(self._slots)]
+        hosts = [arena.hosts.get(k, -1) for k in range(self._slots)]
+        shown: dict[int, list[int]] = {}
+        for number, layout in enumerate(program.outputs):
+            shown.setdefault(layout.slot, []).append(number)
+        made = [k for k in shown if k >= self._inputs and k not in self._held]
+        replaced = self._replaced()
+        mades: list[Word] = []
+        whole: dict[int, int] = {}
+        large = False
+        for k in made:
+            size, dtype = program.sizes[k]
+            large = large or size * dtype.itemsize >= _LARGE
+            number = shown[k][0]
+            layout = program.outputs[number]
+            fills = layout.is_contiguous and prod(layout.shape) == size and layout.offset == 0
+            shape = layout.shape if fills else (size,)
+            if fills:
+                whole |= {other: number for other in shown[k] if program.outputs[other] == layout}
+            mades += [replaced.get(number, -1), *self._view(Layout(k, shape, _row_major(shape)), dtype)]
+        outputs: list[Word] = []
+        for number, (layout, node) in enumerate(zip(program.outputs, self._graph.outputs, strict=True)):
+            outputs += [whole.get(number, self._same(layout)), *self._view(layout, node.spec.dtype)]
+        heavy = large or self._total >= HEAVY
+        return [
+            self._inputs, self._slots, len(made), len(program.outputs), len(self.labels), arena.total,
+            int(heavy), int(self._has_product), Address("fail"),
+            *self._input_words(), *offsets, *hosts, *mades, *outputs,
+        ]  # fmt: skip
+
+    def _input_words(self) -> list[int]:
+        words: list[int] = []
+        for node, layout in zip(self._graph.inputs, self._layouts, strict=True):
+            dtype = node.spec.dtype
+            if layout is None:
+                # Only eager kernels read complex numbers, which they get as they are.
+                truth = dtype is dtypes.bool_ or dtype.is_complex
+                kind = _BOOL if truth else _FLOAT if dtype.is_floating else _INTEGER
+                bits = 8 * dtype.itemsize if 8 * dtype.itemsize < 64 else 0
+                words += [kind, -bits if dtype.kind == "uint" else bits, -1]
+            elif layout.is_contiguous:
+                words += [_ARRAY, 0, -1]
+            else:
+                words += [_ARRAY, 0, len(layout.shape), *(s * dtype.itemsize for s in layout.strides)]
+        return words
+
+    def _view(self, layout: Layout, dtype: DType) -> list[Word]:
+        size = dtype.itemsize
+        strides = [s * size for s in layout.strides]
+        native = Address("dtype", dtype.name)
+        return [layout.slot, layout.offset * size, len(layout.shape), *layout.shape, *strides, native]
+
+    def _same(self, layout: Layout) -> int:
+        """Return 0 where a result is an input, or what a kernel of Python's gave, as it is; else -1."""
+        if layout.slot < self._inputs:
+            return 0 if layout == self._layouts[layout.slot] else -1
+        if layout.slot in self._held:
+            shape = self._shapes[layout.slot]
+            return 0 if layout == Layout(layout.slot, shape, _row_major(shape)) else -1
+        return -1
+
+    def _replaced(self) -> dict[int, int]:
+        """Return which outputs may lie over which inputs: nothing may fail after they are written."""
+        program = self._program
+        seen = {layout.slot for layout in program.outputs}
+        found = {o: i for o, i in program.replaceable.items() if i not in seen and self._is_packed(i)}
+        slots = {program.outputs[o].slot for o in found}
+        early: set[int] = set()
+        written: set[int] = set()
+        for step in program.steps:
+            outs = slots_of(step)[1]
+            written |= slots & outs
+            if ERROR_SLOT in outs or not self._held.isdisjoint(outs):
+                early |= written
+        return {o: i for o, i in found.items() if program.outputs[o].slot not in early}
+
+    def _is_packed(self, k: int) -> bool:
+        layout = self._layouts[k]
+        return layout is not None and layout.is_contiguous
+
+    def _holding(self) -> set[int]:
+        """Return the slots that results of Python's kernels will hold."""
+        calls = [step for step in self._program.steps if isinstance(step, LibraryCall)]
+        own = [c for c in calls if product_words(c) is None and row_words(c, self._inputs) is None]
+        return {k for call in own for k in call.outputs}
+
+    # The steps.
+
+    def _step(self, number: int, step: Any) -> list[Word]:
+        frees = [k for k in self._program.frees[number] if k in self._held]
+        if isinstance(step, LibraryCall):
+            self.labels.append(f"{number}: {step.op} of {', '.join(map(str, step.specs))}")
+            words = product_words(step, self._epilogue(number, step))
+            if words is not None:
+                self.products = True
+                work = prod(step.out_specs[0].shape) * step.specs[0].shape[-1]
+                self._has_product = self._has_product or work > SMALL_PRODUCT
+                self._total += work
+                return [_PRODUCT, 0, 2 if words[_AFTER] else 1, 0, *words]
+            words = row_words(step, self._inputs)
+            if words is not None:
+                self._total += prod(step.out_specs[0].shape)
+                return [_ROWS, 0, 1, 0, *words, self._code(step.op)]
+            return [_PYTHON, 0, 1, len(frees), *frees, *self._python(step)]
+        members = steps_of(step)
+        together = sum(self._cost(one)[0] for one in members) >= SERIAL
+        listed: list[Word] = []
+        for k, one in enumerate(members):
+            self.labels.append(f"{number}: {one.launch.kernel.name} on {'x'.join(map(str, one.launch.grid))}")
+            own = frees if k == (0 if together else len(members) - 1) else []
+            reports = any(ERROR_SLOT in x.slots for x in (members if together and k == 0 else (one,)))
+            group = len(members) - k if together else 1
+            listed += [_KERNEL, int(reports), group, len(own), *own, *self._kernel(one)]
+        return listed
+
+    def _epilogue(self, number: int, product: LibraryCall) -> tuple[int, ...] | None:
+        """Return the grid of the next step, where that one goes on with boxes of the product at once.
+
+        It may not write where other boxes still read: over an operand that it replaces or shares room with.
+        """
+        after = self._program.steps[number + 1 : number + 2]
+        if not after or not isinstance(after[0], Step) or after[0].epilogue_of != number:
+            return None
+        if not self._chosen.get("tiles", 1):
+            return None
+        step, program = after[0], self._program
+        read = {x.slot for x in product.inputs if isinstance(x, Layout)}
+        written = {s for s, b in zip(step.slots, step.launch.kernel.buffers, strict=True) if b.writes}
+        replaced = {i for o, i in program.replaceable.items() if program.outputs[o].slot in written}
+        shared = any(self._share(x, y) for x in written for y in read)
+        return None if ERROR_SLOT in step.slots or replaced & read or shared else step.launch.grid
+
+    def _share(self, x: int, y: int) -> bool:
+        """Return whether two slots have bytes in common: in the arena, or in a result."""
+        ends = []
+        for place in (x, y):
+            if place not in self._program.sizes:
+                return False
+            size, dtype = self._program.sizes[place]
+            start = self._arena.offsets.get(place)
+            region = place if start is None else self._arena.hosts.get(place, -1)
+            ends.append((region, start or 0, (start or 0) + size * dtype.itemsize))
+        (one, first, last), (other, begin, end) = ends
+        return one == other and first < end and begin < last
+
+    def _kernel(self, step: Step) -> list[Word]:
+        launch = step.launch
+        fixed: list[int] = []
+        lates: list[int] = []
+        for k, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True)):
+            if isinstance(value, Late) and value.what == "scalar":
+                lates += [k, value.operand]
+                fixed.append(0)
+            elif isinstance(value, Late):
+                fixed.append(self._code(value.op) if value.what == "code" else value.plus)
+            else:
+                fixed.append(_bits(slot(param.dtype), value))
+        grid, piece = self._pieces(step)
+        return [
+            Address("kernel", self._symbols[id(launch)]), len(step.slots), *step.slots, len(fixed), *fixed,
+            len(lates) // 2, *lates, *grid, *piece, *self._past(step),
+        ]  # fmt: skip
+
+    def _past(self, step: Step) -> list[int]:
+        """Return how many items fill a block, and which results go past the caches (``csource/past.c``)."""
+        found: list[tuple[int, int]] = []
+        kernel = step.launch.kernel
+        if id(kernel) not in self._own:
+            self._own[id(kernel)] = stored_past(kernel.body) if self._passes else ()
+        own = self._own[id(kernel)]
+        for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
+            room = 0 if b.name in own else fill * b.dtype.itemsize
+            large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= PAST
+            if 0 < room <= _ROOM and large and len(found) < _MOST:
+                found.append((k, room))
+        stride = max(_BLOCK // max((room for _, room in found), default=_BLOCK), 1)
+        return [stride, len(found), *(word for pair in found for word in pair)]
+
+    def _code(self, op: str) -> int:
+        self.names.append(op)
+        return len(self.names)
+
+    def _cost(self, step: Step) -> tuple[float, float]:
+        """Return what a launch costs, and an item of it, in simple operations."""
+        items = max(prod(step.launch.grid), 1)
+        elements = max((self._elements.get(k, 1) for k in step.slots), default=1)
+        kernel = step.launch.kernel
+        if id(kernel) not in self._weights:
+            self._weights[id(kernel)] = weight(kernel)
+        each = max(elements / items, 1.0) * self._weights[id(kernel)]
+        return items * each, each
+
+    def _pieces(self, step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return a launch's grid, and how much of it a thread takes at a time: all where that is little."""
+        grid = (*step.launch.grid, 1, 1, 1)[:3]
+        whole, each = self._cost(step)
+        self._total += int(whole)
+        if whole < SERIAL:
+            return grid, grid
+        name = f"part@{len(self.labels) - 1} {step.launch.kernel.name}"
+        part = self._chosen.get(name, self._chosen.get("part", PART))
+        return grid, pieces(grid, max(int(part / each), 1), tiled=step.launch.tiled)
+
+    def _python(self, call: LibraryCall) -> list[Word]:
+        late = tuple(k for k, x in enumerate(call.inputs) if isinstance(x, Late))
+        self._calls.append(
+            PythonCall(op=call.op, attrs=call.attrs, specs=call.specs, late=late, outputs=call.out_specs)
+        )
+        self._held.update(call.outputs)
+        self._shapes |= {k: spec.shape for k, spec in zip(call.outputs, call.out_specs, strict=True)}
+        words: list[Word] = [Address("call", number=len(self._calls) - 1), len(call.inputs)]
+        for x, spec in zip(call.inputs, call.specs, strict=True):
+            if isinstance(x, Late):
+                x = Layout(-1 - x.operand, (), ())
+            words += self._view(x, spec.dtype)
+        return [*words, len(call.outputs), *call.outputs]
+
+
+def _bits(code: str, value: Any) -> int:
+    """Return a parameter's 64 bits as a signed number."""
+    if code == "d":
+        return int(struct.unpack("q", struct.pack("d", value))[0])
+    return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))

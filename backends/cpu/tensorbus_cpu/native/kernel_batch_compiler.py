@@ -1,0 +1,211 @@
+"""The kernels of a program, compiled many at a time: a few runs of the compiler, side by side.
+
+A kernel is found again by a digest of its source, in this process and on disk, whichever program it was
+compiled with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from tensorbus.backend_api import DeviceError, keep, kept, private_folder
+
+from ..compiler import CCompiler, entry_source, put_aside
+from ..machine import cores
+
+if TYPE_CHECKING:  # the code generator is imported when something is to be generated
+    from concurrent.futures import Future
+
+    from tensorbus.backend_api import Launch
+
+_NAME: Final = "tb_kernel_name"
+_LARGEST: Final = 16
+_LEAST: Final = 3
+"""How many kernels one run of the compiler takes: at most, and at least where there are as many."""
+
+
+class Unit:  # plain classes: making a dataclass takes about as long as loading a program
+    """One kernel's source, without what all kernels begin with; ``symbol`` is its function's name."""
+
+    __slots__ = ("helpers", "symbol", "text")
+
+    def __init__(self, *, symbol: str, helpers: dict[str, str], text: str) -> None:
+        self.symbol, self.helpers, self.text = symbol, helpers, text
+
+
+class _Build:
+    """Kernels that are being compiled to a library."""
+
+    __slots__ = ("path", "units")
+
+    def __init__(self, units: Sequence[Unit], path: Future[Path]) -> None:
+        self.units, self.path = units, path
+
+
+_every: Final[WeakSet[Units]] = WeakSet()
+
+
+class Units:
+    """The kernels that this process has loaded, by symbol."""
+
+    def __init__(self, compiler: CCompiler) -> None:
+        self.compiler = compiler
+        self._addresses: dict[str, int] = {}
+        self._libraries: dict[str, ctypes.CDLL] = {}
+        self._coming: dict[str, _Build] = {}
+        self._lock = threading.RLock()
+        _every.add(self)
+
+    def after_fork(self) -> None:
+        """Forget what threads of the parent compile; the lock may be held by one of them."""
+        self._lock = threading.RLock()
+        self._coming.clear()
+
+    def unit(self, launch: Launch) -> Unit:
+        """Return the source of a launch's kernel."""
+        from dataclasses import replace
+
+        from tensorbus.backend_api import kernel_parts
+
+        named = replace(launch, kernel=replace(launch.kernel, name=f"{_NAME}_body"))
+        helpers, own = kernel_parts(named.kernel, self.compiler.dialect(0))
+        text = f"{own}\n{entry_source(named, _NAME)}"
+        begins = _digest(self.compiler.dialect(0).prologue)
+        key = self.compiler.key("\0".join((begins, *helpers.values(), text)), self.compiler.for_kernels)
+        return Unit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
+
+    def symbols(self, launches: Sequence[Launch], made: dict[int, Unit]) -> tuple[list[str], str]:
+        """Begin to compile what is not there; return each launch's symbol, and the source of all kernels.
+
+        ``made`` has what was made of the kernels before, by their ids, and gets the others.
+        """
+        from tensorbus.backend_api import verify_kernel
+
+        for launch in launches:
+            if id(launch.kernel) not in made:
+                verify_kernel(launch.kernel)
+                made[id(launch.kernel)] = self.unit(launch)
+        distinct = list({unit.symbol: unit for unit in made.values()}.values())
+        with self._lock:
+            known = self._addresses.keys() | self._coming.keys()
+            self._build([u for u in distinct if u.symbol not in known and not self._find(u.symbol)])
+        return [made[id(launch.kernel)].symbol for launch in launches], self._source(distinct)
+
+    def address(self, symbol: str) -> int | None:
+        """Return where a kernel is, compiled or loaded if need be; None where there is none."""
+        with self._lock:
+            coming = self._coming.get(symbol)
+            if coming is not None:
+                self._load(coming)
+            if symbol not in self._addresses and not self._find(symbol):
+                return None
+            return self._addresses[symbol]
+
+    def _find(self, symbol: str) -> bool:
+        """Load a kernel that lies on disk; return whether there is one."""
+        folder = private_folder("cpu", "kernels")
+        where = kept(folder / symbol) if folder is not None else None
+        if folder is None or where is None:
+            return False
+        name = where.decode()
+        library = self._libraries.get(name)
+        if library is None:
+            if kept(folder / name) is None:
+                return False
+            try:
+                library = self._libraries[name] = ctypes.CDLL(str(folder / name))
+            except OSError:
+                return False  # whole, but not for this system
+        return self._take(library, symbol)
+
+    def _take(self, library: ctypes.CDLL, symbol: str) -> bool:
+        function = getattr(library, symbol, None)
+        if function is None:
+            return False
+        self._addresses[symbol] = ctypes.cast(function, ctypes.c_void_p).value or 0
+        return True
+
+    def _build(self, units: Sequence[Unit]) -> None:
+        if not units:
+            return
+        runs = max(-(-len(units) // _LARGEST), min(cores(), len(units) // _LEAST), 1)
+        from concurrent.futures import Future, ThreadPoolExecutor  # imports more than loading a program takes
+
+        pool = ThreadPoolExecutor(min(runs, cores()))
+        for group in _shared_out(units, runs):
+            try:
+                path = pool.submit(self._compiled, group)
+            except RuntimeError:  # the interpreter is ending and starts no threads
+                path = Future()
+                path.set_result(self._compiled(group))
+            made = _Build(group, path)
+            self._coming |= {unit.symbol: made for unit in group}
+        pool.shutdown(wait=False)
+
+    def _compiled(self, units: Sequence[Unit]) -> Path:
+        """Return the library of some kernels, on disk."""
+        binary = self.compiler.build(self._source(units), self.compiler.for_kernels)
+        name = sha256("\0".join(u.symbol for u in units).encode()).hexdigest() + ".so"
+        folder = private_folder("cpu", "kernels")
+        if folder is not None and keep(folder / name, binary):
+            for unit in units:
+                keep(folder / unit.symbol, name.encode())
+            return folder / name
+        return put_aside(name, binary)
+
+    def _load(self, made: _Build) -> None:
+        """Wait for a library and load it. ``DeviceError`` shows the source that does not compile."""
+        for unit in made.units:
+            del self._coming[unit.symbol]
+        path = made.path.result()
+        library = self._libraries[path.name] = ctypes.CDLL(str(path))
+        for unit in made.units:
+            if not self._take(library, unit.symbol):
+                raise DeviceError(f"cpu: {path} lacks the kernel {unit.symbol} that was compiled into it.")
+
+    def _source(self, units: Sequence[Unit]) -> str:
+        helpers = {name: text for unit in units for name, text in unit.helpers.items()}
+        own = [unit.text.replace(_NAME, unit.symbol) for unit in units]
+        return "\n".join([self.compiler.dialect(0).prologue, SLOT, *helpers.values(), *own])
+
+
+def _shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+    """Return the units in ``count`` groups that take about as long: longest first, each where least is."""
+    groups: list[list[Unit]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for unit in sorted(units, key=lambda u: -len(u.text)):
+        k = sizes.index(min(sizes))
+        groups[k].append(unit)
+        sizes[k] += len(unit.text)
+    return groups
+
+
+@cache
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+SLOT: Final = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;"
+
+
+@cache
+def units_of(compiler: CCompiler) -> Units:
+    """Return the kernels of a compiler in this process."""
+    return Units(compiler)
+
+
+def _after_fork() -> None:
+    for units in list(_every):
+        units.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

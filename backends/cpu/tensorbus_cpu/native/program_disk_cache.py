@@ -1,0 +1,136 @@
+"""Compiled programs on disk: a second process loads them without starting the code generator.
+
+A program is known by a digest of its graph, of what it was to be compiled for, and of all code that had a
+part in it; what is stored are the numbers of its tape, and the names of the kernels that these refer to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from tensorbus.backend_api import (
+    Executable,
+    Order,
+    cached_property,
+    code_stamp,
+    keep,
+    kept,
+    name_of,
+    private_folder,
+)
+
+from ..compiler import NATIVE, CCompiler
+from ..gemm.blas_call import blas_functions
+
+if TYPE_CHECKING:  # all of it comes with the first program that is not stored
+    from tensorbus.backend_api import Knob, Part
+
+    from ..lowering import CpuExecutable
+    from .driver import Driver
+    from .relocatable_program import Bound
+
+
+class Compiling:
+    """The lowering of the cpu device."""
+
+    modes: Final = {"reduce-overhead": "nothing to gain: a run is one call of C already, without any Python"}
+
+    def knobs(self, order: Order) -> Sequence[Knob]:
+        """Return what is measured for ``mode="max-autotune"``."""
+        from ..lowering import CpuLowering
+
+        return CpuLowering().knobs(order)
+
+    def compile(self, order: Order) -> Executable:
+        """Return the executable of a program: a stored one where there is one."""
+        tools = NATIVE.tools()
+        path = _path(order, tools) if tools is not None else None
+        data = kept(path) if path is not None else None
+        if data is not None and tools is not None:
+            found = _opened(order, tools, data)
+            if found is not None:
+                return found
+        if tools is not None:
+            from .driver import begin
+
+            begin(tools, any(node.op == "matmul" for node in order.graph))  # long before that is lowered
+        from ..lowering import CpuExecutable, CpuLowering
+
+        made = CpuLowering().compile(order)
+        listing = made.listing if path is not None and isinstance(made, CpuExecutable) else None
+        if path is not None and listing is not None:  # its kernels are still being compiled
+            from .relocatable_program import encoded
+
+            keep(path, encoded(listing))
+        return made
+
+
+class StoredExecutable:
+    """A program that was found, called with its inputs; it is compiled anew for people who look inside."""
+
+    waits: Final = True
+
+    def __init__(self, order: Order, driver: Driver, bound: Bound) -> None:
+        self._order = order
+        self.run = driver.executable(driver.program(bound), self._other, len(order.graph.inputs))
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
+        found: Sequence[Any] = self.run(values)
+        return found
+
+    @cached_property
+    def _whole(self) -> CpuExecutable:
+        from ..lowering import CpuExecutable, CpuLowering
+
+        made = CpuLowering().compile(self._order)
+        assert isinstance(made, CpuExecutable)
+        return made
+
+    def _other(self, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """Return the program for the layouts of these values, and the values, copied where need be."""
+        return self._whole.other(values)
+
+    def stages(self) -> Mapping[str, str]:
+        """Return the graph, the loops and the C code of the program for packed values."""
+        return self._whole.stages()
+
+    def parts(self) -> Sequence[Part]:
+        """Return the steps of the program for packed values."""
+        return self._whole.parts()
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Return the seconds of each step of a run with packed values, which stay as they are."""
+        return self._whole.times(values)
+
+
+def _opened(order: Order, tools: CCompiler, data: bytes) -> StoredExecutable | None:
+    """Return the executable of what was stored; None where it does not run here, or something is missing."""
+    if NATIVE.compiler() is not tools:
+        return None
+    from .driver import driver_of, failing
+    from .kernel_batch_compiler import units_of
+    from .relocatable_program import decoded
+
+    driver = driver_of(tools)
+    listing = decoded(data)
+    bound = listing.bound(units_of(tools), failing(listing.names))
+    return StoredExecutable(order, driver, bound) if driver is not None and bound is not None else None
+
+
+def _path(order: Order, tools: CCompiler) -> Path | None:
+    """Return where a program would be stored; None where its graph does not say all that it does."""
+    folder, name = private_folder("cpu", "programs"), name_of(order.graph)
+    if folder is None or name is None:
+        return None
+    about = (
+        name, repr(sorted(order.replaces.items())), order.mode, repr(sorted(order.chosen.items())),
+        repr(sorted(order.calls)),
+        code_stamp(Path(__file__).parent), np.__version__, sys.version, str(NATIVE.threads),
+        str(bool(blas_functions())),
+    )  # fmt: skip
+    return folder / tools.key("\0".join(about), ())

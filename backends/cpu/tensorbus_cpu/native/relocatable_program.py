@@ -1,0 +1,200 @@
+"""A program as numbers that outlive the process: what would be an address is a name.
+
+Plain classes: making a dataclass, or a named tuple, takes about as long as loading a program.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from tensorbus.backend_api import DType, Spec, dtypes
+
+from ..memory import DTYPES
+from .kernel_batch_compiler import Units
+
+_BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
+
+
+class Address(tuple[str, str, int]):
+    """What a number of a tape refers to: its kind, name and number.
+
+    Kinds are ``"fail"``, ``"dtype"`` or ``"kernel"``, by name, and ``"call"``, by its number.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, kind: str, name: str = "", number: int = 0) -> Address:
+        """Name something."""
+        return super().__new__(cls, (kind, name, number))
+
+
+Word = int | Address
+
+
+class PythonCall:
+    """An eager kernel that a program calls; ``late`` are the operands that are Python numbers."""
+
+    __slots__ = ("attrs", "late", "op", "outputs", "specs")
+
+    def __init__(
+        self, *, op: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...], late: tuple[int, ...],
+        outputs: tuple[Spec, ...],
+    ) -> None:  # fmt: skip
+        self.op, self.attrs, self.specs, self.late, self.outputs = op, attrs, specs, late, outputs
+
+    def text(self) -> dict[str, Any]:
+        """Return it in plain values."""
+        return {
+            "op": self.op, "attrs": {k: _written(v) for k, v in self.attrs.items()}, "late": self.late,
+            "specs": [[s.shape, s.dtype.name] for s in self.specs],
+            "outputs": [[s.shape, s.dtype.name] for s in self.outputs],
+        }  # fmt: skip
+
+    @staticmethod
+    def of(text: Mapping[str, Any]) -> PythonCall:
+        """Return the call that ``text`` wrote."""
+        return PythonCall(
+            op=text["op"], attrs={k: _read(v) for k, v in text["attrs"].items()}, late=tuple(text["late"]),
+            specs=tuple(map(_spec, text["specs"])), outputs=tuple(map(_spec, text["outputs"])),
+        )  # fmt: skip
+
+    def run(self) -> Callable[..., Any]:
+        """Return what runs it. Where operands lie is of no account."""
+        from tensorbus.backend_api import Device, Late, Layout, LibraryCall, library_call
+
+        given = [
+            Late("scalar", k) if k in self.late else Layout(k, spec.shape, ())
+            for k, spec in enumerate(self.specs)
+        ]
+        call = LibraryCall(
+            op=self.op, attrs=self.attrs, inputs=tuple(given), specs=self.specs,
+            outputs=tuple(range(len(self.outputs))), out_specs=self.outputs,
+        )  # fmt: skip
+        return packed_results(library_call(call, Device("cpu", 0)))
+
+
+class Bound:
+    """The numbers of a tape in this process; ``references`` must outlive the reading of them."""
+
+    __slots__ = ("products", "references", "words")
+
+    def __init__(self, words: list[int], references: list[Any], products: bool) -> None:
+        self.words, self.references, self.products = words, references, products
+
+
+class Listing:
+    """The ``words`` of a tape. ``names`` are the ops that may report errors, ``labels`` the steps.
+
+    ``products``: some of these multiply matrices.
+    """
+
+    __slots__ = ("calls", "labels", "names", "products", "words")
+
+    def __init__(
+        self, *, words: Sequence[Word], calls: tuple[PythonCall, ...], names: tuple[str, ...],
+        labels: tuple[str, ...], products: bool,
+    ) -> None:  # fmt: skip
+        self.words, self.calls, self.names, self.labels = words, calls, names, labels
+        self.products = products
+
+    def bound(self, units: Units, fail: Callable[..., None]) -> Bound | None:
+        """Return the numbers for this process, and what they refer to; None where a kernel is missing."""
+        runs = [call.run() for call in self.calls]
+        known: dict[Any, int | None] = {}
+        references: list[Any] = [fail, *runs]
+
+        def found(address: Address) -> int | None:
+            kind, name, number = address
+            if kind == "kernel":
+                return units.address(name)
+            thing = (
+                fail if kind == "fail"
+                else runs[number] if kind == "call"
+                else DTYPES[_BY_NAME[name]]
+            )  # fmt: skip
+            references.append(thing)
+            return id(thing)
+
+        words: list[Any] = [*self.words]
+        for k in _addresses(words):
+            word = words[k]
+            if word not in known:
+                known[word] = found(word)
+            words[k] = known[word]
+        return None if None in known.values() else Bound(words, references, self.products)
+
+
+def _addresses(words: Sequence[Any]) -> list[int]:
+    """Return where words are addresses."""
+    return [k for k, word in enumerate(words) if word.__class__ is Address]
+
+
+def encoded(listing: Listing) -> bytes:
+    """Return a listing as bytes: the length of what tells the rest, that, then the numbers."""
+    things: dict[Address, int] = {}
+    places: list[list[int]] = []
+    numbers: list[Any] = [*listing.words]
+    for k in _addresses(numbers):
+        places.append([k, things.setdefault(numbers[k], len(things))])
+        numbers[k] = 0
+    head = {
+        "things": [tuple(x) for x in things], "places": places,
+        "calls": [call.text() for call in listing.calls], "names": listing.names, "labels": listing.labels,
+        "products": listing.products,
+    }  # fmt: skip
+    about = marshal.dumps(head)  # for this version of Python, whose own modules lie on disk like that
+    return len(about).to_bytes(8, "little") + about + np.array(numbers, np.int64).tobytes()
+
+
+def decoded(data: bytes) -> Listing:
+    """Return the listing that ``encoded`` wrote."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    head = marshal.loads(data[8:end])
+    words: list[Word] = np.frombuffer(data[end:], np.int64).tolist()
+    things = [Address(*x) for x in head["things"]]
+    for place, thing in head["places"]:
+        words[place] = things[thing]
+    calls = tuple(PythonCall.of(text) for text in head["calls"])
+    return Listing(
+        words=words, calls=calls, names=tuple(head["names"]), labels=tuple(head["labels"]),
+        products=head["products"],
+    )  # fmt: skip
+
+
+def _written(value: Any) -> Any:
+    """Return an attribute in plain values."""
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    for kind in (int, float, str):
+        if isinstance(value, kind) and type(value) is not bool:
+            return kind(value)
+    return list(map(_written, value)) if isinstance(value, (tuple, list)) else value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _BY_NAME[value["dtype"]] if "dtype" in value else complex(*value["complex"])
+    return tuple(map(_read, value)) if isinstance(value, list) else value
+
+
+def _spec(text: Any) -> Spec:
+    return Spec(tuple(text[0]), _BY_NAME[text[1]])
+
+
+def packed_results(kernel: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """Return a kernel whose results are packed arrays with memory of their own."""
+
+    def call(*values: Any) -> tuple[Any, ...]:
+        return tuple([x if _is_own(x, values) else np.array(x, copy=True, order="C") for x in kernel(values)])
+
+    return call
+
+
+def _is_own(x: Any, values: Sequence[Any]) -> bool:
+    plain = x.base is None and x.flags.owndata and x.flags.c_contiguous
+    return plain and not any(x is v for v in values)

@@ -1,0 +1,266 @@
+"""Attention and its derivative by cuDNN where its frontend is installed: half precision, no scores kept.
+
+What a mask adds to the scores is written out for the library, for each query and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import Any, Final
+
+from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
+from tensorbus.backend_api import dtypes as dt
+
+from .. import cudnn
+from ..device import runtime
+from . import attention_mask as masks
+
+NAME: Final = "scaled_dot_product_attention"
+GRADIENTS: Final = "attention_gradients"
+WIDEST: Final = 128
+"""Elements of a head for which every GPU since compute capability 8.0 has a kernel."""
+_STEP: Final = 8
+_HALF: Final = (dt.float16, dt.bfloat16)
+_APART: Final = 256
+"""Bytes at whose multiples the parts of the memory begin that the library works in."""
+_SUMS: Final = 50
+_FIRST: Final = 100
+"""The numbers of the logarithms of the sums, and of the first result; operands have those from 1 on."""
+
+
+def supports(call: Call) -> bool | str:
+    """Return True where cuDNN serves a call of either op, else why not."""
+    assert call.shapes is not None
+    return _served(
+        call.op, call.dtypes, call.shapes, call.attrs["scale"], call.attrs["is_causal"], call.index
+    )
+
+
+@cache
+def _served(
+    op: str, dtypes: tuple[dt.DType, ...], shapes: tuple[tuple[int, ...], ...], scale: float, causal: bool,
+    index: int,
+) -> bool | str:  # fmt: skip
+    if not cudnn.is_installed():
+        return f"needs cuDNN's frontend: {cudnn.INSTALL}"
+    before = 2 if op == GRADIENTS else 0
+    shapes, mask = shapes[: 3 + before], shapes[3 + before :]
+    if any(d not in _HALF for d in dtypes[: 3 + before]):
+        return "takes float16 and bfloat16"
+    if mask and dtypes[-1] not in (dtypes[0], dt.bool_):
+        return "takes masks of bool and of the operands' dtype"
+    if int(runtime().units[index].architecture) < 80:
+        return "needs compute capability 8.0"
+    q, k, v = shapes[before:]
+    if any(len(s) != 4 or 0 in s for s in shapes) or not q[0] == k[0] == v[0] or k[1] != v[1] or q[1] % k[1]:
+        return "takes operands of (batch, heads, length, width)"
+    if any(s[-1] > WIDEST or s[-1] % _STEP for s in shapes) or scale <= 0:
+        return f"takes heads of up to {WIDEST} elements, in steps of {_STEP}"
+    if mask and any(n not in (1, m) for n, m in zip(masks.whole(mask[0], q, k)[:2], q[:2], strict=True)):
+        return "takes masks that broadcast to the scores"
+    if problem := cudnn.trouble(index):
+        return problem
+    library = cudnn.library(index)
+    given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=False)]
+    if mask:
+        given.append(StridedArray.contiguous(None, masks.whole(mask[0], q, k), dtypes[0]))
+    with library.unit.current(), library.lock:
+        try:
+            for graph in _graphs(library, op, given, scale, causal):
+                library.check(graph)
+        except Exception as error:  # the frontend's own classes, and RuntimeError
+            return f"cuDNN has no kernel for it: {error}"
+    return True
+
+
+def orders(op: str, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
+    """Return in which order the axes of each result lie: as those of the operand that it has the shape of.
+
+    Heads that were cut out of one product's rows are so joined again without a copy.
+    """
+    if op not in (NAME, GRADIENTS):
+        return None
+    found = [() if x is None else _order(x.strides) for x in (given[:1] if op == NAME else given[2:5])]
+    return found if any(found) else ()
+
+
+def _order(strides: Sequence[int]) -> tuple[int, ...]:
+    order = tuple(sorted(range(len(strides)), key=lambda k: -strides[k]))
+    return order if order != tuple(range(len(strides))) and order[-1] == len(strides) - 1 else ()
+
+
+def leaves(node: Node, reader: Node) -> int:
+    """Return of how many rows attention can leave the sums for its derivative; 0 where that is of another."""
+    if node.op != NAME or reader.op != GRADIENTS or reader.inputs[1] is not node:
+        return 0
+    same = all(a is b for a, b in zip(node.inputs, reader.inputs[2:], strict=False))
+    if not same or len(reader.inputs) != len(node.inputs) + 2 or dict(node.attrs) != dict(reader.attrs):
+        return 0
+    return prod(node.inputs[0].spec.shape[:3])
+
+
+def _graphs(
+    library: cudnn.Library, op: str, given: Sequence[StridedArray], scale: float, causal: bool,
+    strides: Sequence[tuple[int, ...]] = (), *, sums: bool = False,
+) -> list[Any]:  # fmt: skip
+    """Return the graphs that run in turn: of the derivative, the sums of its rows are computed first.
+
+    ``sums``: attention stores them, or its derivative is given them.
+    """
+    if op == NAME:
+        return [_forward(library, given, scale, causal, sums=sums, strides=[*strides, ()][0])]
+    last = _backward(library, given, scale, causal, strides)
+    return [last] if sums else [_forward(library, given[2:], scale, causal, sums=True), last]
+
+
+def _seen(library: cudnn.Library, causal: bool) -> dict[str, Any]:
+    if not causal:
+        return {}
+    corner = library.cudnn.diagonal_alignment.TOP_LEFT
+    return {"diagonal_alignment": corner, "diagonal_band_right_bound": 0}
+
+
+def _forward(
+    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool, *, sums: bool,
+    strides: tuple[int, ...] = (),
+) -> Any:  # fmt: skip
+    graph, dtype = library.graph(given[0].dtype), given[0].dtype
+    q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    out, rows = graph.sdpa(
+        q=q, k=k, v=v, attn_scale=scale, generate_stats=sums, name="sdpa",
+        bias=added[0] if added else None, **_seen(library, causal),
+    )  # fmt: skip
+    shape = (*given[0].shape[:3], given[2].shape[3])
+    library.result(out, _FIRST, shape, dtype, strides)
+    if sums:
+        library.result(rows, _SUMS, (*shape[:3], 1), dt.float32)
+    return graph
+
+
+def _backward(
+    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool,
+    strides: Sequence[tuple[int, ...]],
+) -> Any:  # fmt: skip
+    graph = library.graph(given[0].dtype)
+    g, out, q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    rows = library.operand(graph, _SUMS, StridedArray.contiguous(None, (*given[2].shape[:3], 1), dt.float32))
+    found = graph.sdpa_backward(
+        q=q,
+        k=k,
+        v=v,
+        o=out,
+        dO=g,
+        stats=rows,
+        attn_scale=scale,
+        bias=added[0] if added else None,
+        name="sdpa_backward",
+        **_seen(library, causal),
+    )
+    for number, (made, x, lies) in enumerate(zip(found, given[2:5], strides or ((),) * 3, strict=True)):
+        library.result(made, _FIRST + number, x.shape, x.dtype, lies)
+    return graph
+
+
+def prepare(call: Call) -> Any:
+    """Return what takes the operands of either op to new values."""
+    run = _runner(call, packs=True)
+    unit, dtype = runtime().units[call.index], call.dtypes[0]
+    assert call.shapes is not None
+    shapes = call.shapes[2:5] if call.op == GRADIENTS else (call.out_shape or (),)
+    sizes = [StridedArray.contiguous(None, s, dtype).nbytes for s in shapes]
+
+    def eager(*values: StridedArray) -> Any:
+        blocks = [unit.pool.allocate(n) for n in sizes]
+        run(values, blocks)
+        made = [StridedArray.contiguous(b, s, dtype) for b, s in zip(blocks, shapes, strict=True)]
+        return tuple(made) if call.op == GRADIENTS else made[0]
+
+    return eager
+
+
+def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    """Return what writes the results of either op into blocks that are given."""
+    return _runner(call, packs=False)
+
+
+def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    """Return what queues a call into blocks; without ``packs`` it refuses operands of other layouts."""
+    unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
+    scale, causal, op = call.attrs["scale"], call.attrs["is_causal"], call.op
+    strides = [lies for lies, _ in call.places]
+    begins = [begin * call.out_dtype.itemsize for _, begin in call.places]
+    known: dict[Any, list[cudnn.Plan]] = {}
+    assert call.shapes is not None
+    before = 2 if op == GRADIENTS else 0
+    masked = len(call.shapes) > 3 + before
+    added = masks.written(call, before) if masked else None
+    rows = extra = 0
+    sums = bool(call.leaves) or call.takes
+    if op == GRADIENTS and not sums:
+        rows = StridedArray.contiguous(None, call.shapes[2][:3], dt.float32).nbytes
+        rows = -(-rows // _APART) * _APART
+        extra = rows + StridedArray.contiguous(None, call.shapes[1], call.dtypes[1]).nbytes
+        extra = -(-extra // _APART) * _APART
+    front = -(-added.nbytes // _APART) * _APART if added is not None else 0
+    """Bytes before all else that the mask takes: what is recorded has it written there at each run."""
+
+    def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
+        library, stream = cudnn.library(index), unit.stream()
+        unit.failures.note(op)
+        kept = None
+        if call.takes:
+            *values, last = values
+            kept = last.buffer
+        elif call.leaves:
+            *blocks, kept = blocks
+        mask = None
+        if added is not None:
+            *values, mask = values
+        lies = [cudnn.is_plain(x) for x in values]
+        if not packs and not all(lies):
+            return False
+        given = [
+            cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)
+        ]
+        key = tuple(x.strides for x in given)
+        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
+        read = [x.buffer for x in given]
+        if mask is not None and added is not None:
+            given.append(added.like)
+            read.append(mask.buffer)
+        results = {
+            _FIRST + n: block.ptr + begin
+            for n, (block, begin) in enumerate(zip(blocks, begins or [0] * len(blocks), strict=True))
+        }
+        if kept is not None:
+            results[_SUMS] = kept.ptr
+        for block in (*read, *blocks, *([kept] if kept is not None else [])):
+            if block.stream is not stream:
+                block.used_by(stream)
+        with unit.current(), library.lock:
+            try:
+                plans = known.get(key)
+                if plans is None:
+                    plans = known[key] = [
+                        library.built(g)
+                        for g in _graphs(library, op, given, scale, causal, strides, sums=sums)
+                    ]
+                room = max(plan.room for plan in plans)
+                begin = library.space(front + extra + room, stream)
+                space = begin + front + extra
+                if mask is not None and added is not None:
+                    added.write(mask, begin, stream)
+                    places[len(given)] = begin
+                if extra:
+                    results[_SUMS] = space - extra
+                    first = {n - 2: places[n] for n in range(3, len(given) + 1)}
+                    again = {_SUMS: space - extra, _FIRST: space - extra + rows}
+                    library.run(plans[0], {**first, **again}, space, stream)
+                library.run(plans[-1], {**places, **results}, space, stream)
+            except Exception as error:  # the frontend's own classes, and RuntimeError
+                raise cudnn.failed(unit, op, error) from error
+        return True
+
+    return run

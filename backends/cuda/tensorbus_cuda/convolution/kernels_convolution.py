@@ -1,0 +1,184 @@
+"""Convolution and both of its derivatives by cuDNN where its frontend is installed, of values as they lie.
+
+No way is taken that multiplies transformed values: an infinity spoils no more than the sums that it is part
+of. A convolution adds up in one order, its derivatives in an order that cuDNN chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import Any, Final
+
+from tensorbus.backend_api import Call, DType, StridedArray, get_matmul_precision, pack
+from tensorbus.backend_api import dtypes as dt
+
+from .. import cudnn
+from ..device import runtime
+
+FORWARD: Final = "conv"
+INPUT: Final = "conv_transpose"
+WEIGHT: Final = "conv_weight"
+OPS: Final = (FORWARD, INPUT, WEIGHT)
+_DTYPES: Final = (dt.float16, dt.bfloat16, dt.float32)
+_NEVER: Final = (
+    "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "WINOGRAD", "WINOGRAD_TILE_4x4",
+    "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "FFT",
+)  # fmt: skip
+"""The library's names for what a way to convolve may do, and must not."""
+_RESULT: Final = 100
+_ALIGNED: Final = 16
+
+Attributes = tuple[tuple[str, Any], ...]
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def supports(call: Call) -> bool | str:
+    """Return True where cuDNN serves a call of one of the ops, else why not."""
+    assert call.shapes is not None
+    assert call.out_shape is not None
+    attrs = tuple(sorted(call.attrs.items()))
+    return _served(call.op, call.dtypes[0], (*call.shapes, call.out_shape), attrs, call.index)
+
+
+@cache
+def _served(op: str, dtype: DType, shapes: Shapes, attrs: Attributes, index: int) -> bool | str:
+    if not cudnn.is_installed():
+        return f"needs cuDNN's frontend: {cudnn.INSTALL}"
+    if dtype not in _DTYPES:
+        return "takes float16, bfloat16 and float32"
+    if any(0 in s for s in shapes) or not 3 <= len(shapes[0]) <= 5:
+        return "takes one to three axes of space, none of them empty"
+    if op == INPUT and not _fits(shapes, dict(attrs)):
+        return "takes an output_padding that is shorter than the stride"
+    if problem := cudnn.trouble(index):
+        return problem
+    library = cudnn.library(index)
+    given = [StridedArray.contiguous(None, s, dtype) for s in shapes[:2]]
+    with library.unit.current(), library.lock:
+        try:
+            library.check(_graph(library, op, given, shapes[2], attrs), _avoided(library, op, "highest"))
+        except Exception as error:  # the frontend's own classes, and RuntimeError
+            return f"cuDNN has no kernel for it: {error}"
+    return True
+
+
+def _fits(shapes: Shapes, attrs: dict[str, Any]) -> bool:
+    """Return whether the convolution of the result has the operand's shape, as the library asks for."""
+    x, weight, out = (s[2:] for s in shapes)
+    return x == tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(
+            out, weight, attrs["stride"], attrs["padding"], attrs["dilation"], strict=True
+        )
+    )
+
+
+def _avoided(library: cudnn.Library, op: str, precision: str) -> list[Any]:
+    """Return the notes of the ways that are not taken: TF32 neither, unless it was asked for."""
+    names = (*_NEVER, "NONDETERMINISTIC") if op == FORWARD else _NEVER
+    if precision == "highest":
+        names = (*names, "TENSOR_CORE")
+    return [getattr(library.cudnn.numerical_note, name) for name in names]
+
+
+def _graph(
+    library: cudnn.Library, op: str, given: Sequence[StridedArray], shape: tuple[int, ...], attrs: Attributes
+) -> Any:
+    dtype, named = given[0].dtype, dict(attrs)
+    graph = library.graph(dtype)
+    x, y = (library.operand(graph, number, _plane(v)) for number, v in enumerate(given, 1))
+    flat = len(shape) == 3
+    moves = {
+        name: [before, *named[name]] if flat else list(named[name])
+        for name, before in (("padding", 0), ("stride", 1), ("dilation", 1))
+    }
+    if op == FORWARD:
+        made = graph.conv_fprop(image=x, weight=y, name=op, **moves)
+    elif op == INPUT:
+        made = graph.conv_dgrad(loss=x, filter=y, name=op, **moves)
+    else:
+        made = graph.conv_wgrad(image=x, loss=y, name=op, **moves)
+    library.result(made, _RESULT, (*shape[:2], 1, shape[2]) if flat else shape, dtype)
+    return graph
+
+
+def _plane(x: StridedArray) -> StridedArray:
+    """Return the value as the library sees it: with two axes of space at least, strides of all axes set."""
+    shape, strides = x.shape, x.strides
+    if len(shape) == 3:
+        shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
+    known = [*strides]
+    for k in reversed(range(len(shape))):
+        if shape[k] == 1:  # its stride says nothing, but the library tells layouts by it
+            known[k] = known[k + 1] * shape[k + 1] if k + 1 < len(shape) else 1
+    return x.view(shape, known)
+
+
+def _lies(x: StridedArray, *, packed: bool = False) -> bool:
+    """Return whether the library takes a value where it lies: its elements apart, the first one aligned.
+
+    ``packed``: without gaps, as it wants weights.
+    """
+    end = 1
+    for stride, n in sorted((s, n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+        if stride < end or (packed and stride > end):
+            return False
+        end = stride * n
+    return bool((x.buffer.ptr + x.offset * x.dtype.itemsize) % _ALIGNED == 0)
+
+
+def prepare(call: Call) -> Any:
+    """Return what takes the operands of one of the ops to a new value."""
+    run = _runner(call, packs=True)
+    unit, dtype, shape = runtime().units[call.index], call.dtypes[0], call.out_shape or ()
+    nbytes = prod(shape) * dtype.itemsize
+
+    def eager(*values: StridedArray) -> StridedArray:
+        block = unit.pool.allocate(nbytes)
+        run(values, [block])
+        return StridedArray.contiguous(block, shape, dtype)
+
+    return eager
+
+
+def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    """Return what writes the result of one of the ops into a block that is given."""
+    return _runner(call, packs=False)
+
+
+def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    """Return what queues a call into a block; without ``packs`` it refuses operands of other layouts."""
+    unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
+    op, shape, attrs = call.op, call.out_shape or (), tuple(sorted(call.attrs.items()))
+    single = call.dtypes[0] is dt.float32
+    known: dict[Any, cudnn.Plan] = {}
+
+    def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
+        library, stream = cudnn.library(index), unit.stream()
+        lies = [_lies(values[0]), _lies(values[1], packed=op != WEIGHT)]
+        if not packs and not all(lies):
+            return False
+        given = [x if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)]
+        precision = get_matmul_precision() if single else "high"
+        key = (precision, *[x.strides for x in given])
+        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
+        unit.failures.note(op)
+        for block in (*(x.buffer for x in given), *blocks):
+            if block.stream is not stream:
+                block.used_by(stream)
+        with unit.current(), library.lock:
+            try:
+                plan = known.get(key)
+                if plan is None:
+                    graph = _graph(library, op, given, shape, attrs)
+                    plan = known[key] = library.built(graph, _avoided(library, op, precision))
+                library.run(
+                    plan, {**places, _RESULT: blocks[0].ptr}, library.space(plan.room, stream), stream
+                )
+            except Exception as error:  # the frontend's own classes, and RuntimeError
+                raise cudnn.failed(unit, op, error) from error
+        return True
+
+    return run

@@ -1,0 +1,1 @@
+"""Copies between GPUs, page-locked memory, DLPack."""

@@ -1,0 +1,247 @@
+"""Matrix products by cuBLASLt: prepared once for each pattern of shapes and strides, then one call each.
+
+The library takes matrices by columns. A product by rows is the product of the transposes in the other order,
+which lie in the same memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import cupy
+from tensorbus.backend_api import DeviceError, get_matmul_precision
+from tensorbus.backend_api import dtypes as dt
+
+if TYPE_CHECKING:
+    from ..device import Unit
+
+_F32, _F64, _F16, _I8, _C32, _C64, _I32, _BF16, _E4M3, _E5M2 = 0, 1, 2, 3, 4, 5, 10, 14, 28, 29
+_SIZES: Final = {_F32: 4, _F64: 8, _F16: 2, _I8: 1, _C32: 8, _C64: 16, _BF16: 2, _E4M3: 1, _E5M2: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The library's numbers for elements of the operands and the result, and for what is computed in.
+
+    ``scale`` is that of the factors before a product.
+    """
+
+    x: int
+    y: int
+    out: int
+    compute: int
+    scale: int
+
+
+def _alike(kind: int, compute: int, scale: int) -> Arithmetic:
+    return Arithmetic(kind, kind, kind, compute, scale)
+
+
+KINDS: Final[dict[dt.DType, Arithmetic]] = {
+    dt.float16: _alike(_F16, 68, _F32), dt.bfloat16: _alike(_BF16, 68, _F32),
+    dt.float32: _alike(_F32, 68, _F32), dt.float64: _alike(_F64, 70, _F64),
+    dt.complex64: _alike(_C32, 68, _C32), dt.complex128: _alike(_C64, 70, _C64),
+}  # fmt: skip
+"""How products of a dtype are computed whose result has it too."""
+WORDS: Final = Arithmetic(_I8, _I8, _I32, 72, _I32)
+"""Products of signed bytes that add up in 32 bits."""
+_FLOATS: Final = {dt.float16: _F16, dt.bfloat16: _BF16, dt.float32: _F32}
+_BYTES: Final = {dt.float8_e4m3fn: _E4M3, dt.float8_e5m2: _E5M2}
+_FASTER: Final = {"highest": 68, "high": 77, "medium": 75}
+"""What float32 is computed in: itself, TF32, or bfloat16."""
+_ONE: Final[dict[int, Any]] = {
+    _F32: (ctypes.c_float * 1)(1), _F64: (ctypes.c_double * 1)(1), _I32: (ctypes.c_int32 * 1)(1),
+    _C32: (ctypes.c_float * 2)(1, 0), _C64: (ctypes.c_double * 2)(1, 0),
+}  # fmt: skip
+_ZERO: Final = (ctypes.c_double * 2)()
+_TRANSA, _TRANSB = 3, 4
+_EPILOGUE, _ROW, _SCALE_A, _SCALE_B = 7, 8, 17, 18
+_ADDS_ROW: Final = 4
+_ENDS: Final = {"relu": 2, "gelu_tanh": 32}
+"""What the library does to a product before it stores it: it adds a row to each row, then a function."""
+_BATCHES, _STRIDE = 5, 6
+_MOST_SPACE, _ALIGNMENT = 1, 5
+_SPACE: Final = 32 << 20
+"""Bytes that the library may use beside the matrices: what its makers advise for recent GPUs."""
+_LARGE: Final = 1 << 19
+"""Elements of a result from which on ways without such memory are as fast: others have it cleared first."""
+ALIGNED: Final = 16
+
+
+class _Found(ctypes.Structure):
+    """A way to compute a product, as the library found it."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8), ("space", ctypes.c_size_t), ("state", ctypes.c_int),
+        ("waves", ctypes.c_float), ("reserved", ctypes.c_int * 4),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Where an operand lies: by columns where ``turned``; rows, or columns, ``lead`` elements apart."""
+
+    rows: int
+    columns: int
+    lead: int
+    turned: bool
+    stride: int = 0
+
+
+class Library:
+    """cuBLASLt for one GPU."""
+
+    def __init__(self, unit: Unit) -> None:
+        # CuPy knows where the libraries of its CUDA are; this one is loaded beside cuBLAS.
+        from cupy.cuda import cublas
+
+        major = cublas.getVersion(cupy.cuda.device.get_cublas_handle()) // 10000
+        self._unit = unit
+        self.lib = ctypes.CDLL(f"libcublasLt.so.{major}")
+        self._matmul = self.lib.cublasLtMatmul
+        pointer = ctypes.c_void_p
+        self._matmul.argtypes = [*[pointer] * 14, ctypes.c_size_t, pointer]
+        self.handle = ctypes.c_void_p()
+        self._check("cublasLtCreate", ctypes.byref(self.handle))
+        self._spaces: dict[tuple[int, int], Any] = {}
+        self._lock = threading.Lock()
+
+    def _check(self, name: str, *arguments: Any) -> None:
+        code = getattr(self.lib, name)(*arguments)
+        if code:
+            raise DeviceError(f"{self._unit.name}: {name} of cuBLASLt returned error {code}.")
+
+    def space(self, stream: Any) -> int:
+        """Return the address of memory that products of one stream work in, one after the other."""
+        own = self._unit.workplace(stream)
+        found = self._spaces.get(own)
+        if found is None:
+            with self._lock:
+                found = self._spaces.setdefault(own, self._unit.pool.allocate(_SPACE))
+        return int(found.ptr)
+
+    def product(
+        self, x: Matrix, y: Matrix, batches: int, how: Arithmetic, aligned: tuple[bool, bool],
+        lead: int = 0, *, adds: bool = False, row: bool = False, ends: str = "", scaled: bool = False,
+        rank: int = 0,
+    ) -> Product | None:  # fmt: skip
+        """Return what multiplies matrices that lie like this; None where the library cannot.
+
+        Rows of the result are ``lead`` elements apart (0: packed). Where it ``adds``, the product is added
+        to what is there, or elsewhere; with ``row`` a row is added to each row, and ``ends`` is the function
+        of the sum that is stored. ``scaled``: each operand comes with a factor. ``rank`` counts the ways that
+        the library knows for it, the one that it thinks the fastest first; beyond the last that is taken.
+        """
+        size, description = _SIZES[how.x], ctypes.c_void_p()
+        self._check("cublasLtMatmulDescCreate", ctypes.byref(description), how.compute, how.scale)
+        for attribute, matrix in ((_TRANSA, y), (_TRANSB, x)):
+            self._set("MatmulDesc", description, attribute, ctypes.c_int32(int(matrix.turned)))
+        if row or ends:
+            epilogue = (_ADDS_ROW if row else 0) | (_ENDS[ends] if ends else 0)
+            self._set("MatmulDesc", description, _EPILOGUE, ctypes.c_int32(epilogue))
+        pointers = ((_ROW,) if row else ()) + ((_SCALE_B, _SCALE_A) if scaled else ())
+        for attribute in pointers:
+            self._set("MatmulDesc", description, attribute, ctypes.c_void_p(1 << 10))
+        out = Matrix(x.rows, y.columns, lead or y.columns, False, x.rows * y.columns)
+        kinds = how.y, how.x, how.out
+        layouts = [self._layout(kind, m, batches) for kind, m in zip(kinds, (y, x, out), strict=True)]
+        wish = ctypes.c_void_p()
+        self._check("cublasLtMatmulPreferenceCreate", ctypes.byref(wish))
+        room = 0 if size == 2 and batches * x.rows * y.columns >= _LARGE else _SPACE
+        self._set("MatmulPreference", wish, _MOST_SPACE, ctypes.c_uint64(room))
+        for k, whole in enumerate((aligned[1], aligned[0], True, True)):
+            least = ctypes.c_uint32(ALIGNED if whole else size)
+            self._set("MatmulPreference", wish, _ALIGNMENT + k, least)
+        ways, count = (_Found * (rank + 1))(), ctypes.c_int()
+        code = self.lib.cublasLtMatmulAlgoGetHeuristic(
+            self.handle, description, layouts[0], layouts[1], layouts[2], layouts[2], wish, rank + 1,
+            ways, ctypes.byref(count),
+        )  # fmt: skip
+        self._check("cublasLtMatmulPreferenceDestroy", wish)
+        known = [way for way in ways[: count.value] if not way.state]
+        if code or not known:
+            return None
+        one = _ONE[how.scale]
+        return Product(self, description, layouts, known[-1], one, one if adds else _ZERO, pointers)
+
+    def _layout(self, kind: int, m: Matrix, batches: int) -> Any:
+        """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
+        high, wide = (m.rows, m.columns) if m.turned else (m.columns, m.rows)
+        made = ctypes.c_void_p()
+        self._check(
+            "cublasLtMatrixLayoutCreate", ctypes.byref(made), kind, ctypes.c_uint64(high),
+            ctypes.c_uint64(wide), ctypes.c_int64(m.lead),
+        )  # fmt: skip
+        if batches > 1:
+            self._set("MatrixLayout", made, _BATCHES, ctypes.c_int32(batches))
+            self._set("MatrixLayout", made, _STRIDE, ctypes.c_int64(m.stride))
+        return made
+
+    def _set(self, what: str, of: Any, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._check(f"cublasLt{what}SetAttribute", of, attribute, ctypes.byref(value), size)
+
+
+class Product:
+    """A product that is prepared: it takes addresses. What it refers to lives as long as the process."""
+
+    __slots__ = ("_fixed", "_found", "_library", "_lock", "_note", "_pointers", "_run", "_space", "_tail")
+
+    def __init__(
+        self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any, kept: Any,
+        pointers: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self._library = library
+        self._found = found
+        # No more than it asked for: in what it has beyond that it clears counters, and counts tiles.
+        self._space = int(found.space)
+        self._run = library._matmul
+        self._note = library._unit.failures.note
+        y, x, out = (layout.value for layout in layouts)
+        one, kept = ctypes.addressof(one), ctypes.addressof(kept)
+        self._fixed = library.handle.value, description.value, one, y, x, kept, out
+        self._tail = ctypes.addressof(found)
+        self._pointers = {attribute: ctypes.c_void_p() for attribute in pointers}
+        self._lock = threading.Lock()
+
+    def queue(
+        self, x: int, y: int, out: int, stream: Any, *, row: int = 0, added: int = 0,
+        scales: tuple[int, int] = (0, 0),
+    ) -> None:  # fmt: skip
+        """Queue the product. ``added``: what it is added to; 0: to the result. Raises ``DeviceError``."""
+        if not self._pointers:
+            self._queue(x, y, out, stream, added)
+            return
+        places = {_ROW: row, _SCALE_B: scales[0], _SCALE_A: scales[1]}
+        with self._lock:  # the description says where the row and the factors are
+            for attribute, pointer in self._pointers.items():
+                if pointer.value != places[attribute]:
+                    pointer.value = places[attribute]
+                    self._library._set("MatmulDesc", self._fixed[1], attribute, pointer)
+            self._queue(x, y, out, stream, added)
+
+    def _queue(self, x: int, y: int, out: int, stream: Any, added: int) -> None:
+        handle, description, one, y_lies, x_lies, kept, out_lies = self._fixed
+        space = self._library.space(stream)
+        self._note("matmul")
+        code = self._run(
+            handle, description, one, y, y_lies, x, x_lies, kept, added or out, out_lies, out, out_lies,
+            self._tail, space, self._space, stream.ptr,
+        )  # fmt: skip
+        if code:
+            raise self._library._unit.refused("cublasLtMatmul", code)
+
+
+def arithmetic_of(dtype: dt.DType) -> Arithmetic:
+    """Return how products of a dtype are computed, as the user has it now."""
+    found = KINDS[dtype]
+    return replace(found, compute=_FASTER[get_matmul_precision()]) if dtype is dt.float32 else found
+
+
+def of_bytes(x: dt.DType, y: dt.DType, out: dt.DType) -> Arithmetic:
+    """Return how products of floats of 8 bits are computed whose result has more of them."""
+    return Arithmetic(_BYTES[x], _BYTES[y], _FLOATS[out], 68, _F32)

@@ -1,0 +1,144 @@
+"""The kernel of matrix products: by cuBLASLt where it knows the dtype, else a generated one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
+
+from ..device import Unit, runtime
+
+MANY: Final = 256
+Prepare = Callable[[Call], Any]
+
+
+def eager(generated: Prepare) -> Prepare:
+    """Return what prepares a product: it takes two values and gives a new one, whose rows may be padded."""
+
+    def prepare(call: Call) -> Any:
+        multiply = _multiplier(call)
+        if multiply is None:
+            return generated(call)
+        from . import matrix_layout as matrices
+
+        unit, shape, dtype = runtime().units[call.index], call.out_shape or (), call.out_dtype
+        other: list[Any] = []
+        wide = matrices.lead_of(shape, dtype)
+
+        def made(lead: int) -> tuple[int, tuple[int, ...]]:
+            whole = StridedArray.contiguous(None, (*shape[:-1], lead), dtype)
+            return whole.nbytes, whole.strides
+
+        leads = [(k, *made(k or shape[-1])) for k in ((wide, 0) if wide else (0,))]
+
+        def run(x: StridedArray, y: StridedArray) -> StridedArray:
+            for lead, nbytes, strides in leads:
+                out = unit.pool.allocate(nbytes)
+                if multiply(x, y, out, lead):
+                    return StridedArray(out, shape, strides, 0, dtype)
+            if not other:
+                other.append(generated(call))
+            found: StridedArray = other[0](x, y)
+            return found
+
+        return run
+
+    return prepare
+
+
+def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    """Return what writes a product of values into a block that is given; None where there is no such way."""
+    multiply = _multiplier(call)
+    if multiply is None:
+        return None
+    unit, size, apart = runtime().units[call.index], call.out_dtype.itemsize, call.apart
+    *outer, width = call.out_shape or ()
+    rows, rooms = prod(outer), dict[tuple[int, int], Any]()
+
+    def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
+        if multiply(values[0], values[1], blocks[0], apart, packs=False):
+            return True
+        if not apart:
+            return False
+        own = unit.workplace(unit.stream())  # another stream may be at work in its own
+        room = rooms.get(own)
+        if room is None:
+            room = rooms[own] = unit.pool.allocate(rows * width * size)
+        if not multiply(values[0], values[1], room, packs=False):
+            return False
+        unit.copy_rows(room, width * size, blocks[0], apart * size, width * size, rows)
+        return True
+
+    return run
+
+
+def apart(node: Node, given: Sequence[Layout | None]) -> int:
+    """Return how far apart the rows of a product, or of what one reads, are best; 0: packed."""
+    from . import cublaslt as blas
+    from . import matrix_layout as matrices
+
+    shape, dtype = node.spec.shape, node.spec.dtype
+    if dtype not in blas.KINDS or not shape:
+        return 0
+    lead = matrices.lead_of(shape, dtype)
+    if not lead or not given:
+        return lead
+    y = given[-1]
+    if node.op != "matmul" or len(shape) != 2 or y is None or y.offset or y.late is not None:
+        return 0
+    step = blas.ALIGNED // dtype.itemsize
+    return lead if y.strides[0] == 1 and y.strides[1] % step == 0 else 0
+
+
+def _multiplier(call: Call) -> Callable[..., bool] | None:
+    """Return what queues a product of two values into a block, and says whether it could.
+
+    ``lead``: rows of the result are that far apart (0: packed). ``packs=False``: values that do not lie as
+    matrices are refused, not copied.
+    """
+    from . import cublaslt as blas
+    from . import matrix_layout as matrices
+
+    shapes = call.shapes
+    if call.dtypes[0] not in blas.KINDS or call.out_shape is None or shapes is None:
+        return None
+    if 0 in call.out_shape or 0 in shapes[0]:
+        return None
+    unit: Unit = runtime().units[call.index]
+    compiler, index, dtype = runtime().compiler, call.index, call.dtypes[0]
+    known: dict[Any, Any] = {}
+
+    def lying(x: StridedArray, y: StridedArray, lead: int) -> Any:
+        aligned = matrices.is_aligned(x), matrices.is_aligned(y)
+        how = blas.arithmetic_of(dtype)
+        key = (x.strides, y.strides, aligned, how, lead)
+        found = known.get(key, known)
+        if found is known:
+            if len(known) >= MANY:
+                known.clear()
+            with unit.current():
+                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, how, lead, call.way)
+        return found
+
+    def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:
+        product = lying(x, y, lead)
+        if product is None:
+            if not packs or lead:
+                return False
+            x, y = pack(compiler, x, index), pack(compiler, y, index)
+            product = lying(x, y, lead)
+            if product is None:
+                return False
+        stream = unit.stream()
+        for block in (x.buffer, y.buffer, out):
+            if block.stream is not stream:
+                block.used_by(stream)
+        size = dtype.itemsize
+        at_x, at_y = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
+        with unit.current():
+            product.queue(at_x, at_y, out.ptr, stream)
+        return True
+
+    return run

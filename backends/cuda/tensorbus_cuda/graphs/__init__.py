@@ -1,0 +1,1 @@
+"""Launches, and programs recorded and replayed as CUDA graphs."""

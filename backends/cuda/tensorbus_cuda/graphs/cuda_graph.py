@@ -1,0 +1,386 @@
+"""Compiled programs as CUDA graphs: all kernels of a run are queued by one call of the driver.
+
+A graph is recorded at a program's second run. Temporaries lie in one block that belongs to the graph; results
+are new at each run, so that before a launch those kernels get new arguments whose buffers or numbers have
+changed. What a library queued cannot be changed: there is another graph where its operands lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import cupy
+from tensorbus.backend_api import (
+    COUNTS_SLOT,
+    ERROR_SLOT,
+    DeviceError,
+    get_matmul_precision,
+    plan_memory,
+    steps_of,
+)
+
+from ..async_errors import listed
+from . import graph_dependencies as branches
+from .launch import Launcher
+
+if TYPE_CHECKING:
+    from tensorbus.backend_api import Queued, Script
+
+    from ..device import Unit
+
+LEAST: Final = 3
+"""How many steps a program has at least that is worth a graph."""
+MANY: Final = 8
+"""Graphs of one program, each for other places of what libraries read and write."""
+TRIES: Final = 24
+"""Recordings of one program, after which its operands are taken to be elsewhere each time."""
+KEPT: Final = 2
+"""How many blocks are kept for each result of a library: one may still be held when the next is made."""
+LITTLE: Final = 1 << 26
+"""Up to how many bytes the results of kernels are kept as well, so that graphs need not be told others.
+
+Temporaries of so little share no memory, and steps that do not wait for each other run side by side: they
+are short. Large ones fill the GPU, and are slower beside each other: of those only the steps of a batch do.
+"""
+_THESE: Final = 1
+"""Dependencies of what is recorded that replace the ones before."""
+_RELAXED: Final = 2
+"""Capturing in which other work of this thread and of others may go on."""
+ALIGNMENT: Final = 256
+"""At multiples of how many bytes temporaries begin that share no memory."""
+SHARE: Final = 8
+"""The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
+
+
+def _references(kept: Sequence[Any]) -> int:
+    """Return how many references there are to what is only kept in a list, as a loop over that sees it."""
+    for block in kept:
+        return sys.getrefcount(block)
+    return 0
+
+
+_OURS: Final = _references([object()])
+
+
+class _Arguments(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS`` of the driver."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        *((f"{what}_{x}", ctypes.c_uint) for what in ("grid", "block") for x in "xyz"),
+        ("shared", ctypes.c_uint), ("arguments", ctypes.c_void_p), ("extra", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Driver:
+    """The functions of the driver that graphs need, and CuPy does not offer."""
+
+    def __init__(self) -> None:
+        self.lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        pointer = ctypes.c_void_p
+        self.launch = self.lib.cuGraphLaunch
+        self.launch.argtypes = (pointer, pointer)
+        self.change = self.lib.cuGraphExecKernelNodeSetParams
+        self.change.argtypes = (pointer, pointer, pointer)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. Raises ``DeviceError`` naming it."""
+        code = getattr(self.lib, name)(*arguments)
+        if code:
+            raise DeviceError(f"{name} of the CUDA driver returned error {code}.")
+
+    def ends(self, stream: int) -> list[int]:
+        """Return the nodes that what is recorded next would follow."""
+        state, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+        nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        self.call(
+            "cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(state), ctypes.byref(number),
+            ctypes.byref(graph), ctypes.byref(nodes), ctypes.byref(count),
+        )  # fmt: skip
+        return [int(nodes[k] or 0) for k in range(count.value)]
+
+    def follow(self, stream: int, nodes: Sequence[int]) -> None:
+        """Let what is recorded next follow these nodes, and no others."""
+        given = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
+        count, flags = ctypes.c_size_t(len(nodes)), ctypes.c_uint(_THESE)
+        self.call("cuStreamUpdateCaptureDependencies", ctypes.c_void_p(stream), given, count, flags)
+
+
+class _Changing:
+    """A kernel of a graph whose arguments may change from run to run.
+
+    ``moving`` are the numbers of its buffers that may lie elsewhere, among those of the program; ``places``
+    the numbers that these have among its arguments. All of its buffers are at ``pointers``.
+    """
+
+    __slots__ = (
+        "_arguments", "at", "last", "late", "launcher", "moving", "node", "numbers", "places", "pointers",
+    )  # fmt: skip
+
+    def __init__(
+        self, step: Queued, launcher: Launcher, node: int, moving: Mapping[int, int], pointers: list[int]
+    ) -> None:
+        self.launcher, self.node, self.late, self.pointers = launcher, node, step.late, pointers
+        self.places = [k for k, slot in enumerate(step.slots) if slot in moving]
+        self.moving = [moving[step.slots[k]] for k in self.places]
+        self.last: list[int] | None = None
+        self.numbers: list[Any] = []
+        self._arguments = _Arguments(
+            launcher.function, *launcher.blocks, *launcher.threads, 0, launcher.arguments
+        )
+        self.at = ctypes.addressof(self._arguments)
+
+
+class Graph:
+    """A recorded program. ``changing`` are its kernels that get new arguments."""
+
+    def __init__(self, driver: Driver, graph: Any, changing: Sequence[_Changing]) -> None:
+        self.driver = driver
+        self.changing = changing
+        self.late = [one for one in changing if one.late]
+        self.where: list[int] | None = None
+        self._graph = graph  # its nodes name the kernels that are changed
+        self.whole = ctypes.c_void_p()
+        driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.whole), graph, ctypes.c_uint64(0))
+
+    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
+        if not _finalizing():
+            if self.whole.value:
+                self.driver.lib.cuGraphExecDestroy(self.whole)
+            self.driver.lib.cuGraphDestroy(self._graph)
+
+
+class Player:
+    """Runs one program for one pattern of layouts, as a graph once it has run before."""
+
+    def __init__(self, unit: Unit, script: Script, errors: Any) -> None:
+        self._unit = unit
+        self._script = script
+        self._error_block = errors
+        program = script.program
+        outputs = {x.slot for x in program.outputs}
+        self._made = [s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)]
+        arena = plan_memory(program)
+        offsets, self._total = dict(arena.offsets), arena.total
+        whole = [(s, -(-script.nbytes[s] // ALIGNMENT) * ALIGNMENT) for s in offsets]
+        short = sum(nbytes for _, nbytes in whole) <= LITTLE
+        if short:
+            offsets, self._total = {}, 0
+            for slot, nbytes in whole:
+                offsets[slot] = self._total
+                self._total += nbytes
+        self._offsets = [(s, at, script.nbytes[s]) for s, at in offsets.items() if s not in outputs]
+        order = branches.in_turn(len(steps_of(item)) or 1 for item in program.steps)
+        if short:
+            over = [(program.outputs[k].slot, given) for k, given in program.replaceable.items()]
+            order = branches.waits(script.steps, branches.shared_places(self._offsets, over))
+        self._order, self._lanes = branches.lanes(order, [step.call is not None for step in script.steps])
+        self._inputs = sorted(
+            {s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes}
+        )
+        stable = {s for s, *_ in self._offsets}
+        self._pinned = sorted(
+            {s for step in script.steps if step.call is not None for s in step.slots} - stable
+        )
+        self._given = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
+        moving = sorted({s for step in script.steps for s in step.slots if s >= 0} - stable)
+        self._moving = {slot: k for k, slot in enumerate(moving)}
+        self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
+        counting = [k for k, step in enumerate(script.steps) if COUNTS_SLOT in step.slots]
+        self._counting = {k: n for n, k in enumerate(counting)}
+        self._counts: Any = None
+        self._reports = any(ERROR_SLOT in step.slots for step in script.steps)
+        self._able = len(script.steps) >= LEAST and all(s.launch or s.call for s in script.steps)
+        self._able = self._able and self._total <= unit.total // SHARE
+        self._stream: Any = None
+        self._memory: Any = None
+        self._temporaries: dict[int, Any] = {}
+        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        kept = [s for s in self._made if s in set(self._pinned)]
+        if sum(script.nbytes[s] for s in kept) > unit.total // SHARE:
+            kept = []
+        others = [s for s in self._made if s not in set(self._pinned)]
+        if sum(script.nbytes[s] for s in others) <= LITTLE:
+            kept += others
+        self._results: dict[int, list[Any]] = {s: [] for s in kept}
+        self._runs = self._tries = 0
+        names = [s.what.kernel.name for s in script.steps if s.what is not None]
+        self._title = f"a program ({listed(names) or 'library calls'})"
+
+    def play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
+        """Run the program as a graph; False where it is to be queued step by step."""
+        self._runs += 1
+        if not self._able or self._runs == 1:
+            return False
+        unit, stream = self._unit, self._unit.stream()
+        if self._stream is None:
+            self._stream = stream
+        elif self._stream is not stream:
+            return False
+        for slot in self._made:
+            if buffers[slot] is None:
+                buffers[slot] = self._room(slot)
+        if self._reports:
+            self._error_block()
+        for block in [buffers[slot] for slot in self._inputs]:
+            if block is not None and block.stream is not stream:
+                block.used_by(stream)
+        key = self._key(values, buffers)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._recorded(key, values, buffers)
+            if graph is None:
+                return False
+        with unit.current():
+            self._launch(graph, values, buffers, stream)
+        return True
+
+    def _room(self, slot: int) -> Any:
+        """Return memory for a result: where it is kept, that of an earlier run which nobody holds.
+
+        A graph that knows its address can then be used again, or need not be told another.
+        """
+        known, stream = self._results.get(slot), self._stream
+        for block in known or ():
+            if sys.getrefcount(block) == _OURS and block.stream is stream and not block.users:
+                return block
+        made = self._unit.pool.allocate(self._script.nbytes[slot])
+        if known is not None:
+            known.append(made)
+            del known[:-KEPT]
+        return made
+
+    def _launch(self, graph: Graph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
+        driver = graph.driver
+        where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
+        told = graph.late if where == graph.where else graph.changing
+        graph.where = None  # until all are told: an interrupt may come between them
+        for one in told:
+            now = [where[k] for k in one.moving]
+            numbers = [read(values) for read in one.late] if one.late else one.numbers
+            if now != one.last or numbers != one.numbers:
+                for place, pointer in zip(one.places, now, strict=True):
+                    one.pointers[place] = pointer
+                one.launcher.fill(one.pointers, numbers)
+                one.last = None
+                code = driver.change(graph.whole, one.node, one.at)
+                if code:
+                    raise self._unit.failed("changing a graph", code)
+                one.last, one.numbers = now, numbers
+        graph.where = where
+        self._unit.failures.note(self._title)
+        code = driver.launch(graph.whole, stream.ptr)
+        if code:
+            raise self._unit.failed("queueing a program", code)
+
+    def _key(self, values: Sequence[Any], buffers: list[Any]) -> Any:
+        """Return what a graph is for: where all lies that libraries read and write."""
+        try:
+            return (
+                get_matmul_precision(), *[buffers[s].ptr for s in self._pinned],
+                *[values[s].offset for s in self._given],
+            )  # fmt: skip
+        except AttributeError:  # nothing is there, or a number
+            return (get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned])
+
+    @staticmethod
+    def _place(slot: int, values: Sequence[Any], buffers: list[Any]) -> tuple[int, int]:
+        """Return where the value of a slot begins: its block, and how far into it."""
+        block = buffers[slot]
+        return (0 if block is None else block.ptr), getattr(values[slot], "offset", 0) if slot < len(
+            values
+        ) else 0
+
+    def _pointers(self, k: int, step: Queued, buffers: list[Any]) -> list[int]:
+        found = []
+        for slot in step.slots:
+            if slot == ERROR_SLOT:
+                found.append(self._error_block().ptr)
+                continue
+            if slot == COUNTS_SLOT:  # steps may run side by side: each counts in a part of its own
+                found.append(self._counts.ptr + self._counting[k] * self._unit.counting)
+                continue
+            block = self._temporaries.get(slot)  # also where the caller made one, for a run step by step
+            if block is None:
+                block = buffers[slot]
+            found.append(0 if block is None else block.ptr)
+        return found
+
+    def _recorded(self, key: Any, values: Sequence[Any], buffers: list[Any]) -> Graph | None:
+        """Return the graph for these places; None, and none from now on, where the program is none."""
+        self._tries += 1
+        if self._tries > TRIES:
+            self._give_up()
+            return None
+        try:
+            graph = self._record(values, buffers)
+        except (DeviceError, cupy.cuda.driver.CUDADriverError):
+            self._give_up()
+            return None
+        self._graphs[key] = graph
+        while len(self._graphs) > MANY:
+            self._graphs.popitem(last=False)
+        return graph
+
+    def _give_up(self) -> None:
+        self._able = False
+        self._graphs.clear()
+        self._temporaries.clear()
+        self._memory = None
+
+    def _step(
+        self, k: int, step: Queued, values: Sequence[Any], given: list[Any], side: Any
+    ) -> tuple[Launcher, list[int]] | None:
+        """Record a step; of a kernel, return what launches it and where its buffers are."""
+        if step.call is not None:
+            self._unit.lane = self._lanes[k]
+            if not step.call(values, given):
+                raise DeviceError("a library call cannot be recorded.")
+            return None
+        launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
+        pointers = self._pointers(k, step, given)
+        launcher.fill(pointers, [read(values) for read in step.late])
+        launcher.into(side.ptr)
+        return launcher, pointers
+
+    def _record(self, values: Sequence[Any], buffers: list[Any]) -> Graph:
+        unit = self._unit
+        if self._memory is None and self._total:
+            self._memory = unit.pool.allocate(self._total)
+            self._temporaries = {s: self._memory.part(at, n) for s, at, n in self._offsets}
+        if self._counts is None and self._counting:
+            self._counts = unit.pool.zeros(len(self._counting) * unit.counting)
+        given = list(buffers)
+        for slot, block in self._temporaries.items():
+            given[slot] = block
+        driver = unit.driver()
+        with unit.recording, unit.current():
+            side = unit.side()
+            unit.recorded_for = self._stream
+            for unit.lane in range(max(self._lanes, default=0) + 1):
+                unit.library().space(side)
+            before = unit.use(side)
+            changing: list[_Changing] = []
+            graph = ctypes.c_void_p()
+            try:
+                driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(side.ptr), _RELAXED)
+                try:
+                    ends: list[list[int]] = []
+                    for k, step in enumerate(self._script.steps):
+                        driver.follow(side.ptr, [node for n in self._order[k] for node in ends[n]])
+                        made = self._step(k, step, values, given, side)
+                        ends.append(driver.ends(side.ptr))
+                        if made is not None and self._moves[k]:
+                            launcher, pointers = made
+                            (node,) = ends[k]
+                            changing.append(_Changing(step, launcher, node, self._moving, pointers))
+                finally:
+                    driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
+            finally:
+                unit.use(before)
+                unit.recorded_for, unit.lane = None, 0
+            return Graph(driver, graph, changing)

@@ -1,0 +1,181 @@
+"""Launches: a kernel with its sizes, whose arguments lie where CUDA reads them, so that little is left."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from cupy.cuda import driver
+from tensorbus.backend_api import INDEX, Late, Launch
+from tensorbus.backend_api import dtypes as dt
+
+from ..dialect import THREADS
+
+if TYPE_CHECKING:
+    from ..device import Unit
+
+_SCALAR: Final[dict[dt.DType, Callable[[Any], Any]]] = {
+    INDEX: np.int64, **{d: getattr(np, d.name) for d in (
+        dt.int8, dt.int16, dt.int32, dt.int64, dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.float32,
+        dt.float64, dt.complex64, dt.complex128,
+    )}
+}  # fmt: skip
+"""How an argument that passes by value becomes one of its width."""
+_CELL: Final[dict[dt.DType, Any]] = {
+    INDEX: ctypes.c_int64, dt.int8: ctypes.c_int8, dt.int16: ctypes.c_int16, dt.int32: ctypes.c_int32,
+    dt.int64: ctypes.c_int64, dt.uint8: ctypes.c_uint8, dt.uint16: ctypes.c_uint16,
+    dt.uint32: ctypes.c_uint32, dt.uint64: ctypes.c_uint64, dt.float32: ctypes.c_float,
+    dt.float64: ctypes.c_double,
+}  # fmt: skip
+"""What writes such an argument in its place; integers wrap, and floats beyond float32 become infinite."""
+_WORDS: Final = 2
+"""Words of 8 bytes for each argument by value: the widest is complex128."""
+_NO_CONTEXT: Final = 201
+"""``CUDA_ERROR_INVALID_CONTEXT``: this thread has not used CUDA before."""
+_WARP: Final = 32
+_SIDE: Final = 16
+_BLOCKS: Final = (2**31 - 1, 65535, 65535)
+
+
+class Launcher:
+    """One kernel with the sizes of one use of it.
+
+    ``blocks`` and ``threads`` are those of the grid, ``function`` is CUDA's handle, ``arguments`` the address
+    of the pointers to the arguments.
+    """
+
+    __slots__ = (
+        "_cells", "_current", "_launch", "_lock", "_module", "_note", "_pointers", "_shape", "_stream",
+        "_unit", "_words", "arguments", "blocks", "function", "name", "threads",
+    )  # fmt: skip
+
+    def __init__(self, unit: Unit, function: Any, launch: Launch) -> None:
+        kernel = launch.kernel
+        self.name = kernel.name
+        self._unit = unit
+        self._module = function  # keeps what was loaded
+        self.function: int = function.ptr
+        self._launch = driver.launchKernel
+        self._stream = unit.stream
+        self._current = None if unit.alone else unit.bare
+        self._note = unit.failures.note
+        self.blocks, self.threads = sizes(launch)
+        self._shape = (*self.blocks, *self.threads, 0)
+        count, more = len(kernel.buffers), len(kernel.params)
+        self._words = (ctypes.c_uint64 * (count + _WORDS * more))()
+        start = ctypes.addressof(self._words)
+        places = [start + 8 * k for k in range(count)]
+        places += [start + 8 * (count + _WORDS * k) for k in range(more)]
+        self._pointers = (ctypes.c_void_p * len(places))(*places)
+        self.arguments = ctypes.addressof(self._pointers)
+        self._cells: list[Any] = []
+        self._lock = threading.Lock()
+        for k, (param, value) in enumerate(zip(kernel.params, launch.values, strict=True)):
+            at = 8 * (count + _WORDS * k)
+            if isinstance(value, Late):
+                self._cells.append(_cell(param.dtype, self._words, at))
+            else:
+                data = scalar(param.dtype, value).tobytes()
+                ctypes.memmove(start + at, data, len(data))
+
+    def queue(self, buffers: Sequence[Any], values: Sequence[Any] = ()) -> None:
+        """Queue the kernel in this thread's current stream."""
+        to = self._stream()
+        words = self._words
+        with self._lock:
+            for k, block in enumerate(buffers):
+                if block is None:
+                    words[k] = 0
+                else:
+                    words[k] = block.ptr
+                    if block.stream is not to:
+                        block.used_by(to)
+            self._note(self.name)
+            if values:
+                for cell, value in zip(self._cells, values, strict=True):
+                    cell.value = value
+            try:
+                if self._current is not None:
+                    with self._current:
+                        self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
+                else:
+                    self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
+            except driver.CUDADriverError as error:
+                self._again(to, error)
+
+    def fill(self, pointers: Sequence[int], values: Sequence[Any]) -> None:
+        """Set the arguments, for a graph that reads them from ``arguments``."""
+        for k, pointer in enumerate(pointers):
+            self._words[k] = pointer
+        for cell, value in zip(self._cells, values, strict=True):
+            cell.value = value
+
+    def into(self, stream: int) -> None:
+        """Queue the kernel with the arguments as they are."""
+        self._launch(self.function, *self._shape, stream, self.arguments, 0)
+
+    def _again(self, to: Any, error: Exception) -> None:
+        """Queue once more in a thread that had no context. Raises ``DeviceError`` for everything else."""
+        problem = error
+        if getattr(error, "status", None) == _NO_CONTEXT:
+            self._unit.enter()
+            try:
+                self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
+                return
+            except driver.CUDADriverError as second:
+                problem = second
+        raise self._unit.failed(f"queueing {self.name}", problem) from problem
+
+
+class _Pair:
+    """A complex argument, as its two parts."""
+
+    def __init__(self, real: Any, imag: Any) -> None:
+        self._real, self._imag = real, imag
+
+    def _write(self, value: complex) -> None:
+        self._real.value, self._imag.value = value.real, value.imag
+
+    value = property(None, _write)
+
+
+def _cell(dtype: dt.DType, words: Any, at: int) -> Any:
+    if dtype.is_complex:
+        part = ctypes.c_float if dtype is dt.complex64 else ctypes.c_double
+        return _Pair(part.from_buffer(words, at), part.from_buffer(words, at + ctypes.sizeof(part)))
+    return _CELL[dtype].from_buffer(words, at)
+
+
+def scalar(dtype: dt.DType, value: Any) -> Any:
+    """Return a number as an argument of a kernel. A float beyond float32 becomes infinite, as in a cast."""
+    with np.errstate(over="ignore"):
+        return _SCALAR[dtype](value)
+
+
+def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Return how many blocks a launch has along each axis, and how many threads a block has.
+
+    Kernels walk on by the size of the launch, so a grid beyond CUDA's limits is served by fewer blocks.
+    ``tiled`` launches have square blocks; others are as long as axis 0, which neighbours in memory lie along.
+    """
+    grid = (*(launch.grid or (1,)), 1, 1)[:3]
+    if launch.group == _WARP and launch.kernel.body and not launch.shares:
+        threads = (_WARP, THREADS // _WARP, 1)  # groups that share nothing may be neighbours in a block
+    elif launch.group:
+        threads = (launch.group, 1, 1)
+    elif launch.tiled and min(grid[:2]) >= _SIDE:
+        threads = (_SIDE, _SIDE, 1)
+    else:
+        room, found = min(launch.most or THREADS, THREADS), []
+        for axis, n in enumerate(grid):
+            side = min(1 << max(n - 1, 0).bit_length(), room)
+            while axis == 0 and side > _WARP and -n % side > n // 8:  # threads without work
+                side //= 2
+            found.append(side)
+            room //= side
+        threads = (found[0], found[1], min(found[2], 64))
+    blocks = tuple(min(-(-n // t), most) for n, t, most in zip(grid, threads, _BLOCKS, strict=True))
+    return (blocks[0], blocks[1], blocks[2]), threads

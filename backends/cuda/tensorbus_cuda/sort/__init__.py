@@ -1,0 +1,1 @@
+"""Sorts by CUB and by block radix sort."""

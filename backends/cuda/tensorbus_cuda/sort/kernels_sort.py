@@ -1,0 +1,306 @@
+"""Rows sorted by radix, each by one block in shared memory, and a long one alone by CUB.
+
+Stable, by the order of all devices: NaN is the largest, -0.0 equals 0.0, and a descending order inverts the
+keys. A pass takes two bits: the items of a block add up, in one 64-bit word, how many elements of each of the
+four digits stand before theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final
+
+from tensorbus.backend_api import Call, SourceCall, StridedArray, launch_of, pack
+from tensorbus.backend_api import dtypes as dt
+
+from ..device import runtime
+
+SHORTEST: Final = 49
+"""Shorter rows are sorted by rank, all elements at once."""
+EACH: Final = 8
+"""Elements of an item; short rows have fewer, so that a block is a whole warp."""
+_ROOM: Final = 46 << 10
+"""Bytes of shared memory that every GPU has for a block, less what the counters take."""
+LONG: Final = 4096
+"""From which length on a row that fits into no block has its keys sorted at once."""
+_WORDS: Final = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
+_C: Final = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
+_SOURCE: Final = """\
+typedef {key} K;
+typedef {value} V;
+typedef unsigned long long W;
+#define LENGTH {length}
+#define EACH {each}
+#define ITEMS {items}
+#define PLACE(k) ((k) + ((k) >> 5))
+{turned}
+extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
+    const K *__restrict__ x, {out} *__restrict__ out, const long long rows, const long long n) {{
+  __shared__ K keys[PLACE(LENGTH)];
+#if {apart}
+  V *values = (V *)keys;
+#else
+  __shared__ V values[PLACE(LENGTH)];
+#endif
+  __shared__ W totals[ITEMS / 32];
+  const int item = threadIdx.x, lane = item & 31, warp = item >> 5;
+  for (long long row = blockIdx.y; row < rows; row += gridDim.y) {{
+    K key[EACH];
+    V value[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {{
+      const int at = item + e * ITEMS;
+      K bits = 0;
+      if (at < n) bits = x[row * n + at];
+      keys[PLACE(at)] = bits;
+    }}
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {{
+      const int at = item * EACH + e;
+      const K bits = keys[PLACE(at)];
+      key[e] = at < n ? tb_key(bits) : (K)~(K)0;
+      value[e] = {first};
+    }}
+    __syncthreads();
+    for (int bit = 0; bit < {bits}; bit += 2) {{
+      W mine = 0;
+      int rank[EACH];
+#pragma unroll
+      for (int e = 0; e < EACH; ++e) {{
+        const int digit = 16 * (int)((key[e] >> bit) & 3);
+        rank[e] = (int)((mine >> digit) & 0xffff);
+        mine += (W)1 << digit;
+      }}
+      W upto = mine;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {{
+        const W other = __shfl_up_sync(0xffffffffu, upto, step);
+        if (lane >= step) upto += other;
+      }}
+      if (lane == 31) totals[warp] = upto;
+      __syncthreads();
+      W before = upto - mine, all = 0;
+#pragma unroll
+      for (int k = 0; k < ITEMS / 32; ++k) {{
+        if (k < warp) before += totals[k];
+        all += totals[k];
+      }}
+      before += (all << 16) + (all << 32) + (all << 48);
+#pragma unroll
+      for (int e = 0; e < EACH; ++e) {{
+        rank[e] += (int)((before >> (16 * (int)((key[e] >> bit) & 3))) & 0xffff);
+        rank[e] = PLACE(rank[e]);
+        keys[rank[e]] = key[e];
+#if !{apart}
+        values[rank[e]] = value[e];
+#endif
+      }}
+      __syncthreads();
+#pragma unroll
+      for (int e = 0; e < EACH; ++e) {{
+        key[e] = keys[PLACE(item * EACH + e)];
+#if !{apart}
+        value[e] = values[PLACE(item * EACH + e)];
+#endif
+      }}
+#if {apart}
+      __syncthreads();
+#pragma unroll
+      for (int e = 0; e < EACH; ++e) values[rank[e]] = value[e];
+      __syncthreads();
+#pragma unroll
+      for (int e = 0; e < EACH; ++e) value[e] = values[PLACE(item * EACH + e)];
+#endif
+    }}
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) values[PLACE(item * EACH + e)] = value[e];
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {{
+      const int at = item + e * ITEMS;
+      if (at < n) out[row * n + at] = values[PLACE(at)];
+    }}
+    __syncthreads();
+  }}
+}}
+"""
+_KEY: Final = """\
+static __device__ inline K tb_key(K bits) {{
+  {order}
+  return {result};
+}}"""
+_LONG: Final = """\
+typedef {key} K;
+{turned}
+#define EACH(i, count) \\
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; \\
+       i += (long long)gridDim.x * blockDim.x)
+extern "C" __global__ void {name}_keys(
+    const K *__restrict__ x, K *__restrict__ keys, const long long count) {{
+  EACH(i, count) keys[i] = tb_key(x[i]);
+}}
+extern "C" __global__ void {name}_placed(
+    const K *__restrict__ x, const long long *__restrict__ order, {out} *__restrict__ out,
+    const long long count) {{
+  EACH(i, count) out[i] = {found};
+}}
+"""
+_TOP: Final = "const K top = (K)((K)1 << {top});\n  "
+_FLOAT: Final = (
+    _TOP
+    + """\
+if ((K)(bits & (K)~top) > (K){endless}) bits = (K)(~(K)0 & (K)~top);
+  if ((K)(bits << 1) == 0) bits = 0;
+  const K made = bits & top ? (K)~bits : (K)(bits | top);"""
+)
+_ENDLESS: Final = {
+    "float8_e4m3fn": "0x7e", "float8_e5m2": "0x7c", "float16": "0x7c00", "bfloat16": "0x7f80",
+    "float32": "0x7f800000u", "float64": "0x7ff0000000000000ull",
+}  # fmt: skip
+"""The last bits, beside the sign's, that are no NaN."""
+
+
+def sizes_for(length: int) -> tuple[int, int]:
+    """Return how many items a block has for rows of this length, and how many elements each."""
+    whole = 1 << (length - 1).bit_length()
+    each = max(1, min(EACH, whole // 32))
+    return whole // each, each
+
+
+def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> tuple[str, str]:
+    """Return the name and the source of the kernel for rows of ``dtype``: of a power of two for its length.
+
+    ``places``: it gives where each element was (argsort), not the element.
+    """
+    items, each = sizes_for(length)
+    key, value = _C[dtype.itemsize], "int" if places else _C[dtype.itemsize]
+    widths = dtype.itemsize, 4 if places else dtype.itemsize
+    room = items * each * 33 // 32
+    apart = room * sum(widths) > _ROOM
+    name = f"tb_{'argsort' if places else 'sort'}_rows_{dtype.name}"
+    text = _SOURCE.format(
+        key=key, value=value, length=items * each, each=each, items=items, name=name, apart=int(apart),
+        turned=_turned(dtype, descending), out="long long" if places else value,
+        first="at" if places else "bits", bits=8 * dtype.itemsize,
+    )  # fmt: skip
+    if apart and widths[1] > widths[0]:
+        text = text.replace("__shared__ K keys[PLACE(LENGTH)];",
+                            "__shared__ int room[PLACE(LENGTH)];\n  K *keys = (K *)room;")  # fmt: skip
+    return name, text
+
+
+def _turned(dtype: dt.DType, descending: bool) -> str:
+    """Return the function that makes keys of elements: unsigned integers in their order."""
+    made = {"uint": "const K made = bits;", "int": _TOP + "const K made = (K)(bits ^ top);"}
+    order = (_FLOAT if dtype.is_floating else made[dtype.kind]).format(
+        top=8 * dtype.itemsize - 1, endless=_ENDLESS.get(dtype.name)
+    )
+    return _KEY.format(order=order, result="(K)~made" if descending else "made")
+
+
+def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str, str]:
+    """Return the name and the source of what makes the keys of a long row, and of what puts it in order."""
+    key, name = _C[dtype.itemsize], f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
+    return name, _LONG.format(
+        key=key, turned=_turned(dtype, descending), name=name, out="long long" if places else key,
+        found="order[i]" if places else "x[order[i]]",
+    )  # fmt: skip
+
+
+def serves(dtype: dt.DType, length: int) -> bool:
+    """Return whether there is a kernel for rows of this length: they fit into shared memory."""
+    if not (dtype.is_floating or dtype.kind in ("int", "uint")):
+        return False
+    items, each = sizes_for(length)
+    return length >= SHORTEST and items * each * 33 // 32 * max(dtype.itemsize, 4) <= _ROOM and items <= 1024
+
+
+def prepared(generated: Callable[[Call], Any]) -> Callable[[Call], Any]:
+    """Return what prepares a sort: of rows that fit into a block, of one alone, else by generated kernels."""
+
+    def prepare(call: Call) -> Any:
+        run = _rows(call) or _long(call)
+        return generated(call) if run is None else run
+
+    return prepare
+
+
+def _rows(call: Call) -> Callable[[StridedArray], StridedArray] | None:
+    """Return what sorts the rows of a value; None where they do not fit into a block."""
+    assert call.shapes is not None
+    (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
+    if 0 in shape or not serves(dtype, shape[axis]):
+        return None
+    compiler, index = runtime().compiler, call.index
+    length, rows = shape[axis], prod(shape) // shape[axis]
+    items, _ = sizes_for(length)
+    name, text = source(dtype, length, descending=call.attrs["descending"], places=call.op == "argsort")
+    user = SourceCall(
+        name=name, code=text, operands=(("x", dtype, shape),), results=(("out", call.out_dtype, shape),),
+        scalars=(), sizes=(rows, length), grid=(items, rows), group=items,
+    )  # fmt: skip
+    queue = compiler.prepare(text, launch_of(user), index)
+    nbytes = prod(shape) * call.out_dtype.itemsize
+
+    def sort(given: StridedArray) -> Any:
+        out = compiler.allocate(nbytes, index)
+        queue([given.buffer, out], ())
+        return out
+
+    return _along(call, sort)
+
+
+def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
+    """Return what sorts a longer row alone: its keys by CUB, which CuPy has. Several do better without."""
+    assert call.shapes is not None
+    (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
+    count = prod(shape)
+    if not count == shape[axis] >= LONG or not (dtype.is_floating or dtype.kind in ("int", "uint")):
+        return None
+    from .. import kernels_cupy as namespace
+
+    compiler, index = runtime().compiler, call.index
+    places = call.op == "argsort"
+    name, text = long_source(dtype, descending=call.attrs["descending"], places=places)
+    word = _WORDS[dtype.itemsize]
+    x, keys = ("x", dtype, (count,)), ("keys", word, (count,))
+    order, out = ("order", dt.int64, (count,)), ("out", call.out_dtype, (count,))
+
+    def queue_of(what: str, operands: Any, result: Any) -> Callable[..., Any]:
+        user = SourceCall(
+            name=f"{name}_{what}", code=text, operands=operands, results=(result,), scalars=(),
+            sizes=(count,), grid=(count,), group=0,
+        )  # fmt: skip
+        return compiler.prepare(text, launch_of(user), index)
+
+    make, place = queue_of("keys", (x,), keys), queue_of("placed", (x, order), out)
+
+    def sort(given: StridedArray) -> Any:
+        made = StridedArray.contiguous(compiler.allocate(count * word.itemsize, index), (count,), word)
+        make([given.buffer, made.buffer], ())
+        found = namespace.order_of(made, index)
+        result = compiler.allocate(count * call.out_dtype.itemsize, index)
+        place([given.buffer, found.buffer, result], ())
+        return result
+
+    return _along(call, sort)
+
+
+def _along(call: Call, sort: Callable[[StridedArray], Any]) -> Callable[[StridedArray], StridedArray]:
+    """Return what sorts along the axis of a call with what sorts packed rows into a block."""
+    assert call.shapes is not None
+    (shape,), axis = call.shapes, call.attrs["axis"]
+    compiler, index = runtime().compiler, call.index
+    order = [k for k in range(len(shape)) if k != axis] + [axis]
+    back = [order.index(k) for k in range(len(shape))]
+    moved = tuple(shape[k] for k in order)
+
+    def run(x: StridedArray) -> StridedArray:
+        turned = x.view(moved, [x.strides[k] for k in order])
+        made = StridedArray.contiguous(sort(pack(compiler, turned, index)), moved, call.out_dtype)
+        return made.view(shape, [made.strides[k] for k in back])
+
+    return run

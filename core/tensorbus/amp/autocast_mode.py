@@ -1,0 +1,131 @@
+"""``autocast``: products in a narrow dtype, what needs range in float32, without a change to the model.
+
+Micikevicius et al.: "Mixed precision training", 2018. Ops of the first kind get their float operands cast to
+the narrow dtype, ops of the second to float32; all others take what comes, by the rules of promotion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Token
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType
+from ..errors import DeviceError, DtypeError, suggest
+from ..ops.definition import Op, table
+from ..plugins import known_types
+from ..system.context_decorator import inside
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import narrow, recorders
+
+P = ParamSpec("P")
+R = TypeVar("R")
+NARROW: Final = frozenset(
+    "matmul linear conv conv_transpose conv_weight bilinear scaled_dot_product_attention".split()
+)
+"""Ops that gain by a narrow dtype, and accumulate in a wide one."""
+WIDE: Final = frozenset(
+    """power exp expm1 log log1p log2 log10 sum mean prod var std cumulative_sum cumulative_prod softmax
+    log_softmax logsumexp layer_norm rms_norm group_norm instance_norm batch_norm cross_entropy nll_loss
+    binary_cross_entropy binary_cross_entropy_with_logits mse_loss l1_loss huber_loss smooth_l1_loss kl_div
+    vector_norm matrix_norm cdist cosine_similarity""".split()
+)
+"""Ops whose sums or exponentials overflow or round away in a narrow dtype."""
+_FLOATS: Final = frozenset({dt.float16, dt.bfloat16, dt.float32})
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A narrow dtype for tensors on one type of device; there is one object for each."""
+
+    device_type: str
+    dtype: DType
+
+
+@cache
+def _within(device_type: str, dtype: DType) -> Within:
+    return Within(device_type, dtype)
+
+
+class autocast:  # noqa: N801 - a function to its users
+    """Compute products in ``dtype`` inside a ``with`` block or a decorated function, for this thread or task.
+
+    Matrix products, convolutions and attention take float32 operands as ``dtype`` (bfloat16 or float16);
+    softmax, losses, norms and long sums take narrow ones as float32. ``enabled=False`` turns it off within.
+    Gradients have the dtypes of what they belong to. ``autocast("cpu", tb.bfloat16)`` concerns tensors
+    on devices of that type only. Raises ``DtypeError`` for another dtype, ``DeviceError`` for a type that is
+    not installed.
+
+    >>> import tensorbus as tb
+    >>> x = tb.ones((2, 2))
+    >>> with tb.autocast(tb.bfloat16):
+    ...     y = x @ x
+    ...     z = y.sum()
+    >>> y.dtype, z.dtype
+    (tensorbus.bfloat16, tensorbus.float32)
+    """
+
+    def __init__(
+        self, device_type: DType | str | None = None, dtype: DType | str | None = None, *,
+        enabled: bool = True,
+    ) -> None:  # fmt: skip
+        if dtype is None and (isinstance(device_type, DType) or device_type in dt.BY_NAME):
+            device_type, dtype = None, device_type
+        if device_type is not None and (not isinstance(device_type, str) or ":" in device_type):
+            raise DeviceError(f"autocast: a type of device is needed, as 'cpu', got {device_type!r}.")
+        if device_type is not None and device_type not in known_types():
+            told = suggest(device_type, (*known_types(), "bfloat16", "float16"))
+            raise DeviceError(f"autocast: no device of type {device_type!r} is installed.{told}")
+        kind = dt.bfloat16 if dtype is None else dt.dtype(dtype)
+        if kind not in (dt.float16, dt.bfloat16):
+            raise DtypeError(f"autocast: the dtype is float16 or bfloat16, got {kind}.")
+        self._given = None if not enabled else kind if device_type is None else _within(device_type, kind)
+        self._tokens: list[Token[DType | Within | None]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(narrow.set(self._given))
+        recorders[self, len(self._tokens)] = self  # type: ignore[index,assignment]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        recorders.pop((self, len(self._tokens)), None)  # type: ignore[call-overload]
+        narrow.reset(self._tokens.pop())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return ``function`` as it runs inside; of a generator function, each step does."""
+        return inside(self._again, function)
+
+    def _again(self) -> autocast:
+        again = autocast()
+        again._given = self._given
+        return again
+
+
+def autocast_dtype() -> DType | Within | None:
+    """Return the narrow dtype that products compute in here; None where nothing is cast."""
+    found: DType | Within | None = narrow.get()
+    return found
+
+
+def as_asked(op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
+    """Return the operands of ``op`` in the dtypes that ``autocast`` asks for here."""
+    low = narrow.get()
+    if low is None:
+        return operands
+    only = None
+    if type(low) is Within:
+        only, low = low.device_type, low.dtype
+    wanted = low if op.name in NARROW else dt.float32 if op.name in WIDE else None
+    if wanted is None:
+        return operands
+    cast = table.function("cast")
+
+    def fits(x: Any) -> bool:
+        return not isinstance(x, Tensor) or x.dtype is wanted or x.dtype not in _FLOATS
+
+    return [x if fits(x) or only not in (None, x.device.type) else cast(x, wanted) for x in operands]

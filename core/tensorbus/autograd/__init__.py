@@ -1,0 +1,27 @@
+"""Gradients: recorded nodes, the backward pass, and functions with a derivative of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..system.lazy_import import later
+from ..tensor.grad_mode import enable_grad as enable_grad
+from ..tensor.grad_mode import inference_mode as inference_mode
+from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
+from ..tensor.grad_mode import no_grad as no_grad
+from ..tensor.grad_mode import set_grad_enabled as set_grad_enabled
+from .engine import Node as Node
+from .engine import Part as Part
+from .engine import backward as backward
+from .engine import grad as grad
+from .engine import record as record
+from .engine import record_several as record_several
+from .engine import register_hook as register_hook
+from .engine import register_post_accumulate_grad_hook as register_post_accumulate_grad_hook
+
+if TYPE_CHECKING:
+    from .function import Function as Function
+    from .gradient_check import gradcheck as gradcheck
+
+_PARTS: Final = {"function": "Function", "gradient_check": "gradcheck"}
+__getattr__, __dir__, _ = later(__name__, _PARTS)

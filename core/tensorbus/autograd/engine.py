@@ -1,0 +1,486 @@
+"""Gradients: the history of values, and walking it backwards.
+
+A node holds what its op's ``vjp`` names and nothing else: values, not cells, so that rebinding a tensor later
+changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_graph`` records history again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import weakref
+from collections.abc import Callable, Container, Sequence
+from functools import cache
+from typing import Any, Final
+
+from ..devices.device import ValueType
+from ..dispatch.planner import Plan, is_above, raised
+from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
+from ..ops.creation.creation import full, ones_like
+from ..ops.definition import table
+from ..ops.elementwise.where_cast import cast
+from ..tensor.grad_mode import GradMode, recording
+from ..tensor.grad_mode import enable_grad as enable_grad
+from ..tensor.grad_mode import inference_mode as inference_mode
+from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
+from ..tensor.grad_mode import no_grad as no_grad
+from ..tensor.grad_mode import set_grad_enabled as set_grad_enabled
+from ..tensor.leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients, note_history
+from ..tensor.tensor import Tensor, held
+from ..tracing.lazy_value import recorders, unwatched
+from .gradient_shape import fitted
+
+_order = itertools.count(1)
+_FREED: Final = ("freed",)
+
+
+@cache
+def _fused_vjp() -> Any:
+    return importlib.import_module("tensorbus.eager_fusion.fused_vjp")
+
+
+class Node:
+    """One recorded op: its plan, what its derivative needs, and the histories of its operands."""
+
+    __slots__ = ("__weakref__", "hooks", "order", "out", "parents", "parts", "plan", "shapes", "values")
+
+    hooks: dict[int, Any]
+    order: int
+    out: Any
+    parents: tuple[Any, ...]
+    plan: Plan
+    shapes: tuple[Any, ...]
+    values: tuple[Any, ...]
+    parts: list[weakref.ref[Part] | None]
+
+    def pull(self, g: Any, create: bool) -> list[Any]:
+        """Return the gradient for each operand, given that of the result."""
+        plan = self.plan
+        if plan.programs is not None and not create and not recorders:
+            backs: list[Any] | None = _fused_vjp().derivative(self, g)
+            if backs is not None:
+                return backs
+        own = table.owner(plan.op.name) == "tensorbus"
+        return unwatched(_pull, self, g, create) if own else _pull(self, g, create)
+
+    def release(self) -> None:
+        """Let go what the derivative needs."""
+        self.values, self.out = _FREED, None
+
+
+class Part:
+    """One result of a recorded op that has several; its only operand is the op's node."""
+
+    __slots__ = ("__weakref__", "hooks", "order", "parents", "place")
+
+    def __init__(self, whole: Node, place: int) -> None:
+        self.order = next(_order)
+        self.parents = (whole,)
+        self.place = place
+
+
+def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
+    """Give ``out`` its history, unless recording is off or the result cannot carry a gradient."""
+    if not plan.differentiable or not recording.get():
+        return
+    node = Node()
+    node.plan = plan
+    node.order = next(_order)
+    node.out = out._value if plan.keeps_out else None
+    first = operands[0]
+    if type(first) is not Tensor or len(operands) > 2:
+        _keep(node, operands)
+    elif len(operands) == 1:
+        value = first._value
+        node.shapes = (value.shape,)
+        node.values = (value if plan.keeps[0] else None,)
+        node.parents = (first._node,)
+    else:
+        second, (keep_first, keep_second) = operands[1], plan.keeps
+        value = first._value
+        kept = value if keep_first else None
+        if type(second) is Tensor:
+            other = second._value
+            node.shapes = (value.shape, other.shape)
+            node.values = (kept, other if keep_second else None)
+            node.parents = (first._node, second._node)
+        elif isinstance(second, Tensor):
+            _keep(node, operands)
+        else:
+            node.shapes = (value.shape, ())
+            node.values = (kept, second)
+            node.parents = (first._node, None)
+    out._node = node
+
+
+def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) -> None:
+    """Give each of ``outs`` that can carry a gradient its history."""
+    if not plan.differentiable or not recording.get():
+        return
+    node = Node()
+    node.plan = plan
+    node.order = next(_order)
+    node.out = tuple(out._value for out in outs) if plan.keeps_out else None
+    node.parts = [None] * len(outs)
+    _keep(node, operands)
+    for place, out in enumerate(outs):
+        if out.dtype.is_inexact:
+            out._node = _part(node, place)
+
+
+def _part(whole: Node, place: int) -> Part:
+    """Return the history of one result: the same object for as long as anybody has it."""
+    known = whole.parts[place]
+    part = known() if known is not None else None
+    if part is None:
+        part = Part(whole, place)
+        whole.parts[place] = weakref.ref(part)
+    return part
+
+
+def _keep(node: Node, operands: Sequence[Any]) -> None:
+    """Fill in what a node holds of its operands, whatever they are."""
+    shapes, values, parents = [], [], []
+    for x, keep in zip(operands, node.plan.keeps, strict=True):
+        if isinstance(x, Tensor):
+            shapes.append(x._value.shape)
+            values.append(x._value if keep else None)
+            parents.append(x._node)
+        else:
+            shapes.append(())
+            values.append(x)
+            parents.append(None)
+    node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Add the gradients of ``tensors`` to ``.grad`` of every leaf that they depend on, or of ``inputs`` only.
+
+    A 0-dimensional (or one-element) tensor needs no ``grad_tensors``. What the history kept is let go on the
+    way unless ``retain_graph``; with ``create_graph`` the gradients have a history of their own.
+    Raises ``AutogradError`` where there is no history, or it has been let go, and for an input that keeps no
+    gradient.
+    """
+    if recorders:
+        note_gradients()
+    outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    seeds = _as_list(grad_tensors, len(outputs))
+    for out, g in zip(outputs, seeds, strict=True):
+        if isinstance(g, Tensor) and g.device != out.device and is_above(g.device, out.device):
+            raise AutogradError(
+                f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
+                " gather at tensors from outside; use tensorbus.grad, which returns it."
+            )
+    keep = None if inputs is None else keeping([inputs] if isinstance(inputs, Tensor) else inputs)
+    grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
+    for node, g in grads.items():
+        if isinstance(node, Leaf):
+            if recorders:
+                note_gradients(node)
+            with GradMode(create_graph):
+                node.grad = g._again() if node.grad is None else node.grad + g
+    for node in grads:
+        for hook in list(getattr(node, "hooks", {}).values()):
+            if type(hook) is Gathered:
+                hook.run()
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of ``outputs`` with respect to ``inputs``; no ``.grad`` is touched.
+
+    Raises ``AutogradError`` for an input that does not require a gradient, or (unless ``allow_unused``) one
+    that the outputs do not depend on.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([2.0]).requires_grad_()
+    >>> (dx,) = tb.grad((x * x * x).sum(), x, create_graph=True)
+    >>> tb.grad(dx.sum(), x)[0].tolist()
+    [12.0]
+    """
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for place, x in enumerate(wanted):
+        if x._node is None:
+            raise AutogradError(
+                f"grad: input {place} does not require a gradient; call requires_grad_() on it."
+            )
+    keep = {id(x._node) for x in wanted}
+    grads = _walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
+    found = [None if g is None else g._again() for g in (grads.get(x._node) for x in wanted)]
+    if not allow_unused and None in [None if g is None else 0 for g in found]:
+        place = next(k for k, g in enumerate(found) if g is None)
+        raise AutogradError(
+            f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None."
+        )
+    return tuple(found)
+
+
+def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:
+    given: list[Any] = [None] * count if grads is None else [grads]
+    given = list(grads) if isinstance(grads, (list, tuple)) else given
+    if len(given) != count:
+        raise AutogradError(f"{len(given)} gradient(s) were given for {count} output(s); one each is needed.")
+    return given
+
+
+def _seed(out: Tensor, g: Tensor | None) -> Tensor:
+    if g is None:
+        if out.dtype.is_complex:
+            raise AutogradError(
+                f"a gradient is created for real outputs only, this one is {out.dtype}; pass the gradient to"
+                " start from, or take its .real or abs()."
+            )
+        if out.size != 1:
+            raise AutogradError(
+                f"a gradient is created for one-element outputs only, this one has shape {out.shape};"
+                " pass the gradient to start from, or reduce it with .sum()."
+            )
+        return ones_like(out)
+    if not isinstance(g, Tensor):
+        raise DtypeError(
+            f"the gradient to start from is a tensor of shape {out.shape}, got {type(g).__name__}."
+        )
+    if is_above(out.device, g.device):
+        g = raised(g, out.device)
+    elif not is_above(g.device, out.device):  # one that differs between the examples of a vmap may be above
+        raise DeviceError(
+            f"a gradient on {g.device} was given for an output on {out.device}; move it with .to()."
+        )
+    if g.shape != out.shape:
+        raise ShapeError(f"a gradient of shape {g.shape} was given for an output of shape {out.shape}.")
+    return g if g.dtype is out.dtype else cast(g, out.dtype)
+
+
+def _walk(
+    outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
+    keep: set[int] | None = None, hooks: bool = True, within: bool = False,
+) -> dict[Any, Tensor]:  # fmt: skip
+    """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``.
+
+    ``within``: what is behind the nodes in ``keep`` is another's to walk, also where it leads to one of them,
+    and so are their hooks to call.
+    """
+    ends = keep if within and keep is not None else set()
+    grads: dict[Any, Tensor] = {}
+    result: dict[Any, Tensor] = {}
+    with GradMode(create):
+        for place, (out, g) in enumerate(zip(outputs, seeds, strict=True)):
+            if out._node is None:
+                raise AutogradError(
+                    f"output {place} has no history: no tensor it was made from requires a gradient,"
+                    f" or it was made under no_grad()."
+                )
+            _gather(grads, out._node, _seed(out, g))
+        order = _reached([out._node for out in outputs], ends)
+        useful = {id(node) for node in order} if keep is None else _leading_to(keep, order)
+        for node in order:
+            g = grads.pop(node, None)
+            if g is None:
+                continue
+            g = _hooked(node, g) if hooks and id(node) not in ends else g
+            if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
+                result[node] = g
+            if isinstance(node, Leaf) or id(node) in ends:
+                continue
+            if not any(id(parent) in useful for parent in node.parents):
+                continue
+            if isinstance(node, Part):
+                _gather_part(grads, node, g)
+                continue
+            if recorders:
+                note_history(node.order)
+            for parent, back in zip(node.parents, node.pull(g, create), strict=True):
+                if back is not None and id(parent) in useful:
+                    _gather(grads, parent, back)
+            if not (create if retain is None else retain):
+                node.release()
+    return result
+
+
+def _hooked(node: Any, g: Any) -> Any:
+    """Return the gradient as the hooks of a tensor leave it."""
+    for hook in list(getattr(node, "hooks", {}).values()):
+        changed = hook(g)
+        if changed is None:
+            continue
+        if not isinstance(changed, Tensor) or changed.shape != g.shape:
+            raise AutogradError(
+                f"a hook returns None or a gradient of shape {g.shape}, got"
+                f" {getattr(changed, 'shape', type(changed).__name__)}."
+            )
+        g = changed
+    return g
+
+
+def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+    """Call ``hook`` with the gradient of ``x`` whenever it is computed; a tensor that it returns replaces it.
+
+    Raises ``AutogradError`` for a tensor that requires no gradient.
+    """
+    if x._node is None:
+        raise AutogradError("register_hook: this tensor requires no gradient; call requires_grad_() first.")
+    return add_hook(x._node, next(_order), hook)
+
+
+def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
+    """Call ``hook`` with ``x``, a leaf, whenever ``backward`` has added to its gradient.
+
+    Raises ``AutogradError`` for any other tensor.
+    """
+    if not isinstance(x._node, Leaf):
+        raise AutogradError(
+            "register_post_accumulate_grad_hook: gradients gather at leaves that require one; for a"
+            " result use register_hook(), for another tensor call requires_grad_() first."
+        )
+    return add_hook(x._node, next(_order), Gathered(x, hook))
+
+
+def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:
+    """Return the nodes of ``order`` (users first) from which a wanted one is reached: no other is walked."""
+    found: set[int] = set()
+    for node in reversed(order):
+        behind = () if isinstance(node, Leaf) else node.parents
+        if id(node) in wanted or any(id(parent) in found for parent in behind):
+            found.add(id(node))
+    return found
+
+
+def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
+    grads[node] = grads[node] + g if node in grads else g
+
+
+def _gather_part(grads: dict[Any, Any], part: Part, g: Tensor) -> None:
+    """Put the gradient of one result beside those of the others."""
+    (whole,) = part.parents
+    results = grads.setdefault(whole, [None] * len(whole.plan.outs))
+    known = results[part.place]
+    results[part.place] = g if known is None else known + g
+
+
+def _reached(roots: Sequence[Any], ends: Container[int] = ()) -> list[Any]:
+    """Return every node behind ``roots``, later ones first: users before what they were made from.
+
+    ``ends`` are the ids of nodes behind which nothing is looked for.
+    """
+    seen: dict[int, Any] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen[id(node)] = node
+        if not isinstance(node, Leaf) and id(node) not in ends:
+            stack.extend(node.parents)
+    return sorted(seen.values(), key=lambda node: -node.order)
+
+
+def _pull(node: Node, g: Any, create: bool) -> list[Any]:
+    """Return the gradient for each operand of ``node``, in its shape and dtype; None where it has none."""
+    plan, op = node.plan, node.plan.op
+    if node.values is _FREED:
+        said = "the history was let go by an earlier backward(); pass retain_graph=True to that one."
+        raise AutogradError(f"{op.name}: {said}")
+    if op.vjp is None and op.decompose is None:
+        raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
+    if op.results and op.vjp is not None:
+        kinds = zip(g, plan.outs, plan.shapes, strict=True)
+        g = tuple(
+            full(s, 0, dtype=k.dtype, device=k.device) if back is None else back for back, k, s in kinds
+        )
+    arguments = _arguments(node, g, create)
+    if op.vjp is not None:
+        try:
+            needed = {name: arguments[name] for name in op.needs}
+        except KeyError as error:
+            names = ", ".join(sorted(arguments))
+            raise AutogradError(
+                f"{op.name}: its vjp asks for {error.args[0]!r}; what it may name is {names}."
+            ) from None
+        backs = op.vjp(**needed)
+        if not isinstance(backs, tuple | list) or len(backs) != len(node.parents):
+            got = f"{len(backs)} gradients" if isinstance(backs, tuple | list) else type(backs).__name__
+            raise AutogradError(
+                f"{op.name}: its vjp returned {got}; a tuple with one for each of its {len(node.parents)}"
+                f" operands is needed, None where there is none."
+            )
+    else:
+        backs = _through_decomposition(node, g, create)
+    who = f"{op.name}: its vjp"
+    result: list[Any] = []
+    places = zip(node.parents, backs, node.shapes, plan.operands, strict=True)
+    for place, (parent, back, shape, kind) in enumerate(places):
+        if parent is None or not isinstance(kind, ValueType):
+            result.append(None)
+        elif back is None:
+            result.append(full(shape, 0, dtype=kind.dtype, device=kind.device))
+        else:
+            result.append(fitted(back, shape, kind, who, place))
+    return result
+
+
+def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
+    """Return the gradients of a composite that has none of its own: it is run again, in recorded ops."""
+    plan, op = node.plan, node.plan.op
+    if op.decompose is None:
+        return ()
+    with GradMode(True):
+        operands: list[Any] = list(node.values)
+        asked: dict[int, Tensor] = {}
+        given = zip(node.values, plan.operands, node.parents, strict=True)
+        for place, (value, kind, parent) in enumerate(given):
+            if isinstance(kind, ValueType):
+                x = held(value, kind, parent if create else None)
+                if parent is not None:
+                    asked[place] = x = x * 1 if create else x.requires_grad_()
+                operands[place] = x
+        casts = zip(operands, plan.casts, strict=True)
+        found = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
+    pairs = list(zip(found, g, strict=True)) if op.results else [(found, g)]
+    outs = [(out, back) for out, back in pairs if out._node is not None and back is not None]
+    if not outs:
+        return (None,) * len(operands)
+    keep = {id(x._node) for x in asked.values()}
+    grads = _walk([out for out, _ in outs], [back for _, back in outs], None, create, keep)
+    return tuple(grads.get(asked[k]._node) if k in asked else None for k in range(len(operands)))
+
+
+def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
+    """Return what a ``vjp`` may name: ``g``, ``out``, ``wanted``, operands, their shapes, the attributes."""
+    plan, op = node.plan, node.plan.op
+    operands = [
+        held(value, kind, parent if create else None)
+        if isinstance(kind, ValueType) and value is not None
+        else value
+        for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
+    ]
+    arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
+    if plan.keeps_out and op.results:
+        arguments["out"] = tuple(
+            held(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
+            for place, (value, kind) in enumerate(zip(node.out, plan.outs, strict=True))
+        )
+    elif plan.keeps_out:
+        arguments["out"] = held(node.out, plan.out, node if create else None)
+    for place, name in enumerate(plan.op.operands):
+        if name.startswith("*"):
+            arguments[name[1:]] = operands[place:]
+            arguments[f"{name[1:]}_shape"] = node.shapes[place:]
+        else:
+            arguments[name] = operands[place]
+            arguments[f"{name}_shape"] = node.shapes[place]
+    return arguments

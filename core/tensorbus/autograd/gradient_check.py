@@ -1,0 +1,89 @@
+"""``gradcheck``: derivatives against differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..autograd import engine as autograd
+from ..errors import ArgumentError, AutogradError
+from ..interchange.host_array import asarray
+from ..tensor.tensor import Tensor
+
+
+def gradcheck(
+    function: Callable[..., Tensor | Sequence[Tensor]], inputs: Tensor | Sequence[Any], *, eps: float = 1e-6,
+    atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
+) -> bool:  # fmt: skip
+    """Return whether the gradients of ``function`` at ``inputs`` are those that differences show.
+
+    Each element of each input that requires a gradient is moved by ``eps`` both ways; a difference of more
+    than ``atol + rtol`` times the slope is an error, told in ``AutogradError`` or, without
+    ``raise_exception``, by False. ``function`` must give the same at each call. Inputs are real, and
+    should be float64: others are too coarse for these limits. Raises ``ArgumentError`` where no input
+    requires a gradient, or one is complex.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([0.5, 2.0], dtype=tb.float64).requires_grad_()
+    >>> tb.autograd.gradcheck(lambda x: x.exp() * x, x)
+    True
+    """
+    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    asked = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
+    if not asked:
+        raise ArgumentError("gradcheck: no input requires a gradient; call requires_grad_() on one.")
+    for k in asked:
+        if given[k].dtype.is_complex:
+            raise ArgumentError(f"gradcheck: input {k} is {given[k].dtype}; it checks real inputs only.")
+    outs = _results(function(*given))
+    told = None
+    for place, out in enumerate(outs):
+        if told is None and out.requires_grad:
+            slopes = _slopes(out, [given[k] for k in asked])
+            for k, found in zip(asked, slopes, strict=True):
+                told = told or _compared(function, given, place, k, found, eps, atol, rtol)
+    if told is not None and raise_exception:
+        raise AutogradError(told)
+    return told is None
+
+
+def _results(made: Any) -> list[Tensor]:
+    every = [made] if isinstance(made, Tensor) else list(made)
+    return [x for x in every if isinstance(x, Tensor) and x.dtype.is_floating]
+
+
+def _slopes(out: Tensor, inputs: Sequence[Tensor]) -> list[list[list[float]]]:
+    """Return, for each input, the derivative of each element of ``out`` by each of its elements."""
+    rows: list[list[list[float]]] = [[] for _ in inputs]
+    for place in range(out.size):
+        seed = [0.0] * out.size
+        seed[place] = 1.0
+        start = asarray(seed, dtype=out.dtype, device=out.device).reshape(out.shape)
+        found = autograd.grad(out, inputs, start, retain_graph=True, allow_unused=True)
+        for row, g, x in zip(rows, found, inputs, strict=True):
+            row.append([0.0] * x.size if g is None else g.reshape(-1).tolist())
+    return rows
+
+
+def _compared(
+    function: Any, given: Sequence[Any], place: int, k: int, slopes: list[list[float]], eps: float,
+    atol: float, rtol: float,
+) -> str | None:  # fmt: skip
+    """Return what is wrong with the derivative of result ``place`` by input ``k``, or None."""
+    x = given[k]
+    flat = x.detach().reshape(-1).tolist()
+    for at in range(x.size):
+        ends = []
+        for step in (eps, -eps):
+            moved = [*flat[:at], flat[at] + step, *flat[at + 1 :]]
+            other = asarray(moved, dtype=x.dtype, device=x.device).reshape(x.shape).requires_grad_()
+            made = _results(function(*given[:k], other, *given[k + 1 :]))[place]
+            ends.append(made.reshape(-1).tolist())
+        for row, (high, low) in enumerate(zip(*ends, strict=True)):
+            wanted, got = (high - low) / (2 * eps), slopes[row][at]
+            if not abs(got - wanted) <= atol + rtol * abs(wanted):
+                return (
+                    f"gradcheck: the derivative of element {row} of result {place} by element {at} of input"
+                    f" {k} is {got:.6g}, where differences give {wanted:.6g}."
+                )
+    return None

@@ -1,0 +1,1 @@
+"""The protocols that a backend implements, and the value of devices that have no array library."""

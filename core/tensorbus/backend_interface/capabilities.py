@@ -1,0 +1,196 @@
+"""What a runtime may have beyond what it owes: core asks for these, never for a device's name.
+
+Imported when first asked for: making these classes takes a tenth of the time of ``import tensorbus``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from ..dtypes.definition import DType, Scalar
+
+Shape = tuple[int, ...]
+
+
+@runtime_checkable
+class SupportsStreams(Protocol):
+    """Optional: a device whose work can be ordered in several queues. Others have one implicit stream."""
+
+    def create_stream(self, index: int) -> Any:
+        """Return a new queue."""
+        ...
+
+    def use_stream(self, stream: Any, index: int) -> Any:
+        """Make ``stream`` (None: the default one) current for this thread; return the one it replaces."""
+        ...
+
+    def synchronize_stream(self, stream: Any, index: int) -> None:
+        """Wait for the work in ``stream``."""
+        ...
+
+    def record_event(self, stream: Any, index: int) -> Any:
+        """Return a marker behind the work now in ``stream`` (None: the current one)."""
+        ...
+
+    def wait_event(self, event: Any, stream: Any, index: int) -> None:
+        """Make later work in ``stream`` wait for ``event``."""
+        ...
+
+    def synchronize_event(self, event: Any, index: int) -> None:
+        """Block until ``event`` has been reached."""
+        ...
+
+    def event_done(self, event: Any, index: int) -> bool:
+        """Return whether ``event`` has been reached."""
+        ...
+
+    def elapsed_time(self, start: Any, end: Any, index: int) -> float:
+        """Return the milliseconds between two events that have been reached."""
+        ...
+
+
+@runtime_checkable
+class SupportsHostArrays(Protocol):
+    """Optional: a device whose values live in host memory and can be NumPy arrays without a copy."""
+
+    def to_numpy(self, value: Any) -> Any:
+        """Return a read-only ``numpy.ndarray`` over the same memory."""
+        ...
+
+    def from_numpy(self, array: Any, dtype: DType, copy: bool) -> Any:
+        """Return a value with the array's elements, over the same memory where ``copy`` is false."""
+        ...
+
+
+@runtime_checkable
+class SupportsHostViews(Protocol):
+    """Optional: a device whose memory the host can read in its place; its values are no host arrays."""
+
+    def host_view(self, value: Any, index: int) -> Any:
+        """Return a ``numpy.ndarray`` over the value's memory, once the elements are there.
+
+        Whoever holds it keeps the value as well, and nobody may write to it. Raises ``BufferError`` where
+        this unit's memory is out of the host's reach.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsHostMemory(Protocol):
+    """Optional: a device whose values can lie in memory of the host that somebody else allocated."""
+
+    def from_memory(self, data: memoryview, shape: Shape, dtype: DType, index: int) -> Any:
+        """Return a value over the C-ordered bytes ``data`` (format ``"B"``), which it keeps."""
+        ...
+
+
+@runtime_checkable
+class SupportsPinnedMemory(Protocol):
+    """Optional: a device that copies from and to page-locked memory of the host by itself, later.
+
+    The copies are work of the current stream. Memory that one reads or writes is kept until it is done.
+    """
+
+    def pin(self, nbytes: int, index: int) -> memoryview:
+        """Return new page-locked memory (format ``"B"``), which goes back when nobody has the view."""
+        ...
+
+    def is_pinned(self, data: memoryview, index: int) -> bool:
+        """Return whether all of ``data`` is page-locked, so that ``upload`` may read it."""
+        ...
+
+    def upload(self, data: memoryview, shape: Shape, dtype: DType, index: int, *, keep: Any) -> Any:
+        """Queue ``from_host`` of page-locked ``data``; ``keep`` is held until the copy is done."""
+        ...
+
+    def download(self, value: Any, dtype: DType, index: int) -> tuple[memoryview, Callable[[], None]]:
+        """Queue ``to_host`` into page-locked memory; return it, and what waits for it.
+
+        The copy comes behind the work that makes ``value``, in whatever stream. The function raises the error
+        of work that failed, as ``synchronize`` does.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """Optional: exchange without a copy, by the DLPack protocol of the array API standard 2025.12."""
+
+    def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
+        """Return the capsule for ``__dlpack__(**options)``."""
+        ...
+
+    def dlpack_device(self, value: Any, index: int) -> tuple[int, int]:
+        """Return what ``__dlpack_device__()`` answers."""
+        ...
+
+    def from_dlpack(self, producer: Any, index: int, *, copy: bool | None) -> Any:
+        """Return a value over the memory of ``producer``."""
+        ...
+
+
+@runtime_checkable
+class SupportsThreads(Protocol):
+    """Optional: a device that computes with threads of the host."""
+
+    def num_threads(self, index: int) -> int:
+        """Return how many threads a kernel may use."""
+        ...
+
+    def set_num_threads(self, count: int, index: int) -> None:
+        """Use up to ``count`` threads from now on."""
+        ...
+
+
+@runtime_checkable
+class SupportsCache(Protocol):
+    """Optional: a device that keeps freed memory for reuse."""
+
+    def empty_cache(self, index: int) -> None:
+        """Give what is kept back to the system."""
+        ...
+
+
+@runtime_checkable
+class SupportsPeerCopy(Protocol):
+    """Optional: copies between two units of this device type that do not pass through the host."""
+
+    def copy_across(self, value: Any, source: int, target: int) -> Any:
+        """Return a copy of ``value`` of unit ``source`` on unit ``target``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCall:
+    """A call of a kernel that a user wrote, all of it but the operands' values.
+
+    ``code`` is source in the device's language, or an object that a compiler for the device made of a
+    function. The arguments of the function ``name`` are the ``operands`` and the ``results``, each a packed
+    array, then the ``scalars``, then the ``sizes``, integers of 64 bits. ``grid`` are the lengths of its
+    parallel axes, one to three; ``group`` is not 0 where that many items along axis 0 share memory.
+    ``constants`` are known when the code is compiled.
+    """
+
+    name: str
+    code: Any
+    operands: tuple[tuple[str, DType, Shape], ...]
+    results: tuple[tuple[str, DType, Shape], ...]
+    scalars: tuple[tuple[str, DType, Scalar], ...]
+    sizes: tuple[int, ...]
+    grid: tuple[int, ...]
+    group: int = 0
+    constants: Mapping[str, bool | int | float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class SupportsUserKernels(Protocol):
+    """Optional: a device that compiles kernels which users write in its language."""
+
+    def compile_kernel(self, call: SourceCall, index: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Return what takes the operands' values to the results'.
+
+        Raises ``DeviceError`` with the compiler's text and the numbered source where it does not compile.
+        """
+        ...

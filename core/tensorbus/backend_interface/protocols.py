@@ -1,0 +1,257 @@
+"""What a backend owes: the runtime of a device type, its values, its kernels.
+
+These are the interfaces that device authors implement. Core calls them and never asks who is behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..dtypes.definition import DType
+
+if TYPE_CHECKING:
+    from ..graph.ir import Graph
+
+Shape = tuple[int, ...]
+
+
+class Value(Protocol):
+    """A device's own array, opaque to core: ``numpy.ndarray``, ``cupy.ndarray``, ``StridedArray`` ..."""
+
+    @property
+    def shape(self) -> Shape:
+        """Its lengths, one for each axis."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProperties:
+    """What one device says of itself. ``memory`` is in bytes; ``dtypes`` are those its kernels compute in."""
+
+    name: str
+    vendor: str = ""
+    driver: str = ""
+    memory: int | None = None
+    compute_units: int | None = None
+    dtypes: frozenset[DType]
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStats:
+    """Bytes in use by values, their peak, and what is held back for reuse.
+
+    ``scope`` says what is counted: ``"device"`` for the values of this device, ``"process"`` where the
+    device shares the host's memory and the whole process is what can be measured.
+    """
+
+    allocated: int
+    peak: int
+    reserved: int = 0
+    total: int | None = None
+    scope: str = "device"
+
+
+class Runtime(Protocol):
+    """The T0 functions. ``index`` is the unit of the device type, from 0."""
+
+    def device_count(self) -> int:
+        """Probe: return how many units there are. Raise, saying why, where there is none."""
+        ...
+
+    def properties(self, index: int) -> DeviceProperties:
+        """Describe one unit."""
+        ...
+
+    def from_host(self, data: memoryview, shape: Shape, dtype: DType, index: int) -> Any:
+        """Copy C-ordered bytes (format ``"B"``) into a new value of this shape and dtype."""
+        ...
+
+    def to_host(self, value: Any, dtype: DType, index: int) -> memoryview:
+        """Return the elements of ``value`` as C-ordered bytes (format ``"B"``), waiting for them."""
+        ...
+
+    def synchronize(self, index: int) -> None:
+        """Wait for all work handed to the unit; raise the error of work that failed, naming the op."""
+        ...
+
+    def memory_stats(self, index: int) -> MemoryStats:
+        """Return the memory statistics of the unit."""
+        ...
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        """Make the peak equal to what is allocated now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One op as it is about to run: what a kernel is prepared for.
+
+    ``shapes`` and ``out_shape`` are ``None`` for elementwise ops: one prepared kernel serves every shape, and
+    broadcasting is the kernel's own. ``dtypes`` are those of the operands after promotion; for a reduction of
+    one operand it has one entry, for creation none. ``index`` is the unit of the device type. ``weak`` tells
+    of each operand whether it is a Python number; it is empty where that is not known. ``apart`` says how far
+    apart the rows of the result are in the block that ``Kernel.into`` is given; 0: packed. ``places`` has the
+    strides of each result there and where it begins, in elements; nothing: all are in C order. Where
+    ``leaves`` is not 0, one more block follows theirs, for so many float32 that a later call takes: where it
+    ``takes`` them, its values end with them. ``way`` is a choice that was left to measuring: 0, as ever.
+    """
+
+    op: str
+    dtypes: tuple[DType, ...]
+    shapes: tuple[Shape, ...] | None
+    attrs: Mapping[str, Any]
+    out_dtype: DType
+    out_shape: Shape | None
+    index: int
+    weak: tuple[bool, ...] = ()
+    apart: int = 0
+    places: tuple[tuple[Shape, int], ...] = ()
+    leaves: int = 0
+    takes: bool = False
+    way: int = 0
+
+
+Prepared = Callable[..., Any]
+
+
+class Programs(Protocol):
+    """What makes a kernel of a few ops at once: a derivative, or a function such as a loss."""
+
+    def keeps(self, op: str, index: int) -> bool:
+        """Return whether ``op`` may be part of a program; else one with a decomposition is taken apart."""
+        ...
+
+    def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+        """Return what takes values to results; None where the graph has a dtype that the language lacks.
+
+        ``name`` is that of the function, for messages.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A way to run one op on one device type.
+
+    Exactly one of two: ``function(*values, **attrs) -> value``, the plain form, or ``prepare(call)``, which
+    returns a callable of the values alone and runs once for each signature. Values are the device's own; an
+    elementwise kernel may be handed a Python scalar in the place of any but one of them. ``supports`` answers
+    True or the reason why this kernel cannot serve the call. ``before`` and ``after`` name other kernels of
+    the op that it should be preferred to, or yield to: by name, ``"distribution:name"``, or ``"*"`` for all.
+    ``programs`` makes kernels of several ops, where this one was made by the same code generator.
+    ``into(call)`` is for compiled programs: it returns what takes operands and buffers for the results and
+    fills these, or says False; or None where there is no way for such a call. ``late(call)`` returns what
+    takes values and then, in order, the attributes that the op calls late (``Op.late``): one serves all of
+    them. ``over(call, place)`` is for changes in place: it returns what takes values, and late attributes,
+    and writes the result over the value at ``place``, which has the result's shape and dtype and which nobody
+    but the caller refers to; or None. That returns False, and has written nothing, where something else may
+    refer to the value's memory; it raises before it writes.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+    prepare: Callable[[Call], Prepared] | None = None
+    dtypes: frozenset[DType] | None = None
+    supports: Callable[[Call], bool | str] | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    into: Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool] | None] | None = None
+    programs: Programs | None = None
+    late: Callable[[Call], Callable[..., Any]] | None = None
+    over: Callable[[Call, int], Callable[..., bool] | None] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.function is None) == (self.prepare is None):
+            raise TypeError(f"kernel {self.name!r} needs exactly one of function= and prepare=")
+
+
+KernelTable = Mapping[str, "Callable[..., Any] | Kernel | Sequence[Kernel]"]
+"""Of each op, by name, the kernel, or several, best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A captured program, as a device is asked to compile it.
+
+    ``graph`` has inputs of two kinds: the device's own values, and Python numbers (attribute ``scalar``) that
+    come anew with each run. Its ops are any of the table's; ``tensorbus.backend_api.decompose`` breaks those
+    up that a lowering does not want. ``index`` is the unit. ``replaces`` says which output takes the place
+    of which input: where nobody else holds that input's memory, the output may be written over it. ``mode``
+    is that of ``tensorbus.compile``. ``chosen`` has values of the lowering's knobs by name, or by
+    ``knob@step`` for one step alone; what is not named is as the device would have it. ``calls`` are the ops
+    that are left to kernels: another package's, which is preferred to the device's own, or one that the user
+    prefers.
+    """
+
+    graph: Graph
+    index: int
+    replaces: Mapping[int, int] = field(default_factory=dict)
+    mode: str = "default"
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    calls: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A choice that a lowering leaves to measuring: ``Order.chosen`` then has one of ``values`` for it.
+
+    ``usual`` is what is taken unmeasured. ``each``: the value may differ from step to step, and changes
+    neither which steps there are nor their names in ``times``. ``what`` says to people what it chooses.
+    ``ops`` are those that it is for, where it is not for every program.
+    """
+
+    name: str
+    usual: int
+    values: tuple[int, ...]
+    what: str
+    each: bool = False
+    ops: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A step of a program, for people to look at: what it makes of what, its loops, its code.
+
+    ``name`` is that of the step in ``times``. ``ops`` are those that became one in it.
+    """
+
+    name: str
+    text: str
+    ops: tuple[str, ...] = ()
+    loops: str = ""
+    code: str = ""
+
+
+class Executable(Protocol):
+    """What a lowering makes of a program: called with the inputs in order, it returns the outputs in order.
+
+    An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
+    have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
+    -> Sequence[Part]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs the
+    program and returns the seconds of each step; and a true ``waits``, where runs by several threads wait for
+    each other by themselves.
+    """
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run the program."""
+        ...
+
+    def stages(self) -> Mapping[str, str]:
+        """Return the texts that the program went through, by name, for people to read; the last is code."""
+        ...
+
+
+class Lowering(Protocol):
+    """How a device compiles programs. A device without one runs them kernel by kernel.
+
+    It may have ``knobs(order) -> Sequence[Knob]``: what core chooses by measuring for ``"max-autotune"``; and
+    ``modes``, a mapping that says for people what it does about other modes of ``tensorbus.compile``.
+    """
+
+    def compile(self, order: Order) -> Executable:
+        """Return the executable of a program. Raises what the device cannot do, naming the op."""
+        ...

@@ -1,0 +1,1 @@
+"""PyTorch's names that tensorbus lacks, each with what to write instead."""

@@ -1,0 +1,282 @@
+"""The history of a compiled function's results: one node, whose derivative is a compiled program too.
+
+The derivative is traced once, when the function is captured: the walk back through the histories of recorded
+ops is recorded as any other ops are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from ...autograd import engine as autograd
+from ...devices.device import ValueType
+from ...dispatch.planner import Plan
+from ...dtypes.definition import DType
+from ...errors import AutogradError
+from ...graph.ir import Graph
+from ...ops.creation.creation import full
+from ...ops.definition import Op, Spec, table
+from ...tensor.grad_mode import GradMode
+from ...tensor.tensor import Leaf, Tensor, cell, held, settle
+from ...tracing.lazy_value import Pending, recorder
+from ...tracing.sym_int import at
+from ...tracing.sym_number import Number
+from ..capture.tracer import Recorder
+from ..programs.op_trace import Recording
+from ..programs.program_cache import Family, Program, program
+from ..state.object_view import NotReplayable
+from . import min_cut_partitioner as partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derivative:
+    """How a program's results depend on its inputs.
+
+    ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
+    returns a gradient for each of those parents that results lead to. ``through`` are, for each parent, the
+    numbers of these results; ``shared`` are, for each result, those that an op leads to as well as to it.
+    ``graph`` gives the program, for derivatives of higher order; ``places`` are the
+    numbers of the results in it, ``tracked`` those of the inputs whose histories are the parents.
+    """
+
+    graph: Callable[..., Graph]
+    back: Program | Family
+    count: int
+    kinds: tuple[ValueType, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    outs: tuple[int, ...]
+    tracked: tuple[int, ...]
+    dtypes: tuple[DType, ...]
+    through: tuple[frozenset[int], ...]
+    shared: tuple[frozenset[int], ...]
+    plan: Any
+
+
+_LET_GO: Final = (
+    "compiled function: the history was let go by an earlier backward(); pass retain_graph=True to that one."
+)
+
+
+class CompiledNode(autograd.Node):
+    """The history of all results of one run.
+
+    ``freed`` are the numbers of the results whose history was let go, ``asked`` of those gone back from last.
+    """
+
+    __slots__ = ("asked", "derivative", "freed", "sizes")
+    asked: set[int]
+    derivative: Derivative
+    freed: set[int]
+    sizes: Mapping[str, int]
+
+    def pull(self, g: Any, create: bool) -> list[Any]:
+        """Return the gradient for each parent, given those of the results."""
+        if self.values is autograd._FREED:
+            raise AutogradError(_LET_GO)
+        d = self.derivative
+        given = g if len(d.kinds) > 1 else [g]
+        self.asked = asked = {k for k, x in enumerate(given) if x is not None}
+        if not asked.isdisjoint(self.freed):
+            raise AutogradError(_LET_GO)
+        seeds = [
+            full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
+            for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
+        ]
+        if create or recorder() is not None:
+            return self._again(seeds, asked, create)
+        device = d.kinds[0].device
+        values = d.back.at(self.sizes)([*self.values, *self.out, *[settle(x) for x in seeds]])
+        found = iter(values)
+        grads = [next(found) if through else None for through in d.through]
+        return [
+            None if through.isdisjoint(asked) else cell(value, ValueType.of(dtype, device))
+            for value, dtype, through in zip(grads, d.dtypes, d.through, strict=True)
+        ]
+
+    def release(self) -> None:
+        """Let go the history of the results gone back from; with that of the last, what is kept."""
+        d = self.derivative
+        self.freed = self.freed.union(*(d.shared[k] for k in self.asked))
+        if all(k in self.freed or not self._is_left(k) for k in range(len(d.kinds))):
+            super().release()
+
+    def _is_left(self, k: int) -> bool:
+        """Return whether anybody has the history of a result, of several."""
+        part = self.parts[k]
+        return part is not None and part() is not None
+
+    def _again(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
+        """Run the program again in recorded ops, and differentiate those."""
+        d = self.derivative
+        apart: dict[int, tuple[int, ...]] = {}
+        device, graph = d.kinds[0].device, d.graph(self.sizes, apart)
+        parents = dict(zip(d.tracked, self.parents, strict=True))
+        with GradMode(True):
+            inputs: list[Any] = []
+            wanted: dict[int, Tensor] = {}
+            for k, (value, node) in enumerate(zip(self.values, graph.inputs, strict=True)):
+                if node.attrs.get("scalar"):
+                    inputs.append(value)
+                    continue
+                x = held(value, ValueType.of(node.spec.dtype, device), parents.get(k) if create else None)
+                if k in parents:
+                    wanted[k] = x = x * 1 if create else x.requires_grad_()
+                inputs.append(x)
+            results = interpret(graph, inputs, device, apart)
+        outs = [
+            (results[k], seed)
+            for place, (k, seed) in enumerate(zip(d.outs, seeds, strict=True))
+            if place in given and results[k]._node is not None
+        ]
+        keep = {id(x._node) for x in wanted.values()}
+        grads = autograd._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
+        return [grads.get(wanted[k]._node) for k in d.tracked]
+
+
+def interpret(
+    graph: Graph, inputs: Sequence[Any], device: Any, apart: Mapping[int, Sequence[int]]
+) -> list[Any]:
+    """Run a graph on tensors, op by op; return its outputs. Operands ``apart`` are taken without history."""
+    made: dict[int, Any] = {id(node): x for node, x in zip(graph.inputs, inputs, strict=True)}
+    for node in graph:
+        if id(node) in made:
+            continue
+        if node.op == "constant":
+            made[id(node)] = node.attrs["value"]
+        elif node.op == "result":
+            made[id(node)] = made[id(node.inputs[0])][node.attrs["index"]]
+        else:
+            attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
+            operands = [made[id(x)] for x in node.inputs]
+            for k in apart.get(id(node), ()):
+                if isinstance(operands[k], Tensor):
+                    operands[k] = operands[k].detach()
+            made[id(node)] = table.run(node.op, operands, attrs)
+    return [made[id(node)] for node in graph.outputs]
+
+
+def derive(
+    active: Recorder, recording: Recording, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
+    outputs: list[int],
+) -> Derivative:  # fmt: skip
+    """Trace and compile the derivative of ``results``; add what it needs saved to ``outputs``.
+
+    Numbers of the script that it takes and the program does not become inputs of the program too.
+
+    ``parents`` are the inputs that have a history, by number, and that history.
+    """
+    inner = {id(node) for _, node in parents}
+    for node in autograd._reached([x._node for x in results], inner):
+        if id(node) in inner:
+            continue
+        if getattr(node, "hooks", None):
+            raise NotReplayable("returns a tensor whose history has hooks")
+        if isinstance(node, Leaf):
+            raise NotReplayable("returns a tensor made from one that asked for a gradient inside")
+    forward, inputs = len(recording.entries), list(recording.inputs)
+    seeds, pendings = [], len(recording.pendings)
+    try:
+        for x in results:
+            place = recording.input(Spec(x.shape, x.dtype), "", None)
+            seeds.append(cell(Pending(active, place, x.shape), x._vtype.settled.pending()))
+        numbers = recording.inputs[len(inputs) :]
+        keep = {id(node) for _, node in parents}
+        with active:
+            grads = autograd._walk(results, seeds, True, False, keep, hooks=False, within=True)
+        found = [grads.get(node) for _, node in parents]
+        places = [active.place(g) for g in found if g is not None]
+        more = [*zip(recording.inputs, recording.feeds, strict=True)][len(inputs) + len(results) :]
+    finally:
+        del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
+        del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
+    if active.script.obstacle is not None:
+        raise NotReplayable(active.script.obstacle)
+    if any(type(feed.source) is not Number for _, feed in more):
+        raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
+    for place, feed in more:  # numbers that only the derivative takes, as one over a length: they are kept
+        inputs.append(place)
+        recording.inputs.append(place)
+        recording.feeds.append(feed)
+    kept = partition.saved(recording, forward, places, [*inputs, *numbers])
+    back = program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
+    through, shared = _through(results, parents, found)
+    kinds = tuple(x._vtype.settled for x in results)
+    count = len(outputs)
+    outs = tuple(outputs.index(x._value.place) for x in results)
+    outputs.extend(kept)
+    return Derivative(
+        graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), back=back, count=count,
+        kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
+        dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
+        through=through, shared=shared, plan=_plan(kinds, results),
+    )  # fmt: skip
+
+
+def _through(
+    results: Sequence[Tensor], parents: Sequence[tuple[int, Any]], grads: Sequence[Tensor | None]
+) -> tuple[tuple[frozenset[int], ...], tuple[frozenset[int], ...]]:
+    """Return the numbers of the results that lead to each parent, none where it has no gradient.
+
+    And, for each result, of those that an op leads to which leads to it.
+    """
+    ends = {id(node) for _, node in parents}
+    behind = [{id(node) for node in autograd._reached([x._node], ends)} for x in results]
+    return tuple(
+        frozenset(k for k, nodes in enumerate(behind) if g is not None and id(node) in nodes)
+        for (_, node), g in zip(parents, grads, strict=True)
+    ), tuple(frozenset(k for k, nodes in enumerate(behind) if nodes & own - ends) for own in behind)
+
+
+def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:
+    """Return what ``autograd`` asks of the plan of several results."""
+    op: Any = Op(
+        name="compiled function", family="compiled", operands=(), arguments=lambda: ((), {}), infer=tuple,
+        results=tuple(f"result_{k}" for k in range(len(kinds))) if len(kinds) > 1 else (), dtypes=(),
+    )  # fmt: skip
+    return Plan(
+        op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=tuple(kinds),
+        shapes=tuple(x.shape for x in results),
+    )  # fmt: skip
+
+
+def attach(
+    d: Derivative,
+    values: Sequence[Any],
+    outs: Sequence[Any],
+    parents: tuple[Any, ...],
+    results: Sequence[Tensor],
+    sizes: Mapping[str, int],
+) -> None:
+    """Give the results of one run their history."""
+    node = CompiledNode()
+    node.derivative, node.sizes, node.freed = d, sizes, set()
+    node.plan = d.plan
+    node.order = next(autograd._order)
+    node.parents = parents
+    node.values = tuple(values)
+    node.out = tuple(outs[d.count :])
+    node.shapes = ()
+    if len(results) == 1:
+        results[0]._node = node
+        return
+    node.parts = [None] * len(results)
+    for place, x in enumerate(results):
+        x._node = autograd._part(node, place)
+
+
+def is_spent(x: Tensor) -> bool:
+    """Return whether the history of ``x`` was let go by a ``backward()``: going back again is an error."""
+    nodes = autograd._reached([x._node])
+    return any(getattr(node, "values", None) is autograd._FREED for node in nodes)
+
+
+def spent() -> CompiledNode:
+    """Return a history that was let go."""
+    node = CompiledNode()
+    node.order = next(autograd._order)
+    node.parents = (Leaf(),)
+    node.values, node.out, node.shapes = autograd._FREED, None, ()
+    return node

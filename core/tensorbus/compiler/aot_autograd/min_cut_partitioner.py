@@ -1,0 +1,91 @@
+"""Which values a forward program keeps for its backward program, and which are computed again.
+
+A minimal cut: of all ways to give the backward program what it needs, one that keeps the fewest bytes, where
+only ops that cost little beside the traffic of reading a value may run twice. Cuts by blocking flows: Dinitz
+1970.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import Final
+
+from ...ops.definition import table
+from ..programs.op_trace import Recording
+
+_FAMILIES: Final = frozenset({"elementwise", "movement", "cast", "creation", "indexing"})
+_ENDLESS: Final = 1 << 62
+_SOURCE, _SINK = -1, -2
+
+
+def saved(recording: Recording, forward: int, grads: Sequence[int], inputs: Sequence[int]) -> list[int]:
+    """Return the places below ``forward`` that the backward program takes from the forward one.
+
+    ``grads`` are what the backward program computes, from ``inputs`` and what is saved.
+    """
+    entries = recording.entries
+    needed = recording.needed(grads, inputs)
+    given = {*inputs}
+    used = {x for p in needed if p >= forward and p not in given for x in entries[p].operands if x < forward}
+    used |= {p for p in grads if p < forward}
+    edges: dict[int, dict[int, int]] = {_SOURCE: {}, _SINK: {}}
+
+    def edge(a: int, b: int, capacity: int) -> None:
+        edges.setdefault(a, {})[b] = capacity
+        edges.setdefault(b, {}).setdefault(a, 0)
+
+    for place in (p for p in needed if p < forward):
+        e = entries[place]
+        if place in given or e.op == "constant":
+            continue
+        edge(2 * place, 2 * place + 1, max(prod(e.spec.shape) * e.spec.dtype.itemsize, 1))
+        if e.op != "result" and (e.op not in table or table[e.op].family not in _FAMILIES):
+            edge(_SOURCE, 2 * place, _ENDLESS)
+        for x in e.operands:
+            if x not in given and entries[x].op != "constant":
+                edge(2 * x + 1, 2 * place, _ENDLESS)
+        if place in used:
+            edge(2 * place + 1, _SINK, _ENDLESS)
+    while _SINK in (steps := _steps(edges)):
+        _fill(edges, steps)
+    return sorted(p // 2 for p in steps if p >= 0 and p % 2 == 0 and p + 1 not in steps)
+
+
+def _steps(edges: dict[int, dict[int, int]]) -> dict[int, int]:
+    """Return how many edges with room left lie between the source and whatever can be reached from it."""
+    found = {_SOURCE: 0}
+    queue = deque([_SOURCE])
+    while queue:
+        at = queue.popleft()
+        for to, room in edges[at].items():
+            if room > 0 and to not in found:
+                found[to] = found[at] + 1
+                queue.append(to)
+    return found
+
+
+def _fill(edges: dict[int, dict[int, int]], steps: dict[int, int]) -> None:
+    """Send as much as goes through by shortest paths, until each of them has an edge without room."""
+    ways = {at: [to for to in edges[at] if steps.get(to) == n + 1] for at, n in steps.items()}
+    path = [_SOURCE]
+    while path:
+        at = path[-1]
+        if at == _SINK:
+            pairs = list(pairwise(path))
+            room = min(edges[a][b] for a, b in pairs)
+            for a, b in pairs:
+                edges[a][b] -= room
+                edges[b][a] += room
+            full = next(k for k, (a, b) in enumerate(pairs) if edges[a][b] == 0)
+            del path[full + 1 :]
+        elif ways[at] and edges[at][ways[at][-1]] > 0:
+            path.append(ways[at][-1])
+        elif ways[at]:
+            ways[at].pop()
+        else:
+            path.pop()
+            if path:
+                ways[path[-1]].pop()

@@ -1,0 +1,385 @@
+"""``compile``: a function that runs as one program where it can, and as the same Python always.
+
+The first call runs the function on a recorder and is observed; when all it did can be done again by generated
+code, later calls that meet the same guards run that code. Otherwise each call runs the Python code on a
+recorder, which compiles what lies between two places where Python needs numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from operator import attrgetter
+from types import CodeType, MethodType
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+from .. import plugins
+from ..dispatch.planner import is_transform
+from ..errors import ArgumentError, suggest
+from ..func.vectorize import is_inside
+from ..nn.module import Module
+from ..nn.uninitialized_parameter import is_lazy
+from ..ops.call_errors import with_form
+from ..system import fork_safe_locks as locks
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import Pending, land, recorder, recorders
+from .capture.graph_break import Break
+from .capture.side_effect_observer import Observer
+from .capture.tracer import Recorder
+from .compiled_module import CompiledModule, remade, shared
+from .dynamic.mark_dynamic import OpenAxes, fixed
+from .dynamic.retrace_shapes import generalize
+from .dynamic.retrace_state import Given, steady
+from .dynamic.varying_inputs import Places
+from .programs.program_cache import uncollected
+from .replay.codegen import FAILED, MISS, Replay, Writer
+from .state.mutations import Changes, Moving
+from .state.object_view import NotReplayable, Settling, TensorState
+from .state.optimizer_init import Begun
+from .state.reachable import Reach
+from .state.value_identity import is_a
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MODES: Final = ("default", "reduce-overhead", "max-autotune")
+_PLAIN: Final[dict[str, Any]] = {"fullgraph": False, "dynamic": None, "mode": "default"}
+LIMIT: Final = 8
+"""How many captures of one function are kept before it is run by Python each time."""
+ATTEMPTS: Final = 3
+"""How many runs may end without a replay before Python runs the function each time."""
+_all: Final[WeakKeyDictionary[Compiled[..., Any], None]] = WeakKeyDictionary()
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function was captured too often: the message names the guard that kept failing."""
+
+
+class Compiled(Generic[P, R]):
+    """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it.
+
+    Its dictionary is that of the function that it stands for: attributes that the user's code sets and reads.
+    """
+
+    __slots__ = (
+        "__dict__", "__weakref__", "_axes", "_by_python", "_codes", "_every", "_failed", "_filled",
+        "_function", "_lock", "_places", "_root", "_settling", "breaks", "dynamic", "fullgraph", "graphs",
+        "mode", "name", "notes", "reasons", "recompiles", "replays",
+    )  # fmt: skip
+
+    def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+        self._root: Any = function
+        self.fullgraph, self.dynamic, self.mode = fullgraph, dynamic, mode
+        self.replays: list[Replay] = []
+        self.breaks: list[Break] = []
+        self.reasons: list[str] = []
+        self.recompiles: list[str] = []
+        self.graphs: list[Any] = []
+        self.notes: list[str] = []
+        self._codes: dict[CodeType, dict[str, Any]] = {}
+        self._by_python = self._every = False
+        self._filled: dict[int, Any] = {}
+        self._axes = OpenAxes(dynamic)
+        self._places = Places()
+        self._failed = self._settling = 0
+        self._lock = locks.reentrant()
+        _all[self] = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns."""
+        if recorders and recorder() is not None:  # part of what is being captured
+            return self._function(*args, **kwargs)
+        for found in self.replays:
+            out = found.run(args, kwargs)
+            if out is FAILED:
+                return found.by_python(lambda: self._function(*args, **kwargs))
+            if out is not MISS:
+                return out  # type: ignore[no-any-return]
+        return self._again(args, kwargs)
+
+    @property
+    def function(self) -> Callable[P, R]:
+        """What was compiled."""
+        return self._function
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of ``compile``."""
+        return {"fullgraph": self.fullgraph, "dynamic": self.dynamic, "mode": self.mode}
+
+    def again(self, function: Callable[..., Any]) -> Any:
+        """Return another function compiled with the same options."""
+        return compile(function, **self.options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        function = copy.deepcopy(self._function, memo)
+        if function is self._function:  # functions are their own copies
+            return self
+        return self.again(function)
+
+    def __reduce__(self) -> Any:
+        if self._is_named():  # as a function is: in the place of the one that it was made of
+            return self.__qualname__  # type: ignore[attr-defined]
+        return remade, (self._function, self.options)
+
+    def _is_named(self) -> bool:
+        """Return whether its module has it under its name: a decorator put it there."""
+        try:
+            return attrgetter(self.__qualname__)(sys.modules[self.__module__]) is self  # type: ignore[attr-defined]
+        except (AttributeError, KeyError):
+            return False
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        if _is_transformed(args, kwargs):
+            return self._function(*args, **kwargs)
+        land()  # guards know values that are there
+        with self._lock:
+            if self._by_python:
+                return self._run(args, kwargs)
+            known = self.replays  # others may let go of them
+            for found in known:  # another thread may have captured it meanwhile
+                out = found.run(args, kwargs)
+                if out is FAILED:
+                    return found.by_python(lambda: self._function(*args, **kwargs))
+                if out is not MISS:
+                    return out  # type: ignore[no-any-return]
+            if known:
+                guard = known[0].failing(args, kwargs)
+                why = guard.text if guard is not None else "what a number that moves decides"
+                self._places.decided += guard is None
+                self.recompiles.append(why)
+                if self.dynamic is not False:
+                    for found in known:
+                        self._places.moved(found.moved(args, kwargs))
+                if len(known) >= LIMIT:
+                    self._by_python = True
+                    self.replays = []
+                    self.reasons = [f"was captured {LIMIT} times, and still {why} differed"]
+                    warnings.warn(
+                        f"compile: {self.name} was captured {LIMIT} times, and still calls find something"
+                        f" else, last {why}; Python runs it from now on. Pass what changes as a tensor;"
+                        f" for lengths that change there are dynamic=True and mark_dynamic.",
+                        RecompileWarning,
+                        stacklevel=3,
+                    )
+                    return self._run(args, kwargs)
+            return self._capture(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code on a recorder."""
+        with Recorder(self.mode, self.fullgraph) as active:
+            try:
+                out = self._function(*args, **kwargs)
+            finally:
+                active.run()
+                self._note(active)
+        return out
+
+    def _note(self, active: Recorder) -> None:
+        self.breaks = active.breaks
+        self.graphs = [p.graph for p in active.programs]
+        self.notes = list(dict.fromkeys(note for p in active.programs for note in p.notes))
+
+    def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
+        with uncollected():
+            return self._captured(args, kwargs)
+
+    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        try:
+            reach = Reach(
+                self._root, args, kwargs, self._codes, self._every, self._filled, self._axes.replaced
+            )
+        except NotReplayable as error:
+            self._by_python, self.reasons = True, [str(error)]
+            return self._run(args, kwargs)
+        if any(is_lazy(seen.thing) for seen in reach.tensors()):
+            self.reasons = ["reaches a lazy module that was not called yet"]
+            return self._function(*args, **kwargs)
+        begun = Begun(reach)
+        with Recorder(self.mode, self.fullgraph, trial=True) as active:
+            axes = self._axes.choose(reach)
+            for x, _ in axes.values():  # in the order in which a run with open lengths takes them
+                active.place(x)
+            try:
+                with Observer() as observer:
+                    out = self._function(*args, **kwargs)
+            except BaseException:
+                begun.take_back()
+                active.run()
+                self._note(active)
+                raise
+            recordings = [*active.recordings.values()]
+            first = [entry for recording in recordings for entry in recording.entries]
+            moving: Changes | None = None
+            settling = False
+            try:
+                if begun.take_back(active.script.stepped):
+                    raise NotReplayable("an optimizer has parameters that took no step")
+                replay, reason = active.aside(lambda: self._replay(reach, observer, active, out)), None
+            except NotReplayable as error:
+                replay, reason = None, str(error)
+                settling = isinstance(error, Settling)
+                moving = error.changes if isinstance(error, Moving) and len(recordings) < 2 else None
+            except BaseException:  # no program: what the function did stands all the same
+                active.run()
+                self._note(active)
+                raise
+            given = self._places.differ(args, kwargs) if self.dynamic is not False else set()
+            several = len(recordings) > 1
+            moves = replay is not None and not several and (bool(given) or self._places.are_in(reach))
+            if replay is not None and not moves and not axes:
+                _let_go(reach)
+            active.run(replay.ready if replay is not None else None)
+        self._note(active)
+        steadied = None
+        if moves:
+            moving = Changes()
+        if moving is not None:
+            recording = recordings[0] if recordings else None
+            seen = Given(reach, active.script, recording, len(first), out)
+            codes = {**self._codes, **observer.codes}
+            make = partial(
+                Reach, self._root, args, kwargs, codes, self._every, self._filled, self._axes.replaced
+            )
+            again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            choices = [axes, {}] if axes else [{}]
+            ways = [partial(again, left, integers) for left in choices for integers in self._places.ways()]
+            steadied = self._places.widest(
+                lambda: next(filter(None, (way() for way in ways)), None), reach, given, counts=not moves
+            )
+            if steadied is not None:
+                replay, found_more = steadied
+                if found_more:  # whatever was captured before holds for one value of a number that moves
+                    self.replays = []
+        if replay is not None:
+            if axes and steadied is None:
+                codes = {**self._codes, **observer.codes}
+                found = generalize(
+                    self._function, self._root, args, kwargs, axes, codes, first, self.mode, self._every,
+                    reach,
+                )  # fmt: skip
+                replay = found or replay
+            for what in fixed(axes, replay.lengths):
+                warnings.warn(
+                    f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
+                    f" is captured anew. Do not decide by that length, or take the mark away.",
+                    RecompileWarning,
+                    stacklevel=5,
+                )
+            self.replays = [replay, *self.replays]
+            self.reasons = []
+        else:  # what the first run sets up, or which code it runs, may be as it is for the next
+            self._codes.update(
+                {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
+            )
+            self._every = self._every or observer.any_name
+            self._settling += settling
+            self._failed += not settling
+            self._by_python = self._failed >= ATTEMPTS or self._settling >= LIMIT
+            self.reasons = [str(reason)]
+        return out
+
+    def _replay(self, reach: Reach, observer: Observer, active: Recorder, out: Any) -> Replay:
+        writer = Writer(reach, observer, active)
+        unknown = observer.codes.keys() - reach.codes.keys()
+        if unknown:
+            raise NotReplayable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
+        return writer.write(out)
+
+
+def _let_go(reach: Reach) -> None:
+    """Forget the old values of tensors that a run gives new ones: these may take their places."""
+    for seen in reach.seen.values():
+        state = seen.before.state
+        if isinstance(state, TensorState) and type(seen.thing._value) is Pending:
+            state.value = None
+
+
+def _forget() -> None:
+    """Forget every replay: what runs it may be gone, as a device is in a forked child."""
+    for found in _all.keyrefs():  # in one step: other threads may be adding some
+        compiled = found()
+        if compiled is not None:
+            compiled.replays = []
+
+
+plugins.on_change(_forget)
+
+
+def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = (*args, *kwargs.values())
+    return is_inside() or any(is_a(x, Tensor) and is_transform(x.device.type) for x in given)
+
+
+@with_form
+def compile(
+    fn: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str | None = "default",
+    options: dict[str, Any] | None = None, backend: None = None,
+) -> Any:  # fmt: skip
+    """Return ``fn``, a function, a method or a module, compiled for the devices of its tensors.
+
+    Of a module it makes a module that shares its state; only a call is another.
+    It never changes what a program means. A call is captured once: when all that it did can be done again by
+    one program, calls that find everything as it was (arguments, globals, attributes, modes) run that.
+    Otherwise Python runs ``fn`` at each call, and what it computes between two places where it needs numbers
+    is compiled. ``tb.compile.explain(fn)(*args)`` shows what became of a function, and why.
+
+    ``fullgraph``: raise ``CaptureError``, with the line, where Python asks for numbers. ``dynamic``: True
+    makes lengths that differ between calls part of one program; None does so once they have differed, as it
+    does with numbers that are arguments.
+    ``mode``: for ``"max-autotune"`` programs are run in several ways when they are compiled, and the fastest
+    is kept, on disk too; for ``"reduce-overhead"`` a device may keep memory between runs to begin them
+    sooner. ``explain`` says what came of it, which on some devices is nothing.
+    ``options`` are for those of single devices, which have none yet, and there is no ``backend`` to choose:
+    each device compiles for itself.
+    Raises ``ArgumentError`` for another mode, a backend, or what cannot be called.
+
+    >>> import tensorbus as tb
+    >>> @tb.compile
+    ... def norm(x):
+    ...     return (x * x).sum().sqrt()
+    >>> norm(tb.asarray([3.0, 4.0])).item()
+    5.0
+    """
+    if backend is not None:
+        raise ArgumentError(
+            f"compile: there is no backend to choose, got {backend!r}: each device compiles what is"
+            " computed on it; leave the argument out."
+        )
+    mode = MODES[0] if mode is None else mode
+    if mode not in MODES:
+        known = ", ".join(MODES)
+        raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(str(mode), MODES)}")
+    if options is not None and not isinstance(options, dict):
+        raise ArgumentError(f"compile: options is a dict or None, got {type(options).__name__}.")
+    if options:
+        raise ArgumentError(
+            f"compile: no device has options of its own yet, got {', '.join(map(repr, options))}."
+        )
+    if type(fullgraph) is not bool or not (dynamic is None or type(dynamic) is bool):
+        raise ArgumentError(
+            f"compile: fullgraph is True or False and dynamic True, False or None, got {fullgraph!r} and"
+            f" {dynamic!r}."
+        )
+    if fn is None:
+        return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
+    if isinstance(fn, (Compiled, CompiledModule)):
+        done: Compiled[..., Any] = fn if isinstance(fn, Compiled) else type(fn)._compiled
+        asked: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "mode": mode}
+        return fn if asked in (_PLAIN, done.options) else compile(done.function, **asked)
+    if isinstance(fn, (staticmethod, classmethod)):
+        return type(fn)(compile(fn.__func__, fullgraph=fullgraph, dynamic=dynamic, mode=mode))
+    if not callable(fn):
+        raise ArgumentError(f"compile: a function, a method or a module is needed, got {type(fn).__name__}.")
+    compiled: Compiled[..., Any] = Compiled(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
+    return shared(fn, compiled) if isinstance(fn, Module) else compiled

@@ -1,0 +1,90 @@
+"""Ops that fail for some values: singular matrices, indices out of range.
+
+Without a capture they fail where they stand, and Python handles the error there, or what it did remains. So
+while Python runs a captured function such an op is computed at once where that matters; a captured program
+that fails is left, and Python runs the function as it would without ``compile``.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Sequence
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from ...devices.device import ValueType
+from ...ops.creation.creation import zeros
+from ...ops.definition import Op, table
+from ...tensor.tensor import Tensor, held
+from ...tracing.lazy_value import Pending
+from ..programs.op_trace import Recording
+from ..programs.program_cache import once
+from .side_effect_observer import is_own, is_standard
+
+_NEVER: Final = frozenset({"vector_norm", "matrix_exp", "adjugate"})
+INDEXING: Final = "indexing"
+READS: Final = frozenset({"gather", "take_along_axis"})
+"""What reads at indices: where these are known, trying costs little."""
+
+
+def may_fail(op: Op[...]) -> bool:
+    """Return whether an op fails for some values of its operands."""
+    return op.family == INDEXING or (op.family == "linalg" and op.name not in _NEVER)
+
+
+def may_fail_named(name: str) -> bool:
+    """Return the same for the op that a recording calls ``name``."""
+    return name in table and may_fail(table[name])
+
+
+def attempt(
+    recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any, mode: str
+) -> None:
+    """Compute an op that was just recorded, and forget the result: an error is raised as without a capture.
+
+    What an indexing op takes values from is not computed: its shape tells which indices are in range.
+    """
+    free = () if op.family != INDEXING else range(2 if "value" in op.operands else 1)
+    waiting = [
+        k for k, x in enumerate(operands)
+        if isinstance(x, Tensor) and type(x._value) is Pending and x._value.value is None and k not in free
+    ]  # fmt: skip
+    found: dict[int, Any] = {}
+    if waiting:
+        feeds = [feed.value for feed in recording.feeds]
+        made = once(recording, [places[k] for k in waiting], mode)
+        found = dict(zip(waiting, made(feeds), strict=True))
+    given: list[Any] = []
+    for k, x in enumerate(operands):
+        if k in found:
+            spec = recording.entries[places[k]].spec
+            given.append(held(found[k], ValueType.of(spec.dtype, recording.device)))
+        elif k in free and isinstance(x, Tensor) and type(x._value) is Pending:
+            given.append(zeros(x.shape, dtype=x.dtype, device=x.device))
+        else:
+            given.append(x.detach() if isinstance(x, Tensor) else x)
+    table.run(op.name, given, attrs)
+
+
+def is_handled(frame: FrameType | None) -> bool:
+    """Return whether code of the user's, from ``frame`` outwards, would handle an error of this moment."""
+    while frame is not None:
+        code = frame.f_code
+        if not is_own(code.co_filename) and not is_standard(code.co_filename):
+            at = frame.f_lasti
+            if any(first <= at < last for first, last in _guarded(code)):
+                return True
+        elif code.co_filename.endswith("/compiler/api.py") and code.co_name == "_run":
+            return False
+        frame = frame.f_back
+    return False
+
+
+@cache
+def _guarded(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of a piece of code whose errors it handles itself."""
+    parse = getattr(dis, "_parse_exception_table", None)
+    if parse is None:  # unknown: everywhere
+        return ((-1, len(code.co_code)),)
+    return tuple((entry.start, entry.end) for entry in parse(code))

@@ -1,0 +1,178 @@
+"""Running what was recorded. Where that ends early, each tensor has its old or its new value all the same.
+
+An error of the device comes from a program; an interrupt (Ctrl-C) comes at any line. What was computed by
+then is kept, the rest is computed kernel by kernel, as far as what failed does not hinder it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ...devices.device import Device
+from ...tracing.lazy_value import Pending
+from ..programs.multi_device import Spot, Staged
+from ..programs.op_trace import Recording
+from ..programs.program_cache import Program, Ready, once, program, recurring
+
+if TYPE_CHECKING:
+    from .tracer import Recorder
+
+_PATIENCE: Final = 10.0
+"""For how many seconds a rescue cannot be interrupted."""
+
+
+class Finish:
+    """One run of recordings, for the values that somebody has. ``rescue`` fills in what ``run`` did not."""
+
+    def __init__(
+        self, recorder: Recorder, recordings: Mapping[Device, Recording], ready: Ready | None
+    ) -> None:
+        self._recorder, self._recordings, self._ready = recorder, recordings, ready
+        self._wanted = [((d, p.place), p) for d, recording in recordings.items() for p in recording.alive()]
+        self._given = [  # an interrupt may leave one feed more than there are inputs
+            feed.value for r in recordings.values() for feed in r.feeds[: len(r.inputs)]
+        ]
+        self._several = len(recordings) > 1
+        self._made: list[tuple[Sequence[Spot], list[Any]]] = []
+        self._in_place = False
+
+    def run(self) -> None:
+        """Compute the values and put them in their places."""
+        if self._several:
+            self._run_several()
+        else:
+            for device, recording in self._recordings.items():
+                self._run_one(device, recording)
+        values = self._values()
+        for spot, p in self._wanted:
+            p.fill(values[spot])
+
+    def rescue(self, error: BaseException) -> None:
+        """Put in place what was computed before ``error``, and compute what still can be.
+
+        Interrupts reach the main thread only, so another one does it; who interrupts once more waits for it,
+        unless that takes as long as if the device hung.
+        """
+        work = partial(self._rescue, self._in_place and not isinstance(error, Exception))
+        if threading.current_thread() is not threading.main_thread():
+            work()
+            return
+        done, context = threading.Event(), copy_context()
+        until = monotonic() + _PATIENCE
+
+        def told() -> None:
+            try:
+                context.run(work)
+            finally:
+                done.set()
+
+        try:
+            _thread.start_new_thread(told, ())  # starting and joining a Thread object can be interrupted
+        except RuntimeError:  # the interpreter is ending
+            told()
+        while not done.is_set():
+            try:
+                done.wait()
+            except BaseException:
+                if monotonic() > until:
+                    raise
+
+    def _rescue(self, interrupted: bool) -> None:
+        for device in self._recordings:  # what was begun may have been begun in another stream
+            with suppress(Exception):
+                device.synchronize()
+        for spot, p in self._wanted:
+            with suppress(Exception):
+                self._fill(spot, p, interrupted)
+        for leaf in self._ready.leaves if self._ready is not None else ():
+            if leaf.grad is not None and _is_lost(leaf.grad._value):
+                leaf.grad = None  # as replays do
+        for device in self._recordings:
+            with suppress(Exception):
+                device.synchronize()
+
+    def _fill(self, spot: Spot, p: Pending, interrupted: bool) -> None:
+        values = self._values()
+        if spot not in values and interrupted:
+            assert self._ready is not None
+            old = self._ready.old
+            if spot[1] in old:
+                p.fill(self._given[old[spot[1]]])
+                return
+            recording = self._recordings[spot[0]]
+            if not {recording.inputs[k] for k in old.values()}.isdisjoint(recording.needed([spot[1]], ())):
+                return  # what it is computed from may be written over by now
+        p.fill(values[spot] if spot in values else self._alone(spot))
+
+    def _alone(self, spot: Spot) -> Any:
+        """Compute one value by itself: state that was changed before what failed, say."""
+        device, place = spot
+        if self._several:
+            return Staged(self._recordings, [spot], self._once)(self._given)[0]
+        return once(self._recordings[device], [place], self._recorder.mode)(self._given)[0]
+
+    def _values(self) -> dict[Spot, Any]:
+        return {s: v for spots, made in self._made for got in made for s, v in zip(spots, got, strict=True)}
+
+    def _run_one(self, device: Device, recording: Recording) -> None:
+        active, ready = self._recorder, self._ready
+        given_too = () if ready is None else ready.places
+        outputs = list(dict.fromkeys(p.place for _, p in self._wanted if p.place not in given_too))
+        if outputs:  # before the program that is ready, whose results may take the places of given values
+            more: list[Any] = []
+            if active.trial:
+                made = once(recording, outputs, active.mode)
+            else:
+                made, more = recurring(recording, outputs, active.mode, active.lengths.hints)
+            active.programs.append(made)
+            self._call(made, [(device, place) for place in outputs], more)
+        if ready is not None:
+            made = ready.program.at(active.lengths.hints)
+            active.programs.insert(len(active.programs) - bool(outputs), made)
+            self._call(made, [(device, place) for place in ready.places], in_place=ready.in_place)
+
+    def _run_several(self) -> None:
+        """Run the recordings of several devices, which may wait for each other."""
+        active, ready = self._recorder, self._ready
+        if ready is not None:
+            active.programs += ready.program.programs
+            self._note(ready.places, ready.program)
+        known = self._values()
+        outputs = list(dict.fromkeys(spot for spot, _ in self._wanted if spot not in known))
+        if outputs:
+            made = Staged(self._recordings, outputs, self._once if active.trial else self._program)
+            active.programs += made.programs
+            self._note(outputs, made)
+
+    def _call(
+        self, made: Program, spots: Sequence[Spot], more: Sequence[Any] = (), *, in_place: bool = False
+    ) -> None:
+        with made.lock:
+            run = made.first  # which may compile
+            self._in_place = in_place
+            self._note(spots, run, more)
+
+    def _note(
+        self, spots: Sequence[Spot], run: Callable[[Sequence[Any]], Sequence[Any]], more: Sequence[Any] = ()
+    ) -> None:
+        """Run something and keep what it returns; no interrupt can come between the two."""
+        made: list[Any] = []
+        self._made.append((spots, made))
+        made.extend(map(run, ([*self._given, *more] if more else self._given,)))
+
+    def _program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        return program(recording, outputs, self._recorder.mode, inputs=inputs)
+
+    def _once(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        return once(recording, outputs, self._recorder.mode, inputs)
+
+
+def _is_lost(value: Any) -> bool:
+    return type(value) is Pending and value.value is None

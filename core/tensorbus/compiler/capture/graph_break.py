@@ -1,0 +1,28 @@
+"""Where and why a graph ends before the function does."""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+from ...system.user_frame import outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """A place where the graph ends because Python needs numbers: the user's line, and why."""
+
+    reason: str
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text or '?'}  ({self.reason})"
+
+
+def where(reason: str) -> Break:
+    """Return the innermost line of the user's on the stack."""
+    frame, _ = outside()
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return Break(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())

@@ -1,0 +1,227 @@
+"""Watching one run of a captured function: which code ran, and what it called that may have effects.
+
+Python's profiling hook tells of every function that is entered, written in Python or in C. What only computes
+is known by name; whatever else is called (files, clocks, other libraries) makes the function one that Python
+must run itself each time. Code of tensorbus and of the standard library's pure modules is not reported: what
+those depend on is guarded apart.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import gc
+import os
+import sys
+from functools import _lru_cache_wrapper
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final
+
+_OWN: Final = os.path.join(Path(__file__).parents[2], "")
+_STANDARD: Final = os.path.dirname(os.__file__)
+_PURE: Final = frozenset(
+    """abc bisect calendar cmath collections collections.abc contextlib copy copyreg dataclasses enum
+    fractions functools heapq inspect itertools keyword linecache math numbers operator re reprlib
+    statistics string
+    textwrap types typing weakref _collections_abc _weakrefset builtins __future__ sre_compile sre_parse
+    re._compiler re._parser graphlib typing_extensions""".split()
+)
+"""Modules whose functions compute and do nothing else."""
+
+_BUILTINS: Final = frozenset(
+    """abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex id isinstance
+    issubclass iter len max min next oct ord pow repr round setattr sorted sum vars super __build_class__ zip
+    map filter enumerate reversed range""".split()
+)
+_METHOD_OWNERS: Final = (
+    list, dict, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice,
+    memoryview, type(None), BaseException, staticmethod, classmethod, property,
+)  # fmt: skip
+_SUPPORT: Final = frozenset({"_contextvars", "_thread", "_weakref"})
+_BY_NAME: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+_TAKES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_LOAD_FAST"})
+"""Instructions that load something, and do not leave one value more."""
+_READS_ANY: Final = frozenset(
+    """__dict__ __getattribute__ __setattr__ __delattr__ __getstate__ __reduce__ __reduce_ex__ attrgetter
+    methodcaller""".split()
+)
+_REFUSED: Final = frozenset(
+    {"print", "input", "open", "exec", "eval", "compile", "globals", "locals", "breakpoint"}
+)
+
+
+def is_own(file: str) -> bool:
+    """Return whether a file belongs to tensorbus."""
+    return file.startswith(_OWN)
+
+
+def is_standard(file: str) -> bool:
+    """Return whether a file belongs to Python's standard library."""
+    return (file.startswith(_STANDARD) and "site-packages" not in file) or file.startswith("<frozen")
+
+
+def is_pure(module: str) -> bool:
+    """Return whether a module of the standard library only computes."""
+    return module in _PURE or module.partition(".")[0] in _PURE or module.lstrip("_") in _PURE
+
+
+class Observer:
+    """What ran between entering and leaving: ``codes`` of the user's, and the first ``obstacle`` to replay.
+
+    ``any_name`` says that attributes were asked for by names that may not stand in the code.
+    """
+
+    def __init__(self) -> None:
+        self.codes: dict[CodeType, dict[str, Any]] = {}
+        self.obstacle: str | None = None
+        self.any_name = False
+        self._before: Any = None
+        self._collects = False
+        self._passed: dict[int, CodeType] = {}
+        self._written: dict[int, tuple[CodeType, frozenset[int]]] = {}
+
+    def __enter__(self) -> Observer:
+        self._before, self._collects = sys.getprofile(), gc.isenabled()
+        gc.disable()  # what runs when garbage is found is not the function's
+        passed, see = self._passed, self._see
+
+        def seen(frame: FrameType, event: str, arg: Any) -> None:
+            if id(frame.f_code) not in passed:  # code compares by its text, which takes long
+                see(frame, event, arg)
+
+        sys.setprofile(seen)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        resume(self._before)
+        if self._collects:
+            gc.enable()
+
+    def _see(self, frame: FrameType, event: str, arg: Any) -> None:
+        if _is_ours(frame):
+            self._passed[id(frame.f_code)] = frame.f_code
+        elif event == "call":
+            self._entered(frame)
+        elif event == "c_call":
+            self._called(frame, arg)
+
+    def _entered(self, frame: FrameType) -> None:
+        code = frame.f_code
+        if code in self.codes:
+            return
+        if is_standard(code.co_filename):
+            name = frame.f_globals.get("__name__", "")
+            if not is_pure(name) and not _is_for_us(frame):
+                self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute")
+            return
+        self.codes[code] = frame.f_globals
+        if not _READS_ANY.isdisjoint(code.co_names):
+            self.any_name = True
+
+    def _called(self, frame: FrameType, function: Any) -> None:
+        if is_standard(frame.f_code.co_filename) and _is_for_us(frame):
+            return
+        owner = getattr(function, "__self__", None)
+        name = getattr(function, "__name__", "?")
+        if owner is builtins or (owner is None and getattr(function, "__module__", None) == "builtins"):
+            if name in _REFUSED:
+                self.refuse(f"calls {name}()")
+            elif name in _BY_NAME:
+                # what contextlib asks for by name is the same for all
+                known = frame.f_globals.get("__name__") == "contextlib" or self._is_written(frame)
+                self.any_name = self.any_name or not known
+            elif name == "id" and not is_standard(frame.f_code.co_filename):
+                self.refuse("calls id()")
+            elif name not in _BUILTINS and hasattr(builtins, name):
+                self.refuse(f"calls {name}()")
+            return
+        if owner.__class__ is str and name in ("format", "format_map"):
+            self.any_name = True  # a field of the text may be an attribute
+            return
+        if owner is sys and name in ("setprofile", "getprofile"):
+            return
+        if isinstance(owner, _lru_cache_wrapper) and name.startswith("cache_"):
+            self.refuse(f"calls {name}() of a function with a cache")
+        if owner is None or isinstance(owner, _METHOD_OWNERS):
+            return
+        if getattr(function, "__qualname__", "").startswith("object."):
+            return
+        if isinstance(owner, type):  # ``datetime.now``, say
+            owner = next((base for base in owner.__mro__ if name in vars(base)), type)
+            module = owner.__module__
+        else:
+            module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
+        if is_pure(module) or module.partition(".")[0] == "tensorbus" or module in _SUPPORT:
+            return
+        if is_standard(frame.f_code.co_filename) and is_pure(frame.f_globals.get("__name__", "")):
+            return
+        self.refuse(f"calls {module}.{name}()")
+
+    def _is_written(self, frame: FrameType) -> bool:
+        """Return whether the name that ``getattr`` is called with stands in the code."""
+        code = frame.f_code
+        found = self._written.get(id(code))
+        if found is None:
+            found = self._written[id(code)] = (code, _written_names(code))
+        return frame.f_lasti in found[1]
+
+    def refuse(self, reason: str) -> None:
+        """Note the first reason why Python must run this function itself."""
+        if self.obstacle is None:
+            self.obstacle = reason
+
+
+def _written_names(code: CodeType) -> frozenset[int]:
+    """Return where a piece of code calls with ``(x, "name")`` or with that and a constant or a variable."""
+    found = set()
+    last: list[dis.Instruction] = []
+    for i in dis.get_instructions(code):
+        if i.opname == "PRECALL" and not i.is_jump_target:
+            continue
+        if i.opname == "CALL" and not i.is_jump_target and i.arg in (2, 3) and len(last) >= i.arg:
+            name, *default = last[1 - i.arg :]
+            simple = all(e.opname.startswith("LOAD_") and not e.is_jump_target for e in default)
+            simple = simple and not any(e.opname in _TAKES for e in default)
+            if name.opname == "LOAD_CONST" and isinstance(name.argval, str) and simple:
+                found.add(i.offset)
+        last = [*last[-2:], i]
+    return frozenset(found)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Return whether tensorbus runs, or what the standard library wrote to make a named tuple."""
+    name = frame.f_globals.get("__name__", "")
+    return is_own(frame.f_code.co_filename) or name.startswith(("tensorbus.", "namedtuple_"))
+
+
+def _is_for_us(frame: FrameType) -> bool:
+    """Return whether code of the standard library runs because tensorbus called it."""
+    at: FrameType | None = frame
+    while at is not None and is_standard(at.f_code.co_filename):
+        at = at.f_back
+    return at is not None and _is_ours(at)
+
+
+def resume(before: Any) -> None:
+    """Go on with what was profiling before: a function, None, or a ``cProfile.Profile``, which is neither."""
+    if before is None or callable(before):
+        sys.setprofile(before)
+    else:
+        before.enable()
+
+
+def paused() -> _Paused:
+    """Return a context in which this thread is not observed."""
+    return _Paused()
+
+
+class _Paused:
+    def __enter__(self) -> None:
+        self._before = sys.getprofile()
+        sys.setprofile(None)
+
+    def __exit__(self, *exception: object) -> None:
+        resume(self._before)

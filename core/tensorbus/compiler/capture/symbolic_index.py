@@ -1,0 +1,121 @@
+"""Keys of ``x[key]`` that hold numbers of a script: a place that is another at each run.
+
+Such a number becomes an index tensor, so that one program serves every place. What makes it so depends on
+the key; where it does not, Python needs the number itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import definition as dt
+from ...ops.creation.creation import iota, zeros
+from ...tensor.tensor import Tensor
+from ...tracing.host_script import Script
+from ...tracing.sym_number import Number
+from ..programs.op_trace import Recording
+
+
+def moves(script: Script, key: Any) -> bool:
+    """Return whether a key holds a number that is another at each run."""
+    return any(_is_moving(script, n) for n in numbers(key))
+
+
+def numbers(key: Any) -> list[Any]:
+    """Return the numbers of a key, and what stands for none."""
+    return [n for item in _items(key) for n in _numbers(item)]
+
+
+def plain(key: Any) -> Any:
+    """Return the key as it is in this run."""
+    found = tuple([_now(item) for item in _items(key)])
+    return found if isinstance(key, tuple) else found[0]
+
+
+def indexed(
+    script: Script, recording: Recording, known: Tensor, function: Callable[..., Tensor], x: Tensor, key: Any,
+    *value: Any,
+) -> Tensor:  # fmt: skip
+    """Return what ``function`` makes of a key that moves; ``known`` is what it made of the key of this run.
+
+    That is recorded beside it, for comparison with a run that knew no numbers that move.
+    """
+    first = len(recording.entries)
+    found = tensors(script, x, key, not value)
+    if found is None:
+        script.obstacle = script.obstacle or "takes parts at places that differ at each call"
+        return known
+    made = function(*found, *value)
+    recording.stands(made._value.place, known._value.place, first)
+    return made
+
+
+def tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
+    """Return a tensor and a key of index tensors that select the same, and note for which numbers they do.
+
+    None: there are none. The key is known to be one of ``x`` for the numbers of this run. ``reading``: the
+    tensor may be another than ``x``.
+    """
+    items = _items(key)
+    if any(isinstance(item, (list, bool, Tensor)) or hasattr(item, "__array__") for item in items):
+        return None
+    taken = [item for item in items if item is not None and item is not Ellipsis]
+    alone = all(isinstance(item, slice) for item in taken)
+    found: list[Any] = []
+    axis = 0
+    for item in items:
+        made = item
+        if item is Ellipsis:
+            axis += len(x.shape) - len(taken)
+        elif item is not None:
+            if any(_is_moving(script, n) for n in _numbers(item)):
+                box = isinstance(item, slice)
+                made = _range(script, x, item, axis) if box else _place(script, x, item, axis)
+                if made is None or (box and not reading and not alone):
+                    return None
+                alone = False
+                if box and reading:
+                    x, made = x[(*(slice(None),) * axis, made)], slice(None)
+            axis += 1
+        found.append(made)
+    return x, tuple(found)
+
+
+def _place(script: Script, x: Tensor, at: Number, axis: int) -> Tensor:
+    length = x.shape[axis]
+    script.bounded(at, -length, length - 1)
+    return zeros((), dtype=dt.int64, device=x.device) + at
+
+
+def _range(script: Script, x: Tensor, item: slice, axis: int) -> Tensor | None:
+    """Return the places of a slice of a constant length that does not leave the axis."""
+    first, stop, length = item.start, item.stop, x.shape[axis]
+    if first is None or stop is None or not (item.step is None or item.step == 1):
+        return None
+    begin, end = _now(first), _now(stop)
+    if not 0 <= begin < end <= length or stop - first != end - begin:
+        return None
+    for n in (first, stop):
+        if type(n) is Number:
+            script.bounded(n, 0, length)
+    places: Tensor = iota(end - begin, device=x.device) + first
+    return places
+
+
+def _items(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _numbers(item: Any) -> tuple[Any, ...]:
+    return (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
+
+
+def _is_moving(script: Script, n: Any) -> bool:
+    return type(n) is Number and n.name in script.drifting and type(n.plain) is int
+
+
+def _now(item: Any) -> Any:
+    if isinstance(item, slice):
+        return slice(_now(item.start), _now(item.stop), _now(item.step))
+    return item.plain if type(item) is Number else item

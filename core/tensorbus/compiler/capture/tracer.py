@@ -1,0 +1,477 @@
+"""``Recorder``: takes the ops of a thread while a function is captured, and runs them when values are needed.
+
+It gives every op the checks, the dtypes and the history that it has without a capture; only the numbers come
+later. Whatever Python asks of a value makes the recorder run what it has so far: a break in the graph.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ...autograd import engine as autograd
+from ...devices.device import Device, ValueType
+from ...dispatch import kernel_preference as preference
+from ...dispatch.planner import Plan, is_transform, new_cache, plan
+from ...dtypes.definition import check_scalar, integer_range
+from ...eager import call as calls
+from ...errors import CaptureError, ShapeError
+from ...nn.parameter import Parameter
+from ...ops.definition import Op, Spec
+from ...random.generator import untaped
+from ...tensor.tensor import Tensor, cell
+from ...tracing.host_script import Script
+from ...tracing.lazy_value import Pending, recorders
+from ...tracing.sym_int import Length, Lengths, hints, is_open, texts
+from ...tracing.sym_number import Number
+from ..programs.op_trace import Key, Recording, Transfer
+from ..programs.program_cache import Program, Ready, program
+from . import symbolic_index as moving_index
+from .data_dependent_errors import INDEXING, READS, attempt, is_handled, may_fail
+from .flush import Finish
+from .graph_break import Break, where
+from .side_effect_observer import paused, resume
+
+_SCALARS: Final = frozenset({bool, int, float, complex})
+_OPERANDS: Final = _SCALARS | {Tensor, Parameter, Number}
+_OWN: Final = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signature:
+    """What an op on operands of these types and shapes comes down to."""
+
+    plan: Plan
+    specs: tuple[Spec, ...]
+    key: Key
+
+
+_signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
+_MANY: Final = 1 << 14
+
+
+class Recorder:
+    """The recorder of one call of a captured function.
+
+    ``recordings`` are those that have not run, one a device; ``breaks`` where it had to run early. In a
+    ``trial``, the first call of a function say, what becomes no replay is not compiled either: it may be the
+    one call that sets things up. A ``dry`` run computes nothing.
+    """
+
+    def __init__(
+        self, mode: str = "default", fullgraph: bool = False, *, dry: bool = False, trial: bool = False
+    ) -> None:
+        self.mode = mode
+        self.trial = trial
+        self.fullgraph = fullgraph
+        self.script = Script(dry)
+        self.grads = False
+        self.gradients: dict[Any, bool] = {}
+        self.began = next(autograd._order)
+        self.lengths = self.script.lengths = Lengths(self.script.number)
+        self._opened: list[tuple[Tensor, Pending]] = []
+        self.breaks: list[Break] = []
+        self.programs: list[Program] = []
+        self.recordings: dict[Device, Recording] = {}
+        self._places: dict[int, tuple[Device, int]] = {}
+        self._brought: dict[tuple[Transfer, Device], int] = {}
+        self._kept: list[Any] = []
+        self._again = self._number = 0
+        self._fragile = ""
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> Recorder:
+        recorders[self._thread] = self
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        recorders.pop(self._thread, None)
+        if exception[0] is not None and self.recordings and not self.script.dry:
+            self.run()  # an interrupt came between the lines that see to it
+
+    def aside(self, function: Callable[[], Any]) -> Any:
+        """Call ``function`` as if nothing were being captured."""
+        active = recorders.pop(self._thread, None)
+        try:
+            with paused():
+                return function()
+        finally:
+            if active is not None:
+                recorders[self._thread] = active
+
+    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Record an op; return its result, or ``NotImplemented`` for values of another transform."""
+        for x in operands:
+            if type(x) not in _OPERANDS:
+                return self._applied(op, operands, attrs)
+        observed = sys.getprofile()
+        sys.setprofile(None)  # what follows runs nothing of the user's
+        try:
+            return self._applied(op, operands, attrs)
+        finally:
+            resume(observed)
+
+    def _applied(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        if not operands:
+            where: Any = attrs.get("device")
+            if where is None or is_transform(where.type):
+                return NotImplemented
+            if type(attrs.get("value")) is Number:
+                return self._filled(op, attrs)
+        tensors = True
+        for x in operands:
+            if not isinstance(x, Tensor):
+                tensors = False
+            elif is_transform(x._vtype.device.type):
+                return NotImplemented
+        if not tensors:
+            operands = [x.number() if type(x) is Length else x for x in operands]
+            operands = self._as_operands(op, operands)
+        observed = sys.getprofile()
+        sys.setprofile(None)  # what follows runs nothing of the user's
+        try:
+            return self._recorded(op, operands, attrs)
+        finally:
+            resume(observed)
+
+    def _recorded(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        kinds = [x._vtype.settled if isinstance(x, Tensor) else _kind(x) for x in operands]
+        found = self._signature(op, kinds, operands, attrs)
+        planned = found.plan
+        device = planned.out.device
+        recording = self._recording(device)
+        places = tuple(
+            [
+                self._operand(recording, device, x, dtype, cast is not None)
+                for x, dtype, cast in zip(operands, planned.computed, planned.casts, strict=True)
+            ]
+        )
+        recording.again = self._number
+        place = recording.add(op.name, places, planned.attrs, found.specs[0], found.key)
+        tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
+        if tracked and planned.differentiable and autograd.is_grad_enabled():
+            apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]
+            place = recording.tracked(place, tuple(apart))
+        if may_fail(op):
+            self._attempt(recording, op, operands, places, planned.attrs)
+        if tracked and not self.script.dry:  # the history may be walked when no script is there any more
+            operands = [x.plain if type(x) is Number else x for x in operands]
+        if not op.results:
+            out = self._cell(recording, place, found.specs[0], planned.out)
+            if tracked:
+                autograd.record(planned, operands, out)
+            return self._ended(out)
+        outs = [
+            self._cell(
+                recording,
+                recording.add(
+                    "result", (place,), {"index": k}, spec, ("result", k, texts(spec.shape), spec.dtype)
+                ),
+                spec,
+                kind,
+            )
+            for k, (spec, kind) in enumerate(zip(found.specs, planned.outs, strict=True))
+        ]
+        if tracked:
+            autograd.record_several(planned, operands, outs)
+        return self._ended(outs)
+
+    def _ended(self, made: Any) -> Any:
+        """Return what an op made, computed if it is one that may fail here."""
+        if self._fragile:
+            name, self._fragile = self._fragile, ""
+            self.settle(f"{name} may fail, for some values")
+        return made
+
+    def _attempt(
+        self, recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any
+    ) -> None:
+        """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
+        if self.script.dry or self.lengths.symbols or any(feed.value is None for feed in recording.feeds):
+            return
+        if self.trial or (op.name in READS and not any(_is_pending(x) for x in operands[1:])):
+            try:
+                self.aside(partial(attempt, recording, op, operands, places, attrs, self.mode))
+            except Exception:
+                self.script.obstacle = f"has run into an error of {op.name}, which depends on values"
+                raise
+        elif not self.fullgraph and (op.family != INDEXING or is_handled(sys._getframe(1))):
+            self._fragile = op.name
+
+    def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
+        if op.family != "elementwise" or not all(
+            isinstance(x, Tensor) or type(x) in _SCALARS or type(x) is Number for x in operands
+        ):
+            plain = [x._value() if type(x) is Number else x for x in operands]
+            return calls._as_operands(op, plain)
+        return operands
+
+    def _signature(
+        self, op: Op[...], kinds: Sequence[Any], operands: Sequence[Any], attrs: dict[str, Any]
+    ) -> _Signature:
+        shapes = [x._value.shape if isinstance(x, Tensor) else () for x in operands]
+        if self.lengths.symbols and (is_open(shapes) or is_open(attrs)):
+            return self._open_signature(op, kinds, shapes, attrs)
+        named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
+        key = (op, *kinds, *shapes, *attrs, *named)
+        if preference.active():
+            key = (preference.preferred(op.name), *key)
+        try:
+            found = _signatures.get(key)
+        except TypeError:  # an attribute that does not hash: the planner says so as it does without a capture
+            found = None
+        if found is None:
+            with paused():
+                made = plan(op, kinds, None if op.broadcasts else shapes, attrs, captured=True)
+            specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
+            found = _Signature(
+                plan=made,
+                specs=self._specs(op, specs, made.attrs),
+                key=(op.name, tuple((k, repr(v)) for k, v in made.attrs.items()), made.out, made.outs),
+            )
+            if len(_signatures) >= _MANY:
+                _signatures.clear()
+            _signatures[key] = found
+        for kind, x, computed in zip(kinds, operands, found.plan.computed, strict=True):
+            if kind is int:
+                self.script.checked(partial(check_scalar, op.name, dtype=computed), x)
+        return found
+
+    def _open_signature(
+        self, op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: dict[str, Any]
+    ) -> _Signature:
+        """Work out an op whose shapes or attributes have open lengths."""
+        with paused():
+            made = plan(
+                op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs), captured=True
+            )
+        given = {k: v for k, v in attrs.items() if k != "device" or op.family != "creation"}
+        specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
+        if op.normalize is not None:
+            given = op.normalize(specs, **given)
+        found = self._specs(op, specs, given)
+        key = (op.name, tuple((k, repr(texts(v))) for k, v in given.items()), made.out, made.outs)
+        planned = replace(made, attrs=given, shapes=tuple(s.shape for s in found) if made.outs else ())
+        return _Signature(plan=planned, specs=found, key=key)
+
+    @staticmethod
+    def _specs(op: Op[...], specs: tuple[Spec, ...], attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
+        try:
+            with paused():  # a shape rule of the user's is part of the op, not of what is captured
+                return op.specs(specs, attrs)
+        except ShapeError as error:
+            raise (
+                error if str(error).startswith(f"{op.name}:") else ShapeError(f"{op.name}: {error}")
+            ) from None
+
+    def _recording(self, device: Device) -> Recording:
+        for known in self.recordings.values():  # mostly one: asked for at each op
+            if known.device is device:
+                return known
+        found = self.recordings.get(device)
+        if found is None:
+            found = self.recordings[device] = Recording(device, self.lengths.symbols)
+        return found
+
+    def _operand(self, recording: Recording, device: Device, x: Any, dtype: Any, cast: bool) -> int:
+        if not isinstance(x, Tensor):
+            spec = Spec((), dtype)
+            if type(x) is not Number:
+                return recording.constant(x, spec)
+            place = self._places.get(id(x))
+            if place is None or place[0] != device or recording.entries[place[1]].spec != spec:
+                place = (device, recording.input(spec, x, x.plain, scalar=True))
+                self._places[id(x)] = place
+                self._kept.append(x)
+                if dtype.is_integer and type(x.plain) is int:
+                    self.script.bounded(x, *integer_range(dtype))
+            return place[1]
+        place_of = self.place(x)
+        if cast:
+            spec = Spec(x._value.shape, dtype)
+            return recording.add("cast", (place_of,), {"dtype": dtype}, spec, ("cast", dtype.name))
+        return place_of
+
+    def place(self, x: Tensor) -> int:
+        """Return where the value of a tensor stands in the recording of its device; a new one is an input."""
+        value = x._value
+        if type(value) is Pending:
+            if value.recorder is self:
+                return value.place
+            from ...tensor.tensor import settle
+
+            value = settle(x)
+        found = self._places.get(id(value))
+        device = x._vtype.device
+        if found is None or found[0] != device:
+            place = self._recording(device).input(Spec(value.shape, x.dtype), x, value)
+            self._places[id(value)] = found = (device, place)
+            self._kept.append(value)
+        return found[1]
+
+    def _cell(self, recording: Recording, place: int, spec: Spec, kind: ValueType) -> Tensor:
+        value = Pending(self, place, spec.shape)
+        recording.pendings.append(value)
+        return cell(value, kind.pending())
+
+    def open(self, x: Tensor, at: str, axes: Mapping[int, tuple[int, int | None]]) -> None:
+        """Leave the lengths of ``axes`` of ``x``, which the code ``at`` finds, open within these limits."""
+        value = x._value
+        shape: Any = tuple(
+            self.lengths.symbol(n, f"{at}._value.shape[{k}]", *axes[k]) if k in axes else n
+            for k, n in enumerate(value.shape)
+        )
+        place = self._recording(x.device).input(Spec(shape, x.dtype), x, value)
+        stand = Pending(self, place, shape)
+        stand.value = value
+        self._opened.append((x, stand))
+        x._value, x._vtype = stand, x._vtype.pending()
+
+    def discard(self) -> None:
+        """Forget what was recorded: nothing of it will run."""
+        self.close()
+        for recording in self.recordings.values():
+            for p in recording.pendings:
+                p.recorder = None
+        for _, stand in self._opened:
+            stand.recorder = None
+
+    def close(self) -> None:
+        """Put the values of tensors back whose lengths were left open."""
+        for x, stand in self._opened:
+            if x._value is stand:
+                x._value, x._vtype = stand.value, x._vtype.settled
+
+    def whole(self) -> bool:
+        """Return whether all that is recorded is to become one program."""
+        return self.trial or self.fullgraph or self.script.dry
+
+    def transfer(self, x: Tensor, there: Device) -> Any:
+        """Record that ``x`` is brought to another device; ``NotImplemented``: it is to be brought at once."""
+        if self.script.dry or is_transform(x._vtype.device.type) or is_transform(there.type):
+            return NotImplemented
+        source = Transfer(x.device, self.place(x))
+        recording, spec = self._recording(there), Spec(x._value.shape, x.dtype)
+        found = self._brought.get((source, there))
+        if found is None:
+            found = self._brought[source, there] = recording.input(spec, source, None)
+        return self._cell(recording, found, spec, ValueType.of(x.dtype, there))
+
+    def moving(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor that ``make`` computes from numbers which are others at each run.
+
+        ``known`` makes what it is in this run: for comparison with a run that knew no numbers that move.
+        """
+        x = known()
+        place, recording = self.place(x), self._recording(x.device)
+        first = len(recording.entries)
+        made = make()
+        recording.stands(made._value.place, place, first)
+        return made
+
+    def _filled(self, op: Op[...], attrs: dict[str, Any]) -> Any:
+        """Return what is filled with a number of the script: zeros, and the number added to each."""
+        n, kind = attrs["value"], attrs["dtype"]
+        if not (kind.is_floating or (kind.is_integer and type(n.plain) is int)):
+            return self._applied(op, (), {**attrs, "value": check_scalar(op.name, n._value(), kind)})
+        none = {**attrs, "value": -0.0 if kind.is_floating else 0}  # which keeps the sign of a zero
+        return self.moving(
+            lambda: self._recorded(op, (), {**attrs, "value": check_scalar(op.name, n.plain, kind)}),
+            lambda: self._recorded(op, (), none) + n,
+        )
+
+    def moves(self, key: Any) -> bool:
+        """Return whether a key of ``x[key]`` is another at each run."""
+        return bool(self.script.drifting) and moving_index.moves(self.script, key)
+
+    def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
+        """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
+        now = moving_index.plain(key)
+        known = self.script.checked(lambda *_: function(x, now, *value), *moving_index.numbers(key))
+        return moving_index.indexed(self.script, self._recording(x.device), known, function, x, key, *value)
+
+    def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
+        """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
+        x = self.aside(partial(self._make, owner, function, sizes))
+        name = f"m{len(self.script.lines)}"
+        self.script.lines[-1] = f"{name} = {self.script.lines[-1]}._value"
+        place = self._recording(x.device).input(Spec(x.shape, x.dtype), name, x._value)
+        self._places[id(x._value)] = (x.device, place)
+        self._kept.append(x._value)
+        return x
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Record what is done meanwhile as computed again: it is not what was recorded before."""
+        self._again += 1
+        outer, self._number = self._number, self._again
+        try:
+            yield
+        finally:
+            self._number = outer
+
+    def _make(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
+        made = self.script.call(owner, function, sizes=sizes)
+        if not self.script.dry:
+            return made
+        kept = {name: getattr(owner, name) for name in type(owner).__slots__}
+        try:
+            with untaped():
+                return function(*hints(sizes))
+        finally:
+            for name, value in kept.items():
+                setattr(owner, name, value)
+
+    def settle(self, reason: str) -> None:
+        """Run what was recorded, because of ``reason``."""
+        if self.script.dry:
+            raise CaptureError(f"compile: {reason}, where lengths are open.")
+        found = where(reason)
+        if self.fullgraph:
+            raise CaptureError(
+                f"compile: fullgraph=True, but {reason} here, so the graph breaks:\n  {found}\n"
+                f"Compute it with tensors (where, maximum ...), or compile without fullgraph."
+            )
+        self.breaks.append(found)
+        self.run()
+
+    def run(self, ready: Ready | None = None) -> None:
+        """Run the recordings for the values that somebody has; afterwards everything begins anew.
+
+        ``ready`` is a program of the only recording that gives (most of) these values.
+        """
+        recordings = self.recordings
+        finish = Finish(self, recordings, ready)
+        try:
+            self.recordings, self._places, self._brought, self._kept = {}, {}, {}, []
+            self.aside(finish.run)
+        except BaseException as error:
+            self.aside(partial(finish.rescue, error))
+            raise
+        finally:
+            for recording in recordings.values():
+                for p in recording.pendings:
+                    p.recorder = None
+            self.close()
+            for _, stand in self._opened:
+                stand.recorder = None
+                stand.fill(stand.value)
+            self._opened = []
+
+    def program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        """Return the program of a part of a recording."""
+        return program(recording, outputs, self.mode, inputs=inputs)
+
+
+def _is_pending(x: Any) -> bool:
+    return isinstance(x, Tensor) and type(x._value) is Pending and x._value.value is None
+
+
+def _kind(x: Any) -> type:
+    return type(x.plain) if type(x) is Number else type(x)

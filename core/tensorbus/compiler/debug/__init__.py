@@ -1,0 +1,1 @@
+"""Every stage of a compile as files and a page (``TENSORBUS_DUMP``)."""

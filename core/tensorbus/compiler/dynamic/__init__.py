@@ -1,0 +1,1 @@
+"""Retracing with symbols: sizes, numbers and state that differ between calls."""

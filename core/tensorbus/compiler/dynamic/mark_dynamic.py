@@ -1,0 +1,169 @@
+"""Which lengths of arguments a capture leaves open: those that users marked, and those that differed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...errors import ShapeError
+from ...ops.movement.movement import normalize_axis
+from ...tensor.tensor import Tensor
+from ...tracing.sym_int import Lengths
+from ..state.reachable import Place, Reach
+
+Limits = tuple[int, int | None]
+Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
+"""The axes of tensors that a capture leaves open, by the code that finds the tensor."""
+_FREE: Final[Limits] = (2, None)
+
+
+@dataclass(slots=True)
+class _Marks:
+    reference: weakref.ref[Tensor]
+    open: dict[int, Limits] = field(default_factory=dict)
+    static: set[int] = field(default_factory=set)
+
+
+_marks: dict[int, _Marks] = {}
+
+
+def _of(x: Tensor) -> _Marks:
+    if not isinstance(x, Tensor):
+        raise ShapeError(f"a tensor has axes to mark, got {type(x).__name__}.")
+    found = _marks.get(id(x))
+    if found is None or found.reference() is not x:
+        key = id(x)
+        found = _marks[key] = _Marks(weakref.ref(x, lambda _: _marks.pop(key, None)))
+    return found
+
+
+def mark_dynamic(x: Tensor, axis: int | Iterable[int], *, min: int = 2, max: int | None = None) -> None:
+    """Leave the length of ``axis`` (or of several) of an argument open in compiled functions.
+
+    One program then serves every length from ``min`` to ``max``; 0 and 1 are lengths of their own. Raises
+    ``AxisError`` for an axis that the tensor does not have, ``ShapeError`` for limits without its length.
+
+    >>> import tensorbus as tb
+    >>> double = tb.compile(lambda x: x * 2)
+    >>> x = tb.ones((3, 4))
+    >>> tb.mark_dynamic(x, 0, max=64)
+    >>> double(x).shape, double(tb.ones((7, 4))).shape, len(double.recompiles)
+    ((3, 4), (7, 4), 0)
+    """
+    marks = _of(x)
+    if type(min) is not int or not (max is None or type(max) is int):
+        raise ShapeError(f"mark_dynamic: min and max are integers, got {min!r} and {max!r}.")
+    for each in _axes(axis):
+        k = normalize_axis("mark_dynamic", each, x.ndim)
+        length = x._value.shape[k]
+        if (
+            min < 2
+            or (max is not None and max < min)
+            or not min <= length <= (length if max is None else max)
+        ):
+            raise ShapeError(
+                f"mark_dynamic: limits are 2 <= min <= length <= max, got min {min}, max {max} for axis"
+                f" {each} of length {length}; lengths 0 and 1 are compiled apart."
+            )
+        marks.open[k] = (min, max)
+        marks.static.discard(k)
+
+
+def mark_static(x: Tensor, axis: int | Iterable[int] | None = None) -> None:
+    """Compile for the length of ``axis`` (None: all axes) of an argument as it is, also with ``dynamic``.
+
+    Raises ``AxisError`` for an axis that the tensor does not have.
+    """
+    marks = _of(x)
+    for each in range(x.ndim) if axis is None else _axes(axis):
+        k = normalize_axis("mark_static", each, x.ndim)
+        marks.static.add(k)
+        marks.open.pop(k, None)
+
+
+def _axes(axis: int | Iterable[int]) -> Iterable[int]:
+    return axis if isinstance(axis, Iterable) else (axis,)
+
+
+def fixed(axes: Axes, lengths: Lengths) -> list[str]:
+    """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
+    names = {where: name for name, where in lengths.symbols.items() if "._value.shape[" in where}
+    said = []
+    for at, (x, open_axes) in axes.items():
+        marks = _marks.get(id(x))
+        if marks is None or marks.reference() is not x:
+            continue
+        for k in open_axes.keys() & marks.open.keys():
+            name = names.get(f"{at}._value.shape[{k}]")
+            least, most = marks.open[k]
+            if least != most and (not names or (name is not None and lengths.fixes(name))):
+                said.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
+    return said
+
+
+def named(axes: Axes, reach: Reach) -> Axes:
+    """Return the same axes by the code that finds their tensors in another reach of the same function."""
+    ats = {id(seen.thing): at for _, at, seen in reach.homes()}
+    return {ats.get(id(x), at): (x, limits) for at, (x, limits) in axes.items()}
+
+
+class OpenAxes:
+    """What one compiled function leaves open.
+
+    ``dynamic``: True: every length; None: those that have differed between calls; False: those marked. Of
+    tensors that are state (caches) only those are left open that have differed. ``replaced`` are the places
+    of state at which captures have found different tensors, or containers.
+    """
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.dynamic = dynamic
+        self._shapes: dict[Any, tuple[int, ...]] = {}
+        self._differed: dict[Any, set[int]] = {}
+        self._held: dict[Place, weakref.ref[Tensor]] = {}
+        self._made: dict[Place, int] = {}
+        self.replaced: set[Place] = set()
+
+    def choose(self, reach: Reach) -> Axes:
+        """Return the axes to leave open of each argument, by the code that finds it."""
+        found: dict[str, tuple[Tensor, Mapping[int, Limits]]] = {}
+        for seen in reach.tensors():
+            if seen.fixed:
+                continue
+            x: Any = seen.thing
+            shape = x._value.shape
+            self._compare(seen.at, shape)
+            marks = _marks.get(id(x))
+            given = marks if marks is not None and marks.reference() is x else None
+            axes = {k: _FREE for k, n in enumerate(shape) if n >= 2 and self._leaves(seen.at, k)}
+            if given is not None:
+                axes.update(given.open)
+                axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
+            if axes:
+                found[seen.at] = (x, axes)
+        for place, key in reach.containers():
+            if self._made.setdefault(place, key) != key:
+                self.replaced.add(place)
+                self._made[place] = key
+        for place, at, seen in reach.homes():
+            last = self._held.get(place)
+            if last is not None and last() is not seen.thing:
+                self.replaced.add(place)
+            self._held[place] = weakref.ref(seen.thing)
+            shape = seen.thing._value.shape
+            self._compare(place, shape)
+            axes = {k: _FREE for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())}
+            if axes:
+                found[at] = (seen.thing, axes)
+        return found
+
+    def _leaves(self, at: str, axis: int) -> bool:
+        return bool(self.dynamic) or axis in self._differed.get(at, ())
+
+    def _compare(self, at: Any, shape: tuple[int, ...]) -> None:
+        known = self._shapes.get(at)
+        if self.dynamic is not False and known is not None and len(known) == len(shape):
+            differ = {k for k, (a, b) in enumerate(zip(known, shape, strict=True)) if a != b}
+            self._differed.setdefault(at, set()).update(differ)
+        self._shapes[at] = shape

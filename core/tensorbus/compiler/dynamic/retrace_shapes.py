@@ -1,0 +1,92 @@
+"""From a captured call to a program for other lengths: a second run of the function, with lengths left open.
+
+The function has just been seen to do nothing that generated code could not do again. So it is run once more,
+dry: nothing that it computes or changes remains. Its program must be that of the first run but for lengths.
+Where that fails in any way, the program for the lengths of the first run is all that there is.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import _lru_cache_wrapper, partial
+from typing import Any
+
+from ...tracing.sym_int import at
+from ...tracing.sym_number import Number
+from ..capture.side_effect_observer import Observer
+from ..capture.tracer import Recorder
+from ..programs.op_trace import Entry
+from ..replay.codegen import Replay, Writer
+from ..state.reachable import Reach
+from ..state.snapshot import ENDS_DRY_RUNS, Snapshot, surely
+from .mark_dynamic import Axes, named
+
+
+def generalize(
+    function: Callable[..., Any], root: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Axes,
+    codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str, every: bool,
+    begun: Reach,
+) -> Replay | None:  # fmt: skip
+    """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None.
+
+    It begins in the state in which the first run did, which is that of ``begun``.
+    """
+    after = Snapshot(begun, now=True)
+    back = [after.put_back]
+    active = Recorder(mode, dry=True)
+    try:
+        Snapshot(begun).put_back()
+        reach = Reach(root, args, kwargs, codes, every, replaced=begun.replaced)
+        if any(type(seen.thing) is _lru_cache_wrapper for seen in reach.seen.values()):
+            return None  # what it keeps could not be taken back
+        back.insert(0, Snapshot(reach).put_back)
+        with active:
+            for where, (x, limits) in named(axes, reach).items():
+                active.open(x, where, limits)
+            with Observer() as observer:
+                out = function(*args, **kwargs)
+            active.close()
+            if not _same(first, active):
+                return None
+            return active.aside(lambda: Writer(reach, observer, active).write(out))  # type: ignore[no-any-return]
+    except ENDS_DRY_RUNS:
+        return None
+    finally:
+        surely(active.discard, *back)
+
+
+def _same(first: Sequence[Entry], active: Recorder) -> bool:
+    """Return whether what was recorded is the first program, for the lengths that it had.
+
+    Values that were equal by chance, such as two lengths, are one there.
+    """
+    found = next(iter(active.recordings.values()), None)
+    if found is None or len(active.recordings) > 1:
+        return False
+    plain = {
+        place: feed.source.plain
+        for place, feed in zip(found.inputs, found.feeds, strict=True) if type(feed.source) is Number
+    }  # fmt: skip
+    places: list[int] = []  # of what was found, in the first program: what is one there may be several here
+    done = 0
+    for k, b in enumerate(found.entries):
+        operands = tuple(places[place] for place in b.operands)
+        alike = partial(_equal, b=b, operands=operands, plain=plain.get(k), sizes=active.lengths.hints)
+        at_last = done < len(first) and alike(first[done])
+        place = done if at_last else next((j for j in range(done) if alike(first[j])), None)
+        if place is None:
+            return False
+        places.append(place)
+        done += at_last
+    return done == len(first)
+
+
+def _equal(a: Entry, b: Entry, operands: tuple[int, ...], plain: Any, sizes: Mapping[str, int]) -> bool:
+    if a.op == "constant" and b.op == "input":  # a number that depends on lengths
+        return a.spec == b.spec and repr(a.attrs["value"]) == repr(plain)
+    if (a.op, a.operands, a.again, a.spec.dtype) != (b.op, operands, b.again, b.spec.dtype):
+        return False
+    if a.op == "input":
+        return a.spec.shape == at(b.spec.shape, sizes) and ("scalar" in a.attrs) == ("scalar" in b.attrs)
+    return a.spec.shape == at(b.spec.shape, sizes) and repr(dict(a.attrs)) == repr(at(dict(b.attrs), sizes))

@@ -1,0 +1,409 @@
+"""Functions that change a little Python state at each call: counters, running averages, logs, rates.
+
+Their first run has shown which places change: numbers that became others, lists that grew. From the state in
+which it began the function is run once more, dry, with numbers of the script in those places and lists that
+take note of what they are given. If it does what the first run did, and wants no such number's value, its
+script computes those numbers at each call, before the program or after it. Nothing that the dry run does
+remains.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections import deque
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from functools import _lru_cache_wrapper, partial
+from typing import Any, Final
+
+from ...ops.definition import Spec
+from ...tensor.tensor import Tensor
+from ...tracing.host_script import ARGUMENT, Held, Script
+from ...tracing.sym_int import Length, hints
+from ...tracing.sym_int import at as closed_at
+from ...tracing.sym_number import Number
+from ..capture.side_effect_observer import Observer
+from ..capture.tracer import Recorder
+from ..programs.op_trace import Recording
+from ..replay.codegen import Replay, Writer
+from ..state.mutations import Changes
+from ..state.object_view import Keyed, NotReplayable, Part
+from ..state.reachable import NUMBERS, Global, Reach, Seen, is_number, place_of
+from ..state.snapshot import ENDS_DRY_RUNS, Snapshot, surely
+from .mark_dynamic import Axes
+from .mark_dynamic import named as named_axes
+from .varying_inputs import Places
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The run that was seen: what it reached, its script, what it recorded (on one device) and returned.
+
+    Entries from ``count`` on are not the run's, but the derivative's of what it returned.
+    """
+
+    reach: Reach
+    script: Script
+    recording: Recording | None
+    count: int
+    out: Any
+
+
+_LEAST: Final = 2
+"""From which integer on one is left open as a length is."""
+
+
+@dataclass(slots=True, eq=False)
+class Grown:
+    """A list that a run adds to: ``name`` finds it at each run, ``found`` are all accesses to it."""
+
+    thing: Any
+    name: str
+    stand: Any
+    items: list[Any] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+
+
+def steady(
+    function: Callable[..., Any], make: Callable[[], Reach], args: tuple[Any, ...], kwargs: dict[str, Any],
+    seen: Given, changes: Changes, places: Places, mode: str, axes: Axes, integers: bool,
+) -> tuple[Replay, bool] | None:  # fmt: skip
+    """Return the replay of a function whose first run, ``seen``, made these ``changes``; None: there is none.
+
+    ``make`` returns what the function reaches. ``places`` are known to move, and are told of others; whether
+    there were any comes back as well. The lengths of ``axes`` are left open, and if ``integers`` those that
+    move are too, as lengths: Python may make shapes of them, and decide by them for many values at once.
+    """
+    if any(type(s.thing) is _lru_cache_wrapper for s in seen.reach.seen.values()):
+        return None  # what it keeps could not be taken back
+    after = Snapshot(seen.reach, now=True)
+    active = Recorder(mode, dry=True)
+    run = _Run(active, seen, changes, places, integers)
+    try:
+        Snapshot(seen.reach).put_back()
+        reach = make()
+        open_axes = named_axes(axes, reach)
+        given, named = [*args], {**kwargs}
+        run.prepare(reach, given, named)
+        if integers and not run.symbols:
+            return None
+        with active:
+            for where, (x, limits) in open_axes.items():
+                active.open(x, where, limits)
+            with Observer() as observer:
+                out = function(*given, **named)
+            active.close()
+            run.finish()
+            second = [*active.recordings.values()]
+            if len(second) > 1 or not _same(seen, second[0] if second else None, active.lengths.hints):
+                return None
+            if not _alike(seen.out, out) or not run.agrees(after):
+                return None
+            if any(map(active.lengths.fixes, run.symbols)):
+                return None
+            made: Replay = active.aside(lambda: Writer(reach, observer, active).write(out))
+            return made, places.add(active.script, run.rates)
+    except ENDS_DRY_RUNS:
+        return None
+    finally:
+        surely(run.finish, active.discard, after.put_back)
+
+
+class _Run:
+    """The places that are held in a dry run, and the lists that others stand for."""
+
+    def __init__(
+        self, active: Recorder, seen: Given, changes: Changes, places: Places, integers: bool
+    ) -> None:
+        self.script = active.script
+        self.symbols: list[str] = []
+        self._open, self._small = integers, places.small
+        self.rates = changes.rates is not None or places.rates
+        self._known = places.wanted()
+        self._seen, self._changes, self._given = seen, changes, places.given
+        self._lists: list[tuple[Callable[[Any], None], Any]] = []
+        self._finished = False
+
+    def prepare(self, reach: Reach, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Put numbers and lists of the script where they belong. Raises ``NotReplayable``."""
+        for part, _ in reach.given:
+            if part.key in self._given and type(part.value) in NUMBERS:
+                home: Any = args if isinstance(part.key, int) else kwargs
+                get, put = partial(home.__getitem__, part.key), partial(home.__setitem__, part.key)
+                self._hold((ARGUMENT, part.key), Held(part.access, get, put, str))
+        wanted: set[tuple[int | str, Any]] = {*self._known}
+        wanted |= {(id(seen.thing), part.key) for seen, part in self._changes.numbers}
+        if self.rates:
+            wanted |= _of_script(self._seen.script)
+            self.script.free = True
+        lists = {id(seen.thing) for seen in self._changes.grown}
+        found = list(reach.seen.values())
+        for seen in found:
+            for part, _ in seen.parts:
+                if id(part.value) in lists:
+                    self._stand_in(reach, seen.thing, part, reach.access(seen, part))
+                elif is_number(part.value) and not wanted.isdisjoint(
+                    (place_of(seen, part), (id(seen.thing), part.key))
+                ):
+                    self._hold((id(seen.thing), part.key), _held(seen, part, reach.access(seen, part)))
+        names = {*self._known, *((id(g.scope), g.name) for g in self._changes.counters)}
+        for g in reach.globals:
+            access = f"{reach.name(g.scope)}[{g.name!r}]"
+            if id(g.value) in lists:
+                self._stand_in(reach, g.scope, g, access)
+            elif g.value is math or getattr(g.value, "__self__", None) is math:
+                self._put(g, _Math(self.script) if g.value is math else partial(self.script.outcome, g.value))
+            elif (id(g.scope), g.name) in names and is_number(g.value):
+                self._hold((id(g.scope), g.name), _held_global(g, access))
+        if any(id(part.value) in lists for part, _ in reach.given):
+            raise NotReplayable("is given a list that it adds to")
+
+    def _hold(self, key: tuple[int, Any], held: Held) -> None:
+        """Leave a number to the script, or open."""
+        is_small = type(held.plain) is int and held.plain < _LEAST
+        (self._small.add if is_small else self._small.discard)(key)
+        if self._open and type(held.plain) is int and not is_small:
+            self.symbols.append(self.script.open(key, held))
+        else:
+            self.script.hold(key, held)
+
+    def _stand_in(self, reach: Reach, owner: Any, part: Part | Global, access: str) -> None:
+        """Put a list that takes note in the place of one."""
+        grown = self.script.grown.get(id(part.value))
+        if grown is None:
+            kind = GrowingList if type(part.value) is list else GrowingQueue
+            grown = Grown(part.value, reach.name(part.value), kind(part.value))
+            grown.stand.take(grown.items, self.script)
+            self.script.grown[id(part.value)] = grown
+        put = partial(owner.__setitem__, part.name) if isinstance(part, Global) else _put(owner, part)
+        grown.found.append(access)
+        self._lists.append((put, part.value))
+        put(grown.stand)
+
+    def _put(self, g: Global, stand: Any) -> None:
+        """Put something in the place of what a global stands for."""
+        put = partial(g.scope.__setitem__, g.name)
+        self._lists.append((put, g.value))
+        put(stand)
+
+    def finish(self) -> None:
+        """Put the numbers and lists back that were there."""
+        if not self._finished:
+            self.script.release()
+            for put, value in self._lists:
+                put(value)
+            self._finished = True
+
+    def agrees(self, after: Snapshot) -> bool:
+        """Return whether the numbers and lists have come to be what the first run left there."""
+        for grown in self.script.grown.values():
+            left = after.parts(grown.thing)
+            if left is None or not all(map(_alike, left[len(left) - len(grown.items) :], grown.items)):
+                return False
+        return all(
+            _alike(left, held.now)
+            for (key, part), held in self.script.held.items()
+            if (left := after.value(key, part)) is not after
+        )
+
+
+class _Math:
+    """The module ``math``, whose functions take numbers of a script as well."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(math, name)
+        return partial(self._script.outcome, found) if callable(found) else found
+
+
+class _Growing:
+    """What both kinds of growing lists do: anything but adding at the end needs what they hold."""
+
+    def take(self, items: list[Any], script: Any) -> None:
+        """Take note of what is added in ``items``; of any other use, in ``script``."""
+        self.items, self.script = items, script
+
+    def append(self, x: Any) -> None:
+        """Add an item."""
+        super().append(x)  # type: ignore[misc]
+        self.items.append(x)
+
+    def extend(self, more: Any) -> None:
+        """Add items."""
+        for x in more:
+            self.append(x)
+
+    def __iadd__(self, more: Any) -> Any:
+        self.extend(more)
+        return self
+
+
+def _reading(name: str, kind: type) -> Callable[..., Any]:
+    method = getattr(kind, name)
+
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        script = self.script
+        script.obstacle = script.obstacle or f"looks into a {kind.__name__} that grows at each call"
+        return method(self, *args, **kwargs)
+
+    return read
+
+
+_UNSEEN: Final = frozenset(
+    """__new__ __init__ __init_subclass__ __subclasshook__ __class__ __getattribute__ __setattr__ __delattr__
+    __doc__ __iadd__ append extend __class_getitem__ __hash__""".split()
+)
+
+
+def _growing(kind: type) -> Any:
+    body = {n: _reading(n, kind) for n in dir(kind) if n not in _UNSEEN and callable(getattr(kind, n))}
+    return type(f"Growing{kind.__name__}", (_Growing, kind), body)
+
+
+GrowingList: Final = _growing(list)
+GrowingQueue: Final = _growing(deque)
+
+
+def _of_script(script: Script) -> set[tuple[int, Any]]:
+    """Return the places whose numbers the first run's script has read or changed."""
+    found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in script.reads}
+    for owner in script.owners:
+        own = getattr(owner, "__dict__", {})
+        found |= {(id(owner), ("attribute", n)) for n, v in own.items() if is_number(v)}
+    return found
+
+
+def _held(seen: Seen, part: Part, access: str) -> Held:
+    owner: Any = seen.thing
+    put = _put(owner, part)
+    if isinstance(owner, types.CellType):
+        return Held(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
+    kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
+    if kind == "slot":
+        return Held(
+            access, lambda: getattr(owner, name), put,
+            lambda text: f"object.__setattr__({seen.at}, {name!r}, {text})",
+        )  # fmt: skip
+    if kind == "attribute" and isinstance(owner, type):
+        return Held(
+            access, lambda: owner.__dict__[name], put,
+            lambda text: f"type.__setattr__({seen.at}, {name!r}, {text})",
+        )  # fmt: skip
+    if kind == "attribute":
+        return Held(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
+    where = part.access.key if isinstance(part.access, Keyed) else part.key
+    return Held(access, lambda: owner[where], put, lambda text: f"{access} = {text}")
+
+
+def _held_global(g: Global, access: str) -> Held:
+    scope, name = g.scope, g.name
+    return Held(
+        access, lambda: scope[name], partial(scope.__setitem__, name), lambda text: f"{access} = {text}"
+    )
+
+
+def _put(owner: Any, part: Part) -> Callable[[Any], None]:
+    """Return what puts a value into a place. Raises ``NotReplayable`` for one that nothing is put into."""
+    if isinstance(owner, types.CellType):
+        return partial(setattr, owner, "cell_contents")
+    if isinstance(owner, tuple) or part.key == "class":
+        raise NotReplayable("keeps what it changes in a tuple")
+    kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
+    if kind == "slot":
+        return partial(object.__setattr__, owner, name)
+    if kind == "attribute":
+        return (
+            partial(type.__setattr__, owner, name)
+            if isinstance(owner, type)
+            else partial(vars(owner).__setitem__, name)
+        )
+    if kind == "default" and isinstance(owner, types.FunctionType):
+        return partial(_put_default, owner, name)
+    if kind == "item" and isinstance(part.access, Keyed):
+        return partial(dict.__setitem__, owner, part.access.key)
+    if kind == "index" and type(owner) is list:
+        return partial(list.__setitem__, owner, name)
+    raise NotReplayable(f"changes what a {type(owner).__name__} holds")
+
+
+def _put_default(function: types.FunctionType, place: int, value: Any) -> None:
+    given = [*(function.__defaults__ or ())]
+    given[place] = value
+    function.__defaults__ = tuple(given)
+
+
+def _same(seen: Given, second: Recording | None, sizes: Mapping[str, int]) -> bool:
+    """Return whether two runs recorded the same ops, be their numbers constants or inputs.
+
+    The second one left lengths open, which were those of ``sizes`` in the first.
+    """
+    names: dict[Any, int] = {}
+    before = {id(s.before.state.value) for s in seen.reach.tensors()}
+    first, _ = _ops(seen.recording, seen.count, names, before, sizes)
+    again, beside = _ops(second, None, names, before, sizes)
+    return again <= first <= again | beside
+
+
+def _ops(
+    recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int],
+    sizes: Mapping[str, int],
+) -> tuple[set[int], set[int]]:  # fmt: skip
+    """Return the first ``count`` ops of a recording, each known by a number for all that it is computed from.
+
+    Those that are there only for numbers that move come apart. ``before`` are the ids of the values that were
+    there before both runs.
+    """
+    found: set[int] = set()
+    beside: set[int] = set()
+    at: list[int] = []
+    made = 0
+    for place, e in enumerate(recording.entries[:count] if recording is not None else ()):
+        if recording is not None and place in recording.twins:
+            at.append(at[recording.twins[place]])
+            continue
+        spec = Spec(closed_at(e.spec.shape, sizes), e.spec.dtype) if sizes else e.spec
+        what = (e.op, repr(closed_at(dict(e.attrs), sizes)), spec) if sizes else e.key
+        key: Any = (what, tuple([at[x] for x in e.operands]), e.again)
+        if e.op == "constant":
+            key = ("number", repr(e.attrs["value"]), spec)
+        elif e.op == "input" and recording is not None:
+            feed = recording.feeds[e.attrs["index"]]
+            key = ("tensor", id(feed.value), spec)
+            if type(feed.source) is Number:
+                key = ("number", repr(feed.source.plain), spec)
+            elif id(feed.value) not in before:  # drawn, or made of constants, by each run
+                made += 1
+                key = ("made", made, spec)
+        number = names.setdefault(key, len(names))
+        at.append(number)
+        if e.op not in ("constant", "input"):
+            (beside if recording is not None and place in recording.beside else found).add(number)
+    return found, beside
+
+
+def _alike(a: Any, b: Any, depth: int = 0) -> bool:
+    """Return whether ``b``, of the dry run, is what ``a`` of the first one is."""
+    if type(b) is Number:
+        return type(a) is type(b.plain) and repr(a) == repr(b.plain)
+    if type(b) is Length:
+        return type(a) is int and a == b.hint
+    if type(a) is not type(b) or depth > _DEEP:
+        return False
+    if a is b:
+        return True
+    if isinstance(a, Tensor):
+        kind = (b.dtype, b.device, b.requires_grad)
+        return a.shape == hints(b.shape) and (a.dtype, a.device, a.requires_grad) == kind
+    if isinstance(a, dict):
+        return [*a] == [*b] and all(_alike(a[k], b[k], depth + 1) for k in a)
+    if isinstance(a, (list, tuple, deque)):
+        return len(a) == len(b) and all(_alike(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+    if hasattr(a, "__dict__") and not isinstance(a, (type, types.FunctionType)):
+        return _alike(vars(a), vars(b), depth + 1)
+    return repr(a) == repr(b)
+
+
+_DEEP: Final = 20

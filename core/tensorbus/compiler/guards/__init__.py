@@ -1,0 +1,1 @@
+"""The checks that say whether a captured program still stands for the function."""

@@ -1,0 +1,377 @@
+"""The conditions under which a captured program is the same program: what code reads, unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Final
+
+from ...amp.matmul_precision import get_matmul_precision
+from ...devices.device import _chosen, _entered
+from ...dispatch import kernel_preference as preference
+from ...dtypes import definition as dt
+from ...nn.hooks import EVERYWHERE
+from ...nn.module import Module
+from ...nn.parameter import Parameter
+from ...tensor.grad_mode import recording
+from ...tensor.tensor import Leaf
+from ...tracing.host_script import ARGUMENT, Script
+from ...tracing.lazy_value import narrow
+from ...tracing.sym_int import FUNCTIONS, Lengths, integer
+from ..state.mutations import describe, is_of_script, label
+from ..state.object_view import Keyed, TensorState
+from ..state.reachable import Global, Reach, Seen, is_number, places_of
+from ..state.value_identity import Entries, are, is_plain
+
+AMBIENT: Final = {
+    "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
+    "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
+    "everywhere": EVERYWHERE, "are": are, "Entries": Entries,
+    "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
+}  # fmt: skip
+"""What the code of guards names besides the constants of a capture."""
+_CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
+_TABLES: Final = frozenset(
+    f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
+) | {".before", ".after", ".back", ".left"}
+"""The parts of modules and of their hooks that only counted changes reach."""
+_FEW: Final = 4
+"""From how many items on a list of plain values has one guard, not one for each."""
+_EXACT: Final = frozenset({int, bool, str, bytes, type(None)})
+"""The types whose values are the same where they are equal."""
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of what a function takes by position, where it is one of Python."""
+    given: Any = function.forward if isinstance(function, Module) else function
+    bound = type(given) is MethodType
+    found = given.__func__ if bound else given
+    if type(found) is not FunctionType:
+        return ()
+    return found.__code__.co_varnames[bound : found.__code__.co_argcount]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """A condition, as code, and what it is about.
+
+    One that is ``counted`` can only fail after a change that is counted (see ``pending.structure``).
+    ``places`` are those of the numbers that it is about: see ``reach.place_of``.
+    """
+
+    code: str
+    text: str
+    counted: bool = False
+    places: tuple[tuple[int | str, Any], ...] = ()
+
+
+class Unchanged:
+    """The guards that only counted changes break, as a function: compiled at the first of these."""
+
+    __slots__ = ("_run", "_scope", "_source")
+
+    def __init__(self, source: str, scope: Mapping[str, Any]) -> None:
+        self._source, self._scope = source, {**scope}
+        self._run: Any = None
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether they hold."""
+        if self._run is None:
+            exec(compile(self._source, "<replay>", "exec"), self._scope)
+            self._run = self._scope.pop("unchanged")
+        return bool(self._run(args, kwargs))
+
+
+class GuardWriter:
+    """Writes the guards of one capture: of everything ``kept``, by id, that the code that ``ran`` can reach.
+
+    ``grads`` says whether the program looks at the gradients that tensors keep; not at those of ``forgotten``
+    ones, by id.
+    """
+
+    def __init__(
+        self, reach: Reach, kept: Mapping[int, Seen], ran: set[CodeType], script: Script, grads: bool,
+        lengths: Lengths, forgotten: Container[int],
+    ) -> None:  # fmt: skip
+        self.ran = ran
+        self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
+        self.forgotten = forgotten
+        self.guards: list[Guard] = []
+        self._empty: list[Seen] = []
+        """Dicts that nothing was in, as those of parameters' attributes: all have one guard."""
+        self._about: tuple[tuple[int | str, Any], ...] = ()
+        """The places of the numbers that guards are about which are written now."""
+        self.strict = False
+        """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
+        self._tables = {
+            id(part.value)
+            for seen in kept.values() if seen.before.kind == "counted"
+            for part in seen.before.parts if part.access in _TABLES
+        }  # fmt: skip
+
+    def write(self, used: Sequence[Global]) -> None:
+        """Write the guards of arguments, of the globals ``used``, and of all that lies behind them.
+
+        They come before those that were added.
+        """
+        added, self.guards = self.guards, []
+        arguments = [p for p in self.reach.arguments if isinstance(p.key, int)]
+        named = [p for p in self.reach.arguments if isinstance(p.key, str)]
+        self.add(f"len(a) == {len(arguments)}", "the number of arguments")
+        code = f"[*k] == {self.reach.name([p.key for p in named])}" if named else "not k"
+        self.add(code, "the names of arguments")
+        self._ambient()
+        called = {k: f"{name!r}, " for k, name in enumerate(_parameters(self.reach.roots[0].thing))}
+        for part, seen in self.reach.given:
+            if (ARGUMENT, part.key) in self.script.held:
+                continue
+            self._part(part.access, part.value, seen, f"{called.get(part.key, '')}argument {part.key!r}")
+        for grown in self.script.grown.values():
+            for at in grown.found:
+                self.add(f"{at} is {grown.name}", f"the {type(grown.thing).__name__} that is added to")
+        for found in used:
+            at = f"{self.reach.name(found.scope)}[{found.name!r}]"
+            if (id(found.scope), found.name) in self.script.held:
+                self._held(at, found.value, f"the global {found.name!r}")
+                continue
+            self._about = ((id(found.scope), found.name),) if is_number(found.value) else ()
+            self._part(at, found.value, found.seen, f"the global {found.name!r}")
+            self._about = ()
+        for scope, names in self.reach.unbound(self.ran):
+            text = f"that no global is named {', '.join(sorted(names))}"
+            self.add(f"{self.reach.name(scope)}.keys().isdisjoint({self.reach.name(names)})", text)
+        for one, other in self.reach.same:
+            self.add(f"{one} is {other}", f"which object {one} is")
+        self._different()
+        for seen in list(self.kept.values()):
+            self._object(seen)
+        if self._empty:
+            code = f"not any({self.reach.name(tuple(seen.thing for seen in self._empty))})"
+            self.add(code, f"that nothing is in {', '.join(map(describe, self._empty[:_FEW]))} and the like")
+        for condition in self.lengths.conditions:
+            where = " and ".join(
+                f"{name} is {at.replace('._value', '')}" for name, at in self.lengths.symbols.items()
+                if re.search(rf"\b{name}\b", condition)
+            )  # fmt: skip
+            self.add(condition, f"the lengths of arguments: {condition}, where {where}")
+        self.guards += added
+
+    def _different(self) -> None:
+        """Guard that objects that can be changed, or tell gradients, are not found in two ways."""
+        found = [
+            s for s in self.kept.values()
+            if s.before.kind in _CHANGEABLE and (self.grads or s.fixed or not s.at.endswith("._node.grad"))
+        ]  # fmt: skip
+        for kind in {type(s.thing): None for s in found if not s.fixed}:
+            places = [s.at for s in found if not s.fixed and type(s.thing) is kind]
+            given = [f"id({at})" for at in places]
+            fixed = frozenset(id(s.thing) for s in found if s.fixed and type(s.thing) is kind)
+            text = f"that no {kind.__name__} is given twice, or is one that the code finds elsewhere"
+            if len(given) == 2:
+                self.add(f"{places[0]} is not {places[1]}", text)
+            elif len(given) > 2:
+                self.add(f"len({{{', '.join(given)}}}) == {len(given)}", text)
+            if fixed:
+                self.add(f"{self.reach.name(fixed)}.isdisjoint(({', '.join(given)},))", text)
+
+    def add(self, code: str, text: str, counted: bool = False) -> None:
+        """Add a condition."""
+        self.guards.append(Guard(code=code, text=text, counted=counted, places=self._about))
+
+    def _ambient(self) -> None:
+        name, found = self.reach.name, self.reach.ambient
+        self.add(f"recording() is {found.grad_mode}", "whether gradients are recorded")
+        self.add(f"(entered(), chosen[0]) == {name(found.default_device)}", "the default device")
+        self.add(f"dtypes.default_float is {name(found.default_dtype)}", "the default dtype")
+        self.add(f"narrow() is {name(found.autocast)}", "autocast")
+        self.add(f"preferred() == {name(found.preferred_kernels)}", "preferred kernels")
+        self.add(f"precision() == {found.matmul_precision!r}", "the precision of products")
+        self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
+
+    def _part(self, at: str, value: Any, seen: Seen | None, text: str, counted: bool = False) -> None:
+        if seen is None:
+            self._plain(at, value, text, counted)
+        elif seen.fixed:
+            self.add(f"{at} is {seen.at}", text, counted)
+        elif at != seen.at:
+            self.add(f"{at} is {seen.at}", f"that {text} is {describe(seen)}")
+        else:
+            self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
+
+    def _held(self, at: str, value: Any, text: str) -> None:
+        """Guard that a place of the script is there and holds what it held, but for the values of numbers."""
+        self.add(f"type({at}) is {type(value).__name__}", f"the type of {text}")
+        if type(value) is tuple:
+            self.add(f"len({at}) == {len(value)}", f"the length of {text}")
+
+    def _plain(self, at: str, value: Any, text: str, counted: bool) -> None:
+        text = f"{text}, which was {value!r}"
+        if value is None or value is True or value is False or value is Ellipsis or value is NotImplemented:
+            self.add(f"{at} is {value!r}", text, counted)
+        elif type(value) in (int, str, bytes):
+            self.add(f"type({at}) is {type(value).__name__} and {at} == {value!r}", text, counted)
+        else:  # 0.0 is not -0.0, and NaN is NaN
+            self.add(
+                f"type({at}) is {self.reach.name(type(value))} and repr({at}) == {repr(value)!r}",
+                text,
+                counted,
+            )
+
+    def _object(self, seen: Seen) -> None:
+        before, at, counted = seen.before, seen.at, self._counted(seen)
+        text = describe(seen)
+        if isinstance(before.state, TensorState):
+            self._tensor(seen, before.state, text)
+        elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.thing) is tuple):
+            keys = [part.access.key for part, _ in seen.parts if isinstance(part.access, Keyed)]
+            if before.kind == "sequence":
+                self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
+                if isinstance(seen.thing, deque) and not seen.fixed:  # of which this is never another
+                    self.add(f"{at}.maxlen == {seen.thing.maxlen}", f"how many items {text} keeps")
+            elif not keys and seen.fixed and type(seen.thing) is dict and not counted:
+                self._empty.append(seen)
+            elif all(map(is_plain, keys)) or not any(
+                is_of_script(self.script, seen, part) and (id(seen.thing), part.key) not in self.script.held
+                for part, _ in seen.parts
+            ):
+                self._keys(at, keys, f"the keys of {text}", counted)
+        elif before.kind == "set" and not (seen.fixed and isinstance(seen.thing, frozenset)):
+            self._keys(at, [v for _, v in before.state[0]], text, counted)
+        if isinstance(seen.thing, FunctionType) and before.rules:
+            self._function(seen, seen.thing, text, counted)
+        for rule in before.rules:
+            k = self.reach.name(rule.value())
+            self.add(rule.code.format(at=at, k=k), f"{rule.text} of {text}", counted)
+        if self._items(seen, text, counted):
+            return
+        for part, child in seen.parts:
+            if part.constant:
+                continue
+            if (id(seen.thing), part.key) in self.script.held:
+                self._held(self.reach.access(seen, part), part.value, f"{label(part)} of {text}")
+                continue
+            of_script = is_of_script(self.script, seen, part)
+            if of_script and not (self.strict and isinstance(seen.thing, dict) and "params" in seen.thing):
+                continue
+            if seen.fixed and part.stable and child is None:
+                continue
+            if child is not None and (
+                id(child.thing) not in self.kept or (child.fixed and seen.fixed and part.stable)
+            ):
+                continue
+            if part.key == "grad" and (not self.grads or id(seen.thing) in self.forgotten):
+                continue
+            access = self.reach.access(seen, part)
+            if child is None or type(part.value) is tuple:
+                self._about = places_of(seen, (part,))
+            self._part(access, part.value, child, f"{label(part)} of {text}", counted)
+            self._about = ()
+
+    def _keys(self, at: str, keys: list[Any], text: str, counted: bool) -> None:
+        """Guard the keys of a dict, or the items of a set, and their order: code may go through them."""
+        kinds = [*map(type, keys)]
+        if all(kind in _EXACT for kind in kinds):
+            name = self.reach.name
+            self.add(f"[*{at}] == {name(keys)} and [*map(type, {at})] == {name(kinds)}", text, counted)
+        else:
+            self.add(f"are({at}, {self.reach.name(keys)})", text, counted)
+
+    def _function(self, seen: Seen, function: FunctionType, text: str, counted: bool) -> None:
+        """Guard what a function has beside its code; what defaults hold are parts."""
+        at, name = seen.at, self.reach.name
+        if not seen.fixed:
+            self.add(f"{at}.__globals__ is {name(function.__globals__)}", f"the globals of {text}", counted)
+        for kind in ("__defaults__", "__kwdefaults__"):
+            found = getattr(function, kind)
+            if not seen.fixed:
+                self.add(f"len({at}.{kind} or ()) == {len(found or ())}", f"the {kind} of {text}", counted)
+            elif found:
+                self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", counted)
+
+    def _items(self, seen: Seen, text: str, counted: bool) -> bool:
+        """Guard the items of a list of plain values as one condition; return whether it is such a list."""
+        if type(seen.thing) is not list or len(seen.parts) < _FEW:
+            return False
+        for part, child in seen.parts:
+            if child is not None or (id(seen.thing), part.key) in self.script.held:
+                return False
+        values = [part.value for part, _ in seen.parts]
+        kinds, at, name = [type(v) for v in values], seen.at, self.reach.name
+        found = f"[*map(type, {at})] == {name(kinds)}"
+        if any(kind not in _EXACT for kind in kinds):  # 0.0 is not -0.0, and NaN is NaN
+            found = f"{found} and [*map(repr, {at})] == {name([*map(repr, values)])}"
+        else:
+            found = f"{found} and {at} == {name(values)}"
+        self._about = places_of(seen, [part for part, _ in seen.parts])
+        self.add(found, f"the items of {text}", counted)
+        self._about = ()
+        return True
+
+    def _counted(self, seen: Seen) -> bool:
+        """Return whether what an object has changes only where changes are counted."""
+        return seen.fixed and (seen.before.kind == "counted" or id(seen.thing) in self._tables)
+
+    def _tensor(self, seen: Seen, state: TensorState, text: str) -> None:
+        at, name = seen.at, self.reach.name
+        # A fixed tensor changes its type or asks for a gradient where that is counted, and its shape never.
+        self.add(
+            f"{at}._vtype is {name(state.vtype)}",
+            f"the dtype and device of {text}, {state.vtype}",
+            seen.fixed,
+        )
+        if not seen.fixed:
+            self._shape(at, state.value.shape, text)
+        if state.node is None:
+            kept = isinstance(seen.thing, Parameter)
+            asks = isinstance(seen.thing._node, Leaf)  # by now: it may have had a gradient before
+            none = f" and ({at}.grad is None) is {asks or seen.thing.grad is None}" if kept or asks else ""
+            self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", kept)
+        elif isinstance(state.node, Leaf):
+            if seen.fixed:
+                self.add(f"{at}._node is {name(state.node)}", f"that {text} requires a gradient", True)
+            else:
+                self.add(f"type({at}._node) is Leaf", f"that {text} requires a gradient")
+            code = f"len(getattr({at}._node, 'hooks', ())) == {state.hooks}"
+            self.add(code, f"the hooks of {text}", seen.fixed)
+        else:
+            self.add(f"type({at}._node) not in (NoneType, Leaf)", f"that {text} has a history")
+
+    def _shape(self, at: str, shape: tuple[int, ...], text: str) -> None:
+        left = {k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.lengths.symbols.values()}
+        if not left:
+            self.add(f"{at}._value.shape == {shape!r}", f"the shape of {text}, {shape}")
+            return
+        self.add(f"len({at}._value.shape) == {len(shape)}", f"the rank of {text}, {len(shape)}")
+        for k in set(range(len(shape))) - left:
+            self.add(f"{at}._value.shape[{k}] == {shape[k]}", f"the length of axis {k} of {text}, {shape[k]}")
+
+    def head(self) -> list[str]:
+        """Return the first lines of a replay: the arguments by name, then the guards."""
+        always = " and ".join(f"({g.code})" for g in self.guards if not g.counted)
+        text = ["def replay(a, k):", "    try:", *self._names("        ")]
+        text += [f"        if not ({always}):", "            return MISS"]
+        if any(g.counted for g in self.guards):
+            text += ["        now = structure[0]", "        if now != checked[0]:"]
+            text += [
+                "            if not unchanged(a, k):",
+                "                return MISS",
+                "            checked[0] = now",
+            ]
+        return [
+            *text,
+            "    except (LookupError, AttributeError, TypeError, ValueError):",
+            "        return MISS",
+        ]
+
+    def counted(self) -> str:
+        """Return the code of ``unchanged``, which says whether the guards hold that are counted."""
+        counted = " and ".join(f"({g.code})" for g in self.guards if g.counted)
+        return "\n".join(["def unchanged(a, k):", *self._names("    "), f"    return {counted or True}", ""])
+
+    def _names(self, depth: str) -> list[str]:
+        count = sum(isinstance(part.key, int) for part in self.reach.arguments)
+        given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
+        return given + [f"{depth}{name} = {at}" for name, at in self.lengths.symbols.items()]

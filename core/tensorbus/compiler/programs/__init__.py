@@ -1,0 +1,1 @@
+"""From a trace to executables: one program per set of sizes, split by device, tuned where asked."""

@@ -1,0 +1,217 @@
+"""``mode="max-autotune"``: what a lowering leaves open is chosen by running the program on the device.
+
+A lowering declares knobs as data. Each value of a knob is compiled and run in turns with the best one so far,
+so that a machine that gets slower meanwhile slows both; what is better by the median is kept, and stored on
+disk for the same program, device and knobs. A value that the device refuses is said in the notes and not
+taken. Inputs are numbers of no meaning: zeros where they are integers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from statistics import median
+from time import perf_counter
+from typing import Any, Final
+
+from ...backend_interface.protocols import Executable, Knob, Lowering, Order
+from ...devices.device import Device
+from ...errors import DeviceError
+from ...graph.ir import Node
+from ...ops.creation.creation import zeros
+from ...random.generator import Generator, uniform
+from ...system.disk_cache import keep, kept, private_folder
+from ...version import __version__
+from .program_cache import compiled
+
+GAIN: Final = 0.95
+"""The share of the time up to which another value counts as better: less is noise."""
+TURNS: Final = 15
+ENOUGH: Final = 0.4
+"""How many turns a comparison takes, and after how many seconds it ends with fewer; there are 3 at least."""
+HOPELESS: Final = 2.0
+"""A value that makes a first run take so many times as long is not looked at again."""
+PATIENCE: Final = 60.0
+"""After so many seconds no further knob is tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What was chosen for a program, and what is to be said of it."""
+
+    chosen: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def tuned(device: Device, lowering: Lowering, order: Order) -> tuple[Executable, tuple[str, ...]]:
+    """Return the executable of ``order`` with the choices that were the fastest, and notes on them."""
+    declared = getattr(lowering, "knobs", None)
+    knobs: Sequence[Knob] = declared(order) if declared is not None else ()
+    if not knobs:
+        return compiled(device, lowering, order), (f"max-autotune: {device.type} has nothing to choose",)
+    folder = private_folder(device.type, "choices")
+    path = folder / _key(device, order, knobs) if folder is not None else None
+    known = _read(kept(path) if path is not None else None)
+    if known is not None:
+        return compiled(device, lowering, replace(order, chosen=known.chosen)), known.notes
+    search = _Search(device, lowering, order)
+    search.run(knobs)
+    found = Choice(chosen=search.chosen, notes=tuple(search.notes))
+    if path is not None:
+        keep(path, json.dumps({"chosen": dict(found.chosen), "notes": list(found.notes)}).encode())
+    return search.best, found.notes
+
+
+def _key(device: Device, order: Order, knobs: Sequence[Knob]) -> str:
+    found = device.properties
+    about = (__version__, found.name, found.driver, str(found.compute_units), str(order.graph))
+    return sha256("\0".join([*about, repr(sorted(order.replaces.items())), repr(knobs)]).encode()).hexdigest()
+
+
+def _read(data: bytes | None) -> Choice | None:
+    if data is None:
+        return None
+    found = json.loads(data)
+    return Choice(chosen=found["chosen"], notes=tuple(found["notes"]))
+
+
+class _Search:
+    """The state of a search: knob after knob, with the others as they were found best."""
+
+    def __init__(self, device: Device, lowering: Lowering, order: Order) -> None:
+        self.device, self.lowering, self.order = device, lowering, order
+        self.chosen: dict[str, int] = {}
+        self.notes: list[str] = []
+        self.values = [_sample(node, device) for node in order.graph.inputs]
+        self.usual = self.best = compiled(device, lowering, order)
+
+    def run(self, knobs: Sequence[Knob]) -> None:
+        """Try each value of each knob."""
+        start = perf_counter()
+        for knob in knobs:
+            if perf_counter() - start > PATIENCE:
+                self.notes.append(f"max-autotune: {knob.name}, {knob.what}: not tried, for want of time")
+                continue
+            if knob.each and hasattr(self.best, "times"):
+                self._each(knob)
+            else:
+                self._whole(knob)
+        if self.best is not self.usual:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Take back everything where all choices together are not faster: single ones may have been luck."""
+        before, after = self._compared(self.usual, self.best)
+        if after < before * GAIN:
+            self.notes.append(f"max-autotune: all together take {after / before:.2f} of the time")
+        else:
+            self.best, self.chosen = self.usual, {}
+            self.notes.append("max-autotune: all together are not faster: everything stays as ever")
+
+    def _whole(self, knob: Knob) -> None:
+        """Choose one value for the program."""
+        taken, figures = knob.usual, []
+        for value in knob.values:
+            if value == knob.usual:
+                continue
+            try:
+                other = self._compiled({**self.chosen, knob.name: value})
+                before, after = self._compared(self.best, other)
+            except DeviceError as error:
+                figures.append(f"{value} cannot be run: {error}")
+                continue
+            figures.append(f"{value} took {after / before:.2f} of the time of {taken}")
+            if after < before * GAIN:
+                taken, self.best = value, other
+                self.chosen[knob.name] = value
+        self._note(knob, str(taken) if taken != knob.usual else "", figures)
+
+    def _each(self, knob: Knob) -> None:
+        """Choose a value for each step, by the steps' own times."""
+        usual = self._times(self.best, None)
+        fastest = {name: (seconds, knob.usual) for name, seconds in usual.items()}
+        figures: list[str] = []
+        for value in knob.values:
+            if value == knob.usual:
+                continue
+            try:
+                other = self._compiled({**self.chosen, knob.name: value})
+                times = self._times(other, HOPELESS * sum(usual.values()))
+            except DeviceError as error:
+                figures.append(f"{value} cannot be run: {error}")
+                continue
+            for name, seconds in times.items():
+                if name in fastest and seconds < fastest[name][0] * GAIN:
+                    fastest[name] = seconds, value
+        found = {f"{knob.name}@{n}": v for n, (_, v) in fastest.items() if v != knob.usual}
+        if found:
+            other = self._compiled({**self.chosen, **found})
+            before, after = self._compared(self.best, other)
+            figures.append(f"together they took {after / before:.2f} of the time")
+            if after < before * GAIN:
+                self.chosen.update(found)
+                self.best = other
+            else:
+                found = {}
+        self._note(knob, ", ".join(f"{v} for {n.partition('@')[2]}" for n, v in found.items()), figures)
+
+    def _note(self, knob: Knob, taken: str, figures: Sequence[str]) -> None:
+        """Say what became of a knob."""
+        what = f"{taken} instead of {knob.usual}" if taken else f"{knob.usual} as ever, no value is faster"
+        measured = f" ({'; '.join(figures)})" if figures else ""
+        self.notes.append(f"max-autotune: {knob.name}, {knob.what}: {what}{measured}")
+
+    def _compiled(self, chosen: Mapping[str, int]) -> Executable:
+        return self.lowering.compile(replace(self.order, chosen=chosen))
+
+    def _times(self, program: Any, most: float | None) -> dict[str, float]:
+        """Return the median seconds of each step; nothing where a run takes more than ``most`` seconds."""
+        program.times(list(self.values))
+        runs: list[Mapping[str, float]] = []
+        start = perf_counter()
+        while len(runs) < 3 or (len(runs) < TURNS and perf_counter() - start < ENOUGH):
+            runs.append(program.times(list(self.values)))
+            if most is not None and sum(runs[0].values()) > most:
+                return {}
+        return {name: median(run[name] for run in runs) for name in runs[0]}
+
+    def _compared(self, one: Executable, other: Executable) -> tuple[float, float]:
+        """Return the median seconds of a run of each, taken in turns."""
+        runs = [self._timed(program) for program in (one, other)]
+        first = [run(1) for run in runs]
+        if first[1] > HOPELESS * first[0]:
+            return first[0], first[1]
+        many = [max(1, min(1000, int(2e-3 / max(seconds, 1e-7)))) for seconds in first]
+        found: tuple[list[float], list[float]] = ([], [])
+        start = perf_counter()
+        while len(found[0]) < 3 or (len(found[0]) < TURNS and perf_counter() - start < ENOUGH):
+            for times, run, count in zip(found, runs, many, strict=True):
+                times.append(run(count))
+        return median(found[0]), median(found[1])
+
+    def _timed(self, program: Executable) -> Callable[[int], float]:
+        """Return what runs a program some times, and returns the seconds that one run takes."""
+        wait, values = self.device.runtime.synchronize, self.values
+
+        def run(count: int) -> float:
+            wait(self.device.index)
+            start = perf_counter()
+            for _ in range(count):
+                program(list(values))
+            wait(self.device.index)
+            return (perf_counter() - start) / count
+
+        run(1)
+        return run
+
+
+def _sample(node: Node, device: Device) -> Any:
+    """Return a value for an input: a number of a run, or a value of the device."""
+    dtype = node.spec.dtype
+    if "scalar" in node.attrs:
+        return 0.5 if dtype.is_floating or dtype.is_complex else dtype.kind != "bool"
+    if not dtype.is_floating or 0 in node.spec.shape:
+        return zeros(node.spec.shape, dtype=dtype, device=device)._value
+    return uniform(node.spec.shape, dtype=dtype, generator=Generator(0), device=device)._value

@@ -1,0 +1,1 @@
+"""The Python that checks guards, runs the program and applies what the function changed."""

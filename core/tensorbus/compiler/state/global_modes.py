@@ -1,0 +1,36 @@
+"""The modes and defaults that a run finds: no object holds them; ``with`` blocks and calls change them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...amp.autocast_mode import autocast_dtype
+from ...amp.matmul_precision import get_matmul_precision
+from ...devices.device import default_state
+from ...dispatch import kernel_preference as preference
+from ...dtypes import definition as dt
+from ...tensor.grad_mode import is_grad_enabled
+
+
+class Ambient(NamedTuple):
+    """What they are at one time."""
+
+    grad_mode: bool
+    default_device: Any
+    default_dtype: dt.DType
+    autocast: Any
+    preferred_kernels: Any
+    matmul_precision: str
+
+    @staticmethod
+    def now() -> Ambient:
+        """Return what they are now."""
+        return Ambient(
+            is_grad_enabled(), default_state(), dt.default_float, autocast_dtype(),
+            preference._preferred.get(), get_matmul_precision(),
+        )  # fmt: skip
+
+    def differs(self, other: Ambient) -> str | None:
+        """Return the name of the first that is another; None: there is none."""
+        each = zip(self._fields, self, other, strict=True)
+        return next((name.replace("_", " ") for name, a, b in each if a != b), None)

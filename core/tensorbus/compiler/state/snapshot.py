@@ -1,0 +1,149 @@
+"""Putting objects back as they were: a run that is to have no effects has changed nothing in the end.
+
+Only what ``look`` sees is put back: containers with their order, attributes, slots, cells, tensors, globals.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ...errors import TensorbusError
+from ...tensor.tensor import Leaf
+from .object_view import Keyed, Look, NotReplayable, TensorState, look
+from .reachable import Reach
+
+ENDS_DRY_RUNS: Final = (
+    NotReplayable, TensorbusError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
+)  # fmt: skip
+"""What a dry run may raise where its stand-ins do not do: then nothing is known of other calls."""
+_ABSENT: Final = object()
+
+
+def surely(*steps: Callable[[], None]) -> None:
+    """Take steps that put things back, each of which may be taken again; an interrupt waits for the last."""
+    interrupt: BaseException | None = None
+    for step in steps:
+        for _ in range(3):
+            try:
+                step()
+            except Exception:
+                raise
+            except BaseException as error:
+                interrupt = error
+            else:
+                break
+    if interrupt is not None:
+        raise interrupt
+
+
+class Snapshot:
+    """What everything in ``reach`` was when it was reached, or is ``now``; ``put_back`` makes it so again."""
+
+    def __init__(self, reach: Reach, *, now: bool = False) -> None:
+        self._names = reach.names
+        things = reach.seen.values()
+        self._looks = {
+            id(s.thing): (s.thing, look(s.thing, reach.names) if now else s.before) for s in things
+        }
+        self._globals: list[tuple[dict[str, Any], str, Any]] = [
+            (g.scope, g.name, g.scope.get(g.name, _ABSENT) if now else g.value) for g in reach.globals
+        ]
+        for scope, names in reach.unbound({*reach.codes}):
+            self._globals += [(scope, name, _ABSENT) for name in names]
+
+    def value(self, key: int, part: Any) -> Any:
+        """Return what is at a place of the object with this id, or at a name of these globals; else self."""
+        if key in self._looks:
+            parts = self._looks[key][1].parts
+            return next((p.value for p in parts if p.key == part), self)
+        return next((v for scope, name, v in self._globals if id(scope) == key and name == part), self)
+
+    def parts(self, x: Any) -> list[Any] | None:
+        """Return what a list holds."""
+        found = self._looks.get(id(x))
+        return None if found is None else [p.value for p in found[1].parts if type(p.key) is int]
+
+    def put_back(self) -> None:
+        """Put everything back."""
+        for thing, was in self._looks.values():
+            put(thing, was, self._names)
+        for scope, name, value in self._globals:
+            if value is _ABSENT:
+                scope.pop(name, None)
+            elif scope.get(name, _ABSENT) is not value:
+                scope[name] = value
+
+
+def put(x: Any, was: Look, names: frozenset[str] | None) -> None:
+    """Make ``x`` what it was when it was looked at, of attributes those in ``names``; None: all."""
+    if isinstance(was.state, TensorState):
+        _tensor(x, was.state)
+        return
+    if isinstance(x, types.CellType):
+        _cell(x, was)
+        return
+    now = look(x, names)
+    if now.state == was.state:
+        return
+    if was.kind == "set":
+        type(x).clear(x)
+        type(x).update(x, [v for _, v in was.state[0]])
+    items = [part for part in was.parts if type(part.key) is int]
+    if isinstance(x, list):
+        list.__setitem__(x, slice(None), [part.value for part in items])
+    elif isinstance(x, deque):
+        deque.clear(x)
+        deque.extend(x, [part.value for part in items])
+    elif isinstance(x, dict):
+        kind = OrderedDict if isinstance(x, OrderedDict) else dict
+        kind.clear(x)
+        for part in was.parts:
+            if isinstance(part.access, Keyed) and part.key[0] == "item":
+                kind.__setitem__(x, part.access.key, part.value)
+    _attributes(x, _named(was, "attribute"), _named(now, "attribute"))
+    slots = _named(was, "slot")
+    for name in {**_named(now, "slot"), **slots}:
+        if name not in slots:
+            object.__delattr__(x, name)
+        elif getattr(x, name, _ABSENT) is not slots[name]:
+            object.__setattr__(x, name, slots[name])
+
+
+def _tensor(x: Any, state: TensorState) -> None:
+    x._value, x._vtype, x._node = state.value, state.vtype, state.node
+    if isinstance(state.node, Leaf):
+        state.node.grad = state.grad
+
+
+def _cell(x: types.CellType, was: Look) -> None:
+    if was.kind != "empty":
+        x.cell_contents = was.parts[0].value
+    elif look(x, None).kind != "empty":
+        del x.cell_contents
+
+
+def _named(found: Look, kind: str) -> dict[str, Any]:
+    keyed = [part for part in found.parts if type(part.key) is tuple]
+    return {part.key[1]: part.value for part in keyed if part.key[0] == kind}
+
+
+def _attributes(x: Any, was: dict[str, Any], now: dict[str, Any]) -> None:
+    if isinstance(x, type):
+        for name in now.keys() - was.keys():
+            type.__delattr__(x, name)
+        for name, value in was.items():
+            if now.get(name, _ABSENT) is not value:
+                type.__setattr__(x, name, value)
+        return
+    if [*was] == [*now] and all(a is b for a, b in zip(was.values(), now.values(), strict=True)):
+        return
+    own: dict[str, Any] = vars(x)
+    kept: Iterable[str] = [n for n in own if n not in now]  # others than those looked at stay where they are
+    if [*was] != [*now] and not kept:
+        own.clear()
+    for name in now.keys() - was.keys():
+        own.pop(name, None)
+    own.update(was)

@@ -1,0 +1,89 @@
+"""What tells a value from another in its place: exactly, where ``==`` takes 1, 1.0 and True for one.
+
+Nothing here asks an object of the user's, other than keys of dicts, which a dict asks too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from operator import is_
+from types import MemberDescriptorType
+from typing import Any, Final
+
+from ...tensor.tensor import Tensor
+
+_SCALARS: Final = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range}
+)
+_ABSENT: Final = object()
+
+
+def is_a(x: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Return whether ``x`` is an instance, whatever its class says: ``isinstance`` would ask that."""
+    return issubclass(type(x), kinds)
+
+
+def is_plain(x: Any) -> bool:
+    """Return whether ``x`` never changes and is told from others by its value."""
+    kind = type(x)
+    if kind is slice:
+        return is_plain(x.start) and is_plain(x.stop) and is_plain(x.step)
+    return kind in _SCALARS or (
+        kind.__module__ == "numpy" and getattr(x, "shape", 0) == () and not hasattr(kind, "__setitem__")
+    )
+
+
+def mark(x: Any) -> Any:
+    """Return what tells ``x`` from another object in its place."""
+    return (type(x), repr(x)) if is_plain(x) else id(x)
+
+
+def are(found: Iterable[Any], known: Sequence[Any]) -> bool:
+    """Return whether keys of a dict, or items of a set, are those known, in their order."""
+    given = [*found]
+    if len(given) != len(known):
+        return False
+    return all(map(is_, given, known)) or all(map(_is, given, known))  # mostly the very same
+
+
+def _is(key: Any, known: Any) -> bool:
+    if key is known:
+        return True
+    if type(key) is not type(known) or is_a(key, (Tensor, type, enum.Enum)):
+        return False
+    if is_plain(key):
+        return repr(key) == repr(known)
+    if type(key) in (tuple, frozenset):
+        return are(key, known)
+    return hash(key) == hash(known) and bool(key == known) and are(_attributes(key), _attributes(known))
+
+
+def _attributes(key: Any) -> list[tuple[str, Any]]:
+    """Return what a key holds: two that are equal may differ in what their ``==`` does not ask for."""
+    held = [*getattr(key, "__dict__", {}).items()]
+    for base in type(key).__mro__:
+        for name, slot in vars(base).items():
+            if type(slot) is MemberDescriptorType:
+                with suppress(AttributeError):
+                    held.append((name, slot.__get__(key)))
+    return held
+
+
+class Entries:
+    """The entries of a dict, which makes none where it has none: a ``defaultdict`` would."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: dict[Any, Any]) -> None:
+        self._of = of
+
+    def __getitem__(self, key: Any) -> Any:
+        found = dict.get(self._of, key, _ABSENT)
+        if found is _ABSENT:
+            raise KeyError(key)
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._of[key] = value

@@ -1,0 +1,1 @@
+"""Runs a decomposition on tracing values, and replaces composites in a graph."""

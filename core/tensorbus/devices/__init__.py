@@ -1,0 +1,1 @@
+"""Devices as values; their streams, events, threads and memory."""

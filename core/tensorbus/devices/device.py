@@ -1,0 +1,273 @@
+"""Devices as values, the default device, and the key by which dispatch knows a value.
+
+A device is a type and an index. No device type is special here: which one lives in host memory, and so is the
+default where nothing else is asked for, is what its manifest declares.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .. import plugins
+from ..dtypes.definition import DType
+from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
+from ..plugins.manifest import is_type_name
+from ..system import env as settings
+
+if TYPE_CHECKING:
+    from ..backend_interface.protocols import DeviceProperties, MemoryStats, Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One unit of a device type. Compares by value, and need not be installed.
+
+    As a context manager it is where new tensors are made: it nests, wins over ``set_default_device``, and
+    holds for this thread and async task only.
+
+    >>> Device("npu", 1), str(Device("npu")), Device("npu") == Device("npu", 0)
+    (Device('npu:1'), 'npu:0', True)
+    """
+
+    type: str
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.type, str) or not is_type_name(self.type):
+            raise DeviceError(
+                f"{self.type!r} is no device type; it is a name of ASCII letters, digits, '_' and '-'."
+                f" For a string such as 'type:1' call tensorbus.device()."
+            )
+        if type(self.index) is not int or self.index < 0:
+            raise DeviceError(f"{self.index!r} is no device index; it is an int from 0 on.")
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"Device({str(self)!r})"
+
+    def __enter__(self) -> Device:
+        _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _entered.set(_entered.get()[:-1])
+
+    @property
+    def runtime(self) -> Runtime:
+        """The device type's runtime. Raises ``DeviceUnavailableError`` where this unit cannot be used."""
+        return self._backend.runtime
+
+    @property
+    def _backend(self) -> plugins.Backend:
+        backend = plugins.backend(self.type)
+        if self.index >= backend.device_count:
+            last = Device(self.type, backend.device_count - 1)
+            raise DeviceUnavailableError(
+                f"there is no device '{self}': {backend.extension.owner} found {backend.device_count},"
+                f" of which the last is '{last}'."
+            )
+        return backend
+
+    def is_available(self) -> bool:
+        """Return whether the device can be used here. Opens its backend; never raises."""
+        try:
+            return self.runtime is not None
+        except (DeviceError, PluginError):
+            return False
+
+    @property
+    def properties(self) -> DeviceProperties:
+        """What the device says of itself: name, memory, dtypes. Raises ``DeviceError`` where it fails to."""
+        return self._backend.properties(self.index)
+
+    def memory_stats(self) -> MemoryStats:
+        """Return the bytes in use now, and at their peak."""
+        return self._backend.memory_stats(self.index)
+
+    def reset_peak_memory_stats(self) -> None:
+        """Make the peak equal to what is in use now."""
+        self.runtime.reset_peak_memory_stats(self.index)
+
+    def synchronize(self) -> None:
+        """Wait for all work handed to the device; raises the error of work that failed."""
+        try:
+            self.runtime.synchronize(self.index)
+        except TensorbusError:
+            raise
+        except Exception as error:
+            raise self._backend.failed(f"runtime.synchronize({self.index})", error) from error
+
+
+DeviceLike = str | Device | None
+
+_entered: Final[ContextVar[tuple[Device, ...]]] = ContextVar("tensorbus_devices", default=())
+_chosen: Final[list[Device | None]] = [None]
+_initial: Device | None = None
+
+
+def device(spec: DeviceLike = None) -> Device:
+    """Return the device that ``spec`` names, once its backend is ready.
+
+    ``spec`` is ``"type"``, ``"type:index"``, a ``Device``, or None for the default. Raises ``DeviceError``
+    for anything else, ``DeviceUnavailableError`` where it is not installed or cannot be used here,
+    ``PluginError`` where its package is broken.
+
+    >>> import tensorbus as tb
+    >>> with tb.device("cpu:0"):
+    ...     x = tb.zeros((2, 3))
+    >>> x.device
+    Device('cpu:0')
+    """
+    if spec is None:
+        return get_default_device()
+    found = parse(spec)
+    _ = found.runtime
+    return found
+
+
+def parse(spec: str | Device) -> Device:
+    """Return the device that ``spec`` names, without asking whether it can be used.
+
+    >>> parse("npu:1")
+    Device('npu:1')
+    """
+    if isinstance(spec, Device):
+        return spec
+    if not isinstance(spec, str):
+        raise DeviceError(
+            f"{spec!r} names no device; give a string such as 'type' or 'type:1', or a tensorbus.Device."
+        )
+    name, colon, index = spec.strip().partition(":")
+    if not is_type_name(name) or (colon and not (index.isascii() and index.isdigit())):
+        raise DeviceError(
+            f"{spec!r} names no device; it must be of the form 'type' or 'type:index', such as"
+            f" {' or '.join(map(repr, plugins.known_types())) or repr('npu:0')}."
+        )
+    return Device(name, int(index or 0))
+
+
+def set_default_device(spec: DeviceLike) -> None:
+    """Make ``spec`` the device of new tensors, in all threads. None: go back to what holds at the start.
+
+    Raises as ``device`` does, and then changes nothing.
+    """
+    global _initial
+    chosen = None if spec is None else device(spec)
+    _chosen[0], _initial = chosen, None
+
+
+def get_default_device() -> Device:
+    """Return the device of new tensors.
+
+    That is the innermost ``with device(...)``; else what ``set_default_device`` chose; else
+    ``TENSORBUS_DEFAULT_DEVICE``; else the device that lives in host memory; else the only one installed.
+    Raises ``DeviceUnavailableError`` where none of these is there, and as ``device`` does where the variable
+    names one that cannot be used.
+    """
+    entered = _entered.get()
+    if entered:
+        return entered[-1]
+    return _chosen[0] or _initial or _find_initial()
+
+
+def default_state() -> tuple[tuple[Device, ...], Device | None]:
+    """Return what the default device depends on: the ``with`` blocks, and what was chosen."""
+    return _entered.get(), _chosen[0]
+
+
+def _find_initial() -> Device:
+    global _initial
+    name = settings.default_device()
+    if name is not None:
+        try:
+            found = device(name)
+        except (DeviceError, PluginError) as error:
+            kinds = (DeviceUnavailableError, DeviceError, PluginError)
+            kind = next(kind for kind in kinds if isinstance(error, kind))
+            raise kind(f"TENSORBUS_DEFAULT_DEVICE={name!r}: {error}") from error
+    else:
+        known = plugins.known_types()
+        only = known[0] if len(known) == 1 else plugins.host_type()
+        if only is None:
+            raise DeviceUnavailableError(
+                f"there is no default device: of the installed device types ({', '.join(known) or 'none'}) "
+                f"none lives in host memory.{plugins.hidden()} Choose one with"
+                f" tensorbus.set_default_device(...) or TENSORBUS_DEFAULT_DEVICE, or"
+                f" {'change that variable' if plugins.hidden() else 'install one: pip install tensorbus'}."
+            )
+        found = device(only)
+    _initial = found
+    return found
+
+
+def _forget_initial() -> None:
+    global _initial
+    _initial = None
+
+
+plugins.on_change(_forget_initial)
+
+
+def devices() -> list[Device]:
+    """Return every unit of every installed device type that can be used here. Opens all backends."""
+    found = []
+    for name in plugins.known_types():
+        try:
+            backend = plugins.backend(name)
+        except (DeviceError, PluginError):
+            continue
+        found += [Device(name, index) for index in range(backend.device_count)]
+    return found
+
+
+class ValueType:
+    """A dtype on a device: one object for each pair, compared by identity: a key of dispatch.
+
+    >>> from tensorbus.dtypes import float32
+    >>> ValueType.of(float32, Device("npu")) is ValueType.of(float32, Device("npu"))
+    True
+    """
+
+    __slots__ = ("device", "dtype", "settled")
+
+    dtype: DType
+    device: Device
+    settled: ValueType
+    """Itself; of the type of a pending value (see ``pending``), the type that it will have."""
+
+    def __init__(self, dtype: DType, device: Device) -> None:
+        self.dtype = dtype
+        self.device = device
+        self.settled = self
+
+    @staticmethod
+    def of(dtype: DType, device: Device) -> ValueType:
+        """Return the one object for this dtype and device. Safe in many threads."""
+        found = _value_types.get((dtype, device))
+        # setdefault is atomic: of two threads that get here, both return the first one's object.
+        return (
+            found if found is not None else _value_types.setdefault((dtype, device), ValueType(dtype, device))
+        )
+
+    def pending(self) -> ValueType:
+        """Return the one object for pending values of this type: another key of dispatch."""
+        found = _pending_types.get(self)
+        if found is None:
+            made = ValueType(self.dtype, self.device)
+            made.settled = self
+            found = _pending_types.setdefault(self, made)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{self.dtype} on {self.device}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ValueType.of, (self.dtype, self.device))
+
+
+_value_types: Final[dict[tuple[DType, Device], ValueType]] = {}
+_pending_types: Final[dict[ValueType, ValueType]] = {}

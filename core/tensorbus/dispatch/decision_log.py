@@ -1,0 +1,89 @@
+"""Decisions of dispatch, for those who want to see them: ``tb.explain`` and ``TENSORBUS_LOG=dispatch``.
+
+Imported by whoever listens, and at the start where the log was asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from ..backend_interface.protocols import Call
+from ..devices.device import Device
+from ..ops.definition import Op, Spec
+from ..system import env as settings
+from .host_fallback import fallback_mode
+from .kernel_selection import Verdict, is_fixed
+from .planner import observe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """How one signature of an op runs: the kernels in order, and the one taken.
+
+    Without a ``chosen`` one the op decomposes; or, where it ``ends`` here, it is refused or runs on the host.
+    """
+
+    op: Op[...]
+    call: Call
+    device: Device
+    verdicts: Sequence[Verdict]
+    chosen: Verdict | None
+    ends: bool
+
+    @property
+    def outcome(self) -> str:
+        """What happens, in a few words."""
+        if self.chosen is not None:
+            return f"kernel {self.chosen.kernel.name!r} of {self.chosen.owner}"
+        if not self.ends:
+            return "decomposed into other ops"
+        return "refused: no kernel" if fallback_mode() == "error" else "falls back to the host"
+
+    @property
+    def signature(self) -> str:
+        """The op, what it computes in, and where."""
+        shapes = self.call.shapes
+        operands = (
+            [str(Spec(s, d)) for s, d in zip(shapes, self.call.dtypes, strict=True)]
+            if shapes is not None
+            else [d.name for d in self.call.dtypes]
+        )
+        attrs = [f"{key}={value!r}" for key, value in self.call.attrs.items()]
+        return f"{self.op.name}({', '.join(operands + attrs)}) on {self.device}"
+
+
+_listener: ContextVar[list[Decision] | None] = ContextVar("tensorbus_decisions", default=None)
+
+
+def _report(
+    op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
+) -> None:
+    heard, logged = _listener.get(), "dispatch" in settings.logged()
+    if (heard is None and not logged) or is_fixed(device.type):
+        return  # or nothing runs: the op is written into a graph, on its way to a device
+    ends = op.decompose is None and chosen is None
+    decision = Decision(op=op, call=call, device=device, verdicts=verdicts, chosen=chosen, ends=ends)
+    if heard is not None:
+        heard.append(decision)
+    else:
+        passed = [f"{v.kernel.name} of {v.owner}: {v.reason}" for v in verdicts if v.reason]
+        rest = f" (passed over: {'; '.join(passed)})" if passed else ""
+        print(f"tensorbus: {decision.signature}: {decision.outcome}{rest}", file=sys.stderr)
+
+
+observe(_report)
+
+
+@contextmanager
+def listening() -> Iterator[list[Decision]]:
+    """Collect the decisions that are made in this thread or task meanwhile."""
+    heard: list[Decision] = []
+    token = _listener.set(heard)
+    try:
+        yield heard
+    finally:
+        _listener.reset(token)

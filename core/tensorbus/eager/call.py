@@ -1,0 +1,489 @@
+"""The Python function of each op: operands in, plan looked up, kernel run, history recorded.
+
+This is the hot path. Two plain tensors and a known signature cost two attribute reads, one dictionary
+look-up, the kernel and one new cell; everything else is behind the first miss.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from ..amp.autocast_mode import as_asked
+from ..autograd import engine as autograd
+from ..compat import torch_names as other_names
+from ..devices.device import ValueType
+from ..dispatch import kernel_preference as preference
+from ..dispatch.kernel_selection import programs
+from ..dispatch.planner import Plan, is_transform, lifted, new_cache, plan
+from ..dtypes.definition import check_scalar, plain
+from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
+from ..ops import call_errors as form
+from ..ops import fused_function as joined
+from ..ops.definition import Op, Spec, table
+from ..tensor.tensor import Tensor, cell, settle
+from ..tracing.lazy_value import recorder, recorders
+from . import methods as operators
+from .inplace_kernel import change, cut
+
+_SCALARS = frozenset({bool, int, float, complex})
+_MANY = 4096
+_MEMOIZED = frozenset({"cast", "movement", "reduction", "scan", "softmax", "sorting"})
+"""Families whose calls are recognized by their arguments as given, before they are normalized."""
+
+
+def function(op: Op[...]) -> Callable[..., Any]:
+    """Make the function that users call for ``op``."""
+    if op.results:
+        made = _several(op)
+    elif op.family == "elementwise" and len(op.operands) == 1:
+        made = _unary(op)
+    elif op.family == "elementwise" and len(op.operands) == 2:
+        made = _binary(op)
+    elif op.family == "matmul" and op.operands == ("x", "y"):
+        made = _pair(op)
+    elif op.family in _MEMOIZED and op.operands == ("x",):
+        made = _with_attributes(op)
+    else:
+        made = _general(op)
+    made.__name__ = made.__qualname__ = op.name
+    made.__module__ = "tensorbus"
+    made.__doc__ = op.doc
+    made.__wrapped__ = _shown(op)  # type: ignore[attr-defined]
+    return made
+
+
+def _shown(op: Op[...]) -> FunctionType:
+    """Return a function with the op's signature, for ``help`` and ``inspect``; it is never called."""
+    given = op.arguments
+    shown = FunctionType(given.__code__, given.__globals__, op.name, given.__defaults__, given.__closure__)
+    shown.__kwdefaults__ = given.__kwdefaults__
+    shown.__annotations__ = {**given.__annotations__, "return": "Tensor"}
+    return shown
+
+
+def _unary(op: Op[...]) -> Callable[..., Any]:
+    plans = new_cache()
+    run = _runner(op, plans)
+
+    def call(x: Any, /) -> Any:
+        if type(x) is not Tensor or recorders:
+            return run((x,), {})
+        try:
+            found = plans[x._vtype]
+        except KeyError:
+            return run((x,), {})
+        out = Tensor()
+        try:
+            out._value = found.run(x._value)
+        except Exception as error:
+            raise explain(found, (x,), {}, error) from error
+        out._vtype = found.out
+        out._node = None
+        if x._node is not None:
+            autograd.record(found, (x,), out)
+        return out
+
+    return call
+
+
+def _binary(op: Op[...]) -> Callable[..., Any]:
+    plans = new_cache()
+    run = _runner(op, plans)
+    made = _of_two(op, plans, run)
+    if op.name in operators.SHORT:
+        asking = operators.yielding(run, operators.SHORT[op.name])
+        made.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
+    return made
+
+
+def _of_two(
+    op: Op[...], plans: dict[Any, Plan], run: Callable[[Sequence[Any], dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """Return the short path of two operands; ``run`` is the one for any."""
+
+    def call(x: Any, y: Any, /) -> Any:
+        if type(x) is not Tensor or recorders:
+            return run((x, y), {})
+        key: Any = x._vtype  # stands for both where they are the same: no tuple is made and hashed
+        if type(y) is Tensor:
+            other, node = y._value, y._node
+            if y._vtype is not key:
+                key = key, y._vtype
+        elif type(y) is float:
+            key, other, node = (key, float), y, None
+        else:
+            return run((x, y), {})
+        try:
+            found = plans[key]
+        except KeyError:
+            return run((x, y), {})
+        out = Tensor()
+        try:
+            out._value = found.run(x._value, other)
+        except Exception as error:
+            raise explain(found, (x, y), {}, error) from error
+        out._vtype = found.out
+        out._node = None
+        if node is not None or x._node is not None:
+            autograd.record(found, (x, y), out)
+        return out
+
+    return call
+
+
+def _pair(op: Op[...]) -> Callable[..., Any]:
+    """Two tensors whose shapes matter, and no attributes."""
+    plans = new_cache()
+    run = _runner(op, plans)
+
+    def call(x: Any, y: Any, /) -> Any:
+        if type(x) is Tensor and type(y) is Tensor and not recorders:
+            a, b = x._value, y._value
+            found = plans.get((x._vtype, y._vtype, a.shape, b.shape))
+            if found is not None:
+                out = Tensor()
+                try:
+                    out._value = found.run(a, b)
+                except Exception as error:
+                    raise explain(found, (x, y), {}, error) from error
+                out._vtype = found.out
+                out._node = None
+                if x._node is not None or y._node is not None:
+                    autograd.record(found, (x, y), out)
+                return out
+        return run((x, y), {})
+
+    return call
+
+
+def _with_attributes(op: Op[...]) -> Callable[..., Any]:
+    """One tensor and attributes: a call that was seen before is known by its arguments as they are."""
+    seen = new_cache()
+    general = _general(op)
+    plan_for = _planner(op, new_cache())
+    shape_free = op.broadcasts
+
+    def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if type(x) is Tensor and not recorders:
+            for given in (*args, *kwargs.values()):
+                if type(given) is float:  # equal to an integer as a key, but not as an axis
+                    return general(x, *args, **kwargs)
+            shape = None if shape_free else x._value.shape
+            key = (x._vtype, shape, args, *kwargs.items()) if kwargs else (x._vtype, shape, args)
+            try:
+                found = seen.get(key)
+            except TypeError:
+                return general(x, *args, **kwargs)
+            if found is None:
+                found = remember(key, x, args, kwargs)
+                if found is None:
+                    return general(x, *args, **kwargs)
+            if found.run is None:
+                return _decomposed(found, (x,), x._node is not None)
+            out = Tensor()
+            try:
+                out._value = found.run(x._value)
+            except Exception as error:
+                raise explain(found, (x,), dict(found.attrs), error) from error
+            out._vtype = found.out
+            out._node = None
+            if x._node is not None:
+                autograd.record(found, (x,), out)
+            return out
+        return general(x, *args, **kwargs)
+
+    def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
+        try:
+            operands, attrs = op.arguments(x, *args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            raise _misfit(op, (x, *args), error) from error
+        if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
+            return None
+        found = plan_for((x._vtype,), (x._value,), attrs)
+        if found.lift is not None or preference.active():
+            return None
+        if len(seen) >= _MANY:
+            seen.clear()
+        seen[key] = found
+        return found
+
+    return call
+
+
+def _general(op: Op[...]) -> Callable[..., Any]:
+    arguments, run = op.arguments, _runner(op, new_cache())
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            operands, attrs = arguments(*args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            raise _misfit(op, args, error) from error
+        return run(operands, attrs)
+
+    return call
+
+
+def _several(op: Op[...]) -> Callable[..., Any]:
+    """An op of several results, which come as a named tuple."""
+    arguments, run = op.arguments, _several_runner(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            operands, attrs = arguments(*args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            raise _misfit(op, args, error) from error
+        return run(operands, attrs)
+
+    return call
+
+
+def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    plan_for = _planner(op, new_cache())
+    results = namedtuple(op.name, op.results)  # type: ignore[misc]
+
+    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        if not all(isinstance(x, Tensor) for x in operands):
+            operands = _as_operands(op, operands)
+        if recorders:
+            operands = as_asked(op, operands)
+            if (active := recorder()) is not None:
+                made = active.apply(op, operands, attrs)
+                if made is not NotImplemented:
+                    return results(*made)
+                operands = lifted(operands)
+        for x in operands:
+            if x._vtype.settled is not x._vtype:
+                settle(x)
+        found = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
+        tracked = any(x._node is not None for x in operands)
+        if found.run is None:
+            return results(*_decomposed(found, operands, tracked))
+        try:
+            values = found.run(*[x._value for x in operands])
+        except Exception as error:
+            raise explain(found, operands, attrs, error) from error
+        outs = [cell(value, kind) for value, kind in zip(values, found.outs, strict=True)]
+        if tracked:
+            autograd.record_several(found, operands, outs)
+        return results(*outs)
+
+    return run
+
+
+def runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    """Return what runs ``op`` on operands and attributes, past its Python signature."""
+    return _several_runner(op) if op.results else _runner(op, new_cache())
+
+
+def _planner(
+    op: Op[...], plans: dict[Any, Plan]
+) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
+    """Return the look-up of a plan by what it depends on; made and kept at the first time.
+
+    ``plans`` are those that have a kernel, which is all that the short ways look for.
+    """
+    decomposing = new_cache()
+    shape_free = op.broadcasts
+    elementwise = op.family == "elementwise" and len(op.operands) <= 2
+
+    def plan_for(kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any]) -> Plan:
+        if elementwise and not attrs and kinds[0] is kinds[-1]:
+            key: Any = kinds[0]
+        elif not attrs:
+            key = tuple(kinds) if shape_free else (*kinds, *[v.shape for v in values])
+        else:  # floats by their text: 0.0 and -0.0 are equal keys but different attributes, as are 1 and 1.0
+            named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
+            key = (*kinds, *named) if shape_free else (*kinds, *[v.shape for v in values], *named)
+        preferring = preference.active()
+        if preferring:
+            key = (preference.preferred(op.name), key)
+        try:
+            found = plans.get(key) or decomposing.get(key)
+        except TypeError as error:
+            raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
+        if found is None:
+            found = _plan(op, kinds, values, attrs, shape_free)
+            if found.lift is None and preferring == preference.active():
+                known = decomposing if found.run is None else plans
+                if len(known) >= _MANY:
+                    known.clear()
+                known[key] = found
+        return found
+
+    return plan_for
+
+
+def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
+    """Return the path for any operands: scalars, parameters, attributes, decompositions."""
+    plan_for = _planner(op, plans)
+    takes_scalars = op.family == "elementwise"
+
+    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        if recorders:
+            operands = as_asked(op, operands)
+            if (active := recorder()) is not None:
+                made = active.apply(op, operands, attrs)
+                if made is not NotImplemented:
+                    return made
+                operands = lifted(operands)
+        kinds: list[Any] = []
+        values: list[Any] = []
+        tracked = scalars = False
+        for x in operands:
+            if isinstance(x, Tensor):
+                if x._vtype.settled is not x._vtype:
+                    settle(x)
+                kinds.append(x._vtype)
+                values.append(x._value)
+                if x._node is not None:
+                    tracked = True
+            elif takes_scalars and type(x) in _SCALARS:
+                kinds.append(type(x))
+                values.append(x)
+                scalars = True
+            else:
+                return run(_as_operands(op, operands), attrs)
+        found = plan_for(kinds, values, attrs)
+        if scalars:
+            _check_scalars(op, found, kinds, values)
+        if found.run is None:
+            return _decomposed(found, operands, tracked)
+        out = Tensor()
+        try:
+            out._value = found.run(*values)
+        except Exception as error:
+            raise explain(found, operands, attrs, error) from error
+        out._vtype = found.out
+        out._node = None
+        if tracked:
+            autograd.record(found, operands, out)
+        return out
+
+    return run
+
+
+def _plan(
+    op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool
+) -> Plan:
+    return plan(op, kinds, None if shape_free else [v.shape for v in values], attrs)
+
+
+def _check_scalars(op: Op[...], found: Plan, kinds: list[Any], values: list[Any]) -> None:
+    """Weak integers must fit the dtype that they take, or they would wrap without a word."""
+    for kind, value, computed in zip(kinds, values, found.computed, strict=True):
+        if kind is int:
+            check_scalar(op.name, value, computed)
+
+
+def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
+    """Turn scalars of ops that need tensors, NumPy scalars and 0-d host arrays into operands."""
+    like = next((x for x in operands if isinstance(x, Tensor)), None)
+    result = []
+    for x in operands:
+        if not isinstance(x, Tensor):
+            x = plain(x)
+        if not isinstance(x, Tensor) and not (op.family == "elementwise" and type(x) in _SCALARS):
+            item = getattr(x, "item", None)
+            if like is not None and type(x) in _SCALARS:
+                x = table.function("full")((), x, device=like.device)
+            elif like is not None and item is not None and getattr(x, "shape", None) == ():
+                x = like.beside(x)
+            else:
+                raise _not_tensors(op, operands, None)
+        result.append(x)
+    return result
+
+
+def operands_of(
+    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return what a call of ``op`` comes down to: its operands, tensors and scalars, and its attributes."""
+    try:
+        operands, attrs = op.arguments(*args, **kwargs)
+    except (AttributeError, TypeError) as error:
+        raise _misfit(op, args, error) from error
+    return _as_operands(op, operands), attrs
+
+
+def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
+    """Say in the op's own name what its signature could not take; other errors stay as they are."""
+    if isinstance(error, AttributeError):
+        return _not_tensors(op, args, error)
+    told = form.misfit(op.arguments, op.name, error)
+    if told is None:
+        return error
+    # So numpy.sum and numpy.mean call the method of what is no array of theirs.
+    if str(error).endswith(("'out'", "'dtype'")) and op.operands:
+        return TypeError(
+            f"{told} NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
+        )
+    return TypeError(f"{told}{other_names.of_form(op.name, len(args))}")
+
+
+def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:
+    got = ", ".join(type(x).__name__ for x in args)
+    if error is not None and all(isinstance(x, Tensor) for x in args[: len(op.operands)]):
+        return error
+    return DtypeError(f"{op.name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
+
+
+def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
+    """Run an op by its decomposition; its own derivative, where it has one, stands for the whole.
+
+    Operands from outside a transform are lifted into it first, with their history.
+    """
+    op, attrs = found.op, dict(found.attrs)
+    if found.lift is not None:
+        return table.run(op.name, [found.lift(x) for x in operands], attrs)
+    cast = table.function("cast")
+    assert op.decompose is not None
+    if op.family == "creation":
+        return op.decompose(device=found.out.device, **attrs)
+    own = tracked and op.vjp is not None
+    given = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
+    given = [x if c is None else cast(x, c) for x, c in zip(given, found.casts, strict=True)]
+    out = op.decompose(*given, **attrs)
+    if own and op.results:
+        autograd.record_several(found, operands, out)
+    elif own:
+        autograd.record(found, operands, out)
+    return out
+
+
+def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
+    """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
+    op = found.op
+    if isinstance(error, TensorbusError) and not isinstance(error, ShapeError):
+        return error
+    specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
+    if op.broadcasts and specs:
+        try:
+            op.infer(tuple(specs) if len(specs) == len(op.operands) else tuple(specs * 3)[: len(op.operands)])
+        except ShapeError as wrong:
+            return ShapeError(f"{op.name}: {wrong}")
+        except TypeError:
+            pass
+    if isinstance(error, TensorbusError):
+        return error
+    device = next((x.device for x in operands if isinstance(x, Tensor)), attrs.get("device"))
+    where = f"{op.name}({', '.join(map(str, specs))}) on {device}"
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(f"{where}: the device has no memory left for the result. {error}")
+    kernel = found.kernel or "the kernel"
+    return DeviceError(f"{where}: {kernel} failed with {type(error).__name__}: {error}")
+
+
+def _joins(kind: ValueType) -> Any:
+    """Return what runs joined functions on values of a type: None for most devices."""
+    if is_transform(kind.device.type) or programs(kind.device.type) is None:
+        return None
+    return import_module("tensorbus.eager_fusion.fused_function").call
+
+
+table.bind(function, runner, cut, change)
+joined.bind(_joins)
+operators.attach()

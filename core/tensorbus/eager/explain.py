@@ -1,0 +1,109 @@
+"""``explain``: which kernel runs for a call, and why not another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..decompose.tracer import trace
+from ..devices.device import ValueType
+from ..dispatch.decision_log import Decision, listening
+from ..dispatch.planner import invalidate, plan
+from ..errors import TensorbusError, UnsupportedOpError
+from ..ops.definition import Op, Spec, table
+from ..tensor.tensor import Tensor
+from .call import operands_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What ``explain`` found. ``str()`` gives the text that it printed.
+
+    ``decisions`` holds one entry for each op that was looked at, in order, ``into`` the prims that the op
+    decomposes into where it has no kernel.
+    """
+
+    decisions: tuple[Decision, ...]
+    into: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = []
+        for decision in self.decisions:
+            lines.append(f"{decision.signature}: {decision.outcome}")
+            lines += _candidates(decision)
+        if self.into:
+            lines.append(f"  into {', '.join(self.into)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<explanation of {', '.join(dict.fromkeys(d.op.name for d in self.decisions))}>"
+
+
+def _candidates(decision: Decision) -> list[str]:
+    rows = []
+    for place, v in enumerate(decision.verdicts, 1):
+        if v is decision.chosen:
+            verdict = "taken"
+        else:
+            verdict = f"not taken: {v.reason}" if v.reason else "not taken: comes later, or is not preferred"
+        rows.append((f"  {place}.", v.kernel.name, f"of {v.owner}", verdict))
+    widths = [max((len(row[k]) for row in rows), default=0) for k in range(4)]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+    """Print, and return, how a call would run: the kernels in order, each with why it is taken or not.
+
+    ``op`` is the name of an op, or a function of ``tensorbus``. A function that is no op itself (such as
+    ``nn.functional.layer_norm``) is run, and every op that it calls is explained.
+
+    Raises what the call itself would raise for bad arguments; a missing kernel is part of the explanation.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([1.0, 2.0], device="cpu")
+    >>> found = tb.explain("sum", x)
+    sum(float32[2], axis=(0,), keepdims=False) on cpu:0: kernel 'numpy' of tensorbus-cpu 0.1.0
+      1.  numpy  of tensorbus-cpu 0.1.0  taken
+    """
+    name = op if isinstance(op, str) else op.name if isinstance(op, Op) else _name(op)
+    if name is not None:
+        found = _explain_op(table[name], args, kwargs)
+    else:
+        assert callable(op)
+        with listening() as heard:
+            invalidate()
+            op(*args, **kwargs)
+        found = Explanation(decisions=tuple(heard))
+    print(found)
+    return found
+
+
+def _name(function: Callable[..., Any]) -> str | None:
+    name = getattr(function, "__name__", "")
+    return name if name in table and table.function(name) is function else None
+
+
+def _explain_op(op: Op[...], args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:
+    operands, attrs = operands_of(op, args, kwargs)
+    kinds = [x._vtype if isinstance(x, Tensor) else type(x) for x in operands]
+    if op.broadcasts and operands and not any(isinstance(k, ValueType) for k in kinds):
+        raise UnsupportedOpError(f"explain: {op.name} runs on the device of its operands; pass a tensor.")
+    shapes = None if op.broadcasts else [x.shape for x in operands]
+    with listening() as heard:
+        try:
+            plan(op, kinds, shapes, attrs)
+        except UnsupportedOpError:
+            if not heard:
+                raise
+    own = [d for d in heard if d.op is op]
+    into: tuple[str, ...] = ()
+    if own and own[-1].chosen is None and op.decompose is not None:
+        call = own[-1].call
+        given = call.shapes or [getattr(x, "shape", ()) for x in operands]
+        specs = [Spec(s, d) for s, d in zip(given, call.dtypes, strict=True)]
+        try:
+            into = tuple(dict.fromkeys(n.op for n in trace(op.name, specs, call.attrs) if n.op in table))
+        except TensorbusError:  # a decomposition that looks at values has no graph
+            into = ()
+    return Explanation(decisions=tuple(own), into=into)

@@ -1,0 +1,163 @@
+"""Changes in place, and boxes cut out anywhere: what programs do to parts of a tensor in loops.
+
+A result that takes the place of a tensor's value may be written over it where nobody can tell: no other
+cell, no history and no caller refers to the value, which is what Python counts, and nothing shares its
+memory, which is what the device's kernel looks at. Such a kernel is asked for (``Kernel.over``); a device
+without one makes a new value, as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ..autograd import engine as autograd
+from ..devices.device import ValueType
+from ..dispatch import kernel_preference as preference
+from ..dispatch.planner import Plan, new_cache, plan
+from ..dtypes.definition import check_scalar
+from ..errors import DeviceError, TensorbusError
+from ..ops.definition import Change, Shape, table
+from ..ops.elementwise.family import broadcast_shapes
+from ..tensor.grad_mode import recording
+from ..tensor.leaf import Leaf
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import recorders
+
+_MANY: Final = 4096
+LARGE: Final = 1 << 15
+"""Elements from which on an elementwise change may be worth writing over the memory that there is."""
+_SCALARS: Final = frozenset({bool, int, float, complex})
+_cuts: Final[dict[Any, Any]] = new_cache()
+_ways: Final[dict[Any, Any]] = new_cache()
+
+
+def _references(x: Tensor) -> int:
+    return sys.getrefcount(x._value)
+
+
+def _alone() -> int:
+    """Return how many references are seen to a value that one cell holds; -1: none are counted."""
+    if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):  # t: without its lock
+        return -1
+    x = Tensor()
+    x._value = []
+    return _references(x)
+
+
+_ALONE: Final = _alone()
+
+
+def cut(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
+    """Return a box of ``x``, which must have it: as the op ``slice``, by one plan for all places."""
+    if type(x) is not Tensor or recorders or preference.active():
+        return table.function("slice")(x, start, size, step)
+    value, kind = x._value, x._vtype
+    key = (kind, value.shape, size, step)
+    try:
+        found, run = _cuts[key]
+    except KeyError:
+        return _first_cut(x, key, start)
+    if run is None:
+        return table.function("slice")(x, start, size, step)
+    out = Tensor()
+    out._value = run(value, start)
+    out._vtype = kind
+    out._node = None
+    if x._node is not None and recording.get():
+        autograd.record(replace(found, attrs={**found.attrs, "start": start}), (x,), out)
+    return out
+
+
+def _first_cut(x: Tensor, key: tuple[Any, ...], start: Shape) -> Any:
+    kind, shape, size, step = key
+    if kind.settled is kind:
+        found = plan(table["slice"], (kind,), (shape,), {"start": start, "size": size, "step": step})
+        late = None if found.source is None or found.run is None else found.source[0].late
+        if len(_cuts) >= _MANY:
+            _cuts.clear()
+        _cuts[key] = (found, None if late is None or found.source is None else late(found.source[1]))
+    return table.function("slice")(x, start, size, step)  # whose first result is examined
+
+
+def change(what: Change) -> bool:
+    """Write the result of an op over the operand at ``place``, which then has its history; say whether it is.
+
+    Otherwise nothing has happened, and the op is to be run as ever.
+    """
+    name, operands, attrs, place = what
+    x = operands[place]
+    if recorders or _ALONE < 0 or preference.active() or not isinstance(x, Tensor):
+        return False
+    kinds: list[Any] = []
+    shapes: list[Shape] = []
+    tracked = False
+    for o in operands:
+        if isinstance(o, Tensor):
+            kinds.append(o._vtype)
+            shapes.append(o._value.shape)
+            tracked = tracked or o._node is not None
+        elif type(o) in _SCALARS:
+            kinds.append(type(o))
+            shapes.append(())
+        else:
+            return False
+    op = table[name]
+    if not op.broadcasts and sum(o is x for o in operands) > 1:
+        return False  # what is read elsewhere than written
+    tracked = tracked and recording.get()
+    if tracked and isinstance(x._node, Leaf):
+        return False  # which is refused
+    late = op.late
+    fixed = tuple([repr(v) if type(v) is float else v for k, v in attrs.items() if k not in late])
+    key = (name, place, fixed, *kinds, *shapes)
+    found = _ways.get(key)
+    if found is None:
+        found = _way(what, kinds, shapes)
+        if len(_ways) >= _MANY:
+            _ways.clear()
+        _ways[key] = found
+    made, over = found
+    if made is None or over is None or (tracked and made.keeps[place]) or _references(x) != _ALONE:
+        return False
+    for kind, value, computed in zip(kinds, operands, made.computed, strict=True):
+        if kind is int:
+            check_scalar(name, value, computed)
+    try:
+        values = [o._value if isinstance(o, Tensor) else o for o in operands]
+        if not over(*values, *[attrs[k] for k in late]):
+            return False
+    except TensorbusError:
+        raise
+    except Exception as error:
+        which = f"{name}: {made.kernel}, changing a tensor of shape {x.shape} on {x.device}"
+        raise DeviceError(f"{which} in place, failed with {type(error).__name__}: {error}") from error
+    if tracked:
+        out = x.detach()
+        told = {**made.attrs, **{k: attrs[k] for k in late}}
+        autograd.record(replace(made, attrs=told) if late else made, operands, out)
+        x._node = out._node
+    return True
+
+
+def _way(
+    what: Change, kinds: Sequence[Any], shapes: Sequence[Shape]
+) -> tuple[Plan | None, Callable[..., bool] | None]:
+    """Return the plan of a change, and what makes it; None where it takes a new value."""
+    name, _, attrs, place = what
+    op, nothing = table[name], (None, None)
+    if any(kind.settled is not kind for kind in kinds if isinstance(kind, ValueType)):
+        return nothing
+    try:
+        if op.broadcasts and broadcast_shapes(*shapes) != shapes[place]:
+            return nothing
+        found = plan(op, kinds, None if op.broadcasts else shapes, attrs)
+    except TensorbusError:
+        return nothing  # which is told where the op is run
+    if found.source is None or found.run is None or any(found.casts) or found.out is not kinds[place]:
+        return nothing
+    kernel, call = found.source
+    over = None if kernel.over is None else kernel.over(call, place)
+    return (found, over) if over is not None else nothing

@@ -1,0 +1,155 @@
+"""Methods that change a tensor: each computes a new value, which the cell then holds.
+
+One table says what; nothing is written into memory that others see. What is one op, and large, is written
+over the value where nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from math import prod
+from typing import Any, Final
+
+from ..dtypes.definition import bool_
+from ..errors import ArgumentError
+from ..interchange.host_array import assigned
+from ..ops.definition import Change, table
+from ..ops.elementwise.activation import clip
+from ..ops.elementwise.arithmetic import add as _add
+from ..ops.elementwise.arithmetic import addcdiv, addcmul, divide, floor_divide, fmod, multiply, trunc
+from ..ops.elementwise.arithmetic import lerp as _lerp
+from ..ops.elementwise.transcendental import power
+from ..ops.elementwise.where_cast import cast
+from ..ops.indexing import indexing
+from ..ops.indexing.index_select import masked_fill as _masked_fill
+from ..random.generator import Generator, normal, uniform
+from ..tensor.tensor import Tensor
+from .inplace_kernel import LARGE
+
+
+def _copy(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Hold the elements of ``src``, broadcast, in this dtype and on this device."""
+    if isinstance(src, Tensor):
+        src = src.to(x.device, x.dtype, non_blocking=non_blocking)
+    return _fill(x, src)
+
+
+def _fill(x: Tensor, value: Any) -> Tensor:
+    """Hold a value everywhere."""
+    given = value if isinstance(value, Tensor) else assigned(value, x)
+    what = indexing.assignment(x, ..., given)
+    return x if what is not None and table.change(what) else indexing.setitem(x, ..., given)
+
+
+def _zero(x: Tensor) -> Tensor:
+    """Hold zeros."""
+    return _fill(x, 0)
+
+
+def _plus(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """Add ``alpha * other``."""
+    return _add(x, other if type(alpha) is int and alpha == 1 else other * alpha)
+
+
+def _minus(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """Subtract ``alpha * other``."""
+    return _plus(x, other, alpha=-alpha)
+
+
+def _times(x: Tensor, other: Any) -> Tensor:
+    """Multiply by ``other``."""
+    return multiply(x, other)
+
+
+def _over(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """Divide by ``other``; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``."""
+    if rounding_mode not in (None, "trunc", "floor"):
+        raise ArgumentError(f"div_: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}.")
+    if rounding_mode == "floor":
+        return floor_divide(x, other)
+    if rounding_mode is None:
+        return divide(x, other)
+    return floor_divide(x - fmod(x, other), other) if x.dtype.is_integer else trunc(divide(x, other))
+
+
+def _to_the(x: Tensor, exponent: Any) -> Tensor:
+    """Raise to a power."""
+    return power(x, exponent)
+
+
+def _towards(x: Tensor, end: Any, weight: Any) -> Tensor:
+    """Go the share ``weight`` of the way to ``end``."""
+    return _lerp(x, end, weight)
+
+
+def _limited(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Limit to ``min`` from below and ``max`` from above."""
+    limited: Tensor = clip(x, min, max)
+    return limited
+
+
+def _plus_product(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Add ``value * tensor1 * tensor2``."""
+    made: Tensor = addcmul(x, tensor1, tensor2, value=value)
+    return made
+
+
+def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Add ``value * tensor1 / tensor2``."""
+    made: Tensor = addcdiv(x, tensor1, tensor2, value=value)
+    return made
+
+
+def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """Hold ``value`` where ``mask`` is true."""
+    if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= LARGE:
+        given = value if isinstance(value, Tensor) else assigned(value, x)
+        if table.change(Change("where", (mask, given, x), {}, 2)):
+            return x
+    made: Tensor = _masked_fill(x, mask, value)
+    return made
+
+
+def _normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Hold normally distributed numbers."""
+    return _fill(x, normal(x.shape, mean, std, dtype=x.dtype, device=x.device, generator=generator))
+
+
+def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Hold numbers spread evenly over ``[low, high)``."""
+    return _fill(x, uniform(x.shape, low, high, dtype=x.dtype, device=x.device, generator=generator))
+
+
+_SAME: Final = {"add_": "add", "sub_": "subtract", "mul_": "multiply", "div_": "divide"}
+"""The ops that methods without options come down to."""
+
+
+def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    op = _SAME.get(name, "")
+
+    @wraps(function)
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        large = len(args) == 1 and not kwargs and prod(self._value.shape) >= LARGE
+        if op and large and table.change(Change(op, (self, *args), {})):
+            return self
+        made = function(self, *args, **kwargs)
+        if made is self:
+            return self
+        if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
+            made = cast(made, self.dtype)  # as an assignment to x[...] does
+        self.rebind(made)
+        return self
+
+    change.__name__, change.__qualname__ = name, f"Tensor.{name}"
+    change.__doc__ = f"{function.__doc__} Changes the tensor, and returns it."
+    return change
+
+
+_TABLE: Final[dict[str, Callable[..., Tensor]]] = {
+    "copy_": _copy, "fill_": _fill, "zero_": _zero, "add_": _plus, "sub_": _minus, "mul_": _times,
+    "div_": _over, "pow_": _to_the, "lerp_": _towards, "clamp_": _limited, "clip_": _limited,
+    "addcmul_": _plus_product, "addcdiv_": _plus_quotient, "masked_fill_": _masked, "normal_": _normal,
+    "uniform_": _uniform,
+}  # fmt: skip
+METHODS: Final = {name: _method(name, function) for name, function in _TABLE.items()}

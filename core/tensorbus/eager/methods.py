@@ -1,0 +1,277 @@
+"""Python's operators and the methods of ``Tensor``, attached from the op table."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable
+from functools import wraps
+from math import prod
+from typing import Any, Final
+
+from ..compat import torch_names as other_names
+from ..dtypes.definition import DType, bool_, integer_range
+from ..errors import DtypeError, ShapeError
+from ..ops.creation import creation
+from ..ops.definition import Change, Op, table
+from ..ops.elementwise import activation, arithmetic
+from ..ops.elementwise.where_cast import cast
+from ..ops.indexing import indexing
+from ..ops.indexing import nonzero as found
+from ..ops.indexing import take_along_axis as along
+from ..ops.indexing import torch_gather as places
+from ..ops.matmul import matmul
+from ..ops.movement import movement
+from ..ops.movement.torch_view import view
+from ..ops.ordering import sorting
+from ..ops.reduction import reduction, scan
+from ..tensor.tensor import Tensor
+from ..tracing.sym_int import Length
+from ..tracing.sym_number import Number
+from .inplace_kernel import LARGE
+from .setitem import assign
+
+BINARY: Final = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "power", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+COMPARISON: Final = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"
+}  # fmt: skip
+SHORT: Final = {name: short for short, name in BINARY.items()}
+PYTHON: Final = {name: short for short, name in COMPARISON.items()}
+UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
+
+_PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
+    reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten,
+    indexing.take, found.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
+    activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
+    scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
+    sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,
+    places.gather, places.scatter, arithmetic.conj, arithmetic.addcdiv, arithmetic.addcmul,
+    arithmetic.nan_to_num,
+)  # fmt: skip
+_LATER_METHODS: Final = {
+    "ops.movement.tile_roll_split": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
+    "ops.elementwise.isclose": "allclose isclose",
+    "ops.elementwise.complex": "angle",
+    "ops.movement.diagonal": "diag diag_embed diagonal trace",
+    "ops.matmul.einsum": "corrcoef cov kron outer",
+    "ops.elementwise.integer_arithmetic": "gcd lcm",
+    "ops.ordering.search": "bincount histogram searchsorted",
+    "ops.indexing.index_select": "index_add index_copy index_select masked_fill masked_select",
+    "ops.reduction.softmax": "softmax log_softmax logsumexp",
+    "ops.elementwise.special": "digamma erfc erfinv lgamma logit sinc xlogy",
+}
+
+
+_IN_PLACE: Final = """copy_ fill_ zero_ add_ sub_ mul_ div_ pow_ lerp_ clamp_ clip_ addcmul_ addcdiv_
+    masked_fill_ normal_ uniform_"""
+
+
+class _Later:
+    """A method whose module is imported when it is first looked up; the function then takes its place."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
+        part = importlib.import_module(f"tensorbus.{self.module}")
+        found = part.METHODS[self.name] if self.name.endswith("_") else getattr(part, self.name)
+        function = found.function if isinstance(found, Op) else found
+        setattr(Tensor, self.name, function)
+        return function.__get__(instance, owner)
+
+
+class _Elsewhere:
+    """In the place of an attribute of PyTorch's tensors that tensors here lack: its error says what to write.
+
+    A ``__getattr__`` would say it as well, but makes every attribute of a tensor slower to read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
+        told = f"{owner.__name__!r} object has no attribute {self.name!r}"
+        raise AttributeError(told + other_names.hint(self.name, method=True), name=self.name)
+
+    def __set__(self, instance: Tensor, value: Any) -> None:
+        self.__get__(instance, type(instance))
+
+
+def _names(x: Tensor) -> list[str]:
+    """Return what ``dir`` tells of a tensor."""
+    return [name for name in object.__dir__(x) if not isinstance(vars(Tensor).get(name), _Elsewhere)]
+
+
+def yielding(run: Callable[..., Any], short: str) -> Callable[..., Any]:
+    """Return ``run`` of two operands, which asks the second one's own operator where it knows no tensors.
+
+    Python would ask it, had the tensor's operator no answer; this way the tensor's error is not lost.
+    """
+    reflected = f"__r{short}__"
+
+    def run_or_ask(operands: Any, attrs: Any) -> Any:
+        try:
+            return run(operands, attrs)
+        except (DtypeError, ShapeError):
+            x, y = operands
+            known = isinstance(y, (*_NUMBERS, str, list, tuple)) or hasattr(y, "__array_interface__")
+            ask = None if known else getattr(type(y), reflected, None)
+            answer = NotImplemented if ask is None else ask(y, x)
+            if answer is NotImplemented:
+                raise
+            return answer
+
+    return run_or_ask
+
+
+def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+    return lambda self, other: function(other, self)
+
+
+def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callable[[Any, Any], Tensor]:
+    def change(self: Tensor, other: Any) -> Tensor:
+        if name and prod(self._value.shape) >= LARGE and table.change(Change(name, (self, other), {})):
+            return self
+        made = function(self, other)
+        if not isinstance(made, Tensor):  # the other operand's answer
+            return made
+        if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
+            made = cast(made, self.dtype)  # as an assignment to x[...] does
+        self.rebind(made)
+        return self
+
+    return change
+
+
+def comparing(name: str) -> Callable[[Any, Any], Tensor]:
+    """Return the function of a comparison: it also knows whole numbers that the dtype does not hold."""
+    function, holds = table.function(name), getattr(operator, PYTHON[name])
+
+    @wraps(function)
+    def compare(x: Any, y: Any, /) -> Tensor:
+        if type(y) is int and isinstance(x, Tensor) and not _fits(y, x.dtype):
+            return creation.full(x.shape, holds(0, y), dtype=bool_, device=x.device)
+        if type(x) is int and isinstance(y, Tensor) and not _fits(x, y.dtype):
+            return creation.full(y.shape, holds(x, 0), dtype=bool_, device=y.device)
+        return function(x, y)  # type: ignore[no-any-return]
+
+    return compare
+
+
+def _fits(number: int, dtype: DType) -> bool:
+    if not dtype.is_integer:
+        return True
+    low, high = integer_range(dtype)
+    return low <= number <= high
+
+
+_NUMBERS: Final = (Tensor, bool, int, float, complex, Number, Length)
+
+
+_ask = yielding(lambda operands, _: matmul.matmul(*operands), "matmul")
+
+
+def _where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
+    """Return this tensor's elements where ``condition`` is true, those of ``other`` elsewhere.
+
+    The method of PyTorch: ``tensorbus.where(condition, x, other)``.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([-1.0, 2.0])
+    >>> x.where(x > 0, 0.0).tolist()
+    [0.0, 2.0]
+    """
+    return table.function("where")(condition, self, other)  # type: ignore[no-any-return]
+
+
+def _product(self: Tensor, other: Any) -> Any:
+    return matmul.matmul(self, other) if type(other) is Tensor else _ask((self, other), {})
+
+
+def _compared(name: str) -> Callable[[Any, Any], Any]:
+    """``x == None`` and the like are left to Python, which compares identities."""
+    function, general = table.function(name), comparing(name)
+
+    def compare(self: Tensor, other: Any) -> Any:
+        if type(other) is Tensor:
+            return function(self, other)
+        known = isinstance(other, _NUMBERS) or hasattr(other, "dtype")
+        return general(self, other) if known else NotImplemented
+
+    return compare
+
+
+def _one_by_one(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let lengths or axes be given as one tuple or one by one."""
+
+    def method(self: Tensor, *lengths: Any, **named: Any) -> Tensor:
+        if not lengths:
+            return function(self, **named)
+        single = len(lengths) == 1 and not hasattr(lengths[0], "__index__")
+        return function(self, lengths[0] if single else lengths, **named)
+
+    return method
+
+
+_NO_METHODS: Final = frozenset(
+    "attention_gradients bitwise_count entr random_bits scaled_dot_product_attention".split()
+)
+"""Ops that are functions only, though their first operand is a tensor."""
+
+
+def attach_op(op: Op[...]) -> None:
+    """Make a method of an op whose first operand is a tensor, unless the name is taken."""
+    takes_tensor = op.operands and not op.operands[0].startswith("*") and op.name not in _NO_METHODS
+    if takes_tensor and not hasattr(Tensor, op.name):
+        setattr(Tensor, op.name, table.function(op.name))
+
+
+def detach_op(op: Op[...]) -> None:
+    """Take the method of an op away again."""
+    if getattr(Tensor, op.name, None) is table.function(op.name):
+        delattr(Tensor, op.name)
+
+
+def attach() -> None:
+    """Attach every operator and method. Called once, when tensorbus is imported."""
+    for short, name in BINARY.items():
+        function: Any = table.function(name)
+        function.operator.__qualname__ = f"Tensor.__{short}__"  # as errors about arguments name it
+        setattr(Tensor, f"__{short}__", function.operator)
+        setattr(Tensor, f"__r{short}__", _reflected(function))
+        setattr(Tensor, f"__i{short}__", _in_place(function.operator, name))
+    for short, name in COMPARISON.items():
+        setattr(Tensor, f"__{short}__", _compared(name))
+    for short, name in UNARY.items():
+        setattr(Tensor, f"__{short}__", table.function(name))
+    dynamic: Any = Tensor
+    dynamic.__hash__ = object.__hash__
+    dynamic.__pos__ = Tensor._again
+    dynamic.__setitem__ = assign
+    dynamic.__matmul__ = _product
+    dynamic.__rmatmul__ = _reflected(matmul.matmul)
+    dynamic.__imatmul__ = _in_place(_product)
+    dynamic.reshape = _one_by_one(table.function("reshape"))
+    dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
+    dynamic.where = _where
+    dynamic.view = _one_by_one(view)
+    for function in _PLAIN_METHODS:
+        setattr(Tensor, function.__name__, function)
+    for module, names in _LATER_METHODS.items():
+        for name in names.split():
+            setattr(Tensor, name, _Later(module, name))
+    for name in _IN_PLACE.split():
+        setattr(Tensor, name, _Later("eager.inplace_methods", name))
+    dynamic.multinomial = _Later("random.sampling", "multinomial")
+    dynamic.real = property(arithmetic.real, doc="The real part.")
+    dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
+    dynamic.__dir__ = _names
+    for op in table:
+        attach_op(op)
+    for name in other_names.MISSING:
+        if name not in vars(Tensor):
+            setattr(Tensor, name, _Elsewhere(name))

@@ -1,0 +1,58 @@
+"""``x[key] = value``: what a key selects is replaced, in the memory that there is where nobody can tell."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..dispatch.planner import beneath, new_cache
+from ..interchange.host_array import assigned
+from ..ops.definition import Change, table
+from ..ops.indexing import indexing
+from ..ops.movement.movement import broadcast_to
+from ..system import fork_safe_locks as locks
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import recorders
+
+_NUMBERS: Final = frozenset({bool, int, float})
+_MANY: Final = 1024
+_given: Final[dict[Any, Any]] = new_cache()
+"""Numbers that were assigned, in the shapes of what they were assigned to."""
+_storing = locks.reentrant()
+"""Held while a cell is looked at and changed. Re-entrant: a value that is let go may run a finalizer."""
+
+
+def assign(self: Tensor, key: Any, value: Any) -> None:
+    """Replace what ``key`` selects by ``value``, which broadcasts."""
+    what = given = None
+    if isinstance(value, Tensor):
+        given = value
+    elif type(value) in _NUMBERS and not recorders and beneath(self._vtype.device) is None:
+        what = _of_number(self, key, value)
+    if what is None:
+        given = assigned(value, self) if given is None else given
+        what = indexing.assignment(self, key, given)
+    while True:  # anew, where another thread has assigned to another part since: neither may be lost
+        with _storing:
+            if what is not None and table.change(what):
+                return
+            seen = self._value
+        made = indexing.setitem(self, key, given) if what is None else table.run(*what[:3])
+        with _storing:
+            if self._value is seen:
+                self.rebind(made)
+                return
+
+
+def _of_number(x: Tensor, key: Any, number: Any) -> Change | None:
+    """Return the op that assigns a number to a box; None for other keys."""
+    found = indexing.basic(x, key)
+    if found is None:
+        return None
+    start, size, step = found[0].start, found[0].size, found[0].step
+    memo = (repr(number), x._vtype, size)
+    given = _given.get(memo)
+    if given is None:
+        if len(_given) >= _MANY:
+            _given.clear()
+        given = _given[memo] = broadcast_to(assigned(number, x), size)
+    return Change("slice_update", (x, given), {"start": start, "step": step})

@@ -1,0 +1,228 @@
+"""Programs of a few ops, made while Python runs: joined functions, and the derivatives of ops.
+
+Where the kernels of a device are generated (``Kernel.programs``) several ops are one program of few launches,
+by the same lowering as each of them alone. What a function does is recorded once for each signature on the
+pseudo device ``ops``, whose kernels make nodes of a graph. Nothing is joined where a kernel of somebody else
+serves one of the ops, or where somebody looks at each op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..autograd import engine as autograd
+from ..backend_interface.protocols import Call, Kernel, Programs
+from ..decompose.decompose import decompose
+from ..decompose.tracer import recording
+from ..devices.device import Device, ValueType
+from ..dispatch import kernel_preference as preference
+from ..dispatch.kernel_selection import Verdict, add_source, own, programs, source
+from ..dispatch.planner import Plan, is_transform, notify
+from ..dtypes.definition import DType
+from ..eager.call import explain
+from ..errors import TensorbusError
+from ..graph.ir import Graph, Node
+from ..graph.passes.simplify import simplify
+from ..ops.definition import Op, Spec
+from ..tensor.grad_mode import GradMode
+from ..tensor.tensor import Tensor, cell, settle
+
+OPS: Final = "ops"
+_FIXED: Final = frozenset({type(None), bool, int, float, str, DType})
+_MANY: Final = 256
+"""How many programs of one function, or of one op's derivative, are kept."""
+_NUMBERS: Final = 16
+"""For how many different floats programs are made while all else stays alike: more will come once each."""
+_VIEWS: Final = frozenset({"broadcast_to", "permute_dims", "reshape", "slice", "flip", "windows"})
+_OWN: Final = frozenset({"input", "constant", "result"})
+_PLAIN: Final = _VIEWS | _OWN | {"full"}
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class _Recorder:
+    """The kernels of the pseudo device: one that records, for every op, composites as they are."""
+
+    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
+        return [("tensorbus", Kernel(name="record", prepare=recording))]
+
+    def dtypes(self, index: int) -> frozenset[DType] | None:
+        return None
+
+
+add_source(OPS, _Recorder())
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program: what runs it, where each result is (None: no result), and the plan of its history."""
+
+    run: Run
+    places: tuple[int | None, ...]
+    kinds: tuple[ValueType, ...]
+    plan: Plan | None = None
+
+
+def programs_on(device: Device) -> Programs | None:
+    """Return what makes programs for a device: None for transforms, and where kernels are not generated."""
+    return None if is_transform(device.type) else programs(device.type)
+
+
+def call(
+    function: Callable[..., Any], known: dict[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Run a joined function by its program; as it is where there is none. ``known`` are those it has."""
+    tensors: list[Tensor] = []
+    kinds: list[Any] = [len(args), *kwargs]
+    numbers: list[str] = []
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, Tensor):
+            if x._vtype.settled is not x._vtype:
+                settle(x)
+            tensors.append(x)
+            kinds += (x._vtype, x._value.shape)
+        elif type(x) is float:
+            kinds.append(float)
+            numbers.append(repr(x))
+        elif _is_fixed(x):
+            kinds.append(repr(x))
+        else:
+            return function(*args, **kwargs)
+    if preference.active():
+        return function(*args, **kwargs)
+    key = tuple(kinds), tuple(numbers)
+    found = known.get(key)
+    if found is None:
+        found = remember(known, key, lambda: _made(function, tensors, args, kwargs))
+    if found is False:
+        return function(*args, **kwargs)
+    try:
+        values = found.run([x._value for x in tensors])
+    except Exception as error:
+        raise explain(found.plan, tensors, {}, error) from error
+    outs = [cell(value, kind) for value, kind in zip(values, found.kinds, strict=True)]
+    tracked = any(x._node is not None for x in tensors)
+    if not found.plan.op.results:
+        if tracked:
+            autograd.record(found.plan, tensors, outs[0])
+        return outs[0]
+    if tracked:
+        autograd.record_several(found.plan, tensors, outs)
+    return tuple(outs)
+
+
+def remember(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], Program | None]) -> Any:
+    """Return the program of ``key``, False where there is none; too many floats in turn have none.
+
+    They are the second part of the key, and everything else the first.
+    """
+    if len(known) >= _MANY:
+        known.clear()
+    kinds, _ = key
+    count = known[kinds] = known.get(kinds, 0) + 1
+    if count > _NUMBERS:
+        return False
+    found = known[key] = make() or False
+    return found
+
+
+def _is_fixed(x: Any) -> bool:
+    return type(x) in _FIXED or (type(x) in (list, tuple) and all(map(_is_fixed, x)))
+
+
+def _made(
+    function: Callable[..., Any], tensors: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Program | None:
+    """Return the program of a joined function for arguments like these."""
+    device = tensors[0].device
+    if any(x.device != device for x in tensors):
+        return None
+    template = [None if isinstance(x, Tensor) else (x,) for x in (*args, *kwargs.values())]
+    names, count = tuple(kwargs), len(args)
+
+    def inner(*xs: Any) -> Any:
+        left = iter(xs)
+        filled = [next(left) if x is None else x[0] for x in template]
+        return function(*filled[:count], **dict(zip(names, filled[count:], strict=True)))
+
+    specs = [Spec(x.shape, x.dtype) for x in tensors]
+    try:
+        inputs, made = recorded(inner, specs)
+    except TensorbusError:
+        return None  # the function says it in the words of the device
+    several = isinstance(made, tuple)
+    results = list(made) if several else [made]
+    nodes = [x._value for x in results]
+    if any(node in inputs for node in nodes):
+        return None
+    run = program(function.__name__, inputs, nodes, device)
+    if run is None:
+        return None
+    outs = tuple([ValueType.of(x.dtype, device) for x in results])
+    plan = Plan(
+        op=_op(function.__name__, len(outs) if several else 0, inner),
+        operands=tuple([x._vtype for x in tensors]), run=None, out=outs[0], casts=(None,) * len(specs),
+        attrs={}, outs=outs if several else (), shapes=tuple([x.shape for x in results]) if several else (),
+        programs=programs_on(device),
+    )  # fmt: skip
+    return Program(run, tuple(range(len(outs))), outs, plan)
+
+
+def recorded(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[tuple[Node, ...], Any]:
+    """Return the inputs of the graph of a function of tensors, and what it returned: tensors of nodes."""
+    where = Device(OPS, 0)
+    inputs = tuple([Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs)])
+    with GradMode(False):
+        return inputs, function(*[cell(x, ValueType.of(x.spec.dtype, where)) for x in inputs])
+
+
+def program(
+    name: str, inputs: tuple[Node, ...], outputs: Sequence[Node], device: Device, least: int = 1
+) -> Run | None:
+    """Return what runs a graph; None where the device has better, or there are fewer ops than ``least``."""
+    maker, index = programs_on(device), device.index
+    graph = Graph(inputs=inputs, outputs=tuple(outputs))
+    if maker is None or not all(_is_generated(op, device) for op in {node.op for node in graph} - _OWN):
+        return None
+
+    def keeps(op: str) -> bool:
+        return maker.keeps(op, index)
+
+    graph = simplify(decompose(graph, keeps))
+    ops = [node.op for node in graph if node.op not in _PLAIN]
+    if len(ops) < least or not all(map(keeps, {*ops})):
+        return None
+    run = maker.prepare(name, graph, index)
+    if run is not None:
+        _tell(name, graph, device)
+    return run
+
+
+def _is_generated(op: str, device: Device) -> bool:
+    """Return whether nobody has a kernel of another kind for an op: one that a program would pass over."""
+    offers, mine = source(device.type).candidates(op), own(device)
+    return all(owner == mine and (kernel.programs is not None or op in _VIEWS) for owner, kernel in offers)
+
+
+def _tell(name: str, graph: Graph, device: Device) -> None:
+    """Tell those who look on that a function is one program."""
+    specs, out = [x.spec for x in graph.inputs], graph.outputs[0].spec
+    call = Call(
+        op=name, dtypes=tuple([s.dtype for s in specs]), shapes=tuple([s.shape for s in specs]), attrs={},
+        out_dtype=out.dtype, out_shape=out.shape, index=device.index,
+    )  # fmt: skip
+    op = _op(name, 0, None)
+    verdict = Verdict(owner=own(device), kernel=Kernel(name="generated", function=_tell), reason=None)
+    notify(op, call, device, [verdict], verdict)
+
+
+def _op(name: str, results: int, decompose: Callable[..., Any] | None) -> Op[...]:
+    """Return an op that is in no table: what histories, and those who look on, know a program as.
+
+    ``results`` is how many there are in a tuple; 0: the one is none.
+    """
+    return Op(
+        name=name, family="joined", operands=("*xs",), arguments=lambda *xs: (xs, {}), infer=tuple,
+        results=tuple([f"result_{k}" for k in range(results)]), decompose=decompose, dtypes=(),
+    )  # fmt: skip

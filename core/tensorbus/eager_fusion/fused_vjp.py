@@ -1,0 +1,130 @@
+"""The derivative of one op as one program, where a device makes programs of several ops.
+
+What ``autograd`` does for a recorded op, its ``vjp`` or its decomposition walked back, sums to the operands'
+shapes and casts, is recorded once for each signature; nothing of it is known here. Gradients that shall have
+a history are left to ``autograd``, as is everything while somebody captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..autograd import engine as autograd
+from ..devices.device import Device, ValueType
+from ..dispatch import kernel_preference as preference
+from ..eager.call import explain
+from ..errors import TensorbusError
+from ..graph.ir import Node
+from ..ops.definition import Spec
+from ..tensor.tensor import Tensor, cell, settle
+from ..tracing.lazy_value import Pending
+from .fused_function import OPS, Program, Run, program, recorded, remember
+
+
+def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
+    """Return the gradient for each operand of ``node``, by a program; None where there is none.
+
+    ``g`` is the gradient of the result; of several results, a list with None for those that have none.
+    """
+    plan = node.plan
+    if plan.op.late or node.values is autograd._FREED or preference.active():
+        return None  # what is told late would have a program for each place: one op, which is no less
+    device = plan.out.device
+    given = list(g) if plan.op.results else [g]
+    values: list[Any] = []
+    kinds: list[Any] = [node.shapes, *[parent is not None for parent in node.parents]]
+    for x in given:
+        if x is None:
+            kinds.append(None)
+        elif x.device != device:
+            return None
+        else:
+            values.append(settle(x))
+            kinds += (x._vtype, x._value.shape)
+    numbers: list[str] = []
+    for value, kind in zip(node.values, plan.operands, strict=True):
+        if not isinstance(kind, ValueType):
+            (numbers if kind is float else kinds).append(repr(value))
+        elif value is not None:
+            values.append(value)
+    if plan.keeps_out:
+        values += node.out if plan.op.results else [node.out]
+    if any(type(value) is Pending for value in values):
+        return None
+    key = tuple(kinds), tuple(numbers)
+    found = plan.backs.get(key)
+    if found is None:
+        found = remember(plan.backs, key, lambda: _derived(node, given))
+    if found is False:
+        return None
+    try:
+        made = found.run(values)
+    except Exception as error:
+        raise explain(plan, [x for x in given if x is not None], {}, error) from error
+    return [
+        None if place is None else cell(values[~place] if place < 0 else made[place], kind)
+        for place, kind in zip(found.places, found.kinds, strict=True)
+    ]
+
+
+def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> Program | None:
+    """Return the program of the derivative of what ``node`` recorded."""
+    plan, device = node.plan, node.plan.out.device
+    op, where = plan.op, Device(OPS, 0)
+    pairs: list[tuple[Any, Any]] = list(zip(node.values, plan.operands, strict=True))
+    kept = [value is not None and isinstance(kind, ValueType) for value, kind in pairs]
+    specs = [Spec(x.shape, x.dtype) for x in given if x is not None]
+    seeds = len(specs)
+    specs += [Spec(v.shape, k.dtype) for (v, k), keep in zip(pairs, kept, strict=True) if keep]
+    if plan.keeps_out and op.results:
+        specs += [Spec(v.shape, k.dtype) for v, k in zip(node.out, plan.outs, strict=True)]
+    elif plan.keeps_out:
+        specs.append(Spec(node.out.shape, plan.out.dtype))
+
+    def there(kind: Any) -> Any:
+        return ValueType.of(kind.dtype, where) if isinstance(kind, ValueType) else kind
+
+    def inner(*xs: Any) -> Any:
+        left = iter(xs[:seeds])
+        seed = [None if x is None else next(left) for x in given]
+        left = iter(xs[seeds:])
+        made = autograd.Node()
+        made.plan = replace(
+            plan, operands=tuple(map(there, plan.operands)), out=there(plan.out),
+            outs=tuple(map(there, plan.outs)), programs=None,
+        )  # fmt: skip
+        made.order, made.parents, made.shapes = node.order, node.parents, node.shapes
+        made.values = tuple(
+            [next(left)._value if keep else v for keep, v in zip(kept, node.values, strict=True)]
+        )
+        rest = tuple([x._value for x in left])
+        made.out = None if not plan.keeps_out else rest if op.results else rest[0]
+        return autograd._pull(made, seed if op.results else seed[0], False)
+
+    try:
+        inputs, backs = recorded(inner, specs)
+    except TensorbusError:
+        return None
+    places: list[int | None] = []
+    nodes: list[Node] = []
+    for back in backs:
+        if back is None:
+            places.append(None)
+        elif back._value in inputs:
+            places.append(~inputs.index(back._value))
+        else:
+            places.append(len(nodes))
+            nodes.append(back._value)
+    run: Run | None = (
+        _nothing if not nodes else program(f"derivative of {op.name}", inputs, nodes, device, least=2)
+    )
+    if run is None:
+        return None
+    kinds = tuple([plan.out if x is None else ValueType.of(x.dtype, device) for x in backs])
+    return Program(run, tuple(places), kinds)
+
+
+def _nothing(values: Sequence[Any]) -> Sequence[Any]:
+    return ()

@@ -1,0 +1,108 @@
+"""Steps of a compiled program that are calls of the device's eager kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..backend_interface.protocols import Call as Given
+from ..devices.device import Device
+from ..dispatch.kernel_preference import preferred
+from ..dispatch.kernel_selection import choose, has_others, judge, own
+from ..graph.ir import Graph, Node
+from ..lowering.ir.builder import Late
+from ..ops.definition import USER, Spec, table
+from .kernel_interpreter import Interpreted
+
+if TYPE_CHECKING:
+    from ..lowering.program.program import Call
+
+
+def library_call(call: Call, device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return what runs a program's call: it takes the operands in order and returns the results.
+
+    Operands that are ``Late`` are Python numbers. An op that has no kernel runs as its decomposition. A
+    constant is made at the first run, and is the same value in all others.
+    """
+    inputs = tuple(
+        Node(op="input", attrs={"index": k, **({"scalar": True} if isinstance(x, Late) else {})}, spec=spec)
+        for k, (x, spec) in enumerate(zip(call.inputs, call.specs, strict=True))
+    )
+    whole = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=call.out_specs[0])
+    outputs: tuple[Node, ...] = (whole,)
+    if table[call.op].results:
+        outputs = tuple(
+            Node(op="result", inputs=(whole,), attrs={"index": k}, spec=spec)
+            for k, spec in enumerate(call.out_specs)
+        )
+    run = Interpreted(Graph(inputs=inputs, outputs=outputs), device)
+    if call.op != "full":
+        return run
+    known: list[Sequence[Any]] = []
+
+    def once(values: Sequence[Any]) -> Sequence[Any]:
+        if not known:
+            known.append(run(values))
+        return known[0]
+
+    return once
+
+
+def into_kernel(
+    call: Call, device: Device, way: int = 0
+) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    """Return what writes the results of a program's call into buffers that are there; None without a way.
+
+    It takes the operands and the buffers, and says whether it could: of other layouts it may not. ``way``
+    is what was measured to be the fastest of the kernel's ways.
+    """
+    if any(isinstance(x, Late) for x in call.inputs):
+        return None
+    given = _given(call.op, call.specs, call.attrs, call.out_specs[0], device)
+    chosen = choose(call.op, judge(call.op, given, device), device)
+    if chosen is None or chosen.kernel.into is None:
+        return None
+    return chosen.kernel.into(
+        replace(
+            given,
+            apart=call.apart,
+            places=tuple([(x.strides, x.offset) for x in call.lies]),
+            leaves=call.left if call.leaves is not None else 0,
+            takes=call.takes is not None,
+            way=way,
+        )
+    )
+
+
+def has_kernel(node: Node, device: Device) -> bool:
+    """Return whether the device has a kernel that serves a node of a graph."""
+    given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
+    return choose(node.op, judge(node.op, given, device), device) is not None
+
+
+def called(graph: Graph, device: Device) -> frozenset[str]:
+    """Return the ops of a graph that are left to kernels, whatever code a device would generate for them.
+
+    They are those for which the user prefers a kernel, or that one of another package's serves.
+    """
+    found: set[str] = set()
+    for node in graph:
+        if node.op in found or node.op not in table or not node.inputs or table[node.op].family == USER:
+            continue
+        if preferred(node.op) is not None or (has_others(node.op, device) and _is_others(node, device)):
+            found.add(node.op)
+    return frozenset(found)
+
+
+def _is_others(node: Node, device: Device) -> bool:
+    given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
+    chosen = choose(node.op, judge(node.op, given, device), device)
+    return chosen is not None and chosen.owner != own(device)
+
+
+def _given(op: str, specs: Sequence[Spec], attrs: Mapping[str, Any], out: Spec, device: Device) -> Given:
+    return Given(
+        op=op, dtypes=tuple(s.dtype for s in specs), shapes=tuple(s.shape for s in specs), attrs=attrs,
+        out_dtype=out.dtype, out_shape=out.shape, index=device.index,
+    )  # fmt: skip

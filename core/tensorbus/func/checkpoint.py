@@ -1,0 +1,136 @@
+"""``checkpoint``: memory for time. What a block computes is let go, and computed again for its gradient.
+
+Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory cost", 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from ..autograd import engine as autograd
+from ..dispatch.planner import Plan
+from ..errors import AutogradError
+from ..ops.definition import Op
+from ..random.generator import Tape
+from ..tensor.grad_mode import GradMode, is_grad_enabled
+from ..tensor.tensor import Leaf, Tensor
+from ..tracing.lazy_value import recorder
+from .pytree import leaves, tree_map
+
+
+class _Block(autograd.Node):
+    """The history of a block's results: the block itself, to be run again."""
+
+    __slots__ = ("run",)
+    run: Callable[[], Any] | None
+
+    def pull(self, g: Any, create: bool) -> list[Any]:
+        """Run the block again, recorded, and go back through it."""
+        if self.run is None:
+            raise AutogradError(
+                "checkpoint: the history was let go by an earlier backward(); pass retain_graph=True to that"
+                " one."
+            )
+        active, start = recorder(), next(autograd._order)
+        with GradMode(True), active.again() if active is not None else nullcontext():
+            results = _made(self.run(), start)
+        seeds = [g] if len(self.plan.outs) == 1 else list(g)
+        pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
+        keep = {id(parent) for parent in self.parents}
+        outputs, given = [x for x, _ in pairs], [seed for _, seed in pairs]
+        grads = autograd._walk(outputs, given, None, create, keep, within=True)
+        return [grads.get(parent) for parent in self.parents]
+
+    def release(self) -> None:
+        """Let the block go."""
+        self.run = None
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return ``function(*args, **kwargs)`` without keeping what it computes on the way for gradients.
+
+    ``backward()`` runs the function again, with the same random numbers, so it must do the same then. Tensors
+    that it reads besides its arguments, parameters say, get their gradients too. Works inside compiled
+    functions, where the second run is part of the program.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([1.0, 2.0]).requires_grad_()
+    >>> tb.checkpoint(lambda x: (x.exp() * x).sum(), x).backward()
+    >>> [round(g, 3) for g in x.grad.tolist()]
+    [5.437, 22.167]
+    """
+    if not is_grad_enabled():
+        return function(*args, **kwargs)
+    start, tape = next(autograd._order), Tape()
+    given = tree_map(_same, (args, kwargs))
+    with tape:
+        result = function(*given[0], **given[1])
+    results = _made(result, start)
+    outer = _outer([x._node for x in results], start)
+    if not outer:
+        return result
+
+    def again() -> Any:
+        played = Tape([*tape.states], playing=True)
+        with played:
+            return function(*given[0], **given[1])
+
+    _attach(results, outer, again)
+    return result
+
+
+def _same(x: Any) -> Any:
+    """Return an argument as it is now, whatever becomes of the cell."""
+    return x._again() if isinstance(x, Tensor) else x
+
+
+def _made(result: Any, start: int) -> list[Tensor]:
+    """Return the tensors of a result with a history from number ``start`` on.
+
+    Arguments and parameters that a block returns keep their own.
+    """
+    found: dict[int, Tensor] = {}
+    for x in leaves(result):
+        if isinstance(x, Tensor) and x._node is not None and x._node.order > start:
+            found.setdefault(id(x), x)
+    return list(found.values())
+
+
+def _outer(nodes: Sequence[Any], start: int) -> list[Any]:
+    """Return the histories from before number ``start`` that ``nodes`` lead to."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Leaf) or node.order < start:
+            found.append(node)
+        else:
+            stack.extend(node.parents)
+    return found
+
+
+def _attach(results: Sequence[Tensor], outer: Sequence[Any], again: Callable[[], Any]) -> None:
+    node = _Block()
+    kinds = tuple(x._vtype.settled for x in results)
+    op: Any = Op(
+        name="checkpoint", family="checkpoint", operands=(), arguments=lambda: ((), {}), infer=tuple,
+        results=tuple(f"result_{k}" for k in range(len(results))) if len(results) > 1 else (), dtypes=(),
+    )  # fmt: skip
+    shapes = tuple(x.shape for x in results)
+    node.plan = Plan(
+        op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds, shapes=shapes
+    )
+    node.order, node.parents, node.run = next(autograd._order), tuple(outer), again
+    node.values, node.shapes, node.out = (), (), None
+    if len(results) == 1:
+        results[0]._node = node
+        return
+    node.parts = [None] * len(results)
+    for place, x in enumerate(results):
+        x._node = autograd._part(node, place)

@@ -1,0 +1,35 @@
+"""The text of a program, by which what was made of it is found again in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..dtypes.definition import DType
+from ..ops.definition import table
+from .ir import Graph
+
+_PLAIN: Final = (bool, int, float, complex, str, type(None), DType)
+_OWN: Final = frozenset({"input", "constant", "result"})
+
+
+def name_of(graph: Graph) -> str | None:
+    """Return a text that is the same for graphs that compute the same; None where no text says all.
+
+    So it is of ops that a plugin or the program defines, and of attributes that are objects.
+    """
+    again = []
+    for node in graph:
+        own = node.op in _OWN or table.owner(node.op) == "tensorbus"
+        if not own or not all(map(_is_text, node.attrs.values())):
+            return None
+        again.append(node.again)
+    return f"{graph}\n{again if any(again) else ''}"
+
+
+def _is_text(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_text, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_text, (*value, *value.values())))
+    return isinstance(value, _PLAIN)

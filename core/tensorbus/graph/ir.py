@@ -1,0 +1,91 @@
+"""A captured program as data: ops in single-assignment form, typed and printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ops.definition import Spec
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)  # not frozen: thousands are made, thrice as fast
+class Node:
+    """One value of a graph: what ``op`` makes of ``inputs``. Nobody but ``simplify``, its own, changes it.
+
+    A graph's own inputs have the op ``"input"`` and the attribute ``index``; an operand that is a Python
+    scalar has the op ``"constant"`` and the attribute ``value``. An op of several results is one node, with
+    the spec of the first; nodes of the op ``"result"`` with the attribute ``index`` take it apart. Equal
+    nodes may be made one, but not where ``again`` differs: those are computed again to save memory.
+    """
+
+    op: str
+    inputs: tuple[Node, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    spec: Spec
+    again: int = 0
+
+    def __repr__(self) -> str:
+        """Return what it is, without what it is made of: that may be shared, and long."""
+        attrs = "".join(f", {key}={value!r}" for key, value in self.attrs.items())
+        return f"<Node {self.op} of {len(self.inputs)}{attrs}: {self.spec}>"
+
+    def of(self, inputs: tuple[Node, ...]) -> Node:
+        """Return the same of other operands."""
+        return Node(op=self.op, inputs=inputs, attrs=self.attrs, spec=self.spec, again=self.again)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths: a node can stand where a device's value stands."""
+        return self.spec.shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Graph:
+    """``outputs`` as functions of ``inputs``. Nodes are reached from the outputs."""
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    _order: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yield every node once, operands before users."""
+        if not self._order:
+            self._order.extend(self._ordered())
+        return iter(self._order)
+
+    def known(self, order: list[Node]) -> Graph:
+        """Return the graph itself, told its nodes in an order with operands before users."""
+        self._order[:] = order
+        return self
+
+    def _ordered(self) -> list[Node]:
+        seen: set[Node] = set()
+        order: list[Node] = []
+        for root in (*self.inputs, *self.outputs):
+            stack = [root]
+            while stack:
+                node = stack[-1]
+                if node not in seen:
+                    if not seen.issuperset(node.inputs):
+                        stack += [x for x in reversed(node.inputs) if x not in seen]
+                        continue
+                    seen.add(node)
+                    order.append(node)
+                stack.pop()
+        return order
+
+    def __repr__(self) -> str:
+        return f"<Graph of {len(self.inputs)} inputs and {len(self.outputs)} outputs>"
+
+    def __str__(self) -> str:
+        names = {node: f"%{k}" for k, node in enumerate(self)}
+        specs: dict[int, str] = {}
+        lines = []
+        for node, name in names.items():
+            spec = specs.get(id(node.spec)) or specs.setdefault(id(node.spec), str(node.spec))
+            given = [names[operand] for operand in node.inputs]
+            given += [f"{key}={value!r}" for key, value in node.attrs.items()]
+            lines.append(f"{name}: {spec} = {node.op}({', '.join(given)})")
+        lines.append(f"return {', '.join([names[node] for node in self.outputs])}")
+        return "\n".join(lines)

@@ -1,0 +1,289 @@
+"""Making a graph smaller without changing what it means: constants, equal nodes, ops that do nothing.
+
+Only what is exact is done: results keep every bit, the sign of zero and NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ...dtypes.definition import DType, Scalar, float32, float64, integer_range
+from ...ops.definition import Spec, table
+from ...system.env import verifying
+from ..ir import Graph, Node
+from ..verify import verify
+from .scatter_patterns import Rule, flat_products, one_copy, reshaped, scatter_onto, single_scatter
+from .slice_updates_to_concat import joined_updates
+
+
+def simplify(graph: Graph) -> Graph:
+    """Return an equal graph, of as few nodes as the rules know; ``TENSORBUS_VERIFY=1`` checks it."""
+    graph = _copied(graph)
+    for rule, ops in _RULES:
+        if rule is one_copy:  # of several it takes the first
+            graph = _sorted(graph)
+        graph = _rewritten(graph, rule, ops)
+        if verifying():
+            verify(graph)
+    return _sorted(graph)
+
+
+def _sorted(graph: Graph) -> Graph:
+    """Return the graph with its nodes in the order in which its outputs need them."""
+    return Graph(inputs=graph.inputs, outputs=graph.outputs)
+
+
+def _copied(graph: Graph) -> Graph:
+    """Return the graph with nodes of its own, but for the inputs."""
+    done: dict[Node, Node] = {}
+    for node in graph:
+        done[node] = node if node.op == "input" else node.of(tuple([done[x] for x in node.inputs]))
+    copied = Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
+    return copied.known([*done.values()])
+
+
+def _rewritten(graph: Graph, rule: Callable[[Graph], Rule], ops: Collection[str]) -> Graph:
+    """Return the graph with a rule applied to the nodes of ``ops``, operands first, or to all.
+
+    The nodes given are used up. None of ``ops``: all.
+    """
+    nodes, skipped = list(graph), {"input"}
+    if ops:
+        skipped = {node.op for node in nodes}.difference(ops)
+    apply = rule(graph)
+    first, made = next(
+        ((k, m) for k, n in enumerate(nodes) if n.op not in skipped and (m := apply(n)) is not n), (-1, None)
+    )
+    if made is None:
+        return graph
+    moved: dict[Node, Node] = {nodes[first]: made}
+    order: dict[Node, None] = dict.fromkeys(nodes[:first])
+    _append(made, order)
+    for node in nodes[first + 1 :]:
+        if not moved.keys().isdisjoint(node.inputs):
+            node.inputs = tuple([moved.get(x, x) for x in node.inputs])
+        made = node if node.op in skipped else apply(node)
+        if made is node:
+            order[node] = None
+            continue
+        moved[node] = made
+        _append(made, order)
+    outputs = tuple([moved.get(x, x) for x in graph.outputs])
+    used = {*graph.inputs, *outputs}
+    for node in reversed(order):
+        if node in used:
+            used.update(node.inputs)
+    return Graph(inputs=graph.inputs, outputs=outputs).known([node for node in order if node in used])
+
+
+def _append(node: Node, order: dict[Node, None]) -> None:
+    """Append a node, behind those of its operands that are not there yet."""
+    stack = [node]
+    while stack:
+        left = [x for x in stack[-1].inputs if x not in order]
+        if left:
+            stack += left
+        else:
+            order[stack.pop()] = None
+
+
+def frozen(value: Any) -> Any:
+    """Return attributes in a form that hashes, and in which 1, 1.0, True and -0.0 differ from each other."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, frozen(v)) for key, v in value.items()))
+    if isinstance(value, (tuple, list)):
+        return tuple(frozen(v) for v in value)
+    if isinstance(value, (float, complex)):
+        return type(value).__name__, repr(value)
+    return type(value).__name__, value
+
+
+def _equal_nodes(graph: Graph) -> Rule:
+    """Return the rule that makes nodes of one op, operands and attributes the same node."""
+    known: dict[Any, Node] = {}
+    named: dict[int, Any] = {}
+
+    def rule(node: Node) -> Node:
+        try:
+            attrs = named.get(id(node.attrs)) if node.attrs else ()
+            if attrs is None:
+                attrs = named[id(node.attrs)] = _key(node.attrs)
+            key = node.op, node.inputs, attrs, node.spec.shape, node.spec.dtype, node.again
+            return known.setdefault(key, node)
+        except TypeError:  # an attribute that does not hash: a node of its own
+            return node
+
+    return rule
+
+
+def _key(attrs: Mapping[str, Any]) -> Any:
+    return tuple((key, frozen(attrs[key])) for key in sorted(attrs))
+
+
+def _nothing_moved(graph: Graph) -> Rule:
+    return lambda node: node.inputs[0] if _is_still(node) else node
+
+
+def _is_still(node: Node) -> bool:
+    """Return whether a node moves or casts its operand to what it is already."""
+    return node.op in _MOVES and node.spec == node.inputs[0].spec and _stays(node)
+
+
+def _nothing_done(graph: Graph) -> Rule:
+    return _plain
+
+
+def _plain(node: Node) -> Node:
+    """Return what a node that does nothing stands for."""
+    if not node.inputs:
+        return _scalar(node)
+    x = node.inputs[0]
+    if _is_still(node):
+        return x
+    if node.op == "reshape" and x.op == "reshape":
+        return _plain(replace(node, inputs=x.inputs))
+    if node.op == "broadcast_to" and x.op == "broadcast_to":
+        return _plain(replace(node, inputs=x.inputs))
+    if node.op == "permute_dims" and x.op == "permute_dims":
+        axes = tuple(x.attrs["axes"][k] for k in node.attrs["axes"])
+        return _plain(replace(node, inputs=x.inputs, attrs={"axes": axes}))
+    if node.op == "permute_dims" and _only_units(node):
+        return _plain(reshaped(x, node.spec.shape))
+    if (turned := _turned(node)) is not None:
+        return turned
+    if node.op in _REDUCTIONS and all(x.spec.shape[k] == 1 for k in node.attrs["axis"]):
+        d = node.spec.dtype
+        same = replace(node, op="cast", attrs={"dtype": d}, spec=Spec(x.spec.shape, d))
+        return _plain(reshaped(_plain(same), node.spec.shape))
+    neutral = _NEUTRAL.get(node.op)
+    if neutral is not None and len(node.inputs) == 2:
+        for side, value in neutral:
+            if _is(node.inputs[side], value, node.spec.dtype) and node.inputs[1 - side].spec == node.spec:
+                return node.inputs[1 - side]
+    if node.op == "negative" and x.op == "negative":
+        return x.inputs[0]
+    return _folded(node)
+
+
+def _turned(node: Node) -> Node | None:
+    """Return an elementwise op of permuted operands as a permutation of it: a view of what it makes."""
+    if node.op not in table or table[node.op].family not in ("elementwise", "cast"):
+        return None
+    axes = next((x.attrs["axes"] for x in node.inputs if x.op == "permute_dims"), None)
+    if axes is None:
+        return None
+    fixed = next((k for k in range(len(axes)) if axes[-1 - k] != len(axes) - 1 - k), len(axes))
+    large = [x for x in node.inputs if len(x.spec.shape) > fixed or x.spec.shape == node.spec.shape]
+    if not large or any(x.op != "permute_dims" or x.spec.shape != node.spec.shape for x in large):
+        return None
+    if any(x.attrs["axes"] != axes for x in large):
+        return None
+    inputs = tuple(x.inputs[0] if x in large else x for x in node.inputs)
+    shape = large[0].inputs[0].spec.shape
+    made = _plain(replace(node, inputs=inputs, spec=Spec(shape, node.spec.dtype)))
+    return replace(node, op="permute_dims", inputs=(made,), attrs={"axes": axes})
+
+
+def _only_units(node: Node) -> bool:
+    """Return whether a permutation moves axes of length 1 only: it is a reshape then."""
+    shape = node.inputs[0].spec.shape
+    long = [k for k in node.attrs["axes"] if shape[k] != 1]
+    return long == sorted(long)
+
+
+def _stays(node: Node) -> bool:
+    match node.op:
+        case "permute_dims":
+            return list(node.attrs["axes"]) == sorted(node.attrs["axes"])
+        case "slice":
+            return all(step == 1 for step in node.attrs["step"])
+        case "flip":
+            return all(node.spec.shape[k] <= 1 for k in node.attrs["axis"])
+        case _:
+            return True
+
+
+_MOVES: Final = frozenset({"cast", "broadcast_to", "reshape", "permute_dims", "slice", "flip", "pad"})
+_REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "any", "all"})
+_NEUTRAL: Final[dict[str, tuple[tuple[int, float], ...]]] = {
+    "multiply": ((0, 1.0), (1, 1.0)), "divide": ((1, 1.0),), "subtract": ((1, 0.0),),
+    "add": ((0, -0.0), (1, -0.0)), "power": ((1, 1.0),), "floor_divide": (),
+}  # fmt: skip
+"""Operands that change nothing, by side. Adding +0 makes +0 of -0: only integers stay."""
+
+
+def _is(node: Node, value: float, dtype: DType) -> bool:
+    """Return whether a node is the constant ``value``; the sign of zero counts for floats."""
+    if node.op in ("broadcast_to", "reshape"):
+        return _is(node.inputs[0], value, dtype)
+    if node.op not in ("constant", "full") or isinstance(node.attrs["value"], complex):
+        return False
+    given = node.attrs["value"]
+    if given != value:
+        return False
+    return (not dtype.is_floating and not dtype.is_complex) or math.copysign(1, given) == math.copysign(
+        1, value
+    )
+
+
+def _scalar(node: Node) -> Node:
+    """Return a full array of one element as the constant that it is, and whole floats as floats."""
+    if node.op not in ("full", "constant") or node.spec.shape != ():
+        return node
+    value = node.attrs["value"]
+    whole = type(value) is int and node.spec.dtype.is_floating and abs(value) < 1 << 53
+    if node.op == "constant" and not whole:
+        return node
+    return replace(node, op="constant", attrs={"value": float(value) if whole else value})
+
+
+_FOLDED: Final[dict[str, Callable[..., Any]]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "negative": operator.neg,
+    "divide": operator.truediv, "sqrt": math.sqrt,
+}  # fmt: skip
+"""Ops whose result in float64, rounded once more to float32, is that of float32."""
+
+
+def _folded(node: Node) -> Node:
+    """Return a node of constants as a constant."""
+    fold = _FOLDED.get(node.op)
+    dtype = node.spec.dtype
+    if node.op in ("broadcast_to", "reshape") and node.spec.shape == ():
+        return node.inputs[0] if node.inputs[0].spec == node.spec else node
+    if fold is None or node.spec.shape != () or any(x.op != "constant" for x in node.inputs):
+        return node
+    if dtype not in (float32, float64) and not (dtype.is_integer and node.op not in ("divide", "sqrt")):
+        return node
+    try:
+        values = [_rounded(x.attrs["value"], dtype) for x in node.inputs]
+        value = _rounded(fold(*values), dtype)
+    except (ArithmeticError, ValueError):
+        return node
+    if isinstance(value, float) and not math.isfinite(value):
+        return node
+    return replace(node, op="constant", inputs=(), attrs={"value": value})
+
+
+def _rounded(value: Scalar, dtype: DType) -> Any:
+    if dtype.is_integer:
+        low, high = integer_range(dtype)
+        return (int(value.real) - low) % (high - low + 1) + low
+    given = float(value.real)
+    return struct.unpack("f", struct.pack("f", given))[0] if dtype is float32 else given
+
+
+_ALL: Final = frozenset[str]()
+_PRODUCTS: Final = frozenset({"sum", "permute_dims", "matmul"})
+_RULES: Final[tuple[tuple[Callable[[Graph], Rule], frozenset[str]], ...]] = (
+    (_nothing_moved, _MOVES), (_equal_nodes, _ALL), (flat_products, _PRODUCTS), (_nothing_done, _ALL),
+    (_equal_nodes, _ALL), (single_scatter, frozenset({"scatter", "sum"})),
+    (scatter_onto, frozenset({"scatter", "add"})), (joined_updates, frozenset({"add"})),
+    (flat_products, _PRODUCTS), (_nothing_done, _ALL),
+    (_equal_nodes, _ALL), (one_copy, frozenset({"reshape"})),
+)  # fmt: skip
+"""The rules, and the ops that they are for: products are turned before permutations behind them move."""

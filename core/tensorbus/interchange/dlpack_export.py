@@ -1,0 +1,109 @@
+"""The way out by DLPack: memory shared with other libraries (dmlc/dlpack, array API standard 2025.12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..plugins import dlpack_types
+from ..tensor.tensor import Tensor, settle
+from .host_array import host_device
+from .transfer import runtime, to
+
+if TYPE_CHECKING:
+    from ..backend_interface import capabilities
+
+_EXTENSION_DEVICE: Final = 12
+"""DLPack's ``kDLExtDev``: a device that has no type of its own there."""
+
+
+def to_dlpack(
+    x: Tensor,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[Any, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """Serve ``__dlpack__``: on the tensor's own device, or on the host.
+
+    On the host it is the tensor's memory where the host can read that in its place, else a copy. Raises
+    ``BufferError`` for any other device, for ``copy=False`` where a copy is needed, and for recorded tensors.
+    """
+    if x.requires_grad:
+        raise BufferError("a tensor that requires a gradient is not exported; use .detach() first.")
+    here = dlpack_device(x)
+    asked = (
+        here if dl_device is None else (int(getattr(dl_device[0], "value", dl_device[0])), int(dl_device[1]))
+    )
+    host = host_device()
+    if x.device != host and asked == (code := _exporter(host).dlpack_device(None, 0)):
+        shared = None if copy else _host_view(x, required=copy is False)
+        if shared is None:
+            return to_dlpack(to(x, host), max_version=max_version, copy=copy)
+        array = _host(host).from_numpy(shared, x.dtype, False)
+        return _exporter(host).to_dlpack(array, 0, max_version=max_version, dl_device=code, copy=copy)
+    if asked != here:
+        raise BufferError(
+            f"__dlpack__: a tensor on {x.device}, DLPack device {here}, was asked for on {asked};"
+            f" move it with .to(device)."
+        )
+    return _exporter(x.device).to_dlpack(
+        settle(x), x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+    )
+
+
+def dlpack_device(x: Tensor) -> tuple[int, int]:
+    """Serve ``__dlpack_device__``: also for a device that exports to the host only."""
+    from ..backend_interface import capabilities
+
+    found: object = runtime(x.device)
+    if isinstance(found, capabilities.SupportsDLPack):
+        return found.dlpack_device(settle(x), x.device.index)
+    codes = [code for code, name in dlpack_types().items() if name == x.device.type]
+    if codes:
+        return codes[0], x.device.index
+    if isinstance(found, capabilities.SupportsHostViews):
+        return _exporter(host_device()).dlpack_device(None, 0)
+    return _EXTENSION_DEVICE, x.device.index
+
+
+class _Kept:
+    """A host array, as NumPy takes it, that keeps the value whose memory it is."""
+
+    def __init__(self, array: Any, value: Any) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self.kept = array, value
+
+
+def _host(where: Any) -> capabilities.SupportsHostArrays:
+    found: Any = runtime(where)
+    made: capabilities.SupportsHostArrays = found
+    return made
+
+
+def _exporter(where: Any) -> capabilities.SupportsDLPack:
+    from ..backend_interface import capabilities
+
+    found: object = runtime(where)
+    if not isinstance(found, capabilities.SupportsDLPack):
+        raise BufferError(f"{where} does not export DLPack; copy the tensor with .numpy() or .to(device).")
+    return found
+
+
+def _host_view(x: Tensor, *, required: bool) -> Any:
+    """Return the elements in their place as a host array, or None where that cannot be."""
+    from ..backend_interface import capabilities
+
+    found: object = runtime(x.device)
+    why = f"the host cannot read the memory of {x.device} in its place"
+    if isinstance(found, capabilities.SupportsHostViews):
+        try:
+            value = settle(x)
+            return _Kept(found.host_view(value, x.device.index), value)
+        except BufferError as error:
+            why = str(error)
+    if required:
+        raise BufferError(
+            f"__dlpack__: {why}, so {x.device} to {host_device()} needs a copy; drop copy=False."
+        )
+    return None

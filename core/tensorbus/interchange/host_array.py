@@ -1,0 +1,346 @@
+"""Values in and out: Python data, buffers, NumPy arrays, DLPack, and from one device to another.
+
+Core knows no array library: bytes travel by the buffer protocol, and a device whose values are host arrays
+says so by implementing ``SupportsHostArrays``.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from ..devices.device import Device, ValueType
+from ..dispatch.kernel_selection import source
+from ..dispatch.planner import beneath, ground, raised
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType, Scalar, check_scalar
+from ..errors import ArgumentError, DtypeError
+from ..ops.definition import Shape, table
+from ..ops.elementwise.where_cast import cast
+from ..plugins import dlpack_types, host_backend
+from ..tensor.tensor import Tensor, cell, settle
+from ..tracing import host_script as symbolic
+from ..tracing.lazy_value import recorder, recorders
+from .nested_sequence import arranged, numbers
+from .transfer import by_device, check_dtype, device_of, from_bytes, runtime, to, to_bytes
+
+if TYPE_CHECKING:
+    from ..backend_interface import capabilities
+
+_PYTHONS: Final = (bool, int, float, complex, list, tuple, range)
+CODES: Final = {
+    dt.bool_: "?", dt.int8: "b", dt.int16: "h", dt.int32: "i", dt.int64: "q", dt.uint8: "B", dt.uint16: "H",
+    dt.uint32: "I", dt.uint64: "Q", dt.float16: "e", dt.float32: "f", dt.float64: "d", dt.complex64: "f",
+    dt.complex128: "d",
+}  # fmt: skip
+"""How ``struct`` and ``memoryview`` call the elements; complex ones are two. Small floats have no code."""
+
+
+def _host_arrays(where: Device) -> capabilities.SupportsHostArrays | None:
+    from ..backend_interface import capabilities
+
+    found: object = runtime(where)
+    return found if isinstance(found, capabilities.SupportsHostArrays) else None
+
+
+def asarray(
+    obj: Any,
+    /,
+    *,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+    copy: bool | None = None,
+) -> Tensor:
+    """Return ``obj`` as a tensor: a number, nested sequences, a tensor, a NumPy array, a buffer, DLPack.
+
+    Without ``dtype``, arrays keep theirs, floats give float32, integers int64. Host arrays are copied, so
+    that changing them later changes no tensor; ``copy=False`` shares their memory where the device can, and
+    raises ``ValueError`` where it cannot. Raises ``DtypeError`` for elements that are no numbers.
+
+    >>> import tensorbus as tb
+    >>> tb.asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    want = None if dtype is None else dt.dtype(dtype)
+    if isinstance(obj, Tensor):
+        moved = to(obj, None, want, device=device, copy=copy is True)
+        if copy is False and moved._vtype is not obj._vtype:
+            raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
+        return obj if copy is False else moved
+    where = device_of(device)
+    inner = beneath(where)
+    if inner is not None:
+        return raised(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
+    if recorders and (made := _moving(obj, want, where)) is not None:
+        return made
+    keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
+    if isinstance(obj, _PYTHONS) and not keeps:
+        if copy is False:
+            raise ValueError("asarray: Python numbers and sequences are always copied; drop copy=False.")
+        return _from_sequence(obj, want, where)
+    name = getattr(getattr(obj, "dtype", None), "name", None)
+    if name is not None and hasattr(obj, "__array_interface__"):
+        return _from_array(obj, str(name), want, where, copy)
+    if hasattr(obj, "__dlpack__"):
+        return _from_producer(obj, want, where, copy)
+    try:
+        view = memoryview(obj)
+    except TypeError:
+        raise DtypeError(
+            f"asarray: {type(obj).__name__} is no number, sequence, tensor, array, buffer or DLPack producer."
+        ) from None
+    return _from_buffer(view, want, where, copy)
+
+
+def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
+    """Return a tensor of numbers that are others at each run of a program; None: ``obj`` holds none."""
+    active = recorder()
+    if active is None or not active.script.drifting:
+        return None
+    flat, known = symbolic.numbered(obj)
+    if not flat:
+        return None
+    shape, _, found = numbers(known)
+    fill = partial(table.function("full"), (), dtype=found if want is None else want, device=where)
+
+    def make() -> Any:
+        one = [table.function("reshape")(fill(x), (1,)) for x in flat]
+        return table.function("reshape")(table.function("concat")(one), shape)
+
+    made: Tensor = active.moving(partial(_from_sequence, known, want, where), make)
+    return made
+
+
+def assigned(value: Any, x: Tensor) -> Tensor:
+    """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
+    if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
+        made = _from_sequence(value, x.dtype, ground(x.device), fit=True)
+        return raised(made, x.device)  # type: ignore[no-any-return]
+    return asarray(value, dtype=x.dtype, device=x.device)
+
+
+def astype(
+    x: Tensor, dtype: DType | str, /, *, copy: bool = True, device: Device | str | None = None
+) -> Tensor:
+    """Return ``x`` with another dtype, and on another device where one is named; gradients flow through.
+
+    With ``copy=False`` a tensor that is so already is returned itself. Raises ``DtypeError`` for a complex
+    tensor that should become real: name the part, ``.real`` or ``.imag``.
+
+    >>> import tensorbus as tb
+    >>> tb.astype(tb.asarray([1.5, -2.5]), tb.int32).tolist()
+    [1, -2]
+    """
+    out = to(x, None, dtype, device=device, copy=copy)
+    return x if not copy and out._vtype is x._vtype else out
+
+
+def tensor(
+    data: Any,
+    /,
+    *,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a new tensor with a copy of ``data``; PyTorch's name for ``asarray``."""
+    return asarray(data, dtype=dtype, device=device).detach().requires_grad_(requires_grad)
+
+
+def _from_sequence(obj: Any, want: DType | None, where: Device, fit: bool = False) -> Tensor:
+    shape, flat, found = numbers(obj)
+    if not fit and want is not None and want.is_integer:  # as arrays are cast: toward zero
+        flat = [int(x) if isinstance(x, float) and isfinite(x) else x for x in flat]
+    return _packed(flat, shape, found if want is None else want, where)
+
+
+def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
+    check_dtype("asarray", dtype, where)
+    stored = dtype if dtype in CODES else dt.float32
+    values: list[Any] = [check_scalar("asarray", x, stored) for x in flat]
+    if dtype.is_complex:
+        values = [part for x in values for part in (x.real, x.imag)]
+    try:
+        data = struct.pack(f"={len(values)}{CODES[stored]}", *values)
+    except OverflowError:  # struct refuses what a cast would make infinite
+        limit = struct.unpack("=e", b"\xff\x7b")[0] if stored is dt.float16 else None
+        values = [_saturated(x, stored, limit) for x in values]
+        data = struct.pack(f"={len(values)}{CODES[stored]}", *values)
+    made = from_bytes(memoryview(data).cast("B"), shape, stored, where)
+    return made if stored is dtype else cast(made, dtype)
+
+
+def _saturated(x: float, dtype: DType, _: Any) -> float:
+    try:
+        struct.pack(f"={CODES[dtype]}", x)
+    except OverflowError:
+        return float("inf") if x > 0 else float("-inf")
+    return x
+
+
+def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bool | None) -> Tensor:
+    name = "bool" if name == "bool_" else name
+    if name not in dt.BY_NAME:
+        raise DtypeError(
+            f"asarray: an array of dtype {name} holds no numbers that tensors have; convert it first."
+        )
+    stored = dt.BY_NAME[name]
+    check_dtype("asarray", stored if want is None else want, where)
+    if copy is False and want not in (None, stored):
+        raise ValueError(f"asarray: an array of {stored} as {want} needs a copy; drop copy=False.")
+    host = _host_arrays(where)
+    if host is not None:
+        made = cell(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
+    elif copy is False:
+        raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
+    else:
+        known = source(where.type).dtypes(where.index)
+        if known is not None and stored not in known:
+            return asarray(asarray(obj, dtype=want, device=host_device()), device=where)
+        made = from_bytes(
+            memoryview(obj.astype(obj.dtype.newbyteorder("=")).tobytes()), obj.shape, stored, where
+        )
+    return made if want is None or want is stored else cast(made, want)
+
+
+def host_device() -> Device:
+    """Return the device whose values lie in the host's memory."""
+    return Device(host_backend().type, 0)
+
+
+def _from_producer(obj: Any, want: DType | None, where: Device, copy: bool | None) -> Tensor:
+    """Read another library's array; copy it unless that has happened on the way, or is forbidden."""
+    try:
+        made = from_dlpack(obj, copy=copy)
+    except BufferError as error:
+        if copy is False:
+            raise ValueError(f"asarray: the memory cannot be shared: {error}") from error
+        raise
+    out = asarray(made, dtype=want, device=where, copy=copy)
+    if copy is None and out._vtype is made._vtype:
+        return from_bytes(to_bytes(out), out.shape, out.dtype, where)
+    return out
+
+
+def _from_buffer(view: memoryview, want: DType | None, where: Device, copy: bool | None) -> Tensor:
+    code = view.format.lstrip("@=<>!") if view.format else "B"
+    if code in ("l", "L"):
+        code = {"l": "q", "L": "Q"}[code] if view.itemsize == 8 else {"l": "i", "L": "I"}[code]
+    stored = next((d for d, c in CODES.items() if c == code and not d.is_complex), None)
+    if stored is None:
+        raise DtypeError(f"asarray: a buffer of format {view.format!r} holds no numbers that tensors have.")
+    if copy is False:
+        host = _host_arrays(where)
+        if host is None or want not in (None, stored):
+            raise ValueError(f"asarray: a buffer of {stored} as {want or stored} on {where} needs a copy.")
+        return cell(host.from_numpy(view, stored, False), ValueType.of(stored, where))
+    data = bytearray(view.tobytes())
+    foreign = "<" if sys.byteorder == "big" else ">"
+    if (view.format or "")[:1] in (foreign, "!") and stored.itemsize > 1:
+        data[:] = b"".join(data[k : k + stored.itemsize][::-1] for k in range(0, len(data), stored.itemsize))
+    shape = tuple(view.shape) if view.shape is not None else (len(data) // stored.itemsize,)
+    check_dtype("asarray", stored if want is None else want, where)
+    made = from_bytes(memoryview(data), shape, stored, where)
+    return made if want is None or want is stored else cast(made, want)
+
+
+def from_pickle(
+    kind: type[Tensor], data: bytes, shape: Shape, dtype: DType, where: Device, requires_grad: bool
+) -> Tensor:
+    """Return a tensor of class ``kind`` as ``pickle`` wrote it, on the device that it came from."""
+    made = object.__new__(kind)
+    held = from_bytes(memoryview(data), shape, dtype, device_of(where))
+    made._value, made._vtype, made._node = held._value, held._vtype, None
+    return made.requires_grad_(requires_grad)
+
+
+def to_list(x: Tensor) -> Any:
+    """Return nested lists of Python scalars, or one scalar."""
+    wide = x.detach() if x.dtype in CODES else cast(x.detach(), dt.float32)
+    flat: list[Any] = _elements(to_bytes(wide), CODES[wide.dtype]) if x.size else []
+    if x.dtype.is_complex:
+        flat = [complex(a, b) for a, b in zip(flat[::2], flat[1::2], strict=True)]
+    return arranged(flat, x.shape)
+
+
+def _elements(data: memoryview, code: str) -> list[Any]:
+    if code == "e":  # memoryview knows it from Python 3.12 on
+        return list(struct.unpack(f"={len(data) // 2}e", data))
+    return data.cast("B").cast(code).tolist()  # type: ignore[call-overload, no-any-return]
+
+
+def to_numpy(x: Tensor) -> Any:
+    """Return a ``numpy.ndarray``: over the tensor's own memory, read-only, where its device can."""
+    host = _host_arrays(x.device)
+    if host is not None:
+        return by_device(host.to_numpy, settle(x))
+    return to_numpy(to(x.detach(), host_device()))
+
+
+def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
+    """Serve ``numpy.asarray(x)``, for host devices only: a copy between devices is asked for by name."""
+    host = _host_arrays(x.device)
+    if host is None:
+        raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
+    array = by_device(host.to_numpy, settle(x))
+    if dtype is not None and array.dtype != dtype:
+        if copy is False:
+            raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+def to_buffer(x: Tensor) -> memoryview:
+    """Serve ``memoryview(x)`` (Python 3.12 and later): read-only, over the tensor's own memory."""
+    host = _host_arrays(x.device)
+    if host is None:
+        raise BufferError(f"a tensor on {x.device} does not lie in host memory; copy it with .numpy().")
+    try:
+        return memoryview(host.to_numpy(settle(x)))
+    except ValueError as error:
+        raise BufferError(f"buffers have no format for {x.dtype}: {error}; cast the tensor first.") from error
+
+
+def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
+    """Return the tensor that another library exports, over its memory where both allow it.
+
+    Raises ``BufferError`` where ``copy=False`` and a copy is needed, or no installed device can read it.
+
+    >>> import numpy, tensorbus as tb
+    >>> tb.from_dlpack(numpy.arange(3.0)).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    from ..backend_interface import capabilities
+
+    target = None if device is None else device_of(device)
+    if isinstance(x, Tensor):
+        if target not in (None, x.device) and copy is False:
+            raise BufferError(f"from_dlpack: {x.device} to {target} needs a copy; drop copy=False.")
+        return to(x.detach(), target)
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise ArgumentError(
+            f"from_dlpack: an array with __dlpack__ and __dlpack_device__ is needed, got {type(x).__name__};"
+            f" asarray takes numbers, lists and buffers."
+        )
+    code, index = x.__dlpack_device__()
+    source_type = dlpack_types().get(int(code))
+    if source_type is None and target == host_device():
+        source_type, index = host_device().type, 0
+    if source_type is None:
+        raise BufferError(
+            f"from_dlpack: no installed device reads DLPack device type {int(code)};"
+            f" known are {dlpack_types()}. Copy the array to the host first."
+        )
+    where = Device(source_type, index if device is None or index else 0)
+    found: object = runtime(where)
+    if not isinstance(found, capabilities.SupportsDLPack):
+        raise BufferError(f"from_dlpack: {where} does not read DLPack.")
+    if target is not None and target != where and copy is False:
+        raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
+    value, dtype = found.from_dlpack(x, where.index, copy=copy)
+    made = cell(value, ValueType.of(dtype, where))
+    return made if target is None or target == where else to(made, target)

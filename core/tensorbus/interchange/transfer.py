@@ -1,0 +1,196 @@
+"""Bytes in and out of devices, and tensors from one to another: ``to``, and its gradient, which goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..autograd import engine as autograd
+from ..backend_interface.protocols import Runtime
+from ..devices.device import Device, ValueType, device, get_default_device
+from ..dispatch.kernel_selection import source
+from ..dispatch.planner import Plan, beneath, is_above, is_transform, raised
+from ..dispatch.result_check import shown
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType
+from ..errors import DeviceError, DtypeError, OutOfMemoryError, TensorbusError, UnsupportedDtypeError, suggest
+from ..ops.definition import Op, Shape, Spec, table
+from ..ops.elementwise.where_cast import cast
+from ..plugins import backend, known_types
+from ..tensor.tensor import Tensor, cell, settle
+from ..tracing.lazy_value import aside, recorder, recorders
+
+
+def runtime(where: Device) -> Runtime:
+    """Return the runtime of a device, bringing it up if need be."""
+    if is_transform(where.type):
+        raise DeviceError(
+            f"a tensor on {where} stands for many values, or for one that is not computed yet; its elements"
+            f" cannot be read, nor a branch depend on them, inside of a transform."
+        )
+    return backend(where.type).runtime
+
+
+def device_of(where: Device | str | None) -> Device:
+    """Return the device that is meant: the default one where none is named."""
+    if isinstance(where, Device) and beneath(where) is not None:
+        return where
+    return get_default_device() if where is None else device(where)
+
+
+def check_dtype(what: str, dtype: DType, where: Device) -> None:
+    """Raise ``UnsupportedDtypeError`` where the device has no ``dtype``; ``what`` is what was asked for."""
+    known = source(where.type).dtypes(where.index)
+    if known is not None and dtype not in known:
+        raise UnsupportedDtypeError(
+            f"{what}: {where} has no {dtype}; it has {', '.join(sorted(d.name for d in known))}."
+            f" Name another dtype, or another device."
+        )
+
+
+def by_device(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a runtime's function; a capture that is going on does not look into it."""
+    return aside(partial(function, *args)) if recorders else function(*args)
+
+
+def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
+    """Return a new tensor of C-ordered bytes. Raises ``OutOfMemoryError``."""
+    shape = tuple(shape)
+    try:
+        value = by_device(runtime(where).from_host, data, shape, dtype, where.index)
+    except TensorbusError:
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}"
+        ) from error
+    except Exception as error:
+        raise backend(where.type).failed("runtime.from_host(...)", error) from error
+    if getattr(value, "shape", None) != shape:
+        raise backend(where.type).breach("from_host(...)", shown(value), f"a value of shape {shape}")
+    return cell(value, ValueType.of(dtype, where))
+
+
+def to_bytes(x: Tensor) -> memoryview:
+    """Return the elements as C-ordered bytes, waiting for them."""
+    value = settle(x)
+    try:
+        found: object = by_device(runtime(x.device).to_host, value, x.dtype, x.device.index)
+    except TensorbusError:
+        raise
+    except Exception as error:
+        raise backend(x.device.type).failed("runtime.to_host(...)", error) from error
+    nbytes = x.size * x.dtype.itemsize
+    if type(found) is not memoryview or found.nbytes != nbytes:
+        got = f"{found.nbytes} bytes" if isinstance(found, memoryview) else type(found).__name__
+        raise backend(x.device.type).breach(
+            "to_host(...)", got, f"a memoryview of {nbytes} bytes, for {x.dtype} of shape {x.shape}"
+        )
+    return found
+
+
+def _transfer_arguments(x: Tensor, /, device: Device) -> tuple[tuple[Tensor], dict[str, Any]]:
+    return (x,), {"device": device}
+
+
+def _same_spec(specs: tuple[Spec, ...], **_: Any) -> Spec:
+    return specs[0]
+
+
+_transfer: Op[...] = table.add(
+    Op(
+        name="transfer",
+        family="transfer",
+        operands=("x",),
+        arguments=_transfer_arguments,
+        infer=_same_spec,
+        vjp=lambda g, source: (_back_to(g, source),),
+        dtypes=dt.ALL,
+        doc="``x`` on another device.",
+    )
+)
+
+
+def _back_to(g: Tensor, source: Device) -> Tensor:
+    return to(g, source)
+
+
+def to(
+    x: Tensor, target: Any = None, dtype: DType | str | None = None, *, device: Any = None,
+    copy: bool = False, non_blocking: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``x`` with another dtype, on another device, or both; ``non_blocking``: see ``pinning``."""
+    where: Any = device
+    if isinstance(target, Tensor):
+        where, dtype = target.device, target.dtype
+    elif isinstance(target, (DType, type)) or (isinstance(target, str) and target in dt.BY_NAME):
+        dtype = dt.dtype(target)
+    elif target is not None:
+        where = target
+        hint = suggest(target, dt.BY_NAME) if isinstance(target, str) else ""
+        if hint and target.partition(":")[0] not in known_types():
+            raise DtypeError(f"to: {target!r} is neither a dtype nor an installed device type.{hint}")
+    out = x
+    there = x.device if where is None else device_of(where)
+    if there != x.device and not is_above(x.device, there):  # inside of a transform it lies there already
+        narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize
+        if dtype is not None and (narrow or not _has(there, x.dtype)):
+            out, dtype = cast(out, dtype), None
+        out = _moved(out, there, non_blocking)
+    if dtype is not None and dt.dtype(dtype) is not out.dtype:
+        out = cast(out, dtype)
+    if out is not x:
+        return out
+    return x.clone() if copy else x._again()  # a copy of a leaf is no leaf: it may be changed
+
+
+def _has(where: Device, dtype: DType) -> bool:
+    known = source(where.type).dtypes(where.index)
+    return known is None or dtype in known
+
+
+def carried(x: Tensor, there: Device) -> Tensor:
+    """Return a copy on another device, without a history. Raises ``DeviceError`` where copying fails."""
+    from ..backend_interface import capabilities
+
+    own: object = runtime(x.device)
+    try:
+        if x.device.type == there.type and isinstance(own, capabilities.SupportsPeerCopy):
+            value = own.copy_across(settle(x), x.device.index, there.index)
+            return cell(value, ValueType.of(x.dtype, there))
+        return from_bytes(to_bytes(x), x.shape, x.dtype, there)
+    except TensorbusError:
+        raise
+    except Exception as error:
+        raise DeviceError(
+            f"to: copying {Spec(x.shape, x.dtype)} from {x.device} to {there} failed: {error}"
+        ) from error
+
+
+def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
+    inner = beneath(there)
+    if inner is not None:
+        return raised(to(x, inner), there)  # type: ignore[no-any-return]
+    check_dtype("to", x.dtype, there)
+    active = recorder() if recorders else None
+    out: Any = NotImplemented if active is None else active.transfer(x, there)
+    if out is NotImplemented:
+        out = None
+        if non_blocking and active is None:
+            from .pinned_memory import sent
+
+            out = sent(x, there)
+        out = carried(x, there) if out is None else out
+    made: Tensor = out
+    if x._node is not None:
+        moved = Plan(
+            op=_transfer,
+            operands=(x._vtype.settled,),
+            run=None,
+            out=made._vtype.settled,
+            casts=(None,),
+            attrs={"source": x.device},
+        )
+        autograd.record(moved, (x,), made)
+    return made

@@ -1,0 +1,138 @@
+"""Ready kernels over an array-API-like library: sorting, searching, scans, and reading along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..backend_interface.protocols import Call, Kernel
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType
+from ..errors import IndexingError
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+Table = dict[str, Callable[..., Any] | Kernel]
+
+_ACCUMULATED: Final = {
+    "cumulative_max": "maximum", "cumulative_min": "minimum", "logcumsumexp": "logaddexp",
+}  # fmt: skip
+"""Composites that a library with ``accumulate`` runs in one pass."""
+
+
+def ordering(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> Table:
+    """Return the kernels; what the library lacks is left to decompositions."""
+    found: Table = {
+        "sort": Kernel(name="sort", prepare=lambda call: wrap(_sort(xp, dtypes, call))),
+        "argsort": Kernel(name="argsort", prepare=lambda call: wrap(_argsort(xp, dtypes, call))),
+        "cumulative_sum": Kernel(name="cumulative_sum", prepare=_running(xp, "cumsum", dtypes, wrap)),
+        "take_along_axis": lambda x, indices, axis: _take(xp, x, indices, axis),
+    }
+    if hasattr(xp, "cumprod"):
+        found["cumulative_prod"] = Kernel(
+            name="cumulative_prod", prepare=_running(xp, "cumprod", dtypes, wrap)
+        )
+    for op, name in _ACCUMULATED.items():
+        function = getattr(getattr(xp, name, None), "accumulate", None)
+        if function is not None:
+            found[op] = Kernel(name=op, prepare=_accumulated(function, dtypes, wrap))
+    if hasattr(xp, "searchsorted"):
+        found["searchsorted"] = Kernel(
+            name="searchsorted", prepare=lambda call: wrap(_search(xp, dtypes, call))
+        )
+    return found
+
+
+def _ordered(dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
+    """Return what makes values comparable.
+
+    The smallest floats are so in float32: many libraries do not know their order, and NumPy's sort of float16
+    by AVX-512 errs among equal ones.
+    """
+    wide = dtypes[dt.float32] if call.dtypes[0] in dt.NARROW else None
+    return lambda x: x if wide is None else x.astype(wide)
+
+
+def _sort(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
+    axis, descending = call.attrs["axis"], call.attrs["descending"]
+    ordered, own = _ordered(dtypes, call), dtypes[call.out_dtype]
+
+    def sort(x: Any) -> Any:
+        out = xp.sort(ordered(x), axis=axis).astype(own, copy=False)
+        return xp.flip(out, axis=axis) if descending else out
+
+    return sort
+
+
+def _argsort(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
+    axis, stable, index = call.attrs["axis"], call.attrs["stable"], dtypes[dt.int64]
+    ordered = _ordered(dtypes, call)
+
+    def ascending(x: Any) -> Any:
+        return xp.argsort(ordered(x), axis=axis, stable=stable).astype(index, copy=False)
+
+    def descending(x: Any) -> Any:
+        """The ascending order of the reversed axis, read backwards, leaves equal elements as they were."""
+        return x.shape[axis] - 1 - xp.flip(ascending(xp.flip(x, axis=axis)), axis=axis)
+
+    return descending if call.attrs["descending"] else ascending
+
+
+def _running(
+    xp: Any, name: str, dtypes: Mapping[DType, Any], wrap: Wrap
+) -> Callable[[Call], Callable[..., Any]]:
+    function = getattr(xp, name)
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        axis, own = call.attrs["axis"], dtypes[call.out_dtype]
+        if call.dtypes[0] in dt.NARROW:
+            wide = dtypes[dt.float32]
+            return wrap(lambda x: function(x.astype(wide), axis=axis).astype(own))
+        return wrap(lambda x: function(x, axis=axis, dtype=own))
+
+    return prepare
+
+
+def _accumulated(
+    function: Callable[..., Any], dtypes: Mapping[DType, Any], wrap: Wrap
+) -> Callable[[Call], Callable[..., Any]]:
+    def prepare(call: Call) -> Callable[..., Any]:
+        axis, own = call.attrs["axis"], dtypes[call.out_dtype]
+        if call.dtypes[0] in dt.NARROW:
+            wide = dtypes[dt.float32]
+            return wrap(lambda x: function(x.astype(wide), axis=axis).astype(own))
+        return wrap(lambda x: function(x, axis=axis))
+
+    return prepare
+
+
+def _search(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[..., Any]:
+    side, ordered, index = call.attrs["side"], _ordered(dtypes, call), dtypes[dt.int64]
+
+    def in_one_line(line: Any, values: Any) -> Any:
+        return xp.asarray(xp.searchsorted(ordered(line), ordered(values), side=side), dtype=index)
+
+    def in_rows(line: Any, values: Any) -> Any:
+        """Add up powers of two, the largest first: libraries search in one dimension only."""
+        line, values = ordered(line), ordered(values)
+        length, place = line.shape[-1], xp.zeros(values.shape, dtype=index)
+        unordered = values != values
+        for bit in reversed(range(length.bit_length())):
+            further = place + (1 << bit)
+            fits = further <= length
+            found = xp.take_along_axis(line, xp.where(fits, further - 1, 0), axis=-1)
+            behind = found < values if side == "left" else found <= values
+            last = unordered & (found == found) if side == "left" else unordered
+            place = xp.where(fits & (behind | last), further, place)
+        return place
+
+    return in_one_line if call.shapes is None or len(call.shapes[0]) == 1 else in_rows
+
+
+def _take(xp: Any, x: Any, indices: Any, axis: int) -> Any:
+    length = x.shape[axis]
+    if indices.size and (int(indices.min()) < -length or int(indices.max()) >= length):
+        wrong = int(indices.max()) if int(indices.max()) >= length else int(indices.min())
+        raise IndexingError(
+            f"take_along_axis: index {wrong} is out of range for axis {axis} of length {length}."
+        )
+    return xp.take_along_axis(x, indices, axis=axis)

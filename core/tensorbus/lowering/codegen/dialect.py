@@ -1,0 +1,144 @@
+"""A device's C-family language, as data: its types, an expression per prim, and how it launches kernels.
+
+A template is text with ``{0}``, ``{1}`` ... for operands, ``{T}`` for the register type, ``{U}`` for the
+unsigned type of its width, ``{M}`` for one that products wrap in, ``{W}`` for its bits, ``{S}`` for the
+dtype's name, ``{f}`` for the suffix of math functions and ``{P}`` for the type of a complex number's parts.
+In casts ``{T}`` is the target's type, ``{R}`` and ``{F}`` are the type and the name of the source. The keys
+of ``expressions`` are the prims that the device computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...dtypes.definition import DType
+from ..target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRule:
+    """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
+
+    ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well, and so has ``store_exact``
+    of a value that has no more bits than the dtype. ``rounded`` brings a
+    register value ``{0}`` to the precision of the dtype where registers hold more. ``wide_load``,
+    ``wide_store``, ``wide_rounded`` and ``wide_past`` (a store past the caches) are those of vectors of
+    ``{lanes}``, where the dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the
+    dtype alone. A complex dtype is a struct of two parts ``x`` and ``y``.
+    """
+
+    storage: str
+    register: str
+    unsigned: str = ""
+    math: str = ""
+    suffix: str = ""
+    load: Template = "{p}[{i}]"
+    store: Template = "{p}[{i}] = {v}"
+    store_exact: Template = ""
+    rounded: Template = ""
+    wide_load: Template = ""
+    wide_store: Template = ""
+    wide_rounded: Template = ""
+    wide_cast: Template = ""
+    wide_past: Template = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A function of the language that an expression calls, and the call. Written once for each dtype used.
+
+    ``needs`` are the functions that it calls itself.
+    """
+
+    name: str
+    call: str
+    source: str
+    needs: tuple[Helper, ...] = ()
+
+
+Template = str | Helper
+ByKind = Mapping[str, Template]
+"""A template for each kind of operand: ``bool``, ``int``, ``uint``, ``float``, ``complex`` or ``index``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """All that the renderer and the schedules know of a language and the device behind it.
+
+    ``parallel`` names the item on each grid axis, and ``strides`` how many items there are on it, where a
+    launch may have fewer than the loop has iterations. Without ``parallel`` the loops are written as loops:
+    over the whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid.
+    ``share`` are the lines that begin the loop of a solo item over its part of axis 0, of length ``{n}``.
+    ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
+    floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
+    ``single`` and ``wide_single`` come before both for floats that are computed in single precision, and
+    ``short`` before them all for what is rounded to a narrow dtype at once: its last bits do not count.
+    ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
+    buffer from ``{i}`` on brought near, where the language has one. ``packet_array`` declares an array of
+    ``{n}`` elements that is aligned as the widest access asks for; ``packet_read`` moves ``{n}`` bytes to
+    such an array ``{to}`` from aligned memory ``{from}``, and ``packet_write`` to such memory from an array.
+    ``paged`` follows the name of an array of a page or more: it is to begin where pages do, as buffers do. A
+    processor that has written a little beyond where it reads, but for whole pages, takes what it reads next
+    for what it has written, and waits.
+    ``plus`` adds ``{1}`` to a variable ``{0}`` of floats, where a compiler is known to get sums wrong.
+    ``product`` is that of two complex numbers ``a`` and ``b``.
+    ``inline`` begins the head of a helper, ``param`` is an argument that passes by value. Where ``buffer``
+    promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
+    before an innermost loop that its iterations touch different elements. ``rest`` is a statement that keeps
+    compilers from making vectors of the loop that it begins. ``last`` is the condition, at the
+    end of a solo kernel, that all others are through, and that what they stored is seen: ``{p}`` counts them,
+    ``{count}`` is how many iterations this call had of ``{n}``. ``combined`` are the ops by which a value
+    ``{v}`` is joined with the one at ``{i}`` of a buffer ``{p}`` in one step, for each dtype that has them;
+    ``combined_shared`` are those of arrays that a group shares, where they are written in another way.
+    """
+
+    name: str
+    types: Mapping[DType, TypeRule]
+    index: TypeRule
+    expressions: Mapping[str, ByKind]
+    casts: Mapping[tuple[str, str], Template]
+    kernel: str
+    solo: str
+    buffer: str
+    aliased_buffer: str = ""
+    independent: str = ""
+    rest: str = ""
+    param: str = "const {T} {name}"
+    inline: str = "static inline "
+    constant: str = "const "
+    solo_types: Mapping[DType, TypeRule] = field(default_factory=dict)
+    parallel: tuple[str, ...] = ()
+    strides: tuple[str, ...] = ()
+    bounds: tuple[tuple[str, str], ...] = ()
+    share: tuple[str, ...] = ()
+    barrier: str = ""
+    shared: str = ""
+    paged: str = ""
+    unroll: str = ""
+    wide: Mapping[str, Template] = field(default_factory=dict)
+    single: Mapping[str, Template] = field(default_factory=dict)
+    short: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
+    wide_single: Mapping[str, Template] = field(default_factory=dict)
+    vector_type: str = "{T}{lanes}"
+    vector_load: Template = ""
+    vector_store: Template = ""
+    vector_store_some: Template = ""
+    vector_past: Template = ""
+    fetch: Template = ""
+    plus: str = ""
+    product: str = "tb_pair_{S}(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x)"
+    packet_array: str = ""
+    packet_read: Template = ""
+    packet_write: Template = ""
+    splat: str = "({V})({0})"
+    report: Template = ""
+    last: Template = ""
+    arrive: Template = ""
+    combined: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
+    combined_shared: Mapping[tuple[str, DType], Template] = field(default_factory=dict)
+    infinity: str = "INFINITY"
+    nan: str = "NAN"
+    prologue: str = ""
+    narrow: Helper | None = None
+    target: Target = field(default_factory=Target)

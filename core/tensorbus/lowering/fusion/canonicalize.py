@@ -1,0 +1,275 @@
+"""A group of roots as a graph over one domain: every node has the domain's axes, or 1 in their place.
+
+Broadcasts, permutations and added axes are gone: leaves are strided views over the domain. Neighbouring axes
+that everything walks as one are one. What reads elements elsewhere stays as it was, behind a reshape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from ...graph.ir import Graph, Node
+from ...ops.definition import Spec
+from ..ir.builder import Builder
+from ..ir.inline import ELEMENTWISE, Pull
+from ..ir.kernel_task import Job
+from ..ir.layout import Layout, Shape
+from ..op_sets import REDUCTIONS
+from .access_map import FREE, Access, operand_access, picked, reduced_access
+from .collapse_dims import join
+from .fusion_groups import Group
+
+PLAIN: Final = ELEMENTWISE | REDUCTIONS | {"input", "constant", "full"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A root that is stored: in ``slot``, with these strides over the domain (0 where it has no axis)."""
+
+    node: Node
+    slot: int
+    strides: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """A group in canonical form. ``nodes`` are all roots, ``outputs`` those that are stored, in order.
+
+    ``reduced`` are the axes of ``domain`` that reductions go over, all of them with ``keepdims``.
+    """
+
+    domain: Shape
+    reduced: tuple[int, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    leaves: Mapping[int, Layout]
+    scalars: Mapping[int, int]
+    sized: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The group as a graph of its own."""
+        return Graph(inputs=(), outputs=self.nodes)
+
+    def puller(self, builder: Builder) -> tuple[Pull, dict[str, int]]:
+        """Return what reads this group, and the slots of the buffer names it uses."""
+        job = Job(root=self.nodes[-1], leaves=self.leaves, scalars=self.scalars, out=-1, sized=self.sized)
+        return job.puller(builder, self.graph)
+
+    def full(self, node: Node) -> bool:
+        """Return whether a node has an element for each of the domain, not only for each row."""
+        shape = node.spec.shape
+        whole = len(shape) == len(self.domain)
+        return not self.reduced or (whole and any(shape[k] != 1 for k in self.reduced))
+
+
+class _Canonical:
+    def __init__(self, group: Group, where: Mapping[int, Layout], scalars: Mapping[int, int]) -> None:
+        self.domain = group.domain
+        self.reduced = group.reduced
+        self.own = {where[k].slot for k in group.roots}
+        self.where = where
+        self.scalars = scalars
+        self.leaves: dict[int, Layout] = {}
+        self.numbers: dict[int, int] = {}
+        self.done: dict[tuple[int, Access | None], Node] = {}
+
+    def shape(self, access: Access) -> Shape:
+        return tuple(n if k in access else 1 for k, n in enumerate(self.domain))
+
+    def at(self, root: Node, access: Access) -> Node:
+        """Return the canonical form of a node, without recursion: chains can be long."""
+        stack: list[tuple[Node, Access, bool]] = [(root, access, False)]
+        while stack:
+            node, at, ready = stack.pop()
+            if (id(node), at) in self.done or (not ready and self.leaf(node, at)):
+                continue
+            before = self.operands(node, at)
+            if before is None:
+                self.done[id(node), at] = self.elsewhere(node, at)
+            elif ready or not before:
+                self.done[id(node), at] = self.made(node, at, [self.done[id(x), a] for x, a in before])
+            else:
+                stack.append((node, at, True))
+                stack.extend((x, a, False) for x, a in reversed(before))
+        return self.done[id(root), access]
+
+    def root(self, node: Node, access: Access) -> Node:
+        """Return the canonical form of a root: a broadcast, which has no node of its own, needs one here."""
+        made, shape = self.at(node, access), self.shape(access)
+        if made.spec.shape == shape:
+            return made
+        dtype = made.spec.dtype
+        return Node(op="cast", inputs=(made,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
+
+    def leaf(self, node: Node, at: Access | None) -> bool:
+        """Make the input that stands for a node which is not computed here, where it is none."""
+        found = self.view(node)
+        if id(node) in self.scalars or node.op == "constant":
+            made = replace(node) if node.op == "constant" else Node(op="input", spec=node.spec)
+            if id(node) in self.scalars:
+                self.numbers[id(made)] = self.scalars[id(node)]
+        elif found is not None:
+            made = Node(
+                op="input", spec=Spec(node.spec.shape if at is None else self.shape(at), node.spec.dtype)
+            )
+            if at is not None:
+                strides = [0] * len(self.domain)
+                for k, s in zip(at, found.strides, strict=True):
+                    if k is not None:
+                        strides[k] += s
+                found = replace(found, shape=made.spec.shape, strides=tuple(strides))
+            self.leaves[id(made)] = found
+        else:
+            return False
+        self.done[id(node), at] = made
+        return True
+
+    def operands(self, node: Node, at: Access) -> list[tuple[Node, Access]] | None:
+        """Return what a node is computed from, and how it is reached; None where it is read elsewhere."""
+        if node.op in REDUCTIONS:
+            below = reduced_access(node, at, self.reduced)
+            return None if below is None else [(node.inputs[0], below)]
+        if len(self.reduced) == 1 and (pick := picked(node, at, self.reduced)) is not None:
+            x, *indices = node.inputs
+            if x.spec.shape[pick[0]] == self.domain[self.reduced[0]]:
+                whole = tuple(self.reduced[0] if k == FREE else k for k in pick[1])
+                return [(x, whole), (indices[pick[0]], at)]
+        if not node.inputs and node.op != "full":
+            return None
+        found: list[tuple[Node, Access]] = []
+        for x in node.inputs:
+            below = operand_access(node, x, at)
+            if below is None:
+                return None
+            found.append((x, below))
+        return found
+
+    def made(self, node: Node, at: Access, inputs: list[Node]) -> Node:
+        """Return a node over the domain, of operands over the domain."""
+        spec = Spec(self.shape(at), node.spec.dtype)
+        if node.op in REDUCTIONS:
+            attrs = {"axis": self.reduced, "keepdims": True}
+            return replace(node, inputs=tuple(inputs), attrs=attrs, spec=spec)
+        if node.op == "gather":
+            return Node(op="pick", inputs=tuple(inputs), attrs={"axis": self.reduced[0]}, spec=spec)
+        if node.op in ELEMENTWISE:
+            return replace(node, inputs=tuple(inputs), spec=spec)
+        if node.op == "full":
+            return replace(node, attrs={**node.attrs, "shape": spec.shape}, spec=spec)
+        return inputs[0]  # a broadcast, a permutation, an axis more or less: the same elements
+
+    def elsewhere(self, node: Node, at: Access) -> Node:
+        """Return a node that stays as it is, brought into the axes of the domain."""
+        for each in self.behind(node):
+            if (id(each), None) not in self.done and (each is node or not self.leaf(each, None)):
+                inputs = tuple(self.done[id(x), None] for x in each.inputs)
+                self.done[id(each), None] = replace(each, inputs=inputs)
+        made = self.done[id(node), None]
+        order = sorted((k for k, a in enumerate(at) if a is not None), key=lambda k: at[k] or 0)
+        axes = (*(k for k, a in enumerate(at) if a is None), *order)
+        if axes != tuple(range(len(axes))):
+            turned = Spec(tuple(node.spec.shape[k] for k in axes), node.spec.dtype)
+            made = Node(op="permute_dims", inputs=(made,), attrs={"axes": axes}, spec=turned)
+        shape = self.shape(at)
+        if made.spec.shape != shape:
+            made = Node(
+                op="reshape", inputs=(made,), attrs={"shape": shape}, spec=Spec(shape, node.spec.dtype)
+            )
+        return made
+
+    def behind(self, root: Node) -> list[Node]:
+        """Return the nodes that one is computed from in this kernel, operands first."""
+        order: list[Node] = []
+        seen: set[int] = set()
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+            elif id(node) not in seen:
+                seen.add(id(node))
+                stack.append((node, True))
+                if node is root or self.view(node) is None:
+                    stack.extend((x, False) for x in reversed(node.inputs))
+        return order
+
+    def view(self, node: Node) -> Layout | None:
+        """Return where a node lies that is not made here."""
+        found = self.where.get(id(node))
+        return None if found is None or found.slot in self.own else found
+
+
+def canonical(
+    group: Group, where: Mapping[int, Layout], scalars: Mapping[int, int], stored: Mapping[int, int],
+    sized: bool = False,
+) -> Fused:  # fmt: skip
+    """Return a group over its domain. ``where`` has what lies in buffers, ``stored`` its roots' slots."""
+    form = _Canonical(group, where, scalars)
+    nodes = {k: form.root(root.node, root.access) for k, root in group.roots.items()}
+    outputs = []
+    for k, root in group.roots.items():
+        if k in stored:
+            strides = [0] * len(group.domain)
+            for a, s in zip(root.access, where[k].strides, strict=True):
+                if a is not None:
+                    strides[a] = s
+            outputs.append(Output(node=nodes[k], slot=stored[k], strides=tuple(strides)))
+    made = Fused(
+        domain=group.domain, reduced=group.reduced, nodes=tuple(nodes.values()), outputs=tuple(outputs),
+        leaves=form.leaves, scalars=form.numbers, sized=sized,
+    )  # fmt: skip
+    return collapsed(made)
+
+
+def collapsed(fused: Fused) -> Fused:
+    """Return the group with neighbouring axes joined where all leaves and outputs walk them as one."""
+    graph, domain = fused.graph, fused.domain
+    rank = len(domain)
+    if 0 in domain or any(n.op not in PLAIN for n in graph):
+        return fused
+    kinds = [int(k in fused.reduced) for k in range(rank)]
+    strides = [
+        tuple(s if n != 1 else 0 for n, s in zip(x.shape, x.strides, strict=True))
+        for x in fused.leaves.values()
+    ]
+    full = [o.strides for o in fused.outputs if fused.full(o.node)]
+    rows = [o.strides for o in fused.outputs if not fused.full(o.node)]
+    groups = join(domain, kinds, [*strides, *full, *rows], range(rank)).groups
+    if len(groups) == rank:
+        return fused
+
+    def joined(shape: Shape) -> Shape:
+        return tuple(prod(shape[k] for k in g) for g in groups) if len(shape) == rank else shape
+
+    over = tuple(k for k, g in enumerate(groups) if g[0] in fused.reduced)
+    done: dict[int, Node] = {}
+    leaves: dict[int, Layout] = {}
+    scalars: dict[int, int] = {}
+    for old in graph:
+        spec = Spec(joined(old.spec.shape), old.spec.dtype)
+        if old.op in REDUCTIONS:
+            made = replace(
+                old, inputs=(done[id(old.inputs[0])],), attrs={"axis": over, "keepdims": True}, spec=spec
+            )
+        else:
+            made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
+        if id(old) in fused.leaves:
+            given = fused.leaves[id(old)]
+            leaves[id(made)] = replace(
+                given, shape=spec.shape, strides=tuple(given.strides[g[-1]] for g in groups)
+            )
+        if id(old) in fused.scalars:
+            scalars[id(made)] = fused.scalars[id(old)]
+        done[id(old)] = made
+    outputs = tuple(
+        replace(o, node=done[id(o.node)], strides=tuple(o.strides[g[-1]] for g in groups))
+        for o in fused.outputs
+    )
+    return replace(
+        fused, domain=joined(domain), reduced=over, nodes=tuple(done[id(n)] for n in fused.nodes),
+        outputs=outputs, leaves=leaves, scalars=scalars,
+    )  # fmt: skip

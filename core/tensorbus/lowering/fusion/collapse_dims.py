@@ -1,0 +1,313 @@
+"""Joining axes that every operand walks as one, so that most kernels are of rank 1 or 2 whatever the shape.
+
+A job is rewritten over fewer axes; its meaning stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import Any
+
+from ...backend_interface.strided_array import row_major
+from ...graph.ir import Graph, Node
+from ...ops.definition import Spec
+from ..ir.inline import ELEMENTWISE
+from ..ir.kernel_task import Job
+from ..ir.layout import Layout, Shape
+from ..op_sets import REDUCTIONS, SCANS
+
+_PLAIN = ELEMENTWISE | {"constant", "full", "broadcast_to"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axes:
+    """How the axes of a domain are walked: ``order``, then ``groups`` of neighbours joined."""
+
+    groups: tuple[tuple[int, ...], ...]
+
+    def shape(self, shape: Shape) -> Shape:
+        result = []
+        for group in self.groups:
+            length = 1
+            for k in group:
+                length *= shape[k]
+            result.append(length)
+        return tuple(result)
+
+    def strides(self, strides: Sequence[int]) -> Shape:
+        return tuple(strides[group[-1]] for group in self.groups)
+
+
+def join(
+    shape: Shape, kinds: Sequence[int | None], operands: Sequence[Sequence[int]], order: Sequence[int]
+) -> _Axes:
+    """Return the joined axes of ``shape``. Axes of one kind may be joined; those of kind None never are."""
+    groups: list[tuple[int, ...]] = []
+    for k in order:
+        if shape[k] == 1 and kinds[k] is not None:
+            continue
+        if groups and kinds[k] is not None and kinds[groups[-1][-1]] == kinds[k]:
+            before = groups[-1][-1]
+            if all(strides[before] == strides[k] * shape[k] for strides in operands):
+                groups[-1] += (k,)
+                continue
+        groups.append((k,))
+    return _Axes(groups=tuple(groups))
+
+
+def collapse(job: Job) -> Job:
+    """Return an equal job over as few axes as its operands allow."""
+    root = job.root
+    if root.op in REDUCTIONS:
+        return _collapse_reduction(job)
+    if root.op in SCANS and _is_plain(root.inputs[0], job):
+        domain = root.inputs[0].spec.shape
+        kinds = [
+            None if k == root.attrs["axis"] else 0 if k < root.attrs["axis"] else 1
+            for k in range(len(domain))
+        ]
+        axes = _join_all(root.inputs[0], job, domain, kinds, row_major(domain))
+        operand, moved = _rewrite(root.inputs[0], job, domain, axes)
+        axis = next(k for k, g in enumerate(axes.groups) if g == (root.attrs["axis"],))
+        made = replace(
+            root, inputs=(operand,), attrs={"axis": axis}, spec=Spec(axes.shape(domain), root.spec.dtype)
+        )
+        return replace(job, root=made, **moved)
+    if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.leaves for x in root.inputs):
+        return _collapse_moved(job)
+    if _is_plain(root, job, root.spec.shape):
+        domain = root.spec.shape
+        axes = _join_all(root, job, domain, [0] * len(domain), row_major(domain))
+        made, moved = _rewrite(root, job, domain, axes)
+        return replace(job, root=made, **moved)
+    return job
+
+
+def before_reshapes(job: Job) -> Job:
+    """Return an equal map over the axes that reshapes join or split, where all of them have the same ones.
+
+    What it stores lies in the same order. Otherwise each element would be divided into its places, which
+    costs little only where many items wait for memory side by side.
+    """
+    domain = job.root.spec.shape
+    outside = _up_to_reshapes(job)
+    reshapes = [node for node in outside if node.op == "reshape"]
+    shapes = {node.inputs[0].spec.shape for node in reshapes}
+    if len(shapes) != 1 or 0 in domain or job.strides is not None:
+        return job
+    (shape,) = shapes
+    leaves = dict(job.leaves)
+    behind = Graph(inputs=(), outputs=tuple(node.inputs[0] for node in reshapes))
+    inside = _with_reshaped_leaves(behind, job, leaves)
+    done: dict[int, Node] = {}
+    for old in outside:
+        spec = Spec(shape, old.spec.dtype)
+        inputs = tuple(done.get(id(x), x) for x in old.inputs)
+        if id(old) in job.scalars or old.op == "constant":
+            made = old
+        elif id(old) in job.leaves:
+            made = Node(op="input", spec=spec)
+            leaves[id(made)] = replace(job.leaves[id(old)], shape=shape, strides=row_major(shape))
+        elif old.op == "reshape":
+            made = inside[id(old.inputs[0])]
+        elif old.op in ("full", "broadcast_to"):
+            made = replace(old, inputs=inputs, attrs={**old.attrs, "shape": shape}, spec=spec)
+        else:
+            made = replace(old, inputs=inputs, spec=spec if old.spec.shape == domain else old.spec)
+        done[id(old)] = made
+    return replace(job, root=done[id(job.root)], leaves=leaves)
+
+
+def _up_to_reshapes(job: Job) -> list[Node]:
+    """Return a map's nodes from its reshapes on, in order; none where it is not made of them alone.
+
+    Beside them there may be numbers, and operands that lie packed.
+    """
+    domain = job.root.spec.shape
+    stack, seen = [job.root], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        alone = id(node) in job.scalars or node.op in ("constant", "full")
+        if alone or (node.spec.shape == domain and (node.op == "reshape" or _lies_packed(node, job))):
+            continue
+        number = node.op == "broadcast_to" and node.inputs[0].spec.shape == ()
+        same = node.op in ELEMENTWISE and all(x.spec.shape in ((), domain) for x in node.inputs)
+        if id(node) in job.leaves or not (number or same):
+            return []
+        stack.extend(node.inputs)
+    return [node for node in job.graph if id(node) in seen]
+
+
+def _with_reshaped_leaves(graph: Graph, job: Job, leaves: dict[int, Layout]) -> dict[int, Node]:
+    """Return the nodes of a graph in which reshapes of what lies packed are operands, which are added."""
+    done: dict[int, Node] = {}
+    for old in graph:
+        if old.op == "reshape" and _lies_packed(old.inputs[0], job):
+            done[id(old)] = made = Node(op="input", spec=old.spec)
+            given = job.leaves[id(old.inputs[0])]
+            leaves[id(made)] = replace(given, shape=old.spec.shape, strides=row_major(old.spec.shape))
+        else:
+            inputs = tuple(done[id(x)] for x in old.inputs)
+            done[id(old)] = old if all(map(is_, inputs, old.inputs)) else replace(old, inputs=inputs)
+    return done
+
+
+def _lies_packed(node: Node, job: Job) -> bool:
+    return id(node) in job.leaves and job.leaves[id(node)].is_contiguous
+
+
+def _collapse_reduction(job: Job) -> Job:
+    root, operand = job.root, job.root.inputs[0]
+    domain, reduced = operand.spec.shape, set(root.attrs["axis"])
+    kept = [n for k, n in enumerate(domain) if k not in reduced]
+    steps = iter(row_major(tuple(kept)))
+    out = [0 if k in reduced else next(steps) for k in range(len(domain))]
+    if not _is_plain(operand, job):
+        attrs = {**root.attrs, "keepdims": False}
+        return replace(job, root=replace(root, attrs=attrs, spec=Spec(tuple(kept), root.spec.dtype)))
+    alone = root.op in ("argmax", "argmin")
+    kinds = [None if alone and k in reduced else int(k in reduced) for k in range(len(domain))]
+    far = [max((abs(s[k]) for s in _strides(operand, job, domain)), default=0) for k in range(len(domain))]
+    order = sorted(range(len(domain)), key=lambda k: -far[k]) if 0 not in domain else range(len(domain))
+    axes = _join_all(operand, job, domain, kinds, out, order)
+    made, moved = _rewrite(operand, job, domain, axes)
+    shape = axes.shape(domain)
+    over = tuple(k for k, g in enumerate(axes.groups) if g[0] in reduced)
+    spec = Spec(tuple(n for k, n in enumerate(shape) if k not in over), root.spec.dtype)
+    strides = tuple(s for k, s in enumerate(axes.strides(out)) if k not in over)
+    return replace(
+        job, root=replace(root, inputs=(made,), attrs={"axis": over, "keepdims": False}, spec=spec),
+        strides=strides, **moved,
+    )  # fmt: skip
+
+
+def _collapse_moved(job: Job) -> Job:
+    """Join the axes that a pad, concat or slice_update leaves alone."""
+    root = job.root
+    domain = root.spec.shape
+    rank = len(domain)
+    if 0 in domain or any(0 in x.spec.shape for x in root.inputs):
+        return job
+    a = root.attrs
+    touched: list[bool] = [any(x.spec.shape[k] != domain[k] for x in root.inputs) for k in range(rank)]
+    if root.op == "concat":
+        touched[a["axis"]] = True
+    if root.op == "slice_update":
+        touched = [t or a["step"][k] != 1 for k, t in enumerate(touched)]
+    kinds, kind = [], 0
+    for t in touched:
+        kind += t
+        kinds.append(None if t else kind)
+    strides = [job.leaves[id(x)].strides for x in root.inputs] + [row_major(domain)]
+    axes = join(domain, kinds, strides, range(rank))
+    leaves: dict[int, Layout] = {}
+    inputs = []
+    for x in root.inputs:
+        given = job.leaves[id(x)]
+        node = Node(op="input", spec=Spec(axes.shape(x.spec.shape), x.spec.dtype))
+        leaves[id(node)] = replace(given, shape=node.spec.shape, strides=axes.strides(given.strides))
+        inputs.append(node)
+    attrs = {
+        key: axes.groups.index((value,)) if key == "axis"
+        else tuple(value[g[0]] for g in axes.groups) if isinstance(value, tuple) else value
+        for key, value in a.items()
+    }  # fmt: skip
+    made = replace(root, inputs=tuple(inputs), attrs=attrs, spec=Spec(axes.shape(domain), root.spec.dtype))
+    return replace(job, root=made, leaves=leaves)
+
+
+def _is_plain(node: Node, job: Job, domain: Shape | None = None) -> bool:
+    """Return whether ``node`` reads every leaf at its own index, up to broadcasting.
+
+    ``domain`` is given where its axes keep their order: random words of that shape count through it.
+    """
+    stack, seen, states = [node], set(), set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(node) in job.leaves or id(node) in job.scalars:
+            continue
+        if node.op == "random_bits" and node.spec.shape == domain and id(node.inputs[0]) in job.leaves:
+            states.add(id(node.inputs[0]))
+            continue
+        if node.op not in _PLAIN:
+            return False
+        stack.extend(node.inputs)
+    return not states & seen
+
+
+def _aligned(layout: Layout, domain: Shape) -> Shape:
+    lead = len(domain) - len(layout.shape)
+    return (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(layout.shape, layout.strides, strict=True))
+
+
+def _strides(node: Node, job: Job, domain: Shape) -> list[Shape]:
+    found, stack, seen = [], [node], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(node) in job.leaves:
+            found.append(_aligned(job.leaves[id(node)], domain))
+        elif node.op == "random_bits":
+            found.append(row_major(domain))
+        else:
+            stack.extend(node.inputs)
+    return found
+
+
+def _join_all(
+    node: Node, job: Job, domain: Shape, kinds: Sequence[int | None], out: Sequence[int],
+    order: Sequence[int] | None = None,
+) -> _Axes:  # fmt: skip
+    operands = [*_strides(node, job, domain), out]
+    if 0 in domain:
+        operands = []
+    return join(domain, kinds, operands, range(len(domain)) if order is None else order)
+
+
+def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Any]]:
+    leaves: dict[int, Layout] = {}
+    scalars: dict[int, int] = {}
+    done: dict[int, Node] = {}
+    shape = axes.shape(domain)
+    nodes = [*Graph(inputs=(), outputs=(node,))]
+    states = {id(x): Node(op="input", spec=x.spec) for n in nodes if n.op == "random_bits" for x in n.inputs}
+
+    for old in nodes:
+        spec = Spec(shape, old.spec.dtype)
+        if old.op == "random_bits":
+            state = states[id(old.inputs[0])]
+            leaves[id(state)] = job.leaves[id(old.inputs[0])]
+            made = replace(old, inputs=(state,), attrs={"shape": shape}, spec=spec)
+        elif id(old) in states:
+            made = states[id(old)]
+        elif id(old) in job.leaves:
+            given = job.leaves[id(old)]
+            made = Node(op="input", spec=spec)
+            leaves[id(made)] = replace(given, shape=shape, strides=axes.strides(_aligned(given, domain)))
+        elif id(old) in job.scalars:
+            made = Node(op="input", spec=old.spec)
+            scalars[id(made)] = job.scalars[id(old)]
+        elif old.op == "constant":
+            made = old
+        elif old.op == "broadcast_to":
+            made = done[id(old.inputs[0])]
+        elif old.op == "full":
+            made = replace(old, attrs={**old.attrs, "shape": shape}, spec=spec)
+        else:
+            made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
+        done[id(old)] = made
+    found = done[id(node)]
+    if found.spec.shape != shape:  # a number alone
+        spec = Spec(shape, node.spec.dtype)
+        found = Node(op="broadcast_to", inputs=(found,), attrs={"shape": shape}, spec=spec)
+    return found, {"leaves": leaves, "scalars": scalars}

@@ -1,0 +1,99 @@
+"""Concatenations of what calls make: each part is put where the whole has it, so that nothing is copied.
+
+It is what the gradients of query, key and value are, where one product made all three. Those of
+more operands than a kernel may have are made of others.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...graph.ir import Graph, Node
+from ...ops.definition import Spec
+from ..ir.layout import Layout, ordered, reshape_strides
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A concatenation, the results of calls that are its operands, and in which order its axes lie best."""
+
+    whole: Node
+    parts: tuple[Node, ...]
+    order: tuple[int, ...]
+
+    def layouts(self, slot: int) -> dict[int, Layout] | None:
+        """Return where the whole lies in a slot, and each part, by id; None where a part is no view of it."""
+        whole = ordered(slot, self.whole.spec.shape, self.order)
+        axis, begin = self.whole.attrs["axis"], 0
+        found = {id(self.whole): whole}
+        for operand, part in zip(self.whole.inputs, self.parts, strict=True):
+            strides = reshape_strides(operand.spec.shape, whole.strides, part.spec.shape)
+            if strides is None or strides[-1] != 1:
+                return None
+            found[id(part)] = Layout(slot, part.spec.shape, strides, begin * whole.strides[axis])
+            begin += operand.spec.shape[axis]
+        return found
+
+
+def short(graph: Graph, most: int) -> Graph:
+    """Return the graph with concatenations of at most ``most`` operands: of others, where there are more."""
+    if all(node.op != "concat" or len(node.inputs) <= most for node in graph):
+        return graph
+    done: dict[int, Node] = {}
+    for node in graph:
+        given = tuple([done[id(x)] for x in node.inputs])
+        while node.op == "concat" and len(given) > most:
+            given = tuple([_concat(node, given[k : k + most]) for k in range(0, len(given), most)])
+        same = len(given) == len(node.inputs) and all(map(operator.is_, given, node.inputs))
+        done[id(node)] = node if same else replace(node, inputs=given)
+    return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
+
+
+def _concat(node: Node, given: tuple[Node, ...]) -> Node:
+    """Return the concatenation of some operands of ``node``."""
+    if len(given) == 1:
+        return given[0]
+    axis, shape = node.attrs["axis"], list(node.spec.shape)
+    shape[axis] = sum(x.spec.shape[axis] for x in given)
+    return replace(node, inputs=given, spec=Spec(tuple(shape), node.spec.dtype))
+
+
+def joins(nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node]) -> dict[int, Join]:
+    """Return the concatenations of results that nothing else reads, by the id of each such result.
+
+    ``shown`` are the program's own results, which lie as they are.
+    """
+    wholes = [node for node in nodes if node.op == "concat" and 0 not in node.spec.shape]
+    if not wholes:
+        return {}
+    users: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for x in node.inputs:
+            users.setdefault(x, []).append(node)
+    found: dict[int, Join] = {}
+    for whole in wholes:
+        parts = [_result(x, users, calls) for x in whole.inputs]
+        if whole in shown or any(x is None or x in shown for x in parts):
+            continue
+        made = Join(whole, tuple(x for x in parts if x is not None), _order(whole, users))
+        found |= {id(x): made for x in made.parts}
+    return found
+
+
+def _result(node: Node, users: Mapping[Node, Sequence[Node]], calls: Collection[Node]) -> Node | None:
+    """Return the result of a call that an operand is, but for its shape."""
+    while len(users[node]) == 1 and node.op == "reshape":
+        (node,) = node.inputs
+    one = len(users[node]) == 1 and node.op == "result" and bool(node.spec.shape)
+    return node if one and node.inputs[0] in calls else None
+
+
+def _order(node: Node, users: Mapping[Node, Sequence[Node]]) -> tuple[int, ...]:
+    """Return the order of axes in which the first to permute a value wants it."""
+    last = len(node.spec.shape) - 1
+    for user in users.get(node, ()):
+        if user.op == "permute_dims" and user.attrs["axes"][-1] == last:
+            return tuple(user.attrs["axes"])
+    return tuple(range(last + 1))

@@ -1,0 +1,44 @@
+"""Bundles in a program: one node each until their kernel is made, which happens once for all equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...graph.ir import Graph, Node
+from ..op_sets import INSIDE
+from .access_map import own_access, walked
+from .fusion_groups import Group, Root
+
+
+def bundles_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
+    """Return the bundles among the nodes of a graph by their ids, each with the nodes of its results."""
+    found: dict[int, list[Node]] = {id(node): [] for node in nodes if INSIDE in node.attrs}
+    for node in nodes if found else ():
+        if node.op == "result" and id(node.inputs[0]) in found:
+            found[id(node.inputs[0])].append(node)
+    return found
+
+
+def opened(group: Group, parts: Sequence[Node]) -> dict[Node, Root]:
+    """Return, for each of a bundle's results that is a node, the root that computes it."""
+    ((bundle, place),) = [(root.node, root.place) for root in group.roots.values()]
+    body: Graph = bundle.attrs[INSIDE]
+    done = dict(zip(body.inputs, bundle.inputs, strict=True))
+    for node in body:
+        if node not in done:
+            done[node] = replace(node, inputs=tuple([done[x] for x in node.inputs]), again=bundle.again)
+    found: dict[Node, Root] = {}
+    for part in parts:
+        made = done[body.outputs[part.attrs["index"]]]
+        if made in bundle.inputs or any(made is root.node for root in found.values()):  # then it is a copy
+            made = Node(op="cast", inputs=(made,), attrs={"dtype": made.spec.dtype}, spec=made.spec)
+        found[part] = Root(node=made, place=place, access=own_access(made.spec.shape), reads=())
+    return found
+
+
+def over(group: Group, roots: Sequence[Root]) -> Group:
+    """Return the group of a bundle as that of the roots that compute its results."""
+    shape = roots[0].node.spec.shape
+    domain = tuple(shape[k] for k in walked(shape))
+    return replace(group, domain=domain, reduced=(), roots={id(root.node): root for root in roots})

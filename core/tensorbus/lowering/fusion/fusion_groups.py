@@ -1,0 +1,419 @@
+"""Which buffers are made by one kernel: those of one domain that read the same things, or each other.
+
+A group is a domain, the axes of it that reductions go over, and roots. It grows root by root, as long as no
+other kernel stands between, and no element is needed before it is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+from math import prod
+from typing import Final, NamedTuple
+
+from ...errors import TensorbusError
+from ...graph.ir import Node
+from ..ir.layout import Shape
+from ..op_sets import FINDS, INSIDE, REDUCTIONS
+from ..target import Target
+from .access_map import FREE, Access, Read, own_access, picked, reads, walked
+from .materialize import BODY, ROOTS, is_computed_stack
+
+BUFFERS: Final = 28
+"""How many buffers one kernel may have: a language was seen that allows 31."""
+SHORT: Final = 32
+FIRST: Final = 4
+_NEAR: Final = 16
+_NARROW: Final = 32
+"""The fewest columns of a strip, some cache lines, and what its width is a multiple of."""
+_CACHE: Final = 1 << 16
+"""How many elements of each operand a strip should have."""
+_TALL: Final = 128
+"""How long the columns of a large domain may be; eight times that where compilers make the vectors."""
+ENOUGH: Final = 1 << 7
+"""How many elements of a row each of a group of light items takes at most, where other cores have nothing."""
+ALONE: Final = 1 << 15
+"""The longest row that one group takes where others, which may share it, have nothing to do."""
+_FEWEST: Final = 32
+"""Rows that a group of light items each takes are fewer than the device's groups by this, at most."""
+_LITTLE: Final = 1 << 17
+"""Up to how many elements a domain may be walked by few items."""
+
+
+class Root(NamedTuple):
+    """A node that a kernel stores: which axes of the domain it follows, and what computing it reads.
+
+    ``chosen`` are the lengths of the axes that indices choose one element of, ``behind`` the ids of what is
+    read for that.
+    """
+
+    node: Node
+    place: int
+    access: Access
+    reads: tuple[Read, ...]
+    chosen: frozenset[int] = frozenset()
+    behind: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """Roots that one kernel makes. ``reduced`` are axes of ``domain``; what is not ``open`` stays alone.
+
+    ``before`` has a bit for each group that must have run before.
+    """
+
+    number: int
+    domain: Shape
+    reduced: tuple[int, ...]
+    roots: dict[int, Root]
+    size: int
+    open: bool
+    needs: set[int] = field(default_factory=set)
+    before: int = 0
+
+    @property
+    def deep(self) -> bool:
+        """True where something of the whole domain needs a reduction: its rows are walked more than once."""
+        after: set[int] = set()
+        for root in self.roots.values():
+            depends = any(id(node) in after for node, _ in root.reads)
+            if root.node.op in REDUCTIONS:
+                if depends:
+                    return True
+                after.add(id(root.node))
+            elif depends:
+                if set(root.access) & set(self.reduced):
+                    return True
+                after.add(id(root.node))
+        return False
+
+
+class Groups:
+    """Puts the nodes that get a buffer into groups, in the order of the graph."""
+
+    def __init__(self, nodes: Sequence[Node], made: Collection[int], target: Target,
+                 calls: Collection[Node]) -> None:  # fmt: skip
+        """Group the ``nodes`` of a graph whose ids are in ``made``; those of ``calls`` stay alone."""
+        self.target = target
+        self.calls = calls
+        self._made = made
+        self._stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
+        self._live: dict[int, Group] = {}
+        self._of: dict[int, int] = {}
+        self._readers: dict[int, list[int]] = {}
+        self._moved: dict[int, int] = {}
+        self._count = 0
+        self._users = Counter([x for n in nodes for x in {*n.inputs}])
+        for place, node in enumerate(nodes):
+            if node.op == "result" and id(node.inputs[0]) in self._of:  # who reads it waits for the call
+                self._of[id(node)] = self._of[id(node.inputs[0])]
+            elif id(node) in made and node.op != "result":
+                self._add(node, place)
+
+    def ordered(self) -> Iterator[Group]:
+        """Yield the groups, each after those that it reads from, else in the order of their last roots."""
+        users: dict[int, list[int]] = {}
+        left: dict[int, int] = {}
+        for g in self._live.values():
+            needs = self._needs(g)
+            left[g.number] = len(needs)
+            for k in needs:
+                users.setdefault(k, []).append(g.number)
+        ready = [(_last(self._live[k]), k) for k, n in left.items() if n == 0]
+        heapify(ready)
+        while ready:
+            _, number = heappop(ready)
+            yield self._live[number]
+            for k in users.get(number, ()):
+                left[k] -= 1
+                if left[k] == 0:
+                    heappush(ready, (_last(self._live[k]), k))
+        if any(left.values()):
+            waiting = ", ".join(r.node.op for k, n in left.items() if n for r in self._live[k].roots.values())
+            raise TensorbusError(f"kernels wait for each other: {waiting}. Please report the program.")
+
+    def _find(self, number: int) -> int:
+        while number in self._moved:
+            number = self._moved[number]
+        return number
+
+    def _needs(self, group: Group) -> set[int]:
+        found = {self._find(k) for k in group.needs}
+        found.discard(group.number)
+        group.needs = found
+        return found
+
+    def _add(self, node: Node, place: int) -> None:
+        group = self._alone(node, place)
+        self._live[group.number] = group
+        self._count += 1
+        self._of[id(node)] = group.number
+        given = [n for n, _ in group.roots[id(node)].reads]
+        group.needs = {self._find(self._of[id(n)]) for n in given if id(n) in self._of}
+        for k in group.needs:
+            group.before |= self._live[k].before | 1 << k
+        if group.open:
+            for k in sorted(group.needs, reverse=True):
+                other = self._live[self._find(k)]
+                if not self._waits(other, group):
+                    group = self._join(other, group)
+            near = {self._find(k) for n in given for k in self._readers.get(id(n), ())[-_NEAR:]}
+            for k in sorted(near - {group.number}, reverse=True):
+                other = self._live[k]
+                waits = self._waits(other, group) or self._waits(group, other)
+                if not waits and other.domain == group.domain and self._shares(other, group):
+                    group = self._join(other, group)
+        for n in given:
+            if prod(n.spec.shape) > 1:
+                self._readers.setdefault(id(n), []).append(group.number)
+
+    def _waits(self, a: Group, b: Group) -> bool:
+        """Return whether numbers that ``a`` makes of little would wait with ``b`` for what they do not need.
+
+        Others that want them as well would then come after that, instead of into one kernel with it.
+        """
+        if prod(a.domain) >= _LITTLE or not b.before & ~(a.before | 1 << a.number):
+            return False
+        return all(prod(r.node.spec.shape) == 1 and self._users[r.node] > 1 for r in a.roots.values())
+
+    def _alone(self, node: Node, place: int) -> Group:
+        """Return the group of one root."""
+        shape = node.spec.shape
+        reduced: tuple[int, ...] = ()
+        access = own_access(shape)
+        closed = node in self.calls or node.op in ROOTS - REDUCTIONS
+        closed = closed or (node.op in FINDS and self.target.solo_rows)  # vectors search for one place
+        closed = closed or INSIDE in node.attrs
+        if node.op in REDUCTIONS and not closed:
+            shape = node.inputs[0].spec.shape
+            whole, over = own_access(shape), set(node.attrs["axis"])
+            reduced = tuple(a for k, a in enumerate(whole) if k in over and a is not None)
+            closed = not reduced
+            kept = [None if k in over else a for k, a in enumerate(whole)]
+            access = tuple(
+                kept if node.attrs["keepdims"] else [a for k, a in enumerate(kept) if k not in over]
+            )
+        body = reads(node, access, reduced, self._stop)
+        stops = tuple([(n, None if closed else at) for n, at in body if n in self._stop and n is not node])
+        closed = closed or 0 in shape or (node.op == "concat" and is_computed_stack(node))
+        domain = tuple(shape[k] for k in walked(shape))
+        picks = [
+            (n, pick) for n, at in body
+            if n.op == "gather" and at is not None and (pick := picked(n, at, reduced)) is not None
+        ]  # fmt: skip
+        chosen = frozenset(n.inputs[0].spec.shape[pick[0]] for n, pick in picks)
+        behind = frozenset(
+            id(x) for n, _ in picks for x, _ in reads(n, None, (), self._stop) if x in self._stop
+        )
+        root = Root(node=node, place=place, access=access, reads=stops, chosen=chosen, behind=behind)
+        return Group(number=self._count, domain=domain, reduced=reduced, roots={id(node): root},
+                     size=len(body), open=not closed)  # fmt: skip
+
+    def _shares(self, a: Group, b: Group) -> bool:
+        """Return whether two groups read the same large thing, so that one of them need not."""
+        least = max(prod(a.domain) // 2, 2)
+        first = {id(n) for r in a.roots.values() for n, _ in r.reads}
+        return any(
+            id(n) in first and prod(n.spec.shape) >= least for r in b.roots.values() for n, _ in r.reads
+        )
+
+    def _join(self, other: Group, group: Group) -> Group:
+        """Return ``group`` joined to another, or as it is where they do not fit."""
+        a, b = (other, group) if other.number < group.number else (group, other)
+        made = join(a, b, self.target) if other.open and a is not b and not self._between(a, b) else None
+        if made is None:
+            return group
+        self._moved[b.number] = a.number
+        made.needs = a.needs | b.needs
+        mine = 1 << a.number | 1 << b.number
+        made.before = (a.before | b.before) & ~mine
+        del self._live[b.number]
+        self._live[a.number] = made
+        for root in b.roots:
+            self._of[root] = a.number
+        if b.number == self._count - 1 and not made.before & ~a.before:
+            return made  # nobody needs the latest group yet, and what needs the other one waits for no more
+        for g in self._live.values():  # earlier ones as well: what was joined to them may need either
+            if g.before & mine:
+                g.before = (g.before | made.before | 1 << a.number) & ~(1 << b.number)
+        return made
+
+    def _between(self, a: Group, b: Group) -> bool:
+        """Return whether a third group needs one of two, and is needed by the other."""
+        return any(
+            self._live[k].before >> x.number & 1
+            for x, y in ((a, b), (b, a)) for k in self._needs(y) if k != x.number
+        )  # fmt: skip
+
+
+def _last(group: Group) -> int:
+    return max(root.place for root in group.roots.values())
+
+
+def join(a: Group, b: Group, target: Target) -> Group | None:
+    """Return the group of the roots of both, ``b`` being the later; None where no kernel makes them."""
+    if a.size + b.size > BODY or not _in_time(a, b):
+        return None
+    met = _pairs(a, b)
+    found = _common(a, b, *met) if met is not None else None
+    if found is None:
+        return None
+    domain, to_a, to_b = found
+    for group, to in ((a, to_a), (b, to_b)):
+        over = [to[k] for k in group.reduced]
+        if over != sorted(over):  # what is summed has its axes in the order of the domain's
+            return None
+    reduced = {tuple(sorted(to[k] for k in g.reduced)) for g, to in ((a, to_a), (b, to_b)) if g.reduced}
+    if len(reduced) > 1:
+        return None
+    joint = reduced.pop() if reduced else ()
+    roots: dict[int, Root] = {}
+    for group, to in ((a, to_a), (b, to_b)):
+        for key, root in group.roots.items():
+            near = _chooses_in_rows(root, to, joint, domain)
+            if not near and any(k in a.roots or k in b.roots for k in root.behind):
+                return None
+            roots[key] = _moved(root, to, joint[0] if near and joint else FREE)
+    roots = dict(sorted(roots.items(), key=lambda item: item[1].place))
+    made = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
+    return made if _holds(made) and _fits(made, target) else None
+
+
+def _chooses_in_rows(root: Root, to: Mapping[int, int], reduced: Sequence[int], domain: Shape) -> bool:
+    """Return whether what indices choose for a root, if anything, lies in the rows that are reduced.
+
+    The kernel that goes over a row has it at hand. Anything else is computed by itself, from what is stored.
+    """
+    if not root.chosen:
+        return True
+    own = {to[k] for k in root.access if k is not None}
+    return len(reduced) == 1 and reduced[0] not in own and root.chosen == {domain[reduced[0]]}
+
+
+def _in_time(a: Group, b: Group) -> bool:
+    """Return whether nothing of ``b`` is computed again that ``a`` would then compute too early."""
+    return {r.node.again for r in b.roots.values()} - {0} <= {r.node.again for r in a.roots.values()}
+
+
+def _pairs(a: Group, b: Group) -> tuple[dict[int, int], bool] | None:
+    """Return which axes of ``b`` are which of ``a``, as far as one reads the other, and whether it does.
+
+    None where elements of one are read elsewhere by the other.
+    """
+    pairs: dict[int, int] = {}
+    linked = False
+    for x, y, turned in ((a, b, False), (b, a, True)):
+        for root in y.roots.values():
+            for node, at in root.reads:
+                made = x.roots.get(id(node))
+                if made is None:
+                    continue
+                if at is None:
+                    return None
+                linked = True
+                for k, own in zip(at, made.access, strict=True):
+                    if (k is None) != (own is None):
+                        return None
+                    if k is None or own is None or k == FREE:
+                        continue
+                    one, other = (own, k) if turned else (k, own)
+                    if pairs.setdefault(one, other) != other:
+                        return None
+    return (pairs, linked) if len(set(pairs.values())) == len(pairs) else None
+
+
+def _common(
+    a: Group, b: Group, pairs: Mapping[int, int], linked: bool
+) -> tuple[Shape, dict[int, int], dict[int, int]] | None:
+    """Return the domain of both, and where the axes of each are in it."""
+    own_a, own_b = range(len(a.domain)), range(len(b.domain))
+    same = {k: k for k in own_a}
+    if a.domain == b.domain and all(k == v for k, v in pairs.items()):
+        return a.domain, same, same
+    if any(b.domain[k] != a.domain[v] for k, v in pairs.items()):
+        return None
+    if linked and len(pairs) == len(own_b):
+        return a.domain, same, dict(pairs)
+    if linked and len(pairs) == len(own_a):
+        return b.domain, {v: k for k, v in pairs.items()}, {k: k for k in own_b}
+    return None
+
+
+def _moved(root: Root, to: Mapping[int, int], free: int) -> Root:
+    """Return a root over other axes; what an index chooses in a row is then somewhere on axis ``free``."""
+
+    def over(access: Access) -> Access:
+        return tuple([None if k is None else free if k == FREE else to[k] for k in access])
+
+    if all(k == v for k, v in to.items()) and not any(at is not None and FREE in at for _, at in root.reads):
+        return root
+
+    given = tuple([(n, None if at is None else over(at)) for n, at in root.reads])
+    return root._replace(access=over(root.access), reads=given)
+
+
+def _holds(group: Group) -> bool:
+    """Return whether each root is made once for each element, and read by others at that element."""
+    over, outer = set(group.reduced), set(range(len(group.domain))) - set(group.reduced)
+    leaves: set[int] = set()
+    for root in group.roots.values():
+        mine = {k for k in root.access if k is not None}
+        if not outer <= mine or (mine & over) not in (set(), over):
+            return False
+        for node, at in root.reads:
+            made = group.roots.get(id(node))
+            if made is None:
+                leaves.add(id(node))
+            elif at != made.access:
+                return False
+    return len(leaves) + len(group.roots) <= BUFFERS
+
+
+def _fits(group: Group, target: Target) -> bool:
+    """Return whether there is a schedule for a group on this device."""
+    if not group.reduced:
+        return True
+    over = group.reduced
+    if not group.deep:
+        return True
+    length = prod(group.domain[k] for k in over)
+    count = prod(group.domain) // length
+    if len(group.domain) - 1 in over:
+        few = count < target.groups // _FEWEST
+        long = 1 << 15 if target.solo_rows else target.team * ENOUGH if few else _LITTLE
+        return count >= target.groups // FIRST or length < long
+    if not target.solo_rows:  # an item to a column
+        return count >= target.items // FIRST or length < SHORT
+    tail = len(group.domain) - 1 - max(over)
+    joined = (*group.domain[: max(over) + 1], prod(group.domain[-tail:]))
+    return strips(joined, over, target) > 0
+
+
+def strips(domain: Shape, over: Sequence[int], target: Target) -> int:
+    """Return how wide the strips of columns are that items go down several times; 0 where they do not pay.
+
+    Long columns are read with long leaps: several walks by all cores, each from end to end, are faster then.
+    """
+    length, wide = prod(domain[k] for k in over), domain[-1]
+    count = prod(domain) // length // wide
+    tall = _TALL if target.wide_ops else 8 * _TALL
+    if wide < _NARROW or (length > tall and prod(domain) > _LITTLE):
+        return 0
+    width = min(wide, max(_NARROW, _CACHE // length // _NARROW * _NARROW))
+    while width > _NARROW and count * -(-wide // width) < target.groups // FIRST:
+        width = max(_NARROW, width // 2 // _NARROW * _NARROW)
+    enough = count * -(-wide // width) >= target.groups // FIRST or prod(domain) <= _LITTLE
+    return width if enough else 0
+
+
+def turned(group: Group) -> Group:
+    """Return the group with the axes that reductions go over behind all others."""
+    order = sorted(range(len(group.domain)), key=lambda k: (k in group.reduced, k))
+    if order == list(range(len(order))):
+        return group
+    to = {k: place for place, k in enumerate(order)}
+    over = tuple(sorted(to[k] for k in group.reduced))
+    roots = {k: _moved(root, to, over[0] if len(over) == 1 else FREE) for k, root in group.roots.items()}
+    return replace(group, domain=tuple(group.domain[k] for k in order), reduced=over, roots=roots)

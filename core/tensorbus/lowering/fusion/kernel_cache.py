@@ -1,0 +1,167 @@
+"""Schedules that are found again: equal groups, as those of a model's equal layers, are scheduled once.
+
+A group is known by its structure: ops, attributes, shapes, how operands lie, and which of them are the same
+buffer or number; not by which buffers and numbers these are, nor by anything else of its program. The kernels
+of equal groups are then one object, which is checked, rendered and compiled once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ...dtypes.definition import DType
+from ...graph.ir import Node
+from ...graph.passes.simplify import frozen
+from ...system import fork_safe_locks as locks
+from ..ir.builder import Late
+from ..ir.kernel_task import Step, Steps
+from ..ir.layout import Layout
+from .fusion_groups import Group
+
+MOST: Final = 2048
+"""How many schedules are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schedule:
+    """Steps whose slots are places: those of the group's buffers, then those of ``temporaries``.
+
+    The operands of what is ``Late`` are places too.
+    """
+
+    steps: tuple[Step, ...]
+    temporaries: tuple[tuple[int, DType], ...]
+
+
+_known: OrderedDict[Any, _Schedule] = OrderedDict()
+_lock = locks.simple()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The ``name`` of a group, with its slots and operands in the order in which the name counts them."""
+
+    name: Any
+    slots: tuple[int, ...]
+    operands: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Signatures:
+    """Names the groups of one program by their structure; ``context`` is what else schedules depend on."""
+
+    where: Mapping[int, Layout]
+    scalars: Mapping[int, int]
+    context: tuple[Any, ...]
+    _attrs: dict[int, Any] = field(default_factory=dict)
+
+    def of(self, group: Group, stored: Mapping[int, int], parts: Sequence[Node] = ()) -> Signature:
+        """Return the signature of a group. One with an attribute that does not hash is equal to no other.
+
+        ``parts`` are the results of its root that are stored, where it is a bundle.
+        """
+        own = {self.where[k].slot for k in group.roots}
+        numbers: dict[Node, int] = {}
+        slots: dict[int, int] = {}
+        operands: dict[int | None, int] = {None: 0}
+        entries: list[Any] = []
+        for root in group.roots.values():
+            stack = [(root.node, False)]
+            while stack:
+                node, ready = stack.pop()
+                if node in numbers:
+                    continue
+                spec = node.spec
+                if ready:
+                    about = self._named(node), spec.shape, spec.dtype
+                    entry: Any = (node.op, *about, *[numbers[x] for x in node.inputs])
+                elif id(node) in self.scalars:
+                    place = operands.setdefault(self.scalars[id(node)], len(operands))
+                    entry = (place, spec.shape, spec.dtype)
+                elif (layout := self.where.get(id(node))) is not None and layout.slot not in own:
+                    place = slots.setdefault(layout.slot, len(slots))
+                    late = operands.setdefault(layout.late, len(operands))
+                    entry = (place, layout.strides, layout.offset, late, spec.shape, spec.dtype)
+                else:
+                    stack.append((node, True))
+                    stack += [(x, False) for x in reversed(node.inputs)]
+                    continue
+                numbers[node] = len(entries)
+                entries.append(entry)
+        roots: tuple[Any, ...] = tuple([
+            (numbers[root.node], root.access, slots.setdefault(stored[k], len(slots)), self.where[k].strides)
+            if k in stored else (numbers[root.node], root.access, -1)
+            for k, root in group.roots.items()
+        ])  # fmt: skip
+        if parts:
+            lies = [self.where[id(x)] for x in parts]
+            roots = tuple([
+                (x.attrs["index"], slots.setdefault(at.slot, len(slots)), at.strides)
+                for x, at in zip(parts, lies, strict=True)
+            ])  # fmt: skip
+        name = (tuple(entries), roots, group.domain, group.reduced, self.context)
+        return Signature(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))
+
+    def _named(self, node: Node) -> Any:
+        """Return attributes in a form that hashes; equal ones are often one object."""
+        found = self._attrs.get(id(node.attrs))
+        if found is None:
+            found = self._attrs[id(node.attrs)] = _hashable(node.attrs)
+        return found
+
+
+def _hashable(attrs: Mapping[str, Any]) -> Any:
+    found = frozen(attrs)
+    try:
+        hash(found)
+    except TypeError:
+        return object()
+    return found
+
+
+def again(found: Signature, steps: Steps) -> bool:
+    """Append the steps of a group of this name; return whether they are known."""
+    with _lock:
+        known = _known.get(found.name)
+        if known is None:
+            return False
+        _known.move_to_end(found.name)
+    places = [*found.slots, *[steps.temporary(size, dtype) for size, dtype in known.temporaries]]
+    steps.steps += [_with(step, places, found.operands) for step in known.steps]
+    return True
+
+
+def remember(found: Signature, steps: Steps, before: int, first: int) -> None:
+    """Keep the steps from number ``before`` on as those of the group; slots from ``first`` on are new."""
+    fresh = [slot for slot in steps.sizes if slot >= first]
+    places = {slot: k for k, slot in enumerate([*found.slots, *fresh])}
+    operands = {operand: k for k, operand in enumerate(found.operands)}
+    try:
+        known = [_with(step, places, operands) for step in steps.steps[before:] if isinstance(step, Step)]
+    except KeyError:  # something else of the program: it is this group's alone
+        return
+    schedule = _Schedule(steps=tuple(known), temporaries=tuple(steps.sizes[s] for s in fresh))
+    with _lock:
+        _known[found.name] = schedule
+        while len(_known) > MOST:
+            _known.popitem(last=False)
+
+
+_Places = Sequence[int] | Mapping[int, int]
+
+
+def _with(step: Step, places: _Places, operands: _Places) -> Step:
+    """Return a step with other slots and operands."""
+    slots = tuple([s if s < 0 else places[s] for s in step.slots])
+    launch = step.launch
+    if any(isinstance(v, Late) and v.what != "code" for v in launch.values):
+        values = tuple([
+            replace(v, operand=operands[v.operand]) if isinstance(v, Late) and v.what != "code" else v
+            for v in launch.values
+        ])  # fmt: skip
+        launch = replace(launch, values=values)
+    same = frozenset([places[s] for s in step.same])
+    return Step(launch=launch, slots=slots, epilogue_of=step.epilogue_of, same=same, plain=step.plain)

@@ -1,0 +1,286 @@
+"""Which nodes of a graph get a buffer, before kernels are made: what is costly, shared, or read many times.
+
+Everything else is computed inside the kernels that want it. Nodes chosen here may still end inside one
+kernel, where all that read them do: then they get none after all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import Final
+
+from ...backend_interface.strided_array import row_major
+from ...graph.ir import Graph, Node
+from ..ir.inline import ELEMENTWISE, PULLED
+from ..ir.layout import Layout, view
+from ..op_sets import INSIDE, REDUCTIONS, SCANS, SORTS, Library
+from .access_map import own_access, picked
+
+ROOTS: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
+"""The ops that schedules of their own are written for."""
+COSTLY: Final = frozenset(
+    """power sqrt rsqrt exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
+    atanh atan2 erf floor_divide remainder random_bits""".split()
+)
+"""The ops that call a function for each element."""
+CHEAP: Final = 6
+LONG: Final = 50
+CALL: Final = 100
+GATHER: Final = 7
+ROW: Final = 32
+OFTEN: Final = 64
+"""For how many rows the same one is not computed again and again."""
+NARROW: Final = 32
+"""Up to how many columns of a product its left operand is computed in it, once for each tile of them."""
+BODY: Final = 256
+"""How many ops one kernel may have: compilers take more than proportional time for more."""
+_ONCE: Final = frozenset({"concat", "pad", "slice_update", "reshape", "permute_dims", "slice", "flip"})
+_VIEWS: Final = frozenset({"reshape", "permute_dims", "broadcast_to"})
+_CUTS: Final = _VIEWS | {"slice"}
+_ELSEWHERE: Final = frozenset({"input", "constant", "slice", "flip", "windows"})
+"""What may lie anywhere, so that views of it are known only once it does."""
+_TOP: Final = 1 << 20
+_NONE: Final[frozenset[Node]] = frozenset()
+Calls = Library | Collection[str] | None
+"""What a device runs by calls of its own; None where there are no calls."""
+
+
+def is_call(node: Node, library: Calls) -> bool:
+    """Return whether a node is run by a call of the device's: its own choice, or nobody can generate it."""
+    if library is None or node.op in ("input", "constant", "result"):
+        return False
+    if INSIDE in node.attrs:
+        return type(library) is Library and library.lacks(node)
+    if not (node.op in PULLED or node.op in ROOTS):
+        return True
+    if type(library) is not Library:
+        return node.op in library
+    return (node.op in library and not library.generates(node)) or library.lacks(node)
+
+
+def is_stack(node: Node, cost: int) -> bool:
+    """Return whether a concat is of computed operands, all of one shape."""
+    return node.op == "concat" and cost > CHEAP and len({x.spec.shape for x in node.inputs}) == 1
+
+
+def cost_of(graph: Graph) -> int:
+    """Return what an element of a graph costs, counted in simple ops."""
+    return sum(CALL if node.op in COSTLY else node.op in ELEMENTWISE for node in graph)
+
+
+def is_computed_stack(node: Node) -> bool:
+    """Return whether a node is a stack by the cost of all that is behind it, as far as one has to look."""
+    if not is_stack(node, CHEAP + 1):
+        return False
+    cost, seen, left = 0, {node}, [node]
+    while left and cost <= CHEAP:
+        at = left.pop()
+        cost += CALL if at.op in COSTLY else at.op in ELEMENTWISE
+        left += {*at.inputs} - seen
+        seen.update(at.inputs)
+    return cost > CHEAP
+
+
+def inner_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, packs: bool) -> set[Node]:
+    """Return the operands of generated products that are computed inside them, for them alone.
+
+    Right ones as they are packed, where the device ``packs`` them. Left ones where they are read, once for
+    each few columns of the result: where there are few, and a few simple ops make an element.
+    """
+    products = [node for node in nodes if node.op == "matmul" and node not in calls]
+    if not products:
+        return set()
+    uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
+    found = [node.inputs[1] for node in products] if packs else []
+    found += [n.inputs[0] for n in products if n.spec.shape[-1] <= NARROW and _is_cheap(n.inputs[0], calls)]
+    return {x for x in found if x.op in ELEMENTWISE and uses[x] == 1}
+
+
+def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
+    """Return whether a few simple ops make a value of what lies in buffers."""
+    found = {node: None}
+    left = [node]
+    while left:
+        for x in left.pop().inputs:
+            made = x.op in ROOTS or x.op in ("input", "constant", "result") or x in calls
+            if made or x in found:
+                continue
+            found[x] = None
+            left.append(x)
+            if len(found) > CHEAP:
+                return False
+    return all(x.op in _VIEWS or (x.op in ELEMENTWISE and x.op not in COSTLY) for x in found)
+
+
+def materialized(
+    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0,
+    within: Collection[Node] = (),
+) -> set[int]:  # fmt: skip
+    """Return the ids of the nodes that get a buffer; ``calls`` are run whole by the device, where it can.
+
+    ``buffers`` is how many a kernel may have, 0: any number. Operands in ``within`` are computed by products.
+    """
+    cost: dict[Node, int] = {}
+    size: dict[Node, int] = {}
+    reads: dict[Node, frozenset[Node]] = {}
+    sizes = {node: prod(node.spec.shape) for node in nodes}
+    wanted = {_base(node) if whole else node for node in graph.outputs}
+    wanted |= _parts(nodes, calls, buffers - 1) if buffers else _NONE
+    for node in nodes:
+        op = node.op
+        made = op in ROOTS or op == "result" or node in calls or INSIDE in node.attrs
+        own = CALL if op in COSTLY else GATHER if op == "gather" else op in ELEMENTWISE
+        if made or op == "input":
+            cost[node] = int(own)
+            size[node] = 0 if made else 1
+            reads[node] = frozenset((node,)) if sizes[node] > 1 else _NONE
+            continue
+        given = node.inputs
+        before = sum([0 if _dear(node, x, cost) else cost[x] for x in given])
+        cost[node] = min(own + before, _TOP)
+        size[node] = 1 + sum([size[x] for x in given])
+        reads[node] = reads[given[0]] if len(given) == 1 else _NONE.union(*[reads[x] for x in given])
+        if size[node] > BODY and op in ELEMENTWISE:
+            wanted.add(node)
+            size[node] = 0
+            cost[node] = 1
+            reads[node] = frozenset((node,))
+    wholes = _wholes(nodes, calls) if whole else {}
+    readers: dict[Node, set[Node]] = {node: set() for node in nodes}
+    for node in reversed(nodes):
+        op, called = node.op, node in calls
+        readers_of = readers[node]
+        count = len(readers_of)
+        if op in ROOTS or op == "result" or called or INSIDE in node.attrs:
+            wanted.add(node)
+        elif count > 1 and op not in ("input", "constant"):
+            least = sizes[node] // 2
+            loads = sum([sizes[x] > least for x in reads[node]])
+            if cost[node] > CHEAP or (whole and count * loads > count + loads + 1):
+                wanted.add(node)
+        if (op == "concat" and is_stack(node, cost[node])) or (whole and _is_made_of_rows(node)):
+            wanted.add(node)
+        mine = {node} if node in wanted else readers_of
+        for x in node.inputs:
+            readers[x] |= mine
+            if x in within:
+                continue
+            if op == "matmul" or called:
+                base = _base(x) if whole else x
+                wanted.add(wholes.get(base, base))
+                continue
+            rows = not whole and op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
+            again = op in SORTS and cost[x] > 0  # an element is read in each pass
+            if again or (rows and cost[x] >= CALL) or _dear(node, x, cost):
+                wanted.add(x)
+    shown = set(graph.outputs)
+    return {id(node) for node in nodes if node in wanted and (node.op != "constant" or node in shown)}
+
+
+def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Node]:
+    """Return what gets a buffer so that no node needs more than ``most`` others to be computed.
+
+    A node has fewer operands than that: see ``joins.short``.
+    """
+    found: set[Node] = set()
+    needs: dict[Node, frozenset[Node]] = {}
+    for node in nodes:
+        given = {x: needs[x] for x in node.inputs}
+        while len(whole := _NONE.union(*given.values())) > most:
+            x = max(given, key=lambda x: len(given[x]))
+            if len(given[x]) == 1:
+                break
+            found.add(x)
+            given[x] = needs[x] = frozenset((x,))
+        alone = node.op in ROOTS or node.op in ("input", "result") or node in calls or INSIDE in node.attrs
+        needs[node] = frozenset((node,)) if alone else whole
+    return found
+
+
+def _dear(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
+    """Return whether ``node`` needs each element of a costly operand ``x`` more than once.
+
+    One function for a row, of what lies there, costs less than a kernel of its own.
+    """
+    times = prod(node.spec.shape) // max(prod(x.spec.shape), 1)
+    if node.op in _ONCE or times < 2:
+        return False
+    if times >= OFTEN and cost[x] > CHEAP and _row_of(node, x) == 1:
+        return True
+    if cost[x] < LONG:
+        return False
+    return cost[x] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
+
+
+def _is_made_of_rows(node: Node) -> bool:
+    """Return whether a node takes one element of each row of what is computed of whole rows.
+
+    The kernel that goes over the rows has it at hand; for another one all of them would have to be kept.
+    """
+    if node.op != "gather" or (pick := picked(node, own_access(node.spec.shape))) is None:
+        return False
+    found = [node.inputs[0]]
+    for x in found:
+        if x.op in REDUCTIONS:
+            return pick[0] in x.attrs["axis"]
+        if len(found) <= CHEAP and x.op in ELEMENTWISE:
+            found += x.inputs
+    return False
+
+
+def _wholes(nodes: Sequence[Node], calls: Collection[Node]) -> dict[Node, Node]:
+    """Return what is computed and then cut up for calls, by its cuts: one buffer shows them all."""
+    cuts: dict[Node, dict[Node, None]] = {}
+    for node in nodes:
+        if node.op == "matmul" or node in calls:
+            for x in node.inputs:
+                base, source = _base(x), _shown(x, _CUTS)
+                if base is x is not source and source.op in ELEMENTWISE:
+                    cuts.setdefault(source, {})[x] = None
+    return {
+        cut: source for source, parts in cuts.items() for cut in parts
+        if sum(prod(x.spec.shape) for x in parts) >= prod(source.spec.shape)
+    }  # fmt: skip
+
+
+def _is_short(x: Node) -> bool:
+    """Return whether a few ops make a node of inputs."""
+    found = [x]
+    for node in found:
+        if node.op in ROOTS or len(found) > CHEAP:
+            return False
+        found += [y for y in node.inputs if y.op not in ("input", "constant")]
+    return True
+
+
+def _row_of(node: Node, x: Node) -> int:
+    """Return how many elements of ``node``, side by side, need the same one of ``x``."""
+    found = 1
+    if node.op not in ELEMENTWISE and node.op != "broadcast_to":
+        return found
+    lead = len(node.spec.shape) - len(x.spec.shape)
+    for k in reversed(range(len(node.spec.shape))):
+        if k >= lead and x.spec.shape[k - lead] != 1:
+            break
+        found *= node.spec.shape[k]
+    return found
+
+
+def _base(node: Node) -> Node:
+    """Return the node whose buffer, once there is one, shows ``node`` as a view: itself, or one before it."""
+    base = _shown(node, _VIEWS)
+    return node if base.op in _ELSEWHERE else base
+
+
+def _shown(node: Node, ops: Collection[str]) -> Node:
+    """Return the node whose packed buffer shows ``node`` through some of ``ops``; itself where none does."""
+    chain = [node]
+    while chain[-1].op in ops:
+        chain.append(chain[-1].inputs[0])
+    base = chain[-1]
+    seen: Layout | None = Layout(0, base.spec.shape, row_major(base.spec.shape))
+    for step in reversed(chain[:-1]):
+        seen = view(step, seen) if seen is not None else None
+    return node if seen is None else base

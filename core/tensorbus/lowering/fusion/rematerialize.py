@@ -1,0 +1,96 @@
+"""What is computed again where it is wanted, instead of being kept: memory costs more than arithmetic.
+
+A function of an activation that forward and backward both need is the example: backward reads the activation
+anyway. A value is computed again only by kernels that read all that it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import Final
+
+from ...graph.ir import Node
+from ..ir.inline import ELEMENTWISE
+from ..ir.layout import Layout
+from ..target import Target
+from .access_map import FREE, reads
+from .fusion_groups import Group
+from .materialize import BODY, CALL, COSTLY
+
+OPS_PER_BYTE: Final = 16
+"""How many simple ops a processor does while its memory moves a byte: 10 on an H100, 8 on 4 cores of AVX2.
+
+A function counts as ``plan.CALL`` of them, which is three times what it takes where it is written in vectors.
+"""
+LARGE: Final = 1 << 17
+"""Elements from which on a value may leave the caches before it is read."""
+_MOVED: Final = frozenset({"broadcast_to", "permute_dims", "reshape"})
+_NEVER: Final = 1 << 20
+
+
+def rematerialized(
+    groups: Sequence[Group], made: Collection[int], where: Mapping[int, Layout], nodes: Sequence[Node],
+    shown: Collection[int], target: Target,
+) -> set[int]:  # fmt: skip
+    """Return the ids of the nodes among ``made`` that are better computed by each kernel that reads them.
+
+    ``groups`` are the kernels as they would be, ``shown`` the ids of what must have a buffer.
+    """
+    readers: dict[int, list[Group]] = {}
+    elsewhere: set[int] = set()
+    for group in groups:
+        for root in group.roots.values():
+            for node, at in root.reads:
+                if id(node) in group.roots:
+                    continue
+                if at is None or FREE in at or {*at} - {None} != {*range(len(group.domain))}:
+                    elsewhere.add(id(node))
+                elif group not in (users := readers.setdefault(id(node), [])):
+                    users.append(group)
+    viewed = {id(n.inputs[0]) for n in nodes if n.inputs and id(n) in where and id(n) not in made}
+    stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
+    kept = elsewhere | viewed | {*shown}
+    found: set[int] = set()
+    inside: dict[int, set[Node]] = {}
+    for group in groups:
+        for key, root in group.roots.items():
+            users, size = readers.get(key, []), prod(root.node.spec.shape)
+            if not users or key in kept or size < LARGE:
+                continue
+            stop.discard(root.node)
+            cone = reads(root.node, root.access, group.reduced, stop)
+            leaves = [n for n, _ in cone if n in stop]
+            body = {n for n, _ in cone}.difference(leaves)
+            large = {(id(n), at is None) for n, at in cone if n in stop and prod(n.spec.shape) * 2 > size}
+            near = not any(id(n) in group.roots and id(n) not in readers for n in leaves)
+            near = near and all(large <= _read_by(u) and u.size + len(body) <= BODY for u in users)
+            added = [body - inside.get(user.number, set()) for user in users]
+            bytes_kept = root.node.spec.dtype.itemsize * (1 + len(users))
+            if not near or sum(_cost(nodes, target) for nodes in added) > OPS_PER_BYTE * bytes_kept:
+                stop.add(root.node)
+                continue
+            found.add(key)
+            kept |= {id(n) for n in leaves}
+            for user in users:
+                inside.setdefault(user.number, set()).update(body)
+    return found
+
+
+def _cost(body: Collection[Node], target: Target) -> int:
+    """Return what computing the nodes takes for each element, in simple ops."""
+    cost = 0
+    for node in body:
+        if node.op not in ELEMENTWISE and node.op not in _MOVED and node.op != "constant":
+            return _NEVER
+        if node.op in COSTLY:
+            fast = not target.solo_rows or node.op in target.wide_ops or node.op in target.map_ops
+            cost += CALL if fast else _NEVER
+        else:
+            cost += node.op in ELEMENTWISE
+    return cost
+
+
+def _read_by(group: Group) -> set[tuple[int, bool]]:
+    """Return the ids of what a kernel reads, and whether it does so at other places than its own."""
+    return {(id(n), at is None) for root in group.roots.values() for n, at in root.reads}

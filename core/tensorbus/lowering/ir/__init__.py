@@ -1,0 +1,1 @@
+"""The loop IR: a kernel before and after scheduling, index expressions, layouts, its verifier."""

@@ -1,0 +1,155 @@
+"""One step of a program before it has a schedule: a root, what it reads, and where its result goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...dtypes.definition import DType
+from ...graph.ir import Graph, Node
+from ..target import Target
+from . import index_expr as ix
+from .builder import COUNTS, Builder, Launch
+from .index_expr import ONE, ZERO
+from .inline import ERRORS, Leaf, Pull
+from .layout import Layout, Shape
+from .loop_ir import INDEX, Const, Expr, Var
+
+if TYPE_CHECKING:
+    from ..program.program import Call
+
+ERROR_SLOT = -1
+COUNTS_SLOT = -2
+"""Where groups are counted: all is 0 between launches, and nothing waits for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """``root`` over ``leaves`` (by node id: where each lies), written to slot ``out``.
+
+    ``strides`` are those of the result over the root's domain where a schedule walks it in another order;
+    None: packed. ``sized`` says that float constants may come from lengths, so that they are parameters.
+    """
+
+    root: Node
+    leaves: Mapping[int, Layout]
+    scalars: Mapping[int, int]
+    out: int
+    strides: Shape | None = None
+    sized: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The group as a graph of its own."""
+        return Graph(inputs=(), outputs=(self.root,))
+
+    def puller(self, builder: Builder, graph: Graph | None = None) -> tuple[Pull, dict[str, int]]:
+        """Return what reads this group, and the slots of the buffer names it uses.
+
+        ``graph`` stands for the group where there is more to it than the root.
+        """
+        graph = graph or self.graph
+        slots: dict[int, str] = {}
+        shared: dict[tuple[str, Shape], str] = {}
+        named: dict[int, Leaf] = {}
+        for node in graph:
+            if id(node) in self.leaves:
+                layout = self.leaves[id(node)]
+                name = slots.setdefault(layout.slot, f"x{len(slots)}")
+                strides = shared.setdefault((name, layout.strides), f"{name}v{len(shared)}")
+                offset = f"{name}o{len(named)}"
+                named[id(node)] = Leaf(buffer=name, strides=strides, offset=offset, layout=layout)
+        return Pull(builder, graph, named, self.scalars, self.sized), {
+            name: slot for slot, name in slots.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A launch and the slots of its buffers, in the kernel's order.
+
+    ``epilogue_of`` is the number of the call in the program, the step before, whose product this one reads
+    at the element that it writes, and nothing else of its size but by rows, columns or such elements.
+    ``same`` are the slots that it reads only at the element that it writes. A ``plain`` step has no other
+    reductions or orders between elements: each of them could be computed alone.
+    """
+
+    launch: Launch
+    slots: tuple[int, ...]
+    epilogue_of: int | None = None
+    same: frozenset[int] = frozenset()
+    plain: bool = False
+
+
+@dataclass(slots=True)
+class Steps:
+    """The launches of a program so far, and the buffers that they need in between."""
+
+    target: Target
+    sizes: dict[int, tuple[int, DType]] = field(default_factory=dict)
+    steps: list[Step | Call] = field(default_factory=list)
+    next_slot: int = 0
+
+    def temporary(self, size: int, dtype: DType) -> int:
+        """Return the slot of a new buffer of ``size`` elements."""
+        slot = self.next_slot
+        self.next_slot += 1
+        self.sizes[slot] = (size, dtype)
+        return slot
+
+    def forget(self, slot: int) -> None:
+        """Take back the slot that was handed out last."""
+        del self.sizes[slot]
+        self.next_slot = slot
+
+    def add(
+        self,
+        launch: Launch,
+        slots: Mapping[str, int],
+        same: frozenset[int] = frozenset(),
+        plain: bool = False,
+    ) -> None:
+        """Append a launch. ``slots`` maps the names of its buffers; ``same`` and ``plain``: see ``Step``."""
+        if 0 in launch.grid:
+            return
+        named = {**slots, ERRORS: ERROR_SLOT, COUNTS: COUNTS_SLOT}
+        given = tuple(named[b.name] for b in launch.kernel.buffers)
+        self.steps.append(Step(launch=launch, slots=given, same=same, plain=plain))
+
+
+Loops = list[tuple[Var, Expr, int]]
+
+
+def spread(
+    b: Builder, lengths: Sequence[Expr], values: Sequence[int], second: int | None = None
+) -> tuple[tuple[Expr, ...], Loops]:
+    """Return indices over axes that are walked in parallel, and the loops: last axis on grid axis 0.
+
+    Axis ``second`` (None: the last but one) is on grid axis 1; the others are walked as one, on grid axis 2.
+    An axis of length 1 has no loop.
+    """
+    index: list[Expr] = [ZERO] * len(lengths)
+    loops: Loops = []
+    walked = [k for k, length in enumerate(lengths) if length != ONE]
+    near = walked[-1:] + (walked[-2:-1] if second is None else [second])
+    for axis, k in enumerate(near):
+        var = Var(f"i{axis}", INDEX)
+        index[k] = var
+        loops.append((var, lengths[k], values[k]))
+    outer = [k for k in walked if k not in near]
+    if outer:
+        var = Var("i2", INDEX)
+        total = prod(values[k] for k in outer)
+        loops.append((var, b.size("outer", total) if len(outer) > 1 else lengths[outer[0]], total))
+        for k, i in zip(outer, ix.unflatten(var, [lengths[k] for k in outer]), strict=True):
+            index[k] = i if isinstance(i, Var | Const) else b.let(i, "i")
+    return tuple(index), loops
+
+
+def place(b: Builder, prefix: str, index: Sequence[Expr], lengths: Sequence[Expr], layout: Layout) -> Expr:
+    """Return where the element at ``index`` lies in an output."""
+    if layout.is_contiguous:
+        return ix.flatten(index, lengths)
+    return ix.dot(index, [b.size(f"{prefix}_s{k}", s) for k, s in enumerate(layout.strides)])

@@ -1,0 +1,195 @@
+"""Graphs as they suit light items that share rows.
+
+Reductions of everything are made in two steps, of each row and then of what rows gave, where groups that
+share one do not count each other, and so are those of leading and last axes around others that are kept.
+Scatters by indices of several axes go by one: every item would take its position apart for each index again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from ...dtypes.definition import DType, bool_, int64
+from ...graph.ir import Graph, Node
+from ...graph.passes.scatter_patterns import reshaped
+from ...ops.definition import Spec
+from ..op_sets import FINDS
+from ..schedules.reduction.reducer import accumulator
+from ..schedules.scatter.scatter_row_gpu import serves
+from ..target import Target
+
+WHOLE: Final = frozenset({"sum", "prod", "max", "min", "any", "all"})
+"""The reductions whose results can be reduced again."""
+LEAST: Final = 1 << 16
+ROWS, LENGTH = 64, 256
+"""How many rows there are at least, and how long each of them."""
+MOST: Final = 1 << 12
+PACKET: Final = 8
+"""What the length of rows is a multiple of where that can be: items take packets of neighbours then."""
+SHORT: Final = 32
+"""The shortest rows that are reduced before what lies around them."""
+
+
+def staged(graph: Graph, target: Target) -> Graph:
+    """Return the graph with such reductions and scatters changed; the graph itself where there are none."""
+    if not target.swap or not any(_rule(node, target) for node in graph):
+        return graph
+    done: dict[int, Node] = {}
+    for node in graph:
+        made = node
+        if any(done[id(x)] is not x for x in node.inputs):
+            made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
+        rule = _rule(made, target)
+        done[id(node)] = rule(made) if rule else made
+    return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
+
+
+def _rule(node: Node, target: Target) -> Callable[[Node], Node] | None:
+    """Return what changes a node; None where it is right as it is."""
+    if node.op == "scatter":
+        deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
+        return _flat if deep and not serves(node, target) else None
+    return None if target.counts and _is_counted(node) else _reduced(node)
+
+
+def _reduced(node: Node) -> Callable[[Node], Node] | None:
+    """Return what changes a reduction; None for any other node, too."""
+    if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < LEAST:
+        return None
+    if node.op in WHOLE and _merged(node):
+        return _apart
+    if _is_whole(node):
+        return _places if node.op in FINDS else _rows_first
+    return _last_first if node.op in WHOLE and _is_around(node) else None
+
+
+def _is_counted(node: Node) -> bool:
+    """Return whether groups share a reduction, and the last of them does the second step by itself."""
+    return node.op in WHOLE | FINDS and _is_whole(node) and not _merged(node)
+
+
+def _is_whole(node: Node) -> bool:
+    return all(n == 1 or k in node.attrs["axis"] for k, n in enumerate(node.inputs[0].spec.shape))
+
+
+def _is_around(node: Node) -> bool:
+    """Return whether a reduction goes over last axes that make long enough rows, and over earlier ones."""
+    shape, over = node.inputs[0].spec.shape, node.attrs["axis"]
+    last = _last(node)
+    return prod(shape[k] for k in last) >= SHORT and prod(shape[k] for k in over if k not in last) > 1
+
+
+def _last(node: Node) -> tuple[int, ...]:
+    """Return the reduced axes that no kept one stands behind; those of length 1 stand nowhere."""
+    shape = node.inputs[0].spec.shape
+    kept = [k for k, n in enumerate(shape) if n != 1 and k not in node.attrs["axis"]]
+    return tuple(k for k in node.attrs["axis"] if k > max(kept, default=-1))
+
+
+def _flat(node: Node) -> Node:
+    x, value, *indices = node.inputs
+    shape = indices[0].spec.shape
+    count = prod(shape)
+    values = reshaped(value, (count, *value.spec.shape[len(shape) :]))
+    return replace(node, inputs=(x, values, *(reshaped(i, (count,)) for i in indices)))
+
+
+def _merged(node: Node) -> int:
+    """Return how many last axes of windows were made the one that a reduction goes over; 0: none."""
+    (x,) = node.inputs
+    if x.op != "reshape" or x.inputs[0].op != "windows" or node.attrs["axis"] != (len(x.spec.shape) - 1,):
+        return 0
+    shape, kept = x.inputs[0].spec.shape, x.spec.shape[:-1]
+    return len(shape) - len(kept) if shape[: len(kept)] == kept else 0
+
+
+def _apart(node: Node) -> Node:
+    """Return a reduction over the axes of windows, whose places nobody takes apart then."""
+    x, count = node.inputs[0].inputs[0], _merged(node)
+    rank = len(x.spec.shape)
+    left, over = x.spec.shape[: rank - count], tuple(range(rank - count, rank))
+    made = _new(node, node.op, x, spec=Spec(left, node.spec.dtype), axis=over, keepdims=False)
+    return made if left == node.spec.shape else reshaped(made, node.spec.shape)
+
+
+def _cut(x: Node) -> Node | None:
+    """Return the operand of a reduction of everything as rows; None where it cannot be cut into any."""
+    count = prod(x.spec.shape)
+    *outer, length = x.spec.shape
+    if length >= LENGTH and prod(outer) >= ROWS:
+        return x
+    for multiple in (PACKET, 1):
+        for rows in range(min(count // LENGTH, MOST), ROWS - 1, -1):
+            if count % (rows * multiple) == 0:
+                return reshaped(x, (rows, count // rows))
+    return None
+
+
+def _rows_first(node: Node) -> Node:
+    x = _cut(node.inputs[0])
+    return node if x is None else _twice(node, x, (len(x.spec.shape) - 1,))
+
+
+def _last_first(node: Node) -> Node:
+    return _twice(node, node.inputs[0], _last(node))
+
+
+def _twice(node: Node, x: Node, first: tuple[int, ...]) -> Node:
+    """Return a reduction of ``x`` over the axes ``first`` and then over all else that ``node`` goes over.
+
+    Sums of narrow floats are rounded once, at the end.
+    """
+    dtype = accumulator(x.spec.dtype) if node.op in ("sum", "prod") else x.spec.dtype
+    if x.spec.dtype is not dtype:
+        x = _new(node, "cast", x, spec=Spec(x.spec.shape, dtype), dtype=dtype)
+    shape = x.spec.shape
+    over = tuple(range(len(shape))) if _is_whole(node) else node.attrs["axis"]
+    left = tuple(n for k, n in enumerate(shape) if k not in first)
+    part = _new(node, node.op, x, spec=Spec(left, dtype), axis=first, keepdims=False)
+    kept = [k for k in range(len(shape)) if k not in first]
+    rest = tuple(kept.index(k) for k in over if k not in first)
+    small = tuple(n for k, n in enumerate(shape) if k not in over)
+    made = _new(node, node.op, part, spec=Spec(small, dtype), axis=rest, keepdims=False)
+    rule = _reduced(made)
+    made = rule(made) if rule else made
+    if dtype is not node.spec.dtype:
+        made = _new(node, "cast", made, spec=Spec(small, node.spec.dtype), dtype=node.spec.dtype)
+    return made if small == node.spec.shape else reshaped(made, node.spec.shape)
+
+
+def _places(node: Node) -> Node:
+    """Return the search for a place in everything: in each row, and then for the first row that has it."""
+    x = _cut(node.inputs[0])
+    if x is None:
+        return node
+    *_, length = x.spec.shape
+    count = prod(x.spec.shape)
+    rows = count // length
+    x, dtype = reshaped(x, (rows, length)), x.spec.dtype
+    op = "max" if node.op == "argmax" else "min"
+
+    def over(op: str, of: Node, dtype: DType) -> Node:
+        left = Spec(of.spec.shape[:-1], dtype)
+        return _new(node, op, of, spec=left, axis=(len(left.shape),), keepdims=False)
+
+    def each(op: str, *of: Node, dtype: DType, **attrs: Any) -> Node:
+        return _new(node, op, *of, spec=Spec((rows,), dtype), **attrs)
+
+    best = over(op, x, dtype)
+    top = over(op, best, dtype)
+    begins = each("iota", dtype=int64, length=rows, start=0, step=length)
+    place = each("add", over(node.op, x, int64), begins, dtype=int64)
+    hit = each("equal", best, top, dtype=bool_)
+    if dtype.is_floating:
+        lost = each("isnan", best, dtype=bool_), _new(node, "isnan", top, spec=Spec((), bool_))
+        hit = each("logical_or", hit, each("logical_and", *lost, dtype=bool_), dtype=bool_)
+    none = _new(node, "constant", spec=Spec((), int64), value=count)
+    found = over("min", each("where", hit, place, none, dtype=int64), int64)
+    return found if node.spec.shape == () else reshaped(found, node.spec.shape)
+
+
+def _new(node: Node, op: str, *inputs: Node, spec: Spec, **attrs: Any) -> Node:
+    return Node(op=op, inputs=inputs, attrs=attrs, spec=spec, again=node.again)

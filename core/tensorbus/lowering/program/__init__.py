@@ -1,0 +1,1 @@
+"""From scheduled kernels to a program: order, memory, reuse, launches."""

@@ -1,0 +1,48 @@
+"""Steps that let more memory go than they take run as soon as they can, not where the graph names them.
+
+The loss of a training step is such: graphs name it last, and what it reads, often the largest of all, would
+wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ...dtypes.definition import DType
+from ..ir.kernel_task import ERROR_SLOT, Step
+from .program import Call, slots_of
+
+
+def early(
+    items: Sequence[Step | Call], sizes: Mapping[int, tuple[int, DType]], kept: Collection[int]
+) -> list[Step | Call]:
+    """Return the items in an order in which those come early that free more bytes than they fill.
+
+    ``sizes`` are of the slots that the program makes, of which ``kept`` stay to the end: these are there from
+    the beginning, and filling them takes nothing. A slot that has several writers stays where it is, and so
+    do its readers.
+    """
+    slots = [slots_of(item) for item in items]
+    last: dict[int, int] = {}
+    writers: dict[int, list[int]] = {}
+    for k, (read, written) in enumerate(slots):
+        for s in read | written:
+            last[s] = k
+        for s in written:
+            writers.setdefault(s, []).append(k)
+
+    def nbytes(found: Collection[int]) -> int:
+        return sum(sizes[s][0] * sizes[s][1].itemsize for s in found if s in sizes)
+
+    places: list[tuple[int, int]] = []
+    for k, (read, written) in enumerate(slots):
+        before = [writers[s][0] for s in read - {ERROR_SLOT} if s in writers]
+        frees = nbytes([s for s in read - written if last[s] == k and s not in kept])
+        alone = all(len(writers.get(s, ())) <= 1 for s in (read | written) - {ERROR_SLOT})
+        if alone and before and frees > nbytes(written - {*kept}):
+            at, depth = max(places[b] for b in before)
+            places.append((at, depth + 1))
+        else:
+            places.append((k, 0))
+    order = sorted(range(len(items)), key=lambda k: (*places[k], k))
+    return [items[k] for k in order]

@@ -1,0 +1,67 @@
+"""Results that take the place of an operand which nobody reads any more: one buffer instead of two."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ...dtypes.definition import DType
+from ..ir.kernel_task import ERROR_SLOT, Step
+from ..ir.layout import Layout
+from .program import Call, slots_of
+
+LEAST = 1 << 18
+"""Bytes from which on it is worth a kernel of its own."""
+
+
+def in_place(
+    items: Sequence[Step | Call], sizes: dict[int, tuple[int, DType]], kept: Collection[int]
+) -> list[Step | Call]:
+    """Return the steps with such results in the slots of those operands; theirs leave ``sizes``.
+
+    The operand is one that the step reads only at the element that it writes. Slots in ``kept``, the
+    program's results, stay what they are, and so do slots that several steps write.
+    """
+    slots = [slots_of(item) for item in items]
+    last: dict[int, int] = {}
+    writers: dict[int, int] = {}
+    for k, (read, written) in enumerate(slots):
+        last |= dict.fromkeys(read | written, k)
+        for s in written:
+            writers[s] = writers.get(s, 0) + 1
+    moved: dict[int, int] = {}
+    result: list[Step | Call] = []
+    for k, item in enumerate(items):
+        if isinstance(item, Step):
+            read, written = slots[k]
+            free = [s for s in sorted(read & item.same) if _is_free(s, k, last, writers, sizes, kept)]
+            for out in sorted(written - {ERROR_SLOT}):
+                fits = [s for s in free if sizes.get(out) == sizes[s]]
+                if fits and out in sizes and out not in kept and writers[out] == 1 and out not in read:
+                    free.remove(fits[0])
+                    moved[out] = moved.get(fits[0], fits[0])
+        result.append(_renamed(item, moved))
+    for out in moved:
+        del sizes[out]
+    return result
+
+
+def _is_free(
+    s: int, k: int, last: Mapping[int, int], writers: Mapping[int, int],
+    sizes: Mapping[int, tuple[int, DType]], kept: Collection[int],
+) -> bool:  # fmt: skip
+    if s not in sizes or s in kept or last[s] != k or writers.get(s) != 1:
+        return False
+    return sizes[s][0] * sizes[s][1].itemsize >= LEAST
+
+
+def _renamed(item: Step | Call, moved: Mapping[int, int]) -> Step | Call:
+    if isinstance(item, Step):
+        if not any(s in moved for s in item.slots):
+            return item
+        same = frozenset(moved.get(s, s) for s in item.same)
+        return replace(item, slots=tuple(moved.get(s, s) for s in item.slots), same=same)
+    inputs = tuple(
+        replace(x, slot=moved.get(x.slot, x.slot)) if isinstance(x, Layout) else x for x in item.inputs
+    )
+    return replace(item, inputs=inputs, outputs=tuple(moved.get(s, s) for s in item.outputs))

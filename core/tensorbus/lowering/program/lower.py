@@ -1,0 +1,444 @@
+"""From a graph to launches: which nodes get a buffer, which of those one kernel makes, and in which order.
+
+A kernel pulls everything elementwise, moved or gathered that stands before it. A buffer is made for outputs,
+for reductions, scans, products and scatters, and where computing twice would cost more than storing once;
+what is then read in one kernel only needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from ...backend_interface.strided_array import row_major
+from ...dtypes.definition import float32
+from ...errors import UnsupportedOpError
+from ...graph.ir import Graph, Node
+from ...ops.definition import table
+from ...system.env import verifying
+from ..fusion.canonicalize import canonical
+from ..fusion.collapse_dims import before_reshapes, collapse
+from ..fusion.concat_in_place import Join, joins, short
+from ..fusion.foreach_update import bundles_of, opened, over
+from ..fusion.fusion_groups import ALONE, ENOUGH, FIRST, SHORT, Group, Groups, Root, turned
+from ..fusion.kernel_cache import Signatures, again, remember
+from ..fusion.materialize import CALL, ROOTS, Calls, cost_of, inner_operands, is_call, is_stack, materialized
+from ..fusion.rematerialize import rematerialized
+from ..ir.builder import Late
+from ..ir.inline import ELEMENTWISE, PULLED
+from ..ir.kernel_task import Job, Step, Steps
+from ..ir.layout import Layout, Shape, ordered, packed, view
+from ..op_sets import REDUCTIONS, SCANS, SORTS, Library
+from ..passes.matvec_to_reduction import vector_products
+from ..passes.split_reductions import staged
+from ..schedules.pointwise.padded_rows import with_gaps
+from ..schedules.pointwise.pointwise import lower_map, lower_maps, lower_stack
+from ..schedules.pointwise.stores import same_slots
+from ..target import Target
+from .program import Batch, Call, Program
+from .step_order import Begin, arranged
+from .verify import verify_program
+
+__all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
+
+
+def lower(
+    graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool = False,
+    library: Calls = None, replaces: Mapping[int, int] | None = None, begin: Begin | None = None,
+) -> Program:  # fmt: skip
+    """Return the program of ``graph``. An input that is None is a Python scalar, given at each call.
+
+    ``sized`` says that float constants may come from lengths: they are parameters then, and the code serves
+    other lengths. ``library`` names the ops that the device runs by calls of its own; ops that nobody can
+    generate become calls as well. None: there are no calls, and every step is a launch. ``replaces`` says of
+    outputs which input they take the place of; ``Program.replaceable`` then has those that may be written
+    over it. ``begin`` is given the launches as soon as their kernels are what they will be: compiling may
+    begin. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
+    """
+    graph = vector_products(graph, library)
+    if library is not None or all(x is None or x.is_contiguous for x in inputs):
+        graph = staged(graph, target)
+    if library is not None:
+        graph = short(graph, target.buffers - 1) if target.buffers else graph
+    program = _Lowering(graph, inputs, target, sized, library, replaces or {}).program(begin)
+    return verify_program(program, inputs) if verifying() else program
+
+
+_APART = ELEMENTWISE | {"broadcast_to", "reshape"}
+"""The ops whose results any schedule of theirs stores with rows apart."""
+
+
+def _read(calls: Collection[Node]) -> set[int]:
+    """Return the ids of what calls read, also behind views of it."""
+    found: set[int] = set()
+    for call in calls:
+        for node in call.inputs:
+            found.add(id(node))
+            while node.op in ("reshape", "permute_dims"):
+                node = node.inputs[0]
+                found.add(id(node))
+    return found
+
+
+class _Lowering:
+    def __init__(
+        self, graph: Graph, inputs: Sequence[Layout | None], target: Target, sized: bool,
+        library: Calls, replaces: Mapping[int, int],
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        self.sized = sized
+        self.library = library
+        self.asked = library is not None or bool(replaces)
+        """Whether it matters which buffers may become one."""
+        self.replaces = replaces
+        self.nodes = list(graph)
+        self.calls = {node for node in self.nodes if is_call(node, library)}
+        self.read_by: dict[Node, list[Node]] = {}
+        """The calls that read each node."""
+        for call in self.calls:
+            for x in {*call.inputs}:
+                self.read_by.setdefault(x, []).append(call)
+        self.bundles = bundles_of([node for node in self.nodes if node not in self.calls])
+        self.count = len(inputs)
+        self.where: dict[int, Layout] = {}
+        self.left: dict[int, tuple[int, int]] = {}
+        """The slots, and their lengths, of what calls leave for others, by the ids of their nodes."""
+        self.opened: list[Root] = []
+        """What bundles were opened to: their ids are in ``where``, and must not become those of others."""
+        self.scalars: dict[int, int] = {}
+        for k, node in enumerate(graph.inputs):
+            found = inputs[k]
+            if found is None:
+                self.scalars[id(node)] = k
+            else:
+                self.where[id(node)] = found
+        self.steps = Steps(target=target, next_slot=len(inputs))
+        self.made = self._places()
+        self.signatures = Signatures(self.where, self.scalars, (target, sized, library is None, self.asked))
+
+    def _places(self) -> set[int]:
+        """Say where every node lies that gets a buffer or is a view of one; return the former."""
+        within = set[Node]()
+        if self.library is not None:
+            within = inner_operands(self.graph, self.nodes, self.calls, packs=self.steps.target.solo_rows)
+        wanted = materialized(
+            self.graph, self.nodes, self.calls, whole=self.library is not None,
+            buffers=self.steps.target.buffers, within=within,
+        )  # fmt: skip
+        made: set[int] = set()
+        whole = [n for n in self.nodes if n.op == "matmul" or n in self.calls]
+        wanted |= {id(x) for n in whole for x in n.inputs if x not in within}
+        wanted |= {id(n) for n in self.graph.outputs}
+        read = _read(self.calls)
+        joined = joins(self.nodes, self.calls, self.graph.outputs)
+        for node in self.nodes:
+            if id(node) in self.where or id(node) in self.scalars:
+                continue
+            seen = self.where.get(id(node.inputs[0])) if node.inputs else None
+            if seen is not None and node not in self.calls and (moved := view(node, seen)) is not None:
+                self.where[id(node)] = moved
+            elif id(node) in wanted:
+                made.add(id(node))
+                if id(node) in joined and self._joined(node, joined[id(node)]):
+                    continue
+                if self._is_over(node, made):
+                    self.where[id(node)] = self.where[id(node.inputs[0])]
+                    continue
+                self.where[id(node)] = self._new(node, read)
+        return made
+
+    def _new(self, node: Node, read: Collection[int]) -> Layout:
+        """Return where a node's buffer has it: packed, unless a call would rather have its rows apart."""
+        shape, dtype, rows = node.spec.shape, node.spec.dtype, 0
+        order = self._order(node)
+        if order:
+            return ordered(self.steps.temporary(prod(shape), dtype), shape, order)
+        if type(self.library) is Library and shape:
+            if node in self.calls and not (node.op in table and table[node.op].results):
+                rows = self.library.apart(node, [self.where.get(id(x)) for x in node.inputs])
+            elif id(node) in read and node.op in _APART:
+                rows = self.library.apart(node, ())
+        if not rows:
+            return packed(self.steps.temporary(prod(shape), dtype), shape)
+        slot = self.steps.temporary(prod(shape[:-1]) * rows, dtype)
+        return Layout(slot, shape, row_major((*shape[:-1], rows)))
+
+    def _joined(self, node: Node, join: Join) -> bool:
+        """Put the results of a call where their concatenation has them, if the call can."""
+        if any(self._orders(x.inputs[0]) is None for x in join.parts):
+            return False
+        slot = self.steps.temporary(prod(join.whole.spec.shape), node.spec.dtype)
+        found = join.layouts(slot)
+        if found is None:
+            self.steps.forget(slot)
+            return False
+        self.where |= found
+        return True
+
+    def _orders(self, call: Node) -> Sequence[tuple[int, ...]] | None:
+        """Return in which order the axes of a call's results lie best; None where they must be in C order."""
+        library = self.library
+        if type(library) is not Library or call not in self.calls:
+            return None
+        return library.orders(call, [self.where.get(id(x)) for x in call.inputs])
+
+    def _order(self, node: Node) -> tuple[int, ...]:
+        """Return in which order the axes of a call's result lie; nothing: in C order."""
+        call = node.inputs[0] if node.op == "result" else node
+        orders = self._orders(call)
+        if not orders or (node is call and node.op in table and table[node.op].results):
+            return ()
+        return orders[node.attrs["index"] if node.op == "result" else 0]
+
+    def _is_over(self, node: Node, made: Collection[int]) -> bool:
+        """Return whether a node's result takes the place of its first operand, which nobody else reads."""
+        library = self.library
+        if type(library) is not Library or node not in self.calls or not library.over(node):
+            return False
+        x = node.inputs[0]
+        uses = sum(n is x for n in (*self.graph.outputs, *(i for n in self.nodes for i in n.inputs)))
+        return id(x) in made and uses == 1 and x.spec == node.spec
+
+    def program(self, begin: Begin | None) -> Program:
+        groups = self._groups()
+        read = self._read_elsewhere(groups)
+        for group in groups:
+            self._lower(group, read)
+        outputs = []
+        for node in self.graph.outputs:
+            if id(node) in self.scalars:
+                slot = self.steps.temporary(1, node.spec.dtype)
+                lower_map(self._carve(node, slot, {}), self.steps)
+                outputs.append(packed(slot, ()))
+            else:
+                outputs.append(self.where[id(node)])
+        whole = self.library is not None
+        return arranged(self.steps, outputs, self.count, self.graph, self.replaces, whole=whole, begin=begin)
+
+    def _groups(self) -> list[Group]:
+        """Return the kernels to be, in order; what they had better compute again has no buffer any more."""
+        groups = list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+        if self.library is None or len(groups) < 2:
+            return groups
+        shown = self._shown() | _read(self.calls)
+        left = rematerialized(groups, self.made, self.where, self.nodes, shown, self.steps.target)
+        if not left:
+            return groups
+        self.made -= left
+        for key in left:
+            self.steps.sizes.pop(self.where.pop(key).slot)
+        return list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+
+    def _shown(self) -> set[int]:
+        """Return the ids of the nodes whose buffers are those of the outputs."""
+        found: set[int] = set()
+        for node in self.graph.outputs:
+            while id(node) not in self.made and node.inputs and id(node) in self.where:
+                node = node.inputs[0]
+            found.add(id(node))
+        return found
+
+    def _read_elsewhere(self, groups: Sequence[Group]) -> set[int]:
+        """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
+        found = self._shown()
+        for group in groups:
+            for root in group.roots.values():
+                found |= {id(n) for n, _ in root.reads if id(n) not in group.roots}
+        return found
+
+    def _lower(self, group: Group, read: Collection[int]) -> None:
+        node = next(iter(group.roots.values())).node
+        if node in self.calls:
+            self._call(node)
+            return
+        if node.op == "result":
+            return
+        if id(node) in self.bundles:
+            self._bundle(group, node)
+            return
+        if not (node.op in PULLED or node.op in ROOTS):
+            raise UnsupportedOpError(f"{node.op}: no schedule is written for it, and it is no call here.")
+        stored = {k: self.where[k].slot for k in group.roots if k in read}
+        for k in group.roots:
+            if k not in stored:
+                self.steps.sizes.pop(self.where[k].slot)
+        signature = self.signatures.of(group, stored)
+        if again(signature, self.steps):
+            return
+        before, first = len(self.steps.steps), self.steps.next_slot
+        self._schedule(group, stored)
+        remember(signature, self.steps, before, first)
+
+    def _bundle(self, group: Group, node: Node) -> None:
+        """Append the launches of a bundle; it is opened where none like it was before."""
+        parts = self.bundles[id(node)]
+        self.steps.sizes.pop(self.where[id(node)].slot)
+        signature = self.signatures.of(group, {}, parts)
+        if again(signature, self.steps):
+            return
+        roots = opened(group, parts)
+        before, first = len(self.steps.steps), self.steps.next_slot
+        self.where |= {id(root.node): self.where[id(part)] for part, root in roots.items()}
+        stored = {id(root.node): self.where[id(part)].slot for part, root in roots.items()}
+        self.opened += roots.values()
+        self._schedule(over(group, [*roots.values()]), stored)
+        remember(signature, self.steps, before, first)
+
+    def _schedule(self, group: Group, stored: Mapping[int, int]) -> None:
+        """Append the launches of a group whose roots in ``stored`` go to these slots."""
+        across = (
+            bool(group.reduced) and len(group.domain) - 1 not in group.reduced and self.library is not None
+            and self.steps.target.solo_rows and not self.steps.target.wide_ops and group.domain[-1] >= SHORT
+        )  # fmt: skip
+        node = next(iter(group.roots.values())).node
+        even = all(self.where[k].is_contiguous for k in stored)
+        if self.steps.target.swap and group.reduced and not group.deep:
+            from ..schedules.reduction.column_reduction_gpu import is_stack_of_rows, lower_stack_of_rows
+
+            fused = canonical(group, self.where, self.scalars, stored, self.sized)
+            if is_stack_of_rows(fused, self.steps.target):
+                lower_stack_of_rows(fused, self.steps)
+                return
+        if len(group.roots) == 1 and even and not across and not self._by_teams(group):
+            self._lower_one(self._carve(node, stored[id(node)], self.where), group)
+            return
+        strip = group.deep and len(group.domain) - 1 not in group.reduced and self.steps.target.solo_rows
+        columns = group.deep and len(group.domain) - 1 not in group.reduced
+        if group.deep and not strip:
+            group = turned(group)
+        fused = canonical(group, self.where, self.scalars, stored, self.sized)
+        if strip:
+            from ..schedules.normalization.column_normalization import lower_strips
+
+            lower_strips(fused, self.steps)
+        elif not group.reduced:
+            lower_maps(with_gaps(fused, self.steps.sizes), self.steps)
+        elif group.deep or self._by_rows(fused.domain, fused.reduced):
+            from ..schedules.normalization.row_normalization import lower_rows
+            from ..schedules.normalization.row_normalization_gpu import lower_teams
+
+            long = prod(fused.domain[k] for k in fused.reduced) >= SHORT and not columns
+            (lower_teams if long and not self.steps.target.solo_rows else lower_rows)(fused, self.steps)
+        else:
+            from ..schedules.reduction.multi_reduction import lower_several
+
+            lower_several(fused, self.steps)
+
+    def _by_teams(self, group: Group) -> bool:
+        """Return whether a reduction alone is one of long enough rows for several light items each."""
+        if self.steps.target.solo_rows or not group.reduced:
+            return False
+        return prod(group.domain[k] for k in group.reduced) >= SHORT and self._by_rows(
+            group.domain, group.reduced
+        )
+
+    def _by_rows(self, domain: Shape, over: tuple[int, ...]) -> bool:
+        """Return whether reductions are over the last axes, and there are rows enough for all cores."""
+        first, target = len(domain) - len(over), self.steps.target
+        rows, length = prod(domain[:first]), prod(domain[first:])
+        short = bool(target.swap) and length <= target.team * ENOUGH
+        if target.counts and length > ALONE and rows * target.team < target.items // 2:
+            short = False  # several groups share a row, and join what they have found by themselves
+        return over == tuple(range(first, len(domain))) and (short or rows >= target.groups // FIRST)
+
+    def _lower_one(self, job: Job, group: Group) -> None:
+        steps, op = self.steps, job.root.op
+        if op == "matmul":  # a schedule is imported with the first program that needs it
+            from ..schedules.matmul import lower_matmul
+
+            lower_matmul(job, steps)
+        elif op == "scatter":
+            from ..schedules.scatter.scatter import lower_scatter
+
+            lower_scatter(job, steps)
+        elif op in SORTS:
+            from ..schedules.sort.sort import lower_sort
+
+            lower_sort(job, steps)
+        elif op in SCANS:
+            from ..schedules.scan.scan import lower_scan
+
+            lower_scan(collapse(job), steps)
+        elif op in REDUCTIONS:
+            from ..schedules.reduction.reduction import lower_reduction
+
+            costly = self.library is None and cost_of(job.graph) >= CALL
+            lower_reduction(collapse(job), steps, costly=costly)
+        elif op == "concat" and is_stack(job.root, cost_of(job.graph)):
+            lower_stack(job, steps)
+        elif prod(job.root.spec.shape):
+            before = len(steps.steps)
+            job = before_reshapes(job) if steps.target.solo_rows else job
+            lower_map(collapse(job), steps)
+            if self.asked and len(steps.steps) == before + 1:
+                stored = {k: self.where[k].slot for k in group.roots}
+                same = same_slots(canonical(group, self.where, self.scalars, stored))
+                made = steps.steps[-1]
+                assert isinstance(made, Step)
+                steps.steps[-1] = replace(made, same=same, plain=True)
+
+    def _call(self, node: Node) -> None:
+        """Append the call that runs an op of the device's."""
+        given: list[Layout | Late] = []
+        for x in node.inputs:
+            if id(x) in self.scalars:
+                given.append(Late("scalar", self.scalars[id(x)]))
+            else:
+                given.append(self.where[id(x)])
+        specs = table[node.op].specs(tuple(x.spec for x in node.inputs), node.attrs)
+        lies = [self.where[id(node)]]
+        if table[node.op].results:
+            parts = {n.attrs["index"]: n for n in self.nodes if n.op == "result" and n.inputs[0] is node}
+            lies = [
+                self.where[id(parts[k])] if k in parts and id(parts[k]) in self.where
+                else packed(self.steps.temporary(prod(s.shape), s.dtype), s.shape)
+                for k, s in enumerate(specs)
+            ]  # fmt: skip
+            self.steps.sizes.pop(self.where[id(node)].slot, None)
+        free = self._orders(node) is not None and not all(x.is_contiguous and not x.offset for x in lies)
+        leaves, takes = self._left(node)
+        call = Call(
+            op=node.op, attrs=node.attrs, inputs=tuple(given), specs=tuple(x.spec for x in node.inputs),
+            outputs=tuple([x.slot for x in lies]), out_specs=specs, lies=tuple(lies) if free else (),
+            apart=0 if free or lies[0].is_contiguous else lies[0].strides[-2],
+            leaves=leaves and leaves[0], takes=takes and takes[0], left=(leaves or takes or (0, 0))[1],
+        )  # fmt: skip
+        self.steps.steps.append(call)
+
+    def _left(self, node: Node) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Return the slot that a call leaves something in for others, and the one that it takes it from."""
+        library = self.library
+        if type(library) is not Library:
+            return None, None
+        many = max([library.leaves(node, n) for n in self.read_by.get(node, ())], default=0)
+        if many:
+            self.left[id(node)] = self.steps.temporary(many, float32), many
+        found = [self.left[id(x)] for x in node.inputs if id(x) in self.left and library.leaves(x, node)]
+        return self.left.get(id(node)), next(iter(found), None)
+
+    def _carve(self, root: Node, out: int, where: Mapping[int, Layout]) -> Job:
+        """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""
+        leaves: dict[int, Layout] = {}
+        numbers: dict[int, int] = {}
+        done: dict[int, Node] = {}
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in done:
+                continue
+            found = where.get(id(node)) if node is not root else None
+            if found is not None or id(node) in self.scalars:
+                made = Node(op="input", spec=node.spec)
+                if found is not None:
+                    leaves[id(made)] = found
+                else:
+                    numbers[id(made)] = self.scalars[id(node)]
+            elif ready:
+                made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
+            else:
+                stack.append((node, True))
+                stack.extend((x, False) for x in reversed(node.inputs))
+                continue
+            done[id(node)] = made
+        return Job(root=done[id(root)], leaves=leaves, scalars=numbers, out=out, sized=self.sized)

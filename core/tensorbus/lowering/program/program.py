@@ -1,0 +1,168 @@
+"""A program: what a device runs, in order, and the buffers that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import prod
+from typing import Any
+
+from ...backend_interface.protocols import Part
+from ...dtypes.definition import DType
+from ...ops.definition import Spec
+from ..ir.builder import Late
+from ..ir.kernel_task import COUNTS_SLOT, Step
+from ..ir.layout import Layout
+from ..ir.loop_ir import INDEX, Apply, Kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An op that the device runs by itself, on operands where they lie.
+
+    ``inputs`` are of ``specs``: views of slots, or a ``Late`` for a Python scalar of the run. ``outputs`` are
+    slots, each filled in C order with a result of ``out_specs``; where ``apart`` is not 0, rows of the
+    one result are so many elements apart. ``lies`` says where each result lies in its slot, if not all are
+    in C order. What a call ``leaves`` in a slot beside its results is for those that name it in ``takes``; it
+    has ``left`` elements of float32.
+    """
+
+    op: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[Layout | Late, ...]
+    specs: tuple[Spec, ...]
+    outputs: tuple[int, ...]
+    out_specs: tuple[Spec, ...]
+    apart: int = 0
+    lies: tuple[Layout, ...] = ()
+    leaves: int | None = None
+    takes: int | None = None
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Steps that do not depend on each other: one job, or one launch, for all of them.
+
+    Equal kernels stand side by side, and are one object.
+    """
+
+    steps: tuple[Step, ...]
+
+
+Item = Step | Call | Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Steps in order. Slots are buffers: the inputs first, then those in ``sizes`` (elements, dtype).
+
+    ``outputs`` says where each result lies; ``frees`` which slots are needed no more after each step;
+    ``replaceable`` which outputs may be written over which inputs, each packed in C order from its beginning.
+    """
+
+    steps: tuple[Item, ...]
+    sizes: Mapping[int, tuple[int, DType]]
+    outputs: tuple[Layout, ...]
+    frees: tuple[tuple[int, ...], ...]
+    replaceable: Mapping[int, int] = field(default_factory=dict)
+
+    def kernels(self) -> Iterator[Kernel]:
+        """Yield each different kernel once, in order of use."""
+        seen: set[int] = set()
+        for item in self.steps:
+            for step in steps_of(item):
+                if id(step.launch.kernel) not in seen:
+                    seen.add(id(step.launch.kernel))
+                    yield step.launch.kernel
+
+    def __str__(self) -> str:
+        lines = []
+        for k, item in enumerate(self.steps):
+            lines += [f"{k}: {line}" if n == 0 else f"   {line}" for n, line in enumerate(_item_lines(item))]
+            if self.frees[k]:
+                lines.append(f"   free {', '.join(f'%{s}' for s in self.frees[k])}")
+        lines += [f"%{slot}: {dtype}[{n}]" for slot, (n, dtype) in self.sizes.items()]
+        over = {out: f" over %{k}" for out, k in self.replaceable.items()}
+        given = [f"{_layout_text(x)}{over.get(k, '')}" for k, x in enumerate(self.outputs)]
+        return "\n".join([*lines, f"return {', '.join(given)}", "", *(f"{k}\n" for k in self.kernels())])
+
+
+def steps_of(item: Item) -> tuple[Step, ...]:
+    """Return the launches of an item: none of a call."""
+    return item.steps if isinstance(item, Batch) else (item,) if isinstance(item, Step) else ()
+
+
+def slots_of(item: Item) -> tuple[set[int], set[int]]:
+    """Return the slots that an item reads, and those that it writes."""
+    if isinstance(item, Call):
+        given = [x.slot for x in item.inputs if isinstance(x, Layout)]
+        made = [*item.outputs] + ([] if item.leaves is None else [item.leaves])
+        return {*given} | (set() if item.takes is None else {item.takes}), {*made}
+    read: set[int] = set()
+    written: set[int] = set()
+    for step in steps_of(item):
+        for slot, buffer in zip(step.slots, step.launch.kernel.buffers, strict=True):
+            (written if buffer.writes else read).add(slot)
+    written.discard(COUNTS_SLOT)
+    return read, written
+
+
+def _item_lines(item: Item) -> list[str]:
+    if isinstance(item, Call):
+        given = [_layout_text(x) if isinstance(x, Layout) else f"scalar {x.operand}" for x in item.inputs]
+        attrs = [f"{key}={value!r}" for key, value in item.attrs.items()]
+        made = ", ".join(f"%{s}: {spec}" for s, spec in zip(item.outputs, item.out_specs, strict=True))
+        return [f"{made} = call {item.op}({', '.join(given + attrs)})"]
+    lines = [_step_text(step) for step in steps_of(item)]
+    return [f"together {len(lines)}:", *(f"  {line}" for line in lines)] if isinstance(item, Batch) else lines
+
+
+def parts_of(program: Program, sources: Mapping[int, str]) -> list[Part]:
+    """Return the steps for people to look at. ``sources`` has the code of kernels, by their ids."""
+    found: list[Part] = []
+    for item in program.steps:
+        steps = steps_of(item)
+        if isinstance(item, Call):
+            (line,) = _item_lines(item)
+            found.append(Part(name=f"{len(found)} call {item.op}", text=line, ops=(item.op,)))
+        for step in steps:
+            kernel = step.launch.kernel
+            found.append(
+                Part(
+                    name=f"{len(found)} {kernel.name}", text=_step_text(step), ops=tuple(_ops(kernel)),
+                    loops=str(kernel), code=sources.get(id(kernel), ""),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _ops(kernel: Kernel) -> list[str]:
+    """Return the ops that a kernel computes with, those of indices left out."""
+    found: list[str] = []
+    stack: list[Any] = list(reversed(kernel.body))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(reversed(node))
+        elif is_dataclass(node):
+            if isinstance(node, Apply) and node.dtype is not INDEX:
+                found.append(node.op)
+            stack.extend(reversed([getattr(node, f.name) for f in fields(node)]))
+    return found
+
+
+def _step_text(step: Step) -> str:
+    kernel = step.launch.kernel
+    named = [
+        f"{b.name}=%{slot}" if slot >= 0 else b.name
+        for b, slot in zip(kernel.buffers, step.slots, strict=True)
+    ]
+    after = f" after call {step.epilogue_of}" if step.epilogue_of is not None else ""
+    grid = "x".join(map(str, step.launch.grid)) or "1"
+    return f"{kernel.name}({', '.join(named)}) grid {grid} = {prod(step.launch.grid)}{after}"
+
+
+def _layout_text(x: Layout) -> str:
+    plain = x.is_contiguous and not x.offset and x.late is None
+    return f"%{x.slot}{list(x.shape)}" + ("" if plain else f" strides {list(x.strides)} from {x.offset}")

@@ -1,0 +1,253 @@
+"""The order of a program's steps: what waits for nothing else runs together, what follows a product at once.
+
+Steps that only make results, like the updates of parameters, move to the end, where many are of one kernel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from ...graph.ir import Graph
+from ..ir.builder import Launch
+from ..ir.kernel_task import ERROR_SLOT, Step, Steps
+from ..ir.layout import Layout
+from ..ir.loop_ir import Kernel
+from .early_free import early
+from .inplace_reuse import in_place
+from .last_block_epilogue import ended
+from .program import Batch, Call, Item, Program, slots_of, steps_of
+
+Begin = Callable[[Sequence[Launch]], object]
+SMALL: Final = 1 << 14
+"""How many elements a step may have that is run beside others because it alone would not pay."""
+
+
+def arranged(
+    steps: Steps, outputs: Sequence[Layout], inputs: int, graph: Graph, replaces: Mapping[int, int],
+    *, whole: bool, begin: Begin | None = None,
+) -> Program:  # fmt: skip
+    """Return the program of steps in a good order; with ``whole`` False, in the order given.
+
+    ``begin`` is given the launches when their kernels are settled, and their order is not yet.
+    """
+    items: list[Item] = list(steps.steps)
+    replacing = {outputs[k].slot: x for k, x in replaces.items()}
+    if not whole and replacing:
+        items = _aliased(items, replacing)
+    if whole:
+        kept = {x.slot for x in outputs}
+        listed = in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)
+        items = ended(listed) if steps.target.ends else [*listed]
+        items = _shared(_aliased(items, replacing))
+        if begin is not None:
+            begin([item.launch for item in items if isinstance(item, Step)])
+        sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
+        sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
+        items = _batched(items, sizes, replacing)
+        items = _epilogues(items)
+    return Program(
+        steps=tuple(items), sizes=steps.sizes, outputs=tuple(outputs),
+        frees=_last_uses(items, outputs, inputs),
+        replaceable=_replaceable(items, outputs, graph, replaces, inputs),
+    )  # fmt: skip
+
+
+def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
+    """Return the steps with those buffers marked that may become one: an output and the input it replaces."""
+    known: dict[tuple[int, tuple[int, ...]], Kernel] = {}
+    result: list[Item] = []
+    for item in items:
+        if isinstance(item, Step):
+            one = {x for s in item.slots if replacing.get(s) in item.same for x in (s, replacing[s])}
+            read, written = slots_of(item)
+            one |= (read & written) - {ERROR_SLOT}
+            kernel = item.launch.kernel
+            places = tuple([k for k, slot in enumerate(item.slots) if slot in one])
+            if places:
+                made = known.get((id(kernel), places))
+                if made is None:
+                    buffers = tuple(
+                        replace(b, aliased=True) if k in places else b for k, b in enumerate(kernel.buffers)
+                    )
+                    made = known[id(kernel), places] = replace(kernel, buffers=buffers)
+                item = replace(item, launch=replace(item.launch, kernel=made))
+        result.append(item)
+    return result
+
+
+def _shared(items: Sequence[Item]) -> list[Item]:
+    """Return the steps with one object for equal kernels."""
+    known: dict[str, Kernel] = {}
+    found: dict[int, Kernel] = {}
+    result: list[Item] = []
+    for item in items:
+        if isinstance(item, Step):
+            own = item.launch.kernel
+            kernel = found.get(id(own))
+            if kernel is None:
+                kernel = found[id(own)] = known.setdefault(str(own), own)
+            if kernel is not own:
+                item = replace(item, launch=replace(item.launch, kernel=kernel))
+        result.append(item)
+    return result
+
+
+def _work(step: Step, sizes: Mapping[int, int]) -> int:
+    """Return how many elements a step has to do with: those of its largest buffer."""
+    return max(prod(step.launch.grid), *(sizes.get(s, 0) for s in step.slots))
+
+
+def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping[int, int]) -> list[Item]:
+    """Return the items with steps that do not wait for each other put together.
+
+    What fills the slots of ``replacing`` comes last, behind all other readers of the input whose place it
+    takes: steps that may fail should have run before that is written over.
+    """
+    read = [slots_of(item)[0] for item in items]
+    written = [slots_of(item)[1] for item in items]
+    users: dict[int, int] = {}
+    for k in range(len(items)):
+        for s in read[k]:
+            users[s] = users.get(s, 0) + 1
+    kernels: dict[int, int] = {}
+    for item in items:
+        if isinstance(item, Step):
+            kernels[id(item.launch.kernel)] = kernels.get(id(item.launch.kernel), 0) + 1
+    writers_of: dict[int, set[int]] = {}
+    for k, slots in enumerate(written):
+        for s in slots:
+            writers_of.setdefault(s, set()).add(k)
+    last: dict[int, None] = {}
+    kept: list[int] = []
+    for k, item in enumerate(items):
+        final = isinstance(item, Step) and (
+            kernels[id(item.launch.kernel)] > 1 or not written[k].isdisjoint(replacing)
+        )
+        final = final and not any(users.get(s) for s in written[k])
+        if final and all(writers_of[s] == {k} for s in written[k]):
+            last[k] = None
+        else:
+            kept.append(k)
+    result: list[list[int]] = []
+    made_at: dict[int, int] = {}
+    touched: dict[int, int] = {}
+    batches: dict[int | None, int] = {}
+    for k in [*kept, *last]:
+        item = items[k]
+        after = max(
+            [made_at.get(s, -1) for s in read[k] | written[k]] + [touched.get(s, -1) for s in written[k]],
+            default=-1,
+        )
+        after = max([after, *(touched.get(replacing[s], -1) for s in written[k] if s in replacing)])
+        place = len(result)
+        if isinstance(item, Step) and ERROR_SLOT not in written[k]:
+            small = _work(item, sizes) <= SMALL
+            for key in (id(item.launch.kernel), None) if small else (id(item.launch.kernel),):
+                at = batches.get(key, -1)
+                if at > after and (k in last or place - at <= 8):
+                    place = at
+                    break
+            if place == len(result):
+                batches[id(item.launch.kernel)] = place
+                if small:
+                    batches[None] = place
+        if place == len(result):
+            result.append([])
+        result[place].append(k)
+        for s in written[k]:
+            made_at[s] = max(place, made_at.get(s, -1))
+        for s in read[k]:
+            touched[s] = max(place, touched.get(s, -1))
+    return [_together([items[k] for k in group]) for group in result]
+
+
+def _together(items: Sequence[Item]) -> Item:
+    if len(items) == 1:
+        return items[0]
+    steps = [step for item in items for step in steps_of(item)]
+    first: dict[int, int] = {}
+    for n, step in enumerate(steps):
+        first.setdefault(id(step.launch.kernel), n)
+    return Batch(steps=tuple(sorted(steps, key=lambda step: first[id(step.launch.kernel)])))
+
+
+def _epilogues(items: Sequence[Item]) -> list[Item]:
+    """Return the items with what reads a product at its own elements right behind it, and marked."""
+    result = list(items)
+    slots = [slots_of(item) for item in items]
+    k = 0
+    while k < len(result):
+        call = result[k]
+        if isinstance(call, Call) and call.op == "matmul":
+            (product,) = call.outputs
+            for at in range(k + 1, len(result)):
+                step = result[at]
+                read, written = slots[at]
+                if product not in read:
+                    continue
+                free = all(not (w & (read | written) or r & written) for r, w in slots[k + 1 : at])
+                free = free and ERROR_SLOT not in written
+                if isinstance(step, Step) and step.plain and product in step.same and free:
+                    del result[at]
+                    result.insert(k + 1, replace(step, epilogue_of=k))
+                    slots.insert(k + 1, slots.pop(at))
+                break
+        k += 1
+    return result
+
+
+def _last_uses(items: Sequence[Item], outputs: Sequence[Layout], inputs: int) -> tuple[tuple[int, ...], ...]:
+    last: dict[int, int] = {}
+    for k, item in enumerate(items):
+        read, written = slots_of(item)
+        for slot in sorted(read | written):
+            last[slot] = k
+    for layout in outputs:
+        last.pop(layout.slot, None)
+    frees: list[list[int]] = [[] for _ in items]
+    for slot, k in last.items():
+        if slot >= inputs:
+            frees[k].append(slot)
+    return tuple(map(tuple, frees))
+
+
+def _by_slot(item: Item) -> dict[int, list[Step]]:
+    """Return the launches of an item that have to do with each slot."""
+    found: dict[int, list[Step]] = {}
+    for step in steps_of(item):
+        for slot in dict.fromkeys(step.slots):
+            found.setdefault(slot, []).append(step)
+    return found
+
+
+def _replaceable(
+    items: Sequence[Item], outputs: Sequence[Layout], graph: Graph, replaces: Mapping[int, int], inputs: int
+) -> dict[int, int]:
+    """Return the outputs that may be written over the inputs whose place they take."""
+    found: dict[int, int] = {}
+    readers_of: dict[int, list[int]] = {}
+    writers_of: dict[int, list[int]] = {}
+    for k, item in enumerate(items):
+        for slots, users in zip(slots_of(item), (readers_of, writers_of), strict=True):
+            for slot in slots:
+                users.setdefault(slot, []).append(k)
+    shown = Counter(x.slot for x in outputs)
+    steps_at: dict[int, dict[int, list[Step]]] = {}
+    for out, given in replaces.items():
+        slot, spec = outputs[out].slot, graph.inputs[given].spec
+        alone = shown[slot] == 1 and not shown[given]
+        if slot < inputs or not alone or spec != graph.outputs[out].spec or not outputs[out].is_contiguous:
+            continue
+        writers, readers = writers_of.get(slot, []), readers_of.get(given, [])
+        if len(writers) != 1 or any(k > writers[0] for k in readers):
+            continue
+        if writers[0] not in steps_at:
+            steps_at[writers[0]] = _by_slot(items[writers[0]])
+        here, own = (steps_at[writers[0]].get(s, []) for s in (given, slot))
+        if writers[0] not in readers or (own and here == own and given in own[0].same):
+            found[out] = given
+    return found

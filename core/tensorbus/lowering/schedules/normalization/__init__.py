@@ -1,0 +1,1 @@
+"""Schedules that pass over a row several times and keep it near: softmax, layer norm."""

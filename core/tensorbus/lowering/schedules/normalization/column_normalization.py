@@ -1,0 +1,179 @@
+"""The schedule of what goes down columns more than once: softmax over another axis than the last, and kin.
+
+An item takes a strip of columns and goes down it once for each reduction that needs an earlier one, and once
+for what needs them all, while the strip is in its cache. What the columns have found so far lies in buffers,
+so that rows are read from end to end and everything is in vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+
+from ....graph.ir import Node
+from ...fusion.canonicalize import Fused, Output
+from ...fusion.fusion_groups import strips
+from ...ir import index_expr as ix
+from ...ir.index_expr import ZERO
+from ...ir.inline import Index
+from ...ir.kernel_task import Loops, Steps, spread
+from ...ir.loop_ir import Cast, Expr, Load
+from ..pointwise.stores import domain_lengths
+from ..pointwise.vectorize import WIDE, Vectors, Walk
+from ..reduction.reducer import Reducer, State
+from .row_normalization import Part, Rows
+
+
+def lower_strips(fused: Fused, steps: Steps) -> None:
+    """Append the one launch of a group whose reductions are over other axes than the last."""
+    _Strips(fused, steps).lower()
+
+
+class _Strips(Rows):
+    """A strip of columns to an item. ``found`` has the buffer of each node that columns have one of."""
+
+    def lower(self) -> None:
+        """Append the launch."""
+        b, fused = self.b, self.fused
+        self.lengths = domain_lengths(b, self.pull, fused)
+        self.found: dict[int, str] = {}
+        self.scratch: dict[str, int] = {}
+        loops = self._begin(strips(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1])
+        for o in fused.outputs:
+            b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
+        parts = self._parts()
+        for wave, part in enumerate(parts):
+            self._once(wave)
+            if part.reductions:
+                self._add_up(part)
+            elif part.stores:
+                self._down(partial(self.emit, part))
+            self.remember(part)
+        self._once(len(parts))
+        for o in fused.outputs:
+            if not fused.full(o.node):
+                self._across(partial(self._store, o))
+        slots = {**self.slots, **{n: s for s, n in self.names.items()}, **self.scratch}
+        self.steps.add(b.finish(loops, solo=True), slots)
+
+    def _begin(self, width: int) -> Loops:
+        """Number the strips; say where the columns of each begin, also in what they have found."""
+        b, domain, lengths = self.b, self.fused.domain, self.lengths
+        kept = [k for k in range(len(domain) - 1) if k not in self.fused.reduced]
+        count = -(-domain[-1] // width)
+        numbers = [*(lengths[k] for k in kept), b.size("strips", count)]
+        outer, loops = spread(b, numbers, [*(domain[k] for k in kept), count])
+        wide = b.size("width", width)
+        self.base = b.let(ix.multiply(outer[-1], wide), "base")
+        self.columns = b.let(ix.minimum(ix.subtract(lengths[-1], self.base), wide), "columns")
+        self.total = prod(domain[k] for k in kept) * domain[-1]
+        ends = [*(lengths[k] for k in kept), lengths[-1]]
+        self.begins = b.let(ix.flatten((*outer[:-1], self.base), ends), "begins")
+        self.row: list[Expr] = [ZERO] * len(domain)
+        for k, i in zip(kept, outer[:-1], strict=True):
+            self.row[k] = i
+        return loops
+
+    def _buffer(self, node: Node, kind: Reducer | None = None) -> str:
+        """Return the new buffer of a node that each column has one of."""
+        dtype = kind.dtypes[0] if kind is not None else node.spec.dtype
+        name = f"found{len(self.scratch)}"
+        self.scratch[name] = self.steps.temporary(self.total, dtype)
+        return self.b.buffer(name, dtype, writes=True)
+
+    def _across(self, write: Callable[[Index], None]) -> None:
+        """Emit what is done with each column of the strip, in the row that is at hand."""
+
+        def emit(k: Expr) -> State:
+            index = (*self.row[:-1], ix.add(self.base, k))
+            self.place = ix.add(self.begins, k)
+            with self.pull.scope():
+                for node in self.nodes:
+                    if id(node) in self.found:
+                        self._read(node, index)
+                write(index)
+            return ()
+
+        b, target = self.b, self.steps.target
+        size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
+        lanes = max(target.lanes * 4 // size, 1)
+        vectors = Vectors(ops=target.wide_ops, lanes=lanes)
+        walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
+        if not walk.loop(b, ZERO, self.columns, (), ()):
+            with b.loop(ZERO, self.columns) as k:
+                emit(k)
+
+    def _read(self, node: Node, index: Index) -> None:
+        """Have a node that a column has one of read where it lies."""
+        name = self.found[id(node)]
+        dtype = self.b.buffers[name].dtype
+        value: Expr = Load(name, self.place, dtype)
+        made = value if dtype is node.spec.dtype else Cast(value, node.spec.dtype)
+        at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
+        self.pull.define(node, at, made)
+
+    def _down(self, write: Callable[[Index], None]) -> None:
+        """Emit what is done with each element of the strip, row by row."""
+
+        def nest(left: Sequence[int]) -> None:
+            if not left:
+                self._across(write)
+                return
+            with self.b.loop(ZERO, self.lengths[left[0]]) as i:
+                self.row[left[0]] = i
+                nest(left[1:])
+            self.row[left[0]] = ZERO
+
+        nest(self.fused.reduced)
+
+    def _add_up(self, part: Part) -> None:
+        """Emit a walk down the strip for reductions that do not wait for each other."""
+        b = self.b
+        kinds = [Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions]
+        names = [self._buffer(r, kind) for r, kind in zip(part.reductions, kinds, strict=True)]
+
+        def start(index: Index) -> None:
+            for name, kind in zip(names, kinds, strict=True):
+                b.store(name, self.place, kind.start()[0])
+
+        def add(index: Index) -> None:
+            sums: list[Expr] = []
+            for name, kind, node in zip(names, kinds, part.reductions, strict=True):
+                new = kind.element(self.pull.at(node.inputs[0], index), ZERO)
+                sums += kind.combine(b, (Load(name, self.place, kind.dtypes[0]),), new)
+            values = b.all(sums)
+            if part.stores or part.keeps:
+                self.emit(part, index)
+            for name, e in zip(names, values, strict=True):
+                b.store(name, self.place, e)
+
+        self._across(start)
+        self._down(add)
+        self.found.update({id(r): name for r, name in zip(part.reductions, names, strict=True)})
+
+    def _once(self, wave: int) -> None:
+        """Compute what each column has once, as far as ``wave`` walks allow, and elements need."""
+        needed = {id(x) for user in self.nodes if self.fused.full(user) for x in user.inputs}
+        made = [
+            node for node in self.nodes
+            if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= wave
+            and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
+            and len(node.spec.shape) == len(self.row) and not self.fused.full(node)
+            and id(node) not in self.inside
+        ]  # fmt: skip
+        if not made:
+            return
+        names = [self._buffer(node) for node in made]
+
+        def write(index: Index) -> None:
+            values = self.b.all([self.pull.at(node, index) for node in made])
+            for name, e in zip(names, values, strict=True):
+                self.b.store(name, self.place, e)
+
+        self._across(write)
+        self.found.update({id(node): name for node, name in zip(made, names, strict=True)})
+
+    def _store(self, o: Output, index: Index) -> None:
+        """Store what a column has one of."""
+        self.b.store(self.names[o.slot], self._place(o, index), self.pull.at(o.node, index))

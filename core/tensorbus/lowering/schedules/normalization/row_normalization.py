@@ -1,0 +1,344 @@
+"""The schedule of what goes over rows more than once: softmax, layer norm, their derivatives and kin.
+
+An item takes a row and goes over it once for each reduction that needs an earlier one, and once for what
+needs them all, while the row is in its cache. Reductions that do not wait for each other share a walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ....graph.ir import Node
+from ...fusion.canonicalize import Fused, Output
+from ...fusion.fusion_groups import SHORT
+from ...fusion.materialize import COSTLY
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, Launch
+from ...ir.index_expr import ZERO, const
+from ...ir.inline import Index, Leaf
+from ...ir.kernel_task import Loops, Steps, spread
+from ...ir.layout import Layout
+from ...ir.loop_ir import Cast, Expr, Fetch
+from ...op_sets import REDUCTIONS
+from ..pointwise.stores import domain_lengths, elsewhere, goes_past, place_of, same_slots
+from ..pointwise.vectorize import Walk, map_vectors, row_vectors
+from ..reduction.reducer import Reducer, Several, State
+from ..reduction.reduction import is_window
+from ..reduction.reduction_loop import Ahead, Element, walk_lanes, walk_plain, walk_vectors
+
+OWN = 1 << 14
+"""The bytes of the largest row that an item keeps in an array of its own."""
+FAR = 1 << 14
+"""The longest rows of which the next is fetched while one is walked: both stay in the cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One walk: the reductions that it makes, what it stores, what it keeps for later walks and where."""
+
+    reductions: tuple[Node, ...]
+    stores: tuple[Output, ...]
+    keeps: tuple[tuple[Node, Output], ...]
+
+
+def lower_rows(fused: Fused, steps: Steps) -> None:
+    """Append the one launch of a group whose reductions are over its last axes."""
+    Rows(fused, steps).lower()
+
+
+class Rows:
+    """The kernel of a group, as it is written: an item takes a whole row."""
+
+    def __init__(self, fused: Fused, steps: Steps) -> None:
+        self.fused = fused
+        self.steps = steps
+        self.b = Builder(f"tb_rows_{fused.outputs[-1].node.op}")
+        self.pull, self.slots = fused.puller(self.b)
+        self.nodes = list(fused.graph)
+        self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
+        self.waves = self._waves()
+        self.walked = 0
+        self.reread: set[int] = set()
+        self.inside = elsewhere(self.nodes, picks=False)
+        """The nodes that others read at places of their own: they have no element that is the row's."""
+
+    def lower(self) -> None:
+        """Append the launch."""
+        b, fused = self.b, self.fused
+        self.lengths = domain_lengths(b, self.pull, fused)
+        outer, loops = self.outer(min(fused.reduced))
+        over = list(fused.reduced)
+        row: Index = (*outer, *(ZERO for _ in over))
+        for o in fused.outputs:
+            b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
+        parts = self._parts()
+        for wave, part in enumerate(parts):
+            self._define(row, wave)
+            if part.reductions:
+                self._reduce(part, row, over)
+            elif part.stores:
+                self.store(part, row, over)
+        self._define(row, len(self.nodes))
+        self.end(row)
+        # Elements that are stored before the last walk may be read again in a later one.
+        early = [part for part in parts if part.reductions or part.stores][:-1]
+        kept = any(o.slot >= 0 for part in parts for _, o in part.keeps)
+        last = not any(part.stores for part in early) and not kept
+        for slot, name in self.names.items():
+            if slot < 0:
+                b.buffers.pop(name, None)
+        slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
+        # An item has chosen elements of its row before the last walk, in which they may be written over.
+        same = same_slots(fused, picks=not self.steps.target.solo_rows) if last else frozenset[int]()
+        self.steps.add(self.finished(loops), slots, same)
+
+    def outer(self, first: int) -> tuple[Index, Loops]:
+        """Return the indices that number the rows, and the loops over them."""
+        return spread(self.b, self.lengths[:first], self.fused.domain[:first])
+
+    def finished(self, loops: Loops) -> Launch:
+        """Return the launch: an item to a row."""
+        fused = self.fused
+        length = prod(fused.domain[min(fused.reduced) :])
+        fills = {
+            self.names[o.slot]: length for o in fused.outputs
+            if fused.full(o.node) and Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous
+        }  # fmt: skip
+        return self.b.finish(loops, solo=self.steps.target.solo_rows, fills=fills)
+
+    def end(self, row: Index) -> None:
+        """Store what a row has one of."""
+        for o in self.fused.outputs:
+            if not self.fused.full(o.node):
+                self.b.store(self.names[o.slot], self._place(o, row), self.pull.value(o.node, row))
+
+    def _waves(self) -> dict[int, int]:
+        """Return for each node how many walks must be over before it can be computed."""
+        waves: dict[int, int] = {}
+        for node in self.nodes:
+            before = max((waves[id(x)] for x in node.inputs), default=0)
+            waves[id(node)] = before + 1 if node.op in REDUCTIONS else before
+        return waves
+
+    def _parts(self) -> list[Part]:
+        """Return the walks in order."""
+        fused, waves = self.fused, self.waves
+        count = max(waves.values()) + 1
+        reductions: list[list[Node]] = [[] for _ in range(count)]
+        stores: list[list[Output]] = [[] for _ in range(count)]
+        keeps: list[list[tuple[Node, Output]]] = [[] for _ in range(count)]
+        for node in self.nodes:
+            if node.op in REDUCTIONS:
+                reductions[waves[id(node)] - 1].append(node)
+        for o in fused.outputs:
+            if fused.full(o.node):
+                stores[waves[id(o.node)]].append(o)
+        uses = [
+            {id(n) for n in self._behind([r.inputs[0] for r in reductions[w]] + [o.node for o in stores[w]])}
+            for w in range(count)
+        ]
+        free = [o for o in fused.outputs if fused.full(o.node)]
+        if any(n.op == "pick" for n in self.nodes):  # which reads an element that another walk may have kept
+            free = []
+        moved = elsewhere(self.nodes)
+        for node in reversed(self.nodes):
+            used = [w for w in range(count) if id(node) in uses[w]]
+            if len(used) < 2 or not self.keeps(node) or not all(n != 1 for n in node.spec.shape):
+                continue
+            if id(node) in moved:  # another row has it
+                continue
+            own = next((o for o in free if o.node is node), None)
+            taken = own or next(
+                (o for o in free if o.node.spec == node.spec and waves[id(o.node)] >= used[-1]
+                 and o.node is not node), None,
+            )  # fmt: skip
+            near = self._near(node) if own is None else None
+            kept = near or taken
+            if taken is not None:
+                free.remove(taken)
+                if near is None:
+                    self.reread.add(taken.slot)
+            if own is not None:
+                keeps[waves[id(node)]].append((node, own))
+                stores[waves[id(node)]].remove(own)
+            elif kept is not None:
+                keeps[used[0]].append((node, kept))
+        return [
+            Part(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
+            for w in range(count)
+        ]
+
+    def keeps(self, node: Node) -> bool:
+        """Return whether an element is kept for later walks, not made again."""
+        return node.op in COSTLY
+
+    def _near(self, node: Node) -> Output | None:
+        """Return an array of the item's own that keeps a node's row, where that is better than a result.
+
+        Its slot is below 0. A result that goes past the caches would be read and written twice, and one of
+        another dtype is none.
+        """
+        domain, dtype = self.fused.domain, node.spec.dtype
+        alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
+        vectors = map_vectors(self.steps.target, (dtype,)).ops
+        other = any(o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.full(o.node))
+        if not (alone and (other or goes_past(domain, dtype)) and vectors and type(self) is Rows):
+            return None
+        slot = min(self.names, default=0)
+        slot = min(slot, 0) - 1
+        self.names[slot] = self.b.array(dtype, domain[-1])
+        return Output(node=node, slot=slot, strides=(*(0 for _ in domain[:-1]), 1))
+
+    def _behind(self, roots: Sequence[Node]) -> list[Node]:
+        """Return what is computed for ``roots`` in their walk: reductions and what rows have end it."""
+        found: list[Node] = []
+        seen: set[int] = set()
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if id(node) in seen or not self.fused.full(node):
+                continue
+            seen.add(id(node))
+            found.append(node)
+            if node.op not in REDUCTIONS:
+                stack.extend(node.inputs)
+        return found
+
+    def _define(self, row: Index, wave: int) -> None:
+        """Compute what each row has once, as far as ``wave`` walks allow."""
+        for node in self.nodes:
+            plain = node.op not in REDUCTIONS and node.op not in ("input", "constant", "full")
+            known = self.waves[id(node)] <= wave and len(node.spec.shape) == len(row)
+            known = known and id(node) not in self.inside
+            if plain and known and not self.fused.full(node) and not self.pull.knows(node, row):
+                at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True))
+                value = self.pull.value(node, at)
+                self.pull.define(node, at, self.b.let(value, "row"))
+
+    def _place(self, o: Output, index: Index) -> Expr:
+        return place_of(self.b, self.names[o.slot], o, index, self.lengths, self.fused)
+
+    def emit(self, part: Part, index: Index) -> None:
+        """Emit the stores of an element: all values first, so that operands may be overwritten."""
+        found = [(o, self.pull.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)]
+        values = [e for _, e in found]
+        for (o, _), e in zip(found, values if len(found) == 1 else self.b.all(values), strict=True):
+            # What later walks read again is better kept near.
+            near = o.slot < 0 or o.slot in self.reread or part.keeps
+            past = not near and goes_past(self.fused.domain, o.node.spec.dtype) and self._is_even()
+            self.b.store(self.names[o.slot], self._place(o, index), e, past=past)
+
+    def _is_even(self) -> bool:
+        """Return whether rows are whole vectors, where results of others go past the caches by blocks."""
+        target = self.steps.target
+        return bool(target.wide_ops) or self.fused.domain[-1] % max(target.map_lanes, 1) == 0
+
+    def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
+        b = self.b
+        length = self.fused.domain[over[0]]  # a search for places goes over one axis
+        parts = tuple(Reducer.of(r.op, r.inputs[0].spec.dtype).over(length) for r in part.reductions)
+        reducer = parts[0] if len(parts) == 1 else Several(parts=parts)
+
+        def element(index: Index) -> State:
+            with self.pull.scope():
+                state: State = ()
+                for r, node in zip(parts, part.reductions, strict=True):
+                    state += r.element(self.pull.at(node.inputs[0], index), index[over[0]])
+                if part.stores or part.keeps:
+                    state = b.all(state)
+                    self.emit(part, index)
+                return state
+
+        state = self.walk(reducer, row, over, element)
+        for node, e in zip(part.reductions, reducer.result(state), strict=True):
+            made = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
+            self.pull.define(
+                node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made
+            )
+        self.remember(part)
+
+    def remember(self, part: Part) -> None:
+        """Have what a walk kept read where it was stored."""
+        for node, o in part.keeps:
+            layout = Layout(o.slot, self.fused.domain, o.strides)
+            name = self.names[o.slot]
+            self.pull.read(node, Leaf(buffer=name, strides=f"{name}_", offset=name, layout=layout))
+
+    def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
+        """Emit a walk over the row; return what its elements come to."""
+        b, target = self.b, self.steps.target
+        bound: dict[int, tuple[Expr, Expr]] = {k: (ZERO, self.lengths[k]) for k in over}
+        index = list(row)
+        self.walked += 1
+        ahead = self._ahead(row) if self.walked == 2 else None
+        if self.fused.domain[-1] < SHORT or not target.solo_rows:
+            lengths = [self.fused.domain[k] for k in over]
+            if is_window(target, lengths):
+                bound = {k: (ZERO, const(n)) for k, n in zip(over, lengths, strict=True)}
+                return walk_plain(b, reducer, index, over, bound, element, "unroll")
+            return walk_plain(b, reducer, index, over, bound, element)
+        read = [] if self._is_costly() else [n.spec.dtype for n in self.nodes if n.op == "input"]
+        vectors = row_vectors(target, read)
+        wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
+        if wide is None and not target.wide_ops and self._is_costly():
+            vectors = map_vectors(target, reducer.dtypes)
+            wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
+        if wide is not None:
+            return wide
+        lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
+        return walk_lanes(b, reducer, index, over, bound, element, max(lanes, 1), ahead)
+
+    def _is_costly(self) -> bool:
+        """Return whether the walk that comes computes functions of each element."""
+        roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS and self.waves[id(n)] == self.walked]
+        return any(n.op in COSTLY for n in self._behind(roots))
+
+    def _ahead(self, row: Index) -> Ahead | None:
+        """Return what fetches the next row, element by element; None where rows do not come from memory.
+
+        Items go from row to row, and the first walk over each would wait for all of it.
+        """
+        fused, domain, b = self.fused, self.fused.domain, self.b
+        if len(fused.reduced) != 1 or domain[-1] > FAR:
+            return None
+        slots = {slot: name for name, slot in self.slots.items()}
+        names = {
+            slots[x.slot] for node in fused.graph if (x := fused.leaves.get(id(node))) is not None
+            and x.shape == domain and x.is_contiguous and not x.offset and x.late is None
+            and goes_past(domain, node.spec.dtype) and slots[x.slot] in b.buffers
+        }  # fmt: skip
+
+        def fetch(k: Expr, count: int) -> None:
+            at = ix.add(ix.flatten((*row[:-1], k), self.lengths), self.lengths[-1])
+            for name in sorted(names):
+                b.emit(Fetch(name, at, count))
+
+        return fetch if names else None
+
+    def store(self, part: Part, row: Index, over: list[int]) -> None:
+        """Emit a walk over the row that only stores."""
+        b, target = self.b, self.steps.target
+        index = list(row)
+        last = over[-1]
+
+        def emit(k: Expr) -> State:
+            index[last] = k
+            with self.pull.scope():
+                self.emit(part, tuple(index))
+            return ()
+
+        def nest(axes: Sequence[int]) -> None:
+            if axes[0] != last:
+                with b.loop(ZERO, self.lengths[axes[0]]) as i:
+                    index[axes[0]] = i
+                    nest(axes[1:])
+                return
+            vectors = map_vectors(target, {o.node.spec.dtype for o in part.stores})
+            walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
+            if not (target.solo_rows and walk.loop(b, ZERO, self.lengths[last], (), ())):
+                with b.loop(ZERO, self.lengths[last]) as k:
+                    emit(k)
+
+        nest(over)

@@ -1,0 +1,213 @@
+"""The schedule of rows for light items: a group of them takes a row, and joins what each has found.
+
+Items take packets of neighbours where the device moves them at once. Everything else is as where one item
+takes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Final
+
+from ....dtypes.definition import DType, float32
+from ....graph.ir import Node
+from ...fusion.canonicalize import Fused, Output
+from ...fusion.fusion_groups import SHORT
+from ...ir import index_expr as ix
+from ...ir.builder import Launch
+from ...ir.index_expr import ONE, ZERO, const
+from ...ir.inline import Index
+from ...ir.kernel_task import Loops, Steps
+from ...ir.loop_ir import INDEX, Array, Const, Expr, Load, Var
+from ...op_sets import REDUCTIONS
+from ..pointwise.vector_access import packet_of, packets
+from ..reduction.reducer import Reducer, Several, State
+from ..reduction.reduction_loop import Element
+from ..workgroup import MOST, Team
+from .row_normalization import Part, Rows
+
+UNROLLED: Final = 32
+"""The most elements of an item that are written out: all are asked for at once, and kept in registers."""
+PACKED: Final = 64
+"""The same where they come in packets."""
+EACH: Final = 4
+"""The packets of an item where a few items are enough for a row."""
+HELD: Final = 1 << 14
+"""The longest rows that are kept in registers: several groups then have room beside each other."""
+
+
+def lower_teams(fused: Fused, steps: Steps) -> None:
+    """Append the one launch of a group whose reductions are over its last axes, of ``SHORT`` or more."""
+    _Teams(fused, steps).lower()
+
+
+class _Teams(Rows):
+    """A group of items to a row: each takes every so manieth element, and all join what they have found."""
+
+    def outer(self, first: int) -> tuple[Index, Loops]:
+        b, domain = self.b, self.fused.domain
+        length, swap, items = prod(domain[first:]), self.steps.target.swap, self.steps.target.items
+        self.lanes = self._packet()
+        if self.lanes > 1:
+            few = 1 << max(length // self.lanes // EACH - 1, 0).bit_length()
+            self.team = max(SHORT, min(MOST, few))
+        else:
+            self.team = max(SHORT, min(MOST, 1 << (length // 4).bit_length()))
+        rows, most = prod(domain[:first]), self.steps.target.team
+        # Few rows have more items each, as long as every item has some packets. So have long ones that are
+        # walked again: fewer of them at a time find room in the cache.
+        again = length > HELD and self._is_deep()
+        while (
+            self.team < most
+            and 2 * self.team * EACH <= length // self.lanes
+            and (again or rows * self.team < items)
+        ):
+            self.team *= 2
+        while not swap and self.team > SHORT and self.team * self._carried() > self.steps.target.shared:
+            self.team //= 2
+        self.group = Team(b, self.team, swap)
+        self.item = self.group.item
+        count = length // self.lanes
+        row = Var("i1", INDEX)
+        self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
+        self.count = self.total if self.lanes == 1 else b.size("packets", count)
+        self.each, self.even = -(-count // self.team), count % self.team == 0
+        self.written_out = self.each * self.lanes <= min(
+            UNROLLED if self.lanes == 1 else PACKED, HELD // self.team
+        )
+        self.arrays: dict[int, tuple[str, DType]] = {}
+        self.kept: list[Node] = []
+        rows_of = ix.unflatten(row, self.lengths[:first])
+        index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
+        loops: Loops = [self.group.loop]
+        return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
+
+    def _is_deep(self) -> bool:
+        """Return whether rows are walked more than once."""
+        walked = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS]
+        walked += [o.node for o in self.fused.outputs if self.fused.full(o.node)]
+        return len({self.waves[id(node)] for node in walked}) > 1
+
+    def keeps(self, node: Node) -> bool:
+        """Return whether an element is kept for later walks: it is made again sooner than it is read."""
+        return self.written_out and super().keeps(node)
+
+    def _near(self, node: Node) -> Output | None:
+        """Return a place in registers, whatever the dtypes of results are."""
+        if not self.written_out:
+            return None
+        slot = min(*self.names, 0) - 1
+        self.names[slot] = ""
+        return Output(node=node, slot=slot, strides=())
+
+    def _carried(self) -> int:
+        """Return how many bytes an item has in shared arrays, at most."""
+        found = [Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.nodes if n.op in REDUCTIONS]
+        return sum(max(d.itemsize, float32.itemsize) for reducer in found for d in reducer.dtypes)
+
+    def finished(self, loops: Loops) -> Launch:
+        """Return the launch of a group of items."""
+        kept = [Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values()]
+        return self.group.finished(self.b.finish(loops), kept)
+
+    def _packet(self) -> int:
+        """Return how many elements of a row an item takes at once."""
+        fused = self.fused
+        stored = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
+        read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
+        lanes = packet_of(self.steps.target, fused.domain[-1], [*stored, *read])
+        while lanes > 1 and prod(fused.domain[k] for k in fused.reduced) < SHORT * lanes:
+            lanes //= 2  # every item has some
+        return lanes
+
+    def end(self, row: Index) -> None:
+        if not all(self.fused.full(o.node) for o in self.fused.outputs):
+            with self.b.when(ix.less(self.item, ONE)):
+                super().end(row)
+
+    def emit(self, part: Part, index: Index) -> None:
+        if not self.written_out:
+            super().emit(part, index)
+            return
+        given = (*((o.node, o, False) for o in part.stores), *((n, o, True) for n, o in part.keeps))
+        values: Sequence[Expr] = [self.pull.at(n, index) for n, _, _ in given]
+        if len(given) > 1 or part.keeps:  # what is only stored is rounded once
+            values = self.b.all(values)
+        for (node, o, keeps), e in zip(given, values, strict=True):
+            if keeps:
+                if id(node) not in self.arrays:
+                    self.arrays[id(node)] = self.b.fresh("kept"), node.spec.dtype
+                self.b.store(self.arrays[id(node)][0], self.at, e)
+            if o.node is node and o.slot >= 0:
+                self.b.store(self.names[o.slot], self._place(o, index), e)
+
+    def remember(self, part: Part) -> None:
+        if not self.written_out:
+            super().remember(part)
+        else:
+            self.kept += [node for node, _ in part.keeps]
+
+    def _elements(
+        self, row: Index, over: list[int], emit: Callable[[Index], None], back: bool = False
+    ) -> None:
+        """Emit the loop of an item over its elements of the row."""
+        b = self.b
+
+        def one(place: Expr) -> None:
+            with self.pull.scope():
+                inner = ix.unflatten(place, [self.lengths[k] for k in over])
+                at = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in inner)
+                index = (*row[: over[0]], *at)
+                for node in self.kept:
+                    name, dtype = self.arrays[id(node)]
+                    self.pull.define(node, index, Load(name, self.at, dtype))
+                emit(index)
+
+        def all_of(place: Expr, u: Expr) -> None:
+            if self.lanes == 1:
+                self.at = u
+                one(place)
+                return
+            start, before = ix.multiply(place, const(self.lanes)), ix.multiply(u, const(self.lanes))
+
+            def element(v: Expr) -> None:
+                self.at = ix.add(before, v)
+                one(b.let(ix.add(start, v), "k"))
+
+            packets(b, self.lanes, element)
+
+        if self.written_out:
+            with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as u:
+                place = b.let(ix.add(self.item, ix.multiply(u, const(self.team))), "k")
+                if self.even:
+                    all_of(place, u)
+                else:
+                    with b.when(ix.less(place, self.count)):
+                        all_of(place, u)
+            return
+        last = ix.subtract(self.count, ONE)
+
+        def placed(place: Expr) -> Expr:
+            """Go back where the walk before went forth: what it read last is in the cache."""
+            return b.let(ix.subtract(last, place), "k") if back else place
+
+        self.group.walk((ZERO, self.count), lambda place: all_of(placed(place), ZERO), self.lanes)
+
+    def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
+        b = self.b
+        self.walked += 1
+        begin = ix.multiply(self.item, const(self.lanes))
+        state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(begin))
+
+        def take(index: Index) -> None:
+            for var, e in zip(state, reducer.follow(b, state, element(index)), strict=True):
+                b.assign(var, e)
+
+        parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
+        self._elements(row, over, take, back=self.walked % 2 == 0 and not any(part.finds for part in parts))
+        return self.group.joined(reducer, state)
+
+    def store(self, part: Part, row: Index, over: list[int]) -> None:
+        self.walked += 1
+        self._elements(row, over, lambda index: self.emit(part, index), back=self.walked % 2 == 0)

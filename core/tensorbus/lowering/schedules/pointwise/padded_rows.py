@@ -1,0 +1,67 @@
+"""Groups that store rows which lie apart: what lies between may be written too, as nobody reads it.
+
+Rows of an odd length have no packets; rows and gaps together are one stretch of memory, walked as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ....backend_interface.strided_array import row_major
+from ....dtypes.definition import DType
+from ....graph.ir import Node
+from ....ops.definition import Spec
+from ...fusion.canonicalize import Fused, collapsed
+from ...ir.inline import ELEMENTWISE
+from ...ir.layout import Layout, Shape
+
+_PLAIN = ELEMENTWISE | {"input", "constant", "full"}
+
+
+def with_gaps(fused: Fused, sizes: Mapping[int, tuple[int, DType]]) -> Fused:
+    """Return a map over rows and gaps; the group itself where it is none, or reads what has no such gaps.
+
+    ``sizes`` are of the slots that the program makes: their gaps are memory of theirs.
+    """
+    strides = {o.strides for o in fused.outputs}
+    rank = len(fused.domain)
+    if fused.reduced or rank < 2 or len(strides) != 1:
+        return fused
+    (apart,) = strides
+    *outer, length = fused.domain
+    whole: Shape = (*outer, apart[-2])
+    if apart[-2] <= length or 0 in whole or apart != row_major(whole):
+        return fused
+    if any(node.op not in _PLAIN for node in fused.graph):
+        return fused
+    if not all(_has_gaps(x, apart, sizes) for x in fused.leaves.values()):
+        return fused
+    done: dict[int, Node] = {}
+    leaves: dict[int, Layout] = {}
+    scalars: dict[int, int] = {}
+    for node in fused.graph:
+        shape = node.spec.shape
+        if len(shape) == rank and shape[-1] == length:
+            shape = (*shape[:-1], whole[-1])
+        attrs = {**node.attrs, "shape": shape} if node.op == "full" else node.attrs
+        inputs = tuple(done[id(x)] for x in node.inputs)
+        made = replace(node, inputs=inputs, attrs=attrs, spec=Spec(shape, node.spec.dtype))
+        if id(node) in fused.leaves:
+            leaves[id(made)] = replace(fused.leaves[id(node)], shape=shape)
+        if id(node) in fused.scalars:
+            scalars[id(made)] = fused.scalars[id(node)]
+        done[id(node)] = made
+    return collapsed(
+        replace(
+            fused, domain=whole, nodes=tuple(done[id(n)] for n in fused.nodes), leaves=leaves,
+            scalars=scalars, outputs=tuple(replace(o, node=done[id(o.node)]) for o in fused.outputs),
+        )
+    )  # fmt: skip
+
+
+def _has_gaps(x: Layout, apart: Shape, sizes: Mapping[int, tuple[int, DType]]) -> bool:
+    """Return whether an operand may be read in the gaps: it has one element for each row, or gaps as well."""
+    if not x.shape or x.shape[-1] == 1 or x.strides[-1] == 0:
+        return True
+    return x.strides == apart and x.slot in sizes and not x.offset and x.late is None

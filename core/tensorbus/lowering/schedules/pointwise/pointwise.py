@@ -1,0 +1,219 @@
+"""The schedule of a map: one item for each element of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+
+from ....dtypes.definition import DType
+from ....graph.ir import Graph
+from ...fusion.canonicalize import Fused
+from ...fusion.materialize import COSTLY
+from ...ir import index_expr as ix
+from ...ir.builder import Builder
+from ...ir.index_expr import const
+from ...ir.inline import Index, Pull
+from ...ir.kernel_task import Job, Loops, Steps, place, spread
+from ...ir.layout import Layout, Shape, packed
+from ...ir.loop_ir import Expr
+from ..reduction.reducer import State
+from .grid_stride import fits, streams
+from .stores import domain_lengths, goes_past, place_of, same_slots
+from .transpose_tile import lower_tiles, turned_leaves
+from .vector_access import LEAST, packet_of, packets
+from .vectorize import WIDE, Walk, has_vectors, map_vectors
+
+LONG = 512
+PIECE = 4096
+LARGE = 1 << 16
+"""From how many elements on functions of them are worth vectors of our own beside the compiler's."""
+
+
+def lower_map(job: Job, steps: Steps) -> None:
+    """Append the launch that computes a root of elementwise and movement ops."""
+    turned = turned_leaves(job)
+    if turned is not None and steps.target.solo_rows:
+        lower_tiles(job, steps, *turned)
+        return
+    if turned is None and lower_wide(job, steps):
+        return
+    b = Builder(f"tb_{job.root.op}")
+    pull, slots = job.puller(b)
+    shape = job.root.spec.shape
+    lengths = pull.lengths(job.root)
+    across = None if turned is None else turned[0]
+    b.buffer("out", job.root.spec.dtype, writes=True)
+    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+
+    def emit(at: Index) -> None:
+        b.store("out", place(b, "out", at, lengths, layout), pull.value(job.root, at))
+
+    dtype = job.root.spec.dtype
+    if turned is None and (loops := _packed(steps, b, pull, job.graph, shape, lengths, [dtype], emit)):
+        steps.add(b.finish(loops), {**slots, "out": job.out})
+        return
+    if fits(steps, shape):
+
+        def one(k: Expr) -> None:
+            with pull.scope():
+                b.store("out", place(b, "out", (k,), lengths, layout), pull.value(job.root, (k,)))
+
+        steps.add(b.finish(streams(b, lengths[0], shape[0], one)), {**slots, "out": job.out})
+        return
+    index, loops = spread(b, lengths, shape, across)
+    value = pull.value(job.root, index)
+    b.store("out", place(b, "out", index, lengths, layout), value)
+    fills = {"out": 1} if layout.is_contiguous else {}
+    steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": job.out})
+
+
+def _packed(
+    steps: Steps, b: Builder, pull: Pull, graph: Graph, domain: Shape, lengths: Sequence[Expr],
+    dtypes: Sequence[DType], emit: Callable[[Index], None],
+) -> Loops:  # fmt: skip
+    """Emit a map whose items make a packet of neighbours each; return its loops, none where it is none."""
+    if not domain or prod(domain) < LEAST:
+        return []
+    leaves = [n.spec.dtype for n in graph if n.op == "input" and n.spec.shape == domain]
+    lanes = packet_of(steps.target, domain[-1], [*dtypes, *leaves])
+    if lanes == 1:
+        return []
+    small = all(d.itemsize <= 2 for d in (*dtypes, *leaves))
+    if small and domain[-1] % (2 * lanes) == 0 and any(n.op in COSTLY for n in graph):
+        lanes *= 2  # what one packet waits for, the other computes
+    count = domain[-1] // lanes
+    outer, loops = spread(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
+    first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
+
+    def one(u: Expr) -> None:
+        with pull.scope():
+            emit((*outer[:-1], ix.add(first, u)))
+
+    packets(b, lanes, one)
+    return loops
+
+
+def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DType]) -> bool:
+    """Return whether a map is written in vectors, if it can be.
+
+    Where the compiler makes vectors as well, these pay in what calls functions or goes past the caches.
+    """
+    target = steps.target
+    if not target.solo_rows or not shape or shape[-1] < LONG:
+        return False
+    if target.wide_ops:
+        return True
+    rounds = not WIDE.issuperset(dtypes)
+    costly = prod(shape) >= LARGE and (rounds or any(node.op in COSTLY for node in graph))
+    even = len(shape) == 1 or shape[-1] % max(target.map_lanes, 1) == 0  # others end up past the caches too
+    return bool(target.map_ops) and (costly or (even and any(goes_past(shape, d) for d in dtypes)))
+
+
+def lower_wide(job: Job, steps: Steps) -> bool:
+    """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
+    target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
+    if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, job.graph, (dtype,)):
+        return False
+    b = Builder(f"tb_{job.root.op}_wide")
+    pull, slots = job.puller(b)
+    lengths = pull.lengths(job.root)
+    pieces = -(-shape[-1] // PIECE)
+    numbers = [*lengths[:-1], b.size("pieces", pieces)]
+    outer, loops = spread(b, numbers, [*shape[:-1], pieces])
+    start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
+    stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
+    out = b.buffer("out", dtype, writes=True)
+    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+
+    def emit(k: Expr) -> State:
+        index = (*outer[:-1], k)
+        with pull.scope():
+            value = pull.value(job.root, index)
+            b.store(out, place(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype))
+        return ()
+
+    walk = Walk(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
+    if not walk.loop(b, start, stop, (), ()):
+        return False
+    steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
+    return True
+
+
+def lower_maps(fused: Fused, steps: Steps) -> None:
+    """Append the launch that computes several results over one domain, element by element."""
+    target, domain = steps.target, fused.domain
+    b = Builder(f"tb_{fused.outputs[-1].node.op}_{len(fused.outputs)}")
+    pull, slots = fused.puller(b)
+    lengths = domain_lengths(b, pull, fused)
+    names = [
+        b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
+        for k, o in enumerate(fused.outputs)
+    ]
+
+    def emit(index: Index) -> None:
+        # All values first: an output may take the place of an operand.
+        values = b.all([pull.at(o.node, index) for o in fused.outputs])
+        for name, o, e in zip(names, fused.outputs, values, strict=True):
+            past = goes_past(domain, o.node.spec.dtype)
+            b.store(name, place_of(b, name, o, index, lengths, fused), e, past=past)
+
+    named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
+    kinds = {o.node.spec.dtype for o in fused.outputs}
+    if has_vectors(target, kinds) and _in_vectors(steps, domain, fused.graph, kinds):
+        before = len(b.block)
+        pieces = -(-domain[-1] // PIECE)
+        numbers = [*lengths[:-1], b.size("pieces", pieces)]
+        outer, loops = spread(b, numbers, [*domain[:-1], pieces])
+        start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
+        stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
+
+        def each(k: Expr) -> State:
+            with pull.scope():
+                emit((*outer[:-1], k))
+            return ()
+
+        walk = Walk(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
+        if walk.loop(b, start, stop, (), ()):
+            steps.add(b.finish(loops, solo=True), named, same_slots(fused), plain=True)
+            return
+        del b.block[before:]
+    dtypes = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
+    if loops := _packed(steps, b, pull, fused.graph, domain, lengths, dtypes, emit):
+        steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+        return
+    if fits(steps, domain):
+
+        def alone(k: Expr) -> None:
+            with pull.scope():
+                emit((k,))
+
+        loops = streams(b, lengths[0], domain[0], alone)
+        steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+        return
+    index, loops = spread(b, lengths, domain)
+    emit(index)
+    fills = {
+        name: 1 for name, o in zip(names, fused.outputs, strict=True)
+        if Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous and fused.full(o.node)
+    }  # fmt: skip
+    steps.add(b.finish(loops, fills=fills), named, same_slots(fused), plain=True)
+
+
+def lower_stack(job: Job, steps: Steps) -> None:
+    """Append the launch that computes all operands of a concat, of one shape, side by side.
+
+    What they have in common is computed once: the words of a random number generator, sine and cosine.
+    """
+    root, axis = job.root, job.root.attrs["axis"]
+    b = Builder("tb_stack")
+    pull, slots = job.puller(b)
+    shape = root.inputs[0].spec.shape
+    lengths = pull.lengths(root.inputs[0])
+    index, loops = spread(b, lengths, shape)
+    b.buffer("out", root.spec.dtype, writes=True)
+    total = pull.lengths(root)
+    for k, operand in enumerate(root.inputs):
+        shift = ix.multiply(const(k), lengths[axis])
+        at = (*index[:axis], ix.add(index[axis], shift), *index[axis + 1 :])
+        b.store("out", ix.flatten(at, total), pull.value(operand, index))
+    steps.add(b.finish(loops), {**slots, "out": job.out})

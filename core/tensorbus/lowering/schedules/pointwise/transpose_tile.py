@@ -1,0 +1,92 @@
+"""The schedule of maps with a transposed operand: an item takes a tile, and turns it in its own memory.
+
+Rows of memory are then read and written whole, lines of the cache are used up while they are there, and
+strides that are powers of two do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ....dtypes.definition import bool_
+from ....graph.ir import Node
+from ...ir import index_expr as ix
+from ...ir.builder import Builder
+from ...ir.index_expr import ZERO, const
+from ...ir.inline import Index
+from ...ir.kernel_task import Job, Steps, place
+from ...ir.layout import Layout, packed
+from ...ir.loop_ir import INDEX, Apply, Expr, Kind, Load, Var
+
+SIDE = 16
+
+
+def lower_tiles(job: Job, steps: Steps, across: int, turned: Sequence[Node]) -> None:
+    """Append the launch of a map in which the ``turned`` leaves lie packed along axis ``across``."""
+    b = Builder(f"tb_{job.root.op}_tiles")
+    pull, slots = job.puller(b)
+    shape = job.root.spec.shape
+    lengths = pull.lengths(job.root)
+    last = len(shape) - 1
+    counts = [-(-n // SIDE) if k in (across, last) else n for k, n in enumerate(shape)]
+    inner, outer, rest = Var("i0", INDEX), Var("i1", INDEX), Var("i2", INDEX)
+    loops = [(inner, b.size("tiles", counts[last]), counts[last])]
+    loops.append((outer, b.size("lines", counts[across]), counts[across]))
+    others = [k for k in range(last) if k != across and shape[k] != 1]
+    index: list[Expr] = [ZERO] * len(shape)
+    if others:
+        total = prod(shape[k] for k in others)
+        loops.append((rest, b.size("outer", total) if len(others) > 1 else lengths[others[0]], total))
+        for k, i in zip(others, ix.unflatten(rest, [lengths[k] for k in others]), strict=True):
+            index[k] = i if isinstance(i, Var) else b.let(i, "i")
+    side = const(SIDE)
+    bases = [b.let(ix.multiply(var, side), "base") for var in (outer, inner)]
+    ends = [
+        b.let(ix.minimum(ix.subtract(lengths[k], base), side), "side")
+        for k, base in zip((across, last), bases, strict=True)
+    ]
+    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+    tiles = [b.array(node.spec.dtype, SIDE * SIDE) for node in turned]
+    out = b.buffer("out", job.root.spec.dtype, writes=True)
+
+    def at(line: Expr, column: Expr) -> Index:
+        index[across], index[last] = ix.add(bases[0], line), ix.add(bases[1], column)
+        return tuple(index)
+
+    def turn(whole: bool) -> None:
+        lines, columns = (side, side) if whole else (ends[0], ends[1])
+        kind: Kind = "unroll" if whole else "serial"
+        with b.loop(ZERO, columns) as column, b.loop(ZERO, lines, kind=kind) as line, pull.scope():
+            for tile, node in zip(tiles, turned, strict=True):
+                to = ix.add(ix.multiply(line, side), column)
+                b.store(tile, to, pull.value(node, at(line, column)))
+        with b.loop(ZERO, lines) as line, b.loop(ZERO, columns, kind=kind) as column, pull.scope():
+            where = at(line, column)
+            for tile, node in zip(tiles, turned, strict=True):
+                found = Load(tile, ix.add(ix.multiply(line, side), column), node.spec.dtype)
+                pull.define(node, where, found)
+            b.store(out, place(b, "out", where, lengths, layout), pull.value(job.root, where))
+
+    full = ix.both([Apply("equal", (end, side), bool_) for end in ends])
+    whole = b.let(full, "whole")
+    with b.when(whole):
+        turn(True)
+    with b.when(Apply("logical_not", (whole,), bool_)):
+        turn(False)
+    steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
+
+
+def turned_leaves(job: Job) -> tuple[int, list[Node]] | None:
+    """Return the axis along which transposed operands lie packed, and those operands; None without any."""
+    shape = job.root.spec.shape
+    last = len(shape) - 1
+    found: dict[int, list[Node]] = {}
+    for node in job.graph:
+        layout = job.leaves.get(id(node))
+        if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
+            continue
+        walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] > 8]
+        if walked and min(walked)[1] != last:
+            found.setdefault(min(walked)[1], []).append(node)
+    return max(found.items(), key=lambda pair: len(pair[1])) if found else None

@@ -1,0 +1,190 @@
+"""The schedule of reductions across rows: an item takes a panel of columns and goes down it some rows a time.
+
+The panel stays in the item's cache, rows are read from end to end, and everything is in vectors. It lies in
+the buffer of the chunks' states from the start: a driver was seen to take vectors of private arrays apart.
+Devices of many small cores let each column be an item, and so do dtypes of which a language has no vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ....dtypes.definition import DType, int32, int64
+from ....graph.ir import Node
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, literal
+from ...ir.index_expr import ZERO, const
+from ...ir.inline import Pull
+from ...ir.kernel_task import Job, Steps, spread
+from ...ir.layout import Layout
+from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
+from ..pointwise.vectorize import WIDE, Vectors, Walk
+from .reducer import OPS, Reducer, State
+
+WIDTH = 1024
+LEAST = 32
+MOST = 1024
+ROWS = 8
+"""How many rows are added at a time: the states are loaded and stored once for all of them."""
+CODE = 32
+"""How many nodes of the graph a step down the panel may have, all its rows together."""
+
+
+def plan_panels(shape: Sequence[int], over: Sequence[int], steps: Steps) -> tuple[int, int, int]:
+    """Return the reduced axis to cut, into how many chunks, and of how many rows each."""
+    axis = max(over, key=lambda k: (shape[k], -k))
+    kept = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
+    panels = -(-shape[-1] // WIDTH) * kept
+    count = max(-(-4 * steps.target.groups // panels), -(-shape[axis] // MOST))
+    count = max(1, min(count, shape[axis] // LEAST))
+    size = -(-shape[axis] // count)
+    return axis, -(-shape[axis] // size), size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Panel:
+    """A panel that is being written: ``parts`` are the buffers of its states, ``begins`` where these lie.
+
+    In a search for a place the second part is the number of the row in its chunk, of ``counts``: few rows
+    make a chunk, and so of floats all is in vectors of one kind.
+    """
+
+    b: Builder
+    pull: Pull
+    reducer: Reducer
+    operand: Node
+    index: list[Expr]
+    dtype: DType
+    counts: DType
+    parts: tuple[str, ...]
+    base: Expr
+    begins: Expr
+    columns: Expr
+    ops: frozenset[str]
+    lanes: int
+
+    def walk(self, states: Callable[[Expr], State]) -> bool:
+        """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
+
+        def emit(k: Expr) -> State:
+            with self.pull.scope():
+                for name, e in zip(self.parts, states(k), strict=True):
+                    self.b.store(name, ix.add(self.begins, k), e)
+            return ()
+
+        if not self.ops:  # the compiler makes the vectors
+            with self.b.loop(ZERO, self.columns) as k:
+                emit(k)
+            return True
+        walk = Walk(vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit, combine=lambda b, a, x: ())
+        return walk.loop(self.b, ZERO, self.columns, (), ())
+
+    def begin(self) -> bool:
+        """Emit the states before any row."""
+        return self.walk(lambda k: self.reducer.start()[:1] if not self.reducer.finds else self._none())
+
+    def _none(self) -> State:
+        return self.reducer.least(), literal(0, self.counts)
+
+    def add(self, axis: int, row: Expr, number: Expr, rows: int) -> bool:
+        """Emit the addition of ``rows`` along ``axis`` from ``row`` on, the ``number``-th of its chunk."""
+        b, dtype = self.b, self.dtype
+        first = b.let(Cast(number, self.counts), "row") if self.reducer.finds else None
+
+        def states(k: Expr) -> State:
+            kinds = (dtype, self.counts)
+            at = ix.add(self.begins, k)
+            found: State = tuple(Load(name, at, d) for name, d in zip(self.parts, kinds, strict=False))
+            self.index[-1] = ix.add(self.base, k)
+            for j in range(rows):
+                self.index[axis] = ix.add(row, const(j))
+                new = self.reducer.element(self.pull.value(self.operand, tuple(self.index)), ZERO)
+                if first is None:
+                    found = self.reducer.combine(b, found, new)
+                    continue
+                value, best, place = (b.let(e) for e in (new[0], *found))
+                wins = b.let(self.reducer.beats(value, best), "wins")
+                own = Apply("add", (first, literal(j, self.counts)), self.counts)
+                found = Select(wins, value, best, dtype), Select(wins, own, place, self.counts)
+            return found
+
+        return self.walk(states)
+
+
+def lower_panels(
+    job: Job, steps: Steps, reducer: Reducer, layout: Layout
+) -> tuple[dict[str, int], int, bool] | None:
+    """Append the first launch of a reduction that keeps the last axis; None, and nothing, for others.
+
+    Returns the slots of the states' parts, chunk after chunk, how many chunks there are, and whether that is
+    already the result.
+    """
+    root, operand = job.root, job.root.inputs[0]
+    shape, over = operand.spec.shape, root.attrs["axis"]
+    dtype, finds, ops = reducer.dtypes[0], reducer.finds, steps.target.wide_ops
+    if ops and (dtype not in WIDE or not (finds or OPS.get(reducer.op) in ops)):
+        return None
+    counts = dtype if dtype in WIDE else int64 if dtype.itemsize == 8 else int32
+    axis, count, size = plan_panels(shape, over, steps)
+    direct = count == 1 and not finds and root.spec.dtype is dtype and layout.is_contiguous
+    b = Builder(f"tb_{root.op}_panels")
+    pull, slots = job.puller(b)
+    lengths = pull.lengths(operand)
+    rest = [k for k in range(len(shape) - 1) if k not in over]
+    panels = -(-shape[-1] // WIDTH)
+    numbers = [b.size("chunks", count), *(lengths[k] for k in rest), b.size("panels", panels)]
+    outer, loops = spread(b, numbers, [count, *(shape[k] for k in rest), panels])
+    index: list[Expr] = [ZERO] * len(shape)
+    for k, i in zip(rest, outer[1:-1], strict=True):
+        index[k] = i
+    base = b.let(ix.multiply(outer[-1], const(WIDTH)), "base")
+    columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(WIDTH)), "wide")
+    names = ("part0", "rows") if finds else ("part0",)
+    panel = _Panel(
+        b=b, pull=pull, reducer=reducer, operand=operand, index=index, dtype=dtype,
+        base=base, columns=columns,
+        parts=tuple(b.buffer(name, d, writes=True) for name, d in zip(names, (dtype, counts), strict=False)),
+        begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
+        counts=counts, ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
+    )  # fmt: skip
+    many = max(1, min(ROWS, CODE // len(list(job.graph))))
+    many = 1 if finds and not ops else many  # a compiler finds no vectors in choices that wait for others
+    from_row: Expr = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from") if count > 1 else ZERO
+
+    def nest(left: Sequence[int]) -> bool:
+        start: Expr = ZERO
+        stop = lengths[left[0]]
+        if left[0] == axis and count > 1:
+            start = from_row
+            stop = b.let(ix.minimum(ix.add(start, b.size("chunk", size)), stop), "stop")
+        if len(left) > 1:
+            with b.loop(start, stop) as i:
+                index[left[0]] = i
+                return nest(left[1:])
+        even = start
+        if many > 1:
+            whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(many)), const(many))
+            even = b.let(ix.add(start, whole), "even")
+            with b.loop(start, even, step=many) as i:
+                if not panel.add(left[0], i, ix.subtract(i, start), many):
+                    return False
+        with b.loop(even, stop) as i:
+            return panel.add(left[0], i, ix.subtract(i, start), 1)
+
+    if not (panel.begin() and nest(list(over))):
+        return None
+    if finds:
+        b.buffer("part1", int64, writes=True)
+        with b.loop(ZERO, columns) as column:
+            at = ix.add(panel.begins, column)
+            number = Cast(Load("rows", at, counts), int64)
+            b.store("part1", at, Apply("add", (Cast(from_row, int64), number), int64))
+    total = count * prod(shape[k] for k in rest) * shape[-1]
+    states = {"part0": job.out}
+    if not direct:
+        states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
+    scratch = {"rows": steps.temporary(total, counts)} if finds else {}
+    steps.add(b.finish(loops, solo=True), {**slots, **states, **scratch})
+    return states, count, direct

@@ -1,0 +1,364 @@
+"""The schedule of sums down columns for light items: a group of them takes packets of columns side by side.
+
+Its items share the rows, a stretch for each, of which they keep what they find in registers; the memory of
+the group joins their stretches. Where more than one group goes down a column, a second kernel joins theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Final
+
+from ...fusion.canonicalize import Fused
+from ...fusion.materialize import COSTLY
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, Launch
+from ...ir.index_expr import ZERO, const
+from ...ir.inline import Index
+from ...ir.kernel_task import Steps
+from ...ir.loop_ir import INDEX, Array, Barrier, Const, Expr, Load, Var
+from ...op_sets import REDUCTIONS
+from ...target import Target
+from ..pointwise.stores import domain_lengths, same_slots
+from ..pointwise.vector_access import LEAST, packet_of, packets
+from .multi_reduction import Parts
+from .reducer import Several, State
+
+ROWS: Final = 4
+"""How many rows are asked for before the first is added; twice as many where little is computed of them."""
+MOST: Final = 1024
+"""Rows of a stretch."""
+TEAM: Final = 256
+"""The items of a group."""
+DEEP: Final = 32
+"""The most of them that share a column: those beside each other read a line of the caches."""
+TOLD: Final = 16
+"""What so many groups have stored is asked for before the first is added."""
+
+
+def is_stack_of_rows(fused: Fused, target: Target) -> bool:
+    """Return whether reductions go over one axis of a group that is not the last, in packets of the last."""
+    domain, over = fused.domain, fused.reduced
+    if len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
+        return False
+    kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
+    return packet_of(target, domain[-1], kinds) > 1
+
+
+def lower_stack_of_rows(fused: Fused, steps: Steps) -> None:
+    """Append the launches of a group whose reductions do not wait for each other, all over one axis."""
+    _Stack(fused, steps).lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """How groups share columns: ``wide`` items beside each other, ``deep`` one below the other.
+
+    An item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
+    ``count`` groups stand one below the other.
+    """
+
+    lanes: int
+    wide: int
+    deep: int
+    each: int
+    count: int
+    ahead: int
+
+    @classmethod
+    def of(
+        cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int,
+        whole: bool = False,
+    ) -> _Cut:  # fmt: skip
+        """Return how ``rows`` of so many packets are shared, ``around`` times.
+
+        ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
+        """
+        size = TEAM
+        while size > 1 and size * (lanes + 1) * states > target.shared:
+            size //= 2
+        alone = packets * around >= target.items // 2 and rows <= MOST
+        deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), DEEP, size)
+        wide = size // deep
+        beside = -(-packets // wide) * around
+        wanted = target.items // (size * beside)
+        count = max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * MOST)), 1) if not whole else 1
+        each = -(-rows // (count * deep * ahead)) * ahead  # what is left behind whole turns waits row by row
+        count = -(-rows // (each * deep))
+        return cls(lanes=lanes, wide=wide, deep=deep, each=each, count=count, ahead=ahead)
+
+    @property
+    def size(self) -> int:
+        """How many items a group has."""
+        return self.wide * self.deep
+
+    @property
+    def columns(self) -> int:
+        """How many columns a group has."""
+        return self.wide * self.lanes
+
+
+Take = Callable[[Index, Expr, Expr, State], State]
+"""Returns a state with one more element: gets the indices around, the row, the column and the state."""
+Finish = Callable[[Expr, Index, Expr, State], None]
+"""Stores a result: gets the number of the group below others, the indices around, the column, the state."""
+Part = Callable[[Expr, Index, Expr], State]
+"""Returns what a group has stored: gets its number, the indices around, the column."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Groups:
+    """The groups of a kernel, as it is written: ``rows`` and ``columns`` are how many of them there are.
+
+    ``around`` are the lengths, with their values, of axes that others are repeated along; ``count`` is the
+    value of ``columns``.
+    """
+
+    b: Builder
+    cut: _Cut
+    reducer: Several
+    around: tuple[tuple[Expr, int], ...]
+    rows: Expr
+    columns: Expr
+    count: int
+    item: Var = field(default_factory=lambda: Var("i0", INDEX))
+    group: Var = field(default_factory=lambda: Var("i1", INDEX))
+    arrays: list[str] = field(default_factory=list)
+    """The item's own states, one of each column of its packet."""
+    shared: list[Array] = field(default_factory=list)
+    below: Expr = ZERO
+    """Which of the groups one below the other this one is."""
+    outer: Index = ()
+    team: Expr = ZERO
+    beside: Expr = ZERO
+    walker: Expr = ZERO
+    first: Expr = ZERO
+    """The first of the item's columns."""
+
+    def launch(self, take: Take, finish: Finish, whole: tuple[Part, Finish] | None = None) -> Launch:
+        """Return the launch; ``take`` makes states, ``finish`` stores what they come to.
+
+        ``whole`` is done by the last of the groups that go down the same columns: it gives what each of them
+        stored of a column, and stores what these come to.
+        """
+        b, cut, item = self.b, self.cut, self.item
+        teams = -(-self.count // cut.columns)
+        numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("teams", teams)]
+        found = ix.unflatten(self.group, numbers)
+        self.below, *outer, self.team = (i if isinstance(i, Var | Const) else b.let(i, "i") for i in found)
+        self.outer = tuple(outer)
+        self.beside = b.let(ix.modulo(item, const(cut.wide)), "beside")
+        self.walker = b.let(ix.quotient(item, const(cut.wide)), "walker")
+        packet = ix.add(ix.multiply(self.team, const(cut.wide)), self.beside)
+        self.first = b.let(ix.multiply(packet, const(cut.lanes)), "first")
+        self.arrays = [b.array(d, cut.lanes) for d in self.reducer.dtypes]
+        self._walk(take)
+        if cut.deep == 1:
+            with b.when(ix.less(self.first, self.columns)):
+                self._each([
+                    lambda u: finish(
+                        self.below, self.outer, ix.add(self.first, u), b.all(self._states(self.arrays, u))
+                    )
+                ])  # fmt: skip
+        else:
+            self._join(finish)
+        if whole is not None:
+            self._join_groups(ix.flatten((*self.outer, self.team), numbers[1:]), numbers[0], *whole)
+        groups = cut.count * prod(n for _, n in self.around) * teams
+        made = b.finish([(item, const(cut.size), cut.size), (self.group, b.size("groups", groups), groups)])
+        return replace(
+            made, kernel=replace(made.kernel, body=(*self.shared, *made.kernel.body), group=cut.size)
+        )
+
+    def _states(self, names: Sequence[str], at: Expr) -> State:
+        return tuple(Load(n, at, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
+
+    def _store(self, names: Sequence[str], at: Expr, state: State) -> None:
+        for name, e in zip(names, state, strict=True):
+            self.b.store(name, at, e)
+
+    def _each(self, rows: Sequence[Callable[[Expr], None]]) -> None:
+        """Emit what is done with each of an item's columns."""
+        if self.cut.lanes > 1:
+            packets(self.b, self.cut.lanes, *rows)
+        else:
+            for row in rows:
+                row(ZERO)
+
+    def _walk(self, take: Take) -> None:
+        """Emit an item's walk down its stretch."""
+        b, cut = self.b, self.cut
+        each = b.size("each", cut.each)
+        stretch = ix.add(ix.multiply(self.below, const(cut.deep)), self.walker)
+        start = b.let(ix.minimum(ix.multiply(stretch, each), self.rows), "start")
+        stop = b.let(ix.minimum(ix.add(start, each), self.rows), "stop")
+
+        def adding(row: Expr) -> Callable[[Expr], None]:
+            def one(u: Expr) -> None:
+                state = self._states(self.arrays, u)
+                self._store(self.arrays, u, take(self.outer, row, ix.add(self.first, u), state))
+
+            return one
+
+        with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
+            self._store(self.arrays, u, self.reducer.first(start))
+        with b.when(ix.less(self.first, self.columns)):
+            turns = ix.quotient(ix.subtract(stop, start), const(cut.ahead))
+            even = b.let(ix.add(start, ix.multiply(turns, const(cut.ahead))), "even")
+            with b.loop(start, even, step=cut.ahead) as row:
+                self._each([adding(ix.add(row, const(k))) for k in range(cut.ahead)])
+            with b.loop(even, stop) as row:
+                self._each([adding(row)])
+
+    def _join(self, finish: Finish) -> None:
+        """Emit what joins the stretches of each column of a group, an item for each of them."""
+        b, cut = self.b, self.cut
+        # What the items of a column have found lies apart by more than all columns: in other banks.
+        apart = cut.columns + (cut.wide if cut.lanes > 1 else 0)
+        self.shared = [Array(b.fresh("team"), d, cut.deep * apart, "shared") for d in self.reducer.dtypes]
+        names = [a.name for a in self.shared]
+        row = b.let(ix.add(ix.multiply(self.walker, const(apart)), self.beside), "row")
+        with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
+            self._store(names, ix.add(row, ix.multiply(u, const(cut.wide))), self._states(self.arrays, u))
+        b.emit(Barrier())
+
+        def one(own: Expr, column: Expr) -> None:
+            lane = ix.multiply(ix.modulo(own, const(cut.lanes)), const(cut.wide))
+            place = b.let(ix.add(lane, ix.quotient(own, const(cut.lanes))), "place")
+            found = b.all(self._states(names, place))
+            for k in range(1, cut.deep):
+                other = b.all(self._states(names, ix.add(place, const(k * apart))))
+                found = b.all(self.reducer.combine(b, found, other))
+            finish(self.below, self.outer, column, found)
+
+        self._columns(one)
+        b.emit(Barrier())  # before the next columns' values come
+
+    def _columns(self, one: Callable[[Expr, Expr], None]) -> None:
+        """Emit what an item does with a column of the group: gets its number there, and among all."""
+        b, cut = self.b, self.cut
+        for turn in range(-(-cut.columns // cut.size)):
+            own = b.let(ix.add(self.item, const(turn * cut.size)), "own")
+            column = b.let(ix.add(ix.multiply(self.team, const(cut.columns)), own), "column")
+            with b.when(ix.less(own, const(cut.columns))), b.when(ix.less(column, self.columns)):
+                one(own, column)
+
+    def _join_groups(self, counter: Expr, count: Expr, part: Part, finish: Finish) -> None:
+        """Emit what the last of the groups that go down the same columns makes of what all have stored."""
+        b, turns = self.b, self.cut.count // TOLD * TOLD
+
+        def one(_: Expr, column: Expr) -> None:
+            state = tuple(b.let(e, "all", mutable=True) for e in self.reducer.start())
+
+            def take(belows: Sequence[Expr]) -> None:
+                others = [b.all(part(below, self.outer, column)) for below in belows]
+                for other in others:
+                    for var, e in zip(state, b.all(self.reducer.combine(b, state, other)), strict=True):
+                        b.assign(var, e)
+
+            if turns:
+                with b.loop(ZERO, const(turns), step=TOLD) as below:
+                    take([ix.add(below, const(k)) for k in range(TOLD)])
+            if turns < self.cut.count:
+                take([const(k) for k in range(turns, self.cut.count)])
+            finish(ZERO, self.outer, column, state)
+
+        with b.when(b.arrive(counter, count)):
+            self._columns(one)
+
+
+class _Stack(Parts):
+    def lower(self) -> None:
+        fused, target = self.fused, self.steps.target
+        domain, (axis,) = fused.domain, fused.reduced
+        kinds = [n.inputs[0].spec.dtype for n in self.reductions]
+        read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
+        lanes = packet_of(target, domain[-1], [*kinds, *read])
+        busy = any(n.op in COSTLY for n in fused.graph)
+        ahead = ROWS if busy or self.full else 2 * ROWS
+        beside = prod(domain[k] for k in self.kept[:-1])
+        cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
+        b = Builder(self.name)
+        pull, slots = fused.puller(b)
+        lengths = domain_lengths(b, pull, fused)
+        around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
+        groups = _Groups(
+            b=b, cut=cut, reducer=self.reducer, around=around, rows=lengths[axis], columns=lengths[-1],
+            count=domain[-1],
+        )  # fmt: skip
+
+        def take(outer: Index, row: Expr, column: Expr, state: State) -> State:
+            index = [*outer, column]
+            index.insert(axis, row)
+            with pull.scope():
+                element = self.element(b, pull, tuple(index), lengths)
+                return b.all(self.reducer.follow(b, state, element))
+
+        def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
+            with pull.scope():
+                self.end(b, pull, (*outer, column), lengths, state)
+
+        outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        if cut.count == 1:
+            made = groups.launch(take, finish)
+            self.steps.add(made, {**slots, **self.outs()}, same_slots(fused))
+            return
+        parts = self.temporaries(cut.count)
+        joins = beside * -(-domain[-1] // cut.columns) <= target.counts
+        for name, dtype in zip(parts, self.reducer.dtypes, strict=True):
+            b.buffer(name, dtype, writes=True, shared=joins)
+
+        def place(below: Expr, outer: Index, column: Expr) -> Expr:
+            numbers = [b.size("below", cut.count), *(e for e, _ in around), lengths[-1]]
+            return b.let(ix.flatten((below, *outer, column), numbers), "at")
+
+        def keep(below: Expr, outer: Index, column: Expr, state: State) -> None:
+            at = place(below, outer, column)
+            for name, e in zip(parts, state, strict=True):
+                b.store(name, at, e)
+
+        def part(below: Expr, outer: Index, column: Expr) -> State:
+            at = place(below, outer, column)
+            return tuple(Load(n, at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
+
+        if joins:
+            made = groups.launch(take, keep, (part, finish))
+            same = same_slots(fused) if self.full else frozenset()
+            self.steps.add(made, {**slots, **parts, **self.outs()}, same)
+            return
+        made = groups.launch(take, keep)
+        self.steps.add(made, {**slots, **parts, **outs}, same_slots(fused))
+        self._rest(parts, cut.count)
+
+    def _bytes(self) -> int:
+        """Return how many bytes are kept of a column."""
+        return sum(d.itemsize for d in self.reducer.dtypes)
+
+    def _rest(self, parts: dict[str, int], count: int) -> None:
+        """Append what joins the stretches of each result, and makes the outputs of it."""
+        fused = self.fused
+        b = Builder(f"{self.name}_rest")
+        pull, slots = fused.puller(b)
+        lengths = domain_lengths(b, pull, fused)
+        total = prod(fused.domain[k] for k in self.kept)
+        columns = b.size("places", total)
+        cut = _Cut.of(count, total, 1, 1, ROWS, self.steps.target, self._bytes(), whole=True)
+
+        def take(_: Index, row: Expr, column: Expr, state: State) -> State:
+            at = b.let(ix.add(ix.multiply(row, columns), column), "at")
+            part = [Load(b.buffer(n, d), at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True)]
+            return b.all(self.reducer.combine(b, state, b.all(part)))
+
+        def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
+            index = ix.unflatten(column, [lengths[k] for k in self.kept])
+            self.end(b, pull, tuple(index), lengths, state)
+
+        rest = _Groups(
+            b=b, cut=cut, reducer=self.reducer, around=(), rows=b.size("chunks", count), columns=columns,
+            count=total,
+        )  # fmt: skip
+        made = rest.launch(take, finish)
+        rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
+        self.steps.add(made, {**slots, **parts, **rows}, same_slots(fused, full=False))

@@ -1,0 +1,294 @@
+"""The schedule of reductions that are walked together, with what is stored on the way and made of them.
+
+Each of them goes over the same elements, once. Where there are too few results to keep the device busy, the
+walk is cut into chunks, and a second kernel joins these and makes what is computed from the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from ...fusion.canonicalize import Fused
+from ...fusion.fusion_groups import SHORT
+from ...ir import index_expr as ix
+from ...ir.builder import Builder
+from ...ir.index_expr import ZERO, const
+from ...ir.inline import Index, Pull
+from ...ir.kernel_task import Steps, spread
+from ...ir.loop_ir import Cast, Expr, Load
+from ...op_sets import REDUCTIONS
+from ..pointwise.stores import domain_lengths, place_of, same_slots
+from ..pointwise.vector_access import packet_of
+from ..pointwise.vectorize import WIDE, Vectors, Walk, row_vectors
+from .reducer import Reducer, Several, State
+from .reduction import (
+    Axis,
+    Chunks,
+    Whole,
+    alone_up_to,
+    fold,
+    fold_by_teams,
+    in_teams,
+    is_window,
+    join,
+    plan_chunks,
+)
+
+WIDTH = 2048
+LEAST = 32
+MOST = 2048
+ROWS, CODE = 4, 64
+"""Rows that are added at a time, as long as that makes no more than so many ops of code."""
+
+
+def lower_several(fused: Fused, steps: Steps) -> None:
+    """Append the launches of a group whose reductions do not wait for each other."""
+    last = len(fused.domain) - 1
+    across = steps.target.solo_rows and last not in fused.reduced and fused.domain[last] >= SHORT
+    if across:
+        _Panels(fused, steps).lower()
+    else:
+        _Folds(fused, steps).lower()
+
+
+class Parts:
+    """What both schedules share: the reductions, their outputs, and the kernel that joins chunks."""
+
+    def __init__(self, fused: Fused, steps: Steps) -> None:
+        self.fused = fused
+        self.steps = steps
+        self.reductions = [n for n in fused.graph if n.op in REDUCTIONS]
+        length = fused.domain[fused.reduced[0]]  # a search for places goes over one axis
+        self.reducers = tuple(Reducer.of(n.op, n.inputs[0].spec.dtype).over(length) for n in self.reductions)
+        self.reducer = Several(parts=self.reducers)
+        self.kept = [k for k in range(len(fused.domain)) if k not in fused.reduced]
+        self.full = [o for o in fused.outputs if fused.full(o.node)]
+        self.rows = [o for o in fused.outputs if not fused.full(o.node)]
+        self.name = f"tb_{self.reductions[-1].op}_{len(fused.outputs)}"
+
+    def write(self, b: Builder, pull: Pull, index: Index, lengths: Sequence[Expr]) -> None:
+        """Emit the stores of the outputs that have an element for each of the domain."""
+        values = b.all([pull.at(o.node, index) for o in self.full])
+        for k, (o, e) in enumerate(zip(self.full, values, strict=True)):
+            name = b.buffer(f"full{k}", o.node.spec.dtype, writes=True)
+            b.store(name, place_of(b, name, o, index, lengths, self.fused), e)
+
+    def end(
+        self, b: Builder, pull: Pull, outer: Sequence[Expr], lengths: Sequence[Expr], state: State
+    ) -> None:
+        """Emit what is made of the results."""
+        index: list[Expr] = [ZERO] * len(self.fused.domain)
+        for k, i in zip(self.kept, outer, strict=True):
+            index[k] = i
+        for node, e in zip(self.reductions, self.reducer.result(state), strict=True):
+            at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
+            pull.define(node, at, b.let(e if e.dtype is node.spec.dtype else Cast(e, node.spec.dtype), "row"))
+        values = b.all([pull.at(o.node, tuple(index)) for o in self.rows])
+        for k, (o, e) in enumerate(zip(self.rows, values, strict=True)):
+            name = b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
+            b.store(name, place_of(b, name, o, tuple(index), lengths, self.fused), e)
+
+    def outs(self) -> dict[str, int]:
+        """Return the slots of all outputs by the names of their buffers."""
+        full = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        return full | {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
+
+    def element(self, b: Builder, pull: Pull, index: Index, lengths: Sequence[Expr]) -> State:
+        """Return what an element adds, having stored what is stored of it."""
+        with pull.scope():
+            state: State = ()
+            for r, node in zip(self.reducers, self.reductions, strict=True):
+                state += r.element(pull.at(node.inputs[0], index), index[self.fused.reduced[0]])
+            if self.full:
+                state = b.all(state)
+                self.write(b, pull, index, lengths)
+            return state
+
+    def temporaries(self, count: int) -> dict[str, int]:
+        """Return new slots for the states of ``count`` chunks."""
+        size = count * prod(self.fused.domain[k] for k in self.kept)
+        return {f"part{k}": self.steps.temporary(size, d) for k, d in enumerate(self.reducer.dtypes)}
+
+    def join(self, parts: dict[str, int], count: int) -> None:
+        """Append what joins the states of chunks, and makes the outputs of them."""
+        b = Builder(f"{self.name}_rest")
+        pull, slots = self.fused.puller(b)
+        lengths = domain_lengths(b, pull, self.fused)
+        axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
+        axes += [Axis(length=lengths[k], value=self.fused.domain[k], reduced=False) for k in self.kept]
+
+        def element(index: Index) -> State:
+            at = ix.flatten(index, [a.length for a in axes])
+            return tuple(
+                Load(b.buffer(name, d), at, d) for name, d in zip(parts, self.reducer.dtypes, strict=True)
+            )
+
+        def finish(outer: Index, state: State) -> None:
+            self.end(b, pull, outer, lengths, state)
+
+        made = join(b, self.steps.target, self.reducer, axes, element, finish)
+        self.steps.add(made, {**slots, **parts, **self.outs()}, same_slots(self.fused, full=False))
+
+
+class _Folds(Parts):
+    """Rows to solo items, or results to light items, in chunks where there are few."""
+
+    def lower(self) -> None:
+        fused, target = self.fused, self.steps.target
+        b = Builder(self.name)
+        pull, slots = fused.puller(b)
+        lengths = domain_lengths(b, pull, fused)
+        axes = [
+            Axis(length=lengths[k], value=n, reduced=k in fused.reduced) for k, n in enumerate(fused.domain)
+        ]
+        rows = target.solo_rows and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
+        floating = any(d.is_floating for d in self.reducer.dtypes)
+        wanted = target.groups if rows else target.items
+        alone = alone_up_to(target, fused.graph, rows=rows)
+        chunks = plan_chunks(
+            axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
+        )
+        teams = in_teams(axes, target) if chunks is not None else None
+        chunks = teams or chunks
+
+        def element(index: Index) -> State:
+            return self.element(b, pull, index, lengths)
+
+        same = same_slots(fused)
+        lanes = target.lanes if rows else 1
+        vectors = row_vectors(target, [n.spec.dtype for n in fused.graph if n.op == "input"])
+        if chunks is None:
+            loops = fold(b, self.reducer, axes, element, lambda i, s: self.end(b, pull, i, lengths, s),
+                         lanes=lanes, vectors=vectors,
+                         unrolled=is_window(target, [fused.domain[k] for k in fused.reduced]))  # fmt: skip
+            ends = same_slots(fused, full=False) if not self.full else same
+            self.steps.add(b.finish(loops, solo=rows), {**slots, **self.outs()}, ends)
+            return
+        parts = self.temporaries(chunks.count)
+
+        def keep(index: Index, state: State) -> None:
+            at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
+            for name, e in zip(parts, state, strict=True):
+                b.store(b.buffer(name, e.dtype, writes=True), at, e)
+
+        if teams is not None and prod(fused.domain[k] for k in self.kept) <= target.counts:
+
+            def part(index: Index) -> State:
+                at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
+                return tuple(
+                    Load(b.buffer(name, d, shared=True), at, d)
+                    for name, d in zip(parts, self.reducer.dtypes, strict=True)
+                )
+
+            def finish(outer: Index, state: State) -> None:
+                with pull.scope():
+                    self.end(b, pull, outer, lengths, state)
+
+            whole = Whole(part=part, finish=finish)
+            dtypes = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
+            lanes = packet_of(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
+            made = fold_by_teams(
+                b, target, self.reducer, axes, element, keep, teams, ordered=True, whole=whole, lanes=lanes
+            )
+            self.steps.add(made, {**slots, **parts, **self.outs()}, same if self.full else frozenset())
+            return
+        if teams is not None:
+            made = fold_by_teams(b, target, self.reducer, axes, element, keep, teams, ordered=True)
+        else:
+            made = b.finish(fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors), solo=rows)
+        self.steps.add(made, {**slots, **parts, **self.outs()}, same)
+        self.join(parts, chunks.count)
+
+
+class _Panels(Parts):
+    """A panel of columns to an item, which adds row after row to it: everything is read from end to end."""
+
+    def lower(self) -> None:
+        fused, b = self.fused, Builder(f"{self.name}_panels")
+        pull, slots = fused.puller(b)
+        lengths = domain_lengths(b, pull, fused)
+        domain, over = fused.domain, fused.reduced
+        axis = max(over, key=lambda k: (domain[k], -k))
+        chunks = self._chunks(axis)
+        rest = self.kept[:-1]
+        panels = -(-domain[-1] // WIDTH)
+        numbers = [b.size("chunks", chunks.count), *(lengths[k] for k in rest), b.size("panels", panels)]
+        outer, loops = spread(b, numbers, [chunks.count, *(domain[k] for k in rest), panels])
+        base = b.let(ix.multiply(outer[-1], const(WIDTH)), "base")
+        columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(WIDTH)), "wide")
+        parts = self.temporaries(chunks.count)
+        for name, d in zip(parts, self.reducer.dtypes, strict=True):
+            b.buffer(name, d, writes=True)
+        begins = b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins")
+        index: list[Expr] = [ZERO] * len(domain)
+        for k, i in zip(rest, outer[1:-1], strict=True):
+            index[k] = i
+
+        def store(k: Expr, state: State) -> None:
+            for name, e in zip(parts, state, strict=True):
+                b.store(name, ix.add(begins, k), e)
+
+        inner = over[-1]
+
+        def add(row: Expr, count: int, k: Expr) -> None:
+            index[-1] = ix.add(base, k)
+            at = ix.add(begins, k)
+            state: State = tuple(Load(n, at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
+            for j in range(count):
+                index[inner] = ix.add(row, const(j))
+                state = self.reducer.combine(b, state, self.element(b, pull, tuple(index), lengths))
+            store(k, state)
+
+        self._walk(b, columns, lambda k: store(k, self.reducer.start()))
+
+        # Compilers do not know that rows of one output lie apart.
+        rows = ROWS if not self.full and len(list(fused.graph)) * ROWS <= CODE else 1
+
+        def nest(left: Sequence[int]) -> None:
+            start: Expr = ZERO
+            stop = lengths[left[0]]
+            if left[0] == axis and chunks.count > 1:
+                size = b.size("chunk", chunks.size)
+                start = b.let(ix.multiply(outer[0], size), "start")
+                stop = b.let(ix.minimum(ix.add(start, size), stop), "stop")
+            if len(left) > 1:
+                with b.loop(start, stop) as i:
+                    index[left[0]] = i
+                    nest(left[1:])
+                return
+            if rows > 1:
+                whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(rows)), const(rows))
+                even = b.let(ix.add(start, whole), "even")
+                with b.loop(start, even, step=rows) as i:
+                    self._walk(b, columns, lambda k: add(i, rows, k))
+                start = even
+            with b.loop(start, stop) as i:
+                self._walk(b, columns, lambda k: add(i, 1, k))
+
+        nest(over)
+        named = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        self.steps.add(b.finish(loops, solo=True), {**slots, **parts, **named}, same_slots(fused))
+        self.join(parts, chunks.count)
+
+    def _chunks(self, axis: int) -> Chunks:
+        domain, target = self.fused.domain, self.steps.target
+        panels = max(-(-domain[-1] // WIDTH) * prod(domain[k] for k in self.kept[:-1]), 1)
+        count = max(-(-target.groups // panels), -(-domain[axis] // MOST))
+        count = max(1, min(count, domain[axis] // LEAST))
+        size = max(-(-domain[axis] // count), 1)
+        return Chunks(axis=axis, size=size, count=max(-(-domain[axis] // size), 1))
+
+    def _walk(self, b: Builder, stop: Expr, write: Callable[[Expr], None]) -> None:
+        def emit(k: Expr) -> State:
+            write(k)
+            return ()
+
+        target = self.steps.target
+        wide = all(d in WIDE for d in self.reducer.dtypes)
+        lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
+        vectors = Vectors(ops=target.wide_ops, lanes=lanes)
+        walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
+        if not (wide and walk.loop(b, ZERO, stop, (), ())):
+            with b.loop(ZERO, stop) as k:
+                emit(k)

@@ -1,0 +1,414 @@
+"""The schedules of reductions: a row to a solo item, an output to a light item, or chunks in two stages.
+
+Long sums are always cut into chunks and lanes, so that float32 sums stay accurate as well as parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isqrt, prod
+
+from ....dtypes.definition import DType, int64
+from ....graph.ir import Graph
+from ...fusion.materialize import COSTLY
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, Launch
+from ...ir.index_expr import ONE, ZERO, const
+from ...ir.kernel_task import Job, Steps, place, spread
+from ...ir.layout import Layout, packed
+from ...ir.loop_ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
+from ...target import Target
+from ..pointwise.vector_access import packet_of
+from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
+from ..workgroup import AHEAD, MOST, Team
+from .column_reduction_cpu import lower_panels
+from .reducer import Reducer, Several, State
+from .reduction_loop import Element, walk_lanes, walk_vectors
+
+SHORT = 32
+CHUNK = 65536
+TALL = 128
+MANY = 1024
+JOINED = 4096
+"""The most parts that a group of light items joins."""
+FEWEST = 8
+"""The least parts that it does: fewer are walked by single items."""
+ALONE = 1 << 15
+WHOLE = 8
+"""The least steps of all lanes that a piece of a row is worth."""
+UNROLLED = 32
+"""The most elements of a window, of several axes, that a light item's code names one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """An axis of a reduction's domain."""
+
+    length: Expr
+    value: int
+    reduced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunks:
+    """Axis ``axis`` cut into ``count`` pieces of ``size``, which are walked in parallel.
+
+    ``woven`` pieces take every ``count``-th element, so that items side by side read side by side.
+    """
+
+    axis: int
+    size: int
+    count: int
+    woven: bool = False
+
+
+Finish = Callable[[tuple[Expr, ...], State], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """What the last group of a result does: ``part`` is what a chunk has come to, by its number and place.
+
+    ``finish`` gets the place of the result, and what all chunks come to.
+    """
+
+    part: Element
+    finish: Finish
+
+
+def fold(
+    b: Builder, reducer: Reducer | Several, axes: Sequence[Axis], element: Element, finish: Finish,
+    chunks: Chunks | None = None, lanes: int = 1, vectors: Vectors = PLAIN, ordered: bool = True,
+    unrolled: bool = False,
+) -> list[tuple[Var, Expr, int]]:  # fmt: skip
+    """Emit a reduction; return its parallel loops.
+
+    ``finish`` gets the kept indices, the chunk's number first where there are chunks. ``lanes`` > 1 walks the
+    last axis that many elements at a time, in ``vectors`` where their ops are all that this takes.
+    ``ordered`` says that elements are numbered in the order in which they are walked. ``unrolled`` loops have
+    a constant length.
+    """
+    kept = [k for k, a in enumerate(axes) if not a.reduced]
+    parallel = [(axes[k].length, axes[k].value) for k in kept]
+    woven = chunks is not None and chunks.woven
+    if chunks is not None:
+        parallel.insert(len(parallel) if woven else 0, (b.size("chunks", chunks.count), chunks.count))
+    outer, loops = spread(b, [n for n, _ in parallel], [v for _, v in parallel])
+    if woven:
+        outer = (outer[-1], *outer[:-1])
+    index: list[Expr] = [ZERO] * len(axes)
+    for k, i in zip(kept, outer[-len(kept) :] if kept else (), strict=True):
+        index[k] = i
+    over = [k for k, a in enumerate(axes) if a.reduced]
+
+    def bounds(k: int) -> tuple[Expr, Expr]:
+        if chunks is None or chunks.axis != k:
+            return ZERO, const(axes[k].value) if unrolled else axes[k].length
+        if chunks.woven:
+            count = b.size("chunks", chunks.count)
+            left = ix.add(ix.subtract(axes[k].length, outer[0]), ix.subtract(count, ONE))
+            return ZERO, b.let(ix.quotient(left, count), "stop")
+        size = b.size("chunk", chunks.size)
+        start = b.let(ix.multiply(outer[0], size), "start")
+        return start, b.let(ix.minimum(ix.add(start, size), axes[k].length), "stop")
+
+    bound = {k: bounds(k) for k in over}
+    if lanes > 1:
+        found = walk_vectors(b, reducer, index, over, bound, element, vectors)
+        seldom = chunks is not None and chunks.axis == over[-1]  # the last of many chunks has any
+        rest: Kind = "rest" if seldom else "serial"
+        found = found or walk_lanes(b, reducer, index, over, bound, element, lanes, rest=rest)
+        finish(tuple(outer), found)
+        return loops
+    ordered = ordered and reducer.finds and not (chunks is not None and chunks.woven)
+    walked = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
+    first = walked.first(bound[over[0]][0]) if ordered else reducer.start()
+    state = tuple(b.let(e, "acc", mutable=True) for e in first)
+
+    def follow() -> State:
+        """Return the state with one more element."""
+        if not ordered:
+            return reducer.combine(b, state, element(tuple(index)))
+        value = element(tuple(index))[0]
+        return walked.follow(b, state, (value, Cast(index[over[0]], walked.dtypes[-1])))
+
+    def nest(left: list[int]) -> None:
+        if left:
+            with b.loop(*bound[left[0]], kind="unroll" if unrolled else "serial") as i:
+                index[left[0]] = i
+                if chunks is not None and chunks.woven and chunks.axis == left[0]:
+                    index[left[0]] = ix.add(ix.multiply(i, b.size("chunks", chunks.count)), outer[0])
+                nest(left[1:])
+        else:
+            for var, e in zip(state, follow(), strict=True):
+                b.emit(Assign(var, e))
+
+    nest(over)
+    finish(tuple(outer), (state[0], Cast(state[1], int64)) if ordered else state)
+    return loops
+
+
+def plan_chunks(
+    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64, alone: int = 0,
+    lanes: int = 1,
+) -> Chunks | None:  # fmt: skip
+    """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact.
+
+    ``least`` is how many elements an item takes at least, where it takes no rows; up to ``alone`` in all are
+    left to one. Pieces of rows are whole ``lanes``, but for the last one, and many of them; otherwise other
+    axes are cut.
+    """
+    over = [k for k, a in enumerate(axes) if a.reduced]
+    if not over or any(a.value == 0 for a in axes):
+        return None
+    outputs = prod(a.value for a in axes if not a.reduced)
+    total = prod(axes[k].value for k in over)
+    if outputs * total <= alone:
+        return None
+    axis = max(over, key=lambda k: (axes[k].value, -k))
+    length = axes[axis].value
+    least = 1024 if rows else least
+    count = min(-(-wanted // outputs), max(total // least, 1)) if outputs < wanted else 1
+    if floating and (rows or total > CHUNK):
+        count = max(count, -(-total // CHUNK))
+    if not rows and outputs >= TALL and length >= 4 * TALL:
+        # Items of a group walk down side by side; a short walk keeps what they share in cache.
+        count = max(count, length // TALL)
+    count = min(count, length)
+    if count < 2:
+        return None
+    size = -(-length // count)
+    if rows and axis == len(axes) - 1:
+        size = -(-size // lanes) * lanes
+        outer = max(over[:-1], key=lambda k: (axes[k].value, -k), default=axis)
+        if size < WHOLE * lanes and min(count, axes[outer].value) >= -(-length // size):
+            axis, length = outer, axes[outer].value  # whole rows are walked faster than pieces
+            size = -(-length // min(count, length))
+    found = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
+    return found if found.count > 1 else None
+
+
+def is_window(target: Target, lengths: Sequence[int]) -> bool:
+    """Return whether what a light item goes over is a window, small enough to be written out."""
+    return not target.solo_rows and len(lengths) > 1 and prod(lengths) <= UNROLLED
+
+
+def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
+    """Return how many elements of a reduction are left to one item: it may be the last one of others."""
+    if not target.ends or any(n.op in COSTLY for n in graph):
+        return 0
+    return ALONE if rows else ALONE // 8  # which no vectors add up
+
+
+def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
+    """Append the launches of a reduction root. ``costly``: its operand calls functions for each element."""
+    root, operand = job.root, job.root.inputs[0]
+    b = Builder(f"tb_{root.op}")
+    pull, slots = job.puller(b)
+    over = root.attrs["axis"]
+    shape = operand.spec.shape
+    axes = [Axis(length=pull.length(operand, k), value=n, reduced=k in over) for k, n in enumerate(shape)]
+    reducer = Reducer.of(root.op, operand.spec.dtype)
+    target = steps.target
+    rows = (
+        target.solo_rows and bool(over) and over[-1] == len(shape) - 1 and shape[-1] >= SHORT and not costly
+    )
+    keeps_last = bool(shape) and bool(over) and len(shape) - 1 not in over
+    across = target.solo_rows and keeps_last and 0 not in shape and shape[-1] >= SHORT
+    if across and lower_across(job, steps, reducer):
+        return
+    vectors = row_vectors(target, [n.spec.dtype for n in job.graph if n.op == "input"])
+    wanted = target.groups if rows else target.items
+    floating = operand.spec.dtype.is_floating
+    alone = alone_up_to(target, job.graph, rows=rows)
+    chunks = plan_chunks(
+        axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
+    )
+    teams = in_teams(axes, target) if chunks is not None else None
+    chunks = teams or chunks
+    kept = tuple(n for k, n in enumerate(shape) if k not in over)
+    layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
+
+    def element(index: tuple[Expr, ...]) -> State:
+        with pull.scope():
+            position = index[over[0]] if over else ZERO
+            return reducer.element(pull.value(operand, index), position)
+
+    lengths = [a.length for a in axes if not a.reduced]
+    if chunks is None:
+        loops = fold(
+            b, reducer, axes, element, _finisher(b, reducer, root.spec.dtype, lengths, layout),
+            lanes=target.lanes if rows else 1, vectors=vectors,
+            unrolled=is_window(target, [shape[k] for k in over]),
+        )  # fmt: skip
+        steps.add(b.finish(loops, solo=rows), {**slots, "out": job.out})
+        return
+    size = chunks.count * prod(kept)
+    partial = [steps.temporary(size, d) for d in reducer.dtypes]
+
+    keep = _keeper(b, lengths, chunks, "part")
+    named = {f"part{k}": slot for k, slot in enumerate(partial)}
+    if teams is not None and prod(kept) <= target.counts:
+
+        def part(index: tuple[Expr, ...]) -> State:
+            at = ix.flatten(index, [b.size("chunks", chunks.count), *lengths])
+            return tuple(
+                Load(b.buffer(name, d, shared=True), at, d)
+                for name, d in zip(named, reducer.dtypes, strict=True)
+            )
+
+        whole = Whole(part=part, finish=_finisher(b, reducer, root.spec.dtype, lengths, layout))
+        read = [n.spec.dtype for n in job.graph if n.op == "input" and n.spec.shape == shape]
+        lanes = packet_of(target, shape[-1], read)
+        made = fold_by_teams(
+            b, target, reducer, axes, element, keep, chunks, ordered=True, whole=whole, lanes=lanes
+        )
+        steps.add(made, {**slots, **named, "out": job.out})
+        return
+    if teams is not None:
+        made = fold_by_teams(b, target, reducer, axes, element, keep, chunks, ordered=True)
+    else:
+        loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, vectors)
+        made = b.finish(loops, solo=rows)
+    steps.add(made, {**slots, **named})
+    _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
+
+
+def lower_across(job: Job, steps: Steps, reducer: Reducer) -> bool:
+    """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
+    shape, over = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
+    kept = tuple(n for k, n in enumerate(shape) if k not in over)
+    layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
+    found = lower_panels(job, steps, reducer, layout)
+    if found is None:
+        return False
+    parts, count, done = found
+    if not done:
+        _second_stage(job, steps, reducer, count, kept, parts, layout)
+    return True
+
+
+def _finisher(b: Builder, reducer: Reducer, dtype: DType, lengths: Sequence[Expr], layout: Layout) -> Finish:
+    def finish(index: tuple[Expr, ...], state: State) -> None:
+        b.buffer("out", dtype, writes=True)
+        value = state[-1]
+        at = place(b, "out", index, lengths, layout)
+        b.store("out", at, Cast(value, dtype) if value.dtype is not dtype else value)
+
+    return finish
+
+
+def _second_stage(
+    job: Job,
+    steps: Steps,
+    reducer: Reducer,
+    count: int,
+    kept: tuple[int, ...],
+    parts: dict[str, int],
+    layout: Layout,
+) -> None:
+    """Append what reduces ``count`` parts, which lie one behind the other; many of them in more stages."""
+    b, target = Builder(f"tb_{job.root.op}_rest"), steps.target
+    lengths = [b.size(f"n{k}", n) for k, n in enumerate(kept)]
+    axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
+    axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, kept, strict=True)]
+    chunks = None
+    if count > (JOINED if by_teams(target, count, prod(kept)) else MANY) and prod(kept) < target.items:
+        size = JOINED if by_teams(target, count, prod(kept)) else isqrt(count)
+        chunks = Chunks(axis=0, size=size, count=-(-count // size))
+
+    def element(index: tuple[Expr, ...]) -> State:
+        at = ix.flatten(index, [a.length for a in axes])
+        return tuple(Load(b.buffer(name, d), at, d) for name, d in zip(parts, reducer.dtypes, strict=True))
+
+    if chunks is None:
+        finish = _finisher(b, reducer, job.root.spec.dtype, lengths, layout)
+        steps.add(join(b, target, reducer, axes, element, finish), {**parts, "out": job.out})
+        return
+    fewer = [steps.temporary(chunks.count * prod(kept), d) for d in reducer.dtypes]
+    made = join(b, target, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
+    steps.add(made, {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
+    named = {f"part{k}": slot for k, slot in enumerate(fewer)}
+    _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
+
+
+def by_teams(target: Target, count: int, outputs: int) -> bool:
+    """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
+    return not target.solo_rows and count >= FEWEST and outputs <= target.items // MOST
+
+
+def join(
+    b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
+    finish: Finish, chunks: Chunks | None = None,
+) -> Launch:  # fmt: skip
+    """Emit what reduces parts along the first axis, the only one that is reduced; return the launch."""
+    if by_teams(target, axes[0].value, prod(a.value for a in axes[1:])):
+        return fold_by_teams(b, target, reducer, axes, element, finish, chunks)
+    return b.finish(fold(b, reducer, axes, element, finish, chunks, ordered=False))
+
+
+def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
+    """Return how to cut rows of a reduction over its last axes for groups of light items."""
+    over = [k for k, a in enumerate(axes) if a.reduced]
+    if target.solo_rows or over != list(range(len(axes) - len(over), len(axes))):
+        return None
+    rows, length = prod(a.value for a in axes if not a.reduced), prod(axes[k].value for k in over)
+    count = max(min(-(-target.items // (rows * MOST)), length // (MOST * AHEAD)), 1)
+    size = -(-length // (count * MOST)) * MOST
+    return Chunks(axis=over[0], size=size, count=-(-length // size)) if length > size else None
+
+
+def fold_by_teams(
+    b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
+    finish: Finish, chunks: Chunks | None, ordered: bool = False, whole: Whole | None = None, lanes: int = 1,
+) -> Launch:  # fmt: skip
+    """Emit a reduction over the first or the last axes by groups of light items; return the launch.
+
+    ``chunks`` are pieces of what all these axes come to; ``finish`` gets their number first. ``ordered`` says
+    that the places to be found are those along these axes. ``whole`` joins the chunks of each result.
+    ``lanes``: elements of a packet, of which chunks and axes are made.
+    """
+    over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
+    along, total = [axes[k].length for k in over], prod(axes[k].value for k in over)
+    stop = along[0] if len(along) == 1 else b.size("row", total)
+    stop = b.size("packets", total // lanes) if lanes > 1 else stop
+    length = chunks.size if chunks is not None else total
+    team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.swap)
+    lengths, values = [a.length for a in kept], [a.value for a in kept]
+    if chunks is not None:
+        lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]
+    row, rows = Var("i1", INDEX), prod(values)
+    index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(row, lengths))
+    bounds: tuple[Expr, Expr] = ZERO, stop
+    if chunks is not None:
+        size = b.size("chunk", chunks.size // lanes)
+        start = b.let(ix.multiply(index[0], size), "start")
+        bounds = start, b.let(ix.minimum(ix.add(start, size), stop), "stop")
+    inner = index if chunks is None else index[1:]
+
+    def at(place: Expr) -> State:
+        walked = [i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(place, along)]
+        return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
+
+    state = team.reduce(reducer, bounds, at, ordered, lanes)
+    with b.when(ix.less(team.item, ONE)):
+        finish(index, state)
+    if chunks is not None and whole is not None:
+        count = b.size("chunks", chunks.count)
+        with b.when(b.arrive(ix.flatten(inner, [a.length for a in kept]), count)):
+            all_of = team.reduce(reducer, (ZERO, count), lambda chunk: whole.part((chunk, *inner)))
+            with b.when(ix.less(team.item, ONE)):
+                whole.finish(inner, all_of)
+    return team.finished(b.finish([team.loop, (row, b.size("rows", rows), rows)]))
+
+
+def _keeper(b: Builder, lengths: Sequence[Expr], chunks: Chunks, name: str) -> Finish:
+    """Return what stores the states of chunks in buffers ``name0``, ``name1`` ..., chunk by chunk."""
+
+    def keep(index: tuple[Expr, ...], state: State) -> None:
+        at = ix.flatten(index, [b.size("chunks", chunks.count), *lengths])
+        for k, e in enumerate(state):
+            b.store(b.buffer(f"{name}{k}", e.dtype, writes=True), at, e)
+
+    return keep

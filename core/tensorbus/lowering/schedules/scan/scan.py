@@ -1,0 +1,159 @@
+"""The schedule of scans: serial along the axis, in chunks where that alone leaves cores idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ....dtypes.definition import float32
+from ...ir import index_expr as ix
+from ...ir.builder import Builder
+from ...ir.index_expr import ZERO, const
+from ...ir.kernel_task import Job, Steps, spread
+from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, For, Load, Var
+from ...op_sets import SCANS
+from ...target import Target
+from ..pointwise.stores import goes_past
+from ..pointwise.vectorize import SINGLE, Vectors, widen
+from ..reduction.reducer import Reducer, State
+from ..reduction.reduction import TALL, Axis, Chunks, fold
+from .scan_gpu import fits, lower_team_scan
+
+LEAST = 1024
+
+
+def lower_scan(job: Job, steps: Steps) -> None:
+    """Append the launches of a scan."""
+    root, operand = job.root, job.root.inputs[0]
+    shape, axis = operand.spec.shape, root.attrs["axis"]
+    if 0 in shape:
+        return
+    reducer = Reducer.of(SCANS[root.op], operand.spec.dtype)
+    if fits(job, steps):
+        lower_team_scan(job, steps, reducer)
+        return
+    dtype = reducer.dtypes[0]
+    rest = tuple(n for k, n in enumerate(shape) if k != axis)
+    solo = steps.target.solo_rows and prod(shape[axis + 1 :]) < steps.target.lanes
+    wanted = steps.target.groups if solo else steps.target.items
+    count = min(-(-wanted // prod(rest)), shape[axis] // LEAST)
+    if not solo and shape[axis] >= 4 * TALL:
+        count = max(count, shape[axis] // TALL)
+    chunks, totals = None, 0
+    if count > 1:
+        size = -(-shape[axis] // count)
+        chunks = Chunks(axis=axis, size=size, count=-(-shape[axis] // size))
+        totals = steps.temporary(chunks.count * prod(rest), dtype)
+        _totals(job, steps, chunks, totals, reducer)
+        _offsets(steps, chunks.count, prod(rest), totals, reducer)
+    b = Builder(f"tb_{root.op}")
+    pull, slots = job.puller(b)
+    lengths = [pull.length(operand, k) for k in range(len(shape))]
+    others = [n for k, n in enumerate(lengths) if k != axis]
+    values = list(rest)
+    if chunks is not None:
+        others, values = [b.size("chunks", chunks.count), *others], [chunks.count, *values]
+    outer, loops = spread(b, others, values)
+    index = list(outer[1:] if chunks is not None else outer)
+    start: Expr = ZERO
+    stop: Expr = lengths[axis]
+    first = reducer.start()[0]
+    if chunks is not None:
+        size_of = b.size("chunk", chunks.size)
+        start = b.let(ix.multiply(outer[0], size_of), "start")
+        stop = b.let(ix.minimum(ix.add(start, size_of), lengths[axis]), "stop")
+        slots["totals"] = totals
+        first = Load(b.buffer("totals", dtype), ix.flatten(outer, others), dtype)
+    total = b.let(first, "acc", mutable=True)
+    if solo and axis == len(shape) - 1 and root.spec.dtype is dtype is float32 and reducer.op == "sum":
+
+        def place_at(k: Expr) -> Expr:
+            return ix.flatten((*index, k), lengths)
+
+        def element(k: Expr) -> Expr:
+            with pull.scope():
+                return reducer.element(pull.value(operand, (*index, k)), ZERO)[0]
+
+        past = goes_past(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
+        start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, past) or start
+    with b.loop(start, stop) as i, pull.scope():
+        at = (*index[:axis], i, *index[axis:])
+        state = reducer.element(pull.value(operand, at), ZERO)
+        b.emit(Assign(total, reducer.combine(b, (total,), state)[0]))
+        out = b.buffer("out", root.spec.dtype, writes=True)
+        b.store(
+            out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
+        )
+    fills = {"out": shape[axis]} if chunks is None and axis == len(shape) - 1 else {}
+    steps.add(b.finish(loops, solo=solo, fills=fills), {**slots, "out": job.out})
+
+
+def _in_vectors(
+    b: Builder, target: Target, total: Var, bounds: tuple[Expr, Expr], element: Callable[[Expr], Expr],
+    place_at: Callable[[Expr], Expr], past: bool,
+) -> Expr | None:  # fmt: skip
+    """Emit running sums a vector at a time, each with all before it; return where whole vectors end.
+
+    None, and nothing, where an element has no form in vectors.
+    """
+    lanes, dtype, (start, stop) = target.scan_lanes, total.dtype, bounds
+    if not lanes:
+        return None
+    var = Var(b.fresh("k"), INDEX)
+    with b.inner() as plain:
+        value = element(var)
+    made = widen(plain, (value,), var, Vectors(ops=target.scan_ops, lanes=lanes, dtypes=SINGLE))
+    if made is None:
+        return None
+    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
+    even = b.let(ix.add(start, whole), "even")
+    own = b.array(dtype, lanes)
+    out = b.buffer("out", dtype, writes=True)
+    with b.inner() as body:
+        b.block.extend(made[0])
+        sums = b.let(Apply("running_sum", made[1], dtype, lanes), "sums")
+        b.store(own, ZERO, sums)
+        b.store(out, place_at(var), Apply("add", (sums, Cast(total, dtype, lanes)), dtype, lanes), past=past)
+        b.assign(total, Apply("add", (Load(own, const(lanes - 1), dtype), total), dtype))
+    b.emit(For(var, start, even, tuple(body), step=lanes))
+    return even
+
+
+def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int, reducer: Reducer) -> None:
+    """Append the reduction of each chunk."""
+    operand = job.root.inputs[0]
+    b = Builder(f"tb_{job.root.op}_totals")
+    pull, slots = job.puller(b)
+    axes = [
+        Axis(length=pull.length(operand, k), value=n, reduced=k == chunks.axis)
+        for k, n in enumerate(operand.spec.shape)
+    ]
+    last = chunks.axis == len(axes) - 1
+
+    def element(index: tuple[Expr, ...]) -> State:
+        with pull.scope():
+            return reducer.element(pull.value(operand, index), ZERO)
+
+    def keep(index: tuple[Expr, ...], state: State) -> None:
+        lengths = [b.size("chunks", chunks.count), *(a.length for a in axes if not a.reduced)]
+        b.store(b.buffer("totals", reducer.dtypes[0], writes=True), ix.flatten(index, lengths), state[0])
+
+    solo = last and steps.target.solo_rows
+    loops = fold(b, reducer, axes, element, keep, chunks, steps.target.lanes if solo else 1)
+    steps.add(b.finish(loops, solo=solo), {**slots, "totals": totals})
+
+
+def _offsets(steps: Steps, count: int, width: int, totals: int, reducer: Reducer) -> None:
+    """Append what turns the chunks' states, in place, into those of all chunks before each."""
+    b = Builder(f"tb_{reducer.op}_offsets")
+    dtype = reducer.dtypes[0]
+    row = b.size("n0", width)
+    (column,), loops = spread(b, [row], [width])
+    b.buffer("totals", dtype, writes=True)
+    total = b.let(reducer.start()[0], "acc", mutable=True)
+    with b.loop(ZERO, b.size("chunks", count)) as k:
+        at = b.let(ix.flatten((k, column), (b.size("chunks", count), row)), "at")
+        own = b.let(Load("totals", at, dtype), "own")
+        b.store("totals", at, total)
+        b.emit(Assign(total, reducer.combine(b, (total,), (own,))[0]))
+    steps.add(b.finish(loops), {"totals": totals})

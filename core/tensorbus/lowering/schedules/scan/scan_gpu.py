@@ -1,0 +1,182 @@
+"""The schedule of scans along the last axis for light items: a group of them takes a row, a tile at a time.
+
+Each item scans a few neighbouring elements by itself, the group scans what these come to, and everybody adds
+what stands before. Long rows are cut into chunks, whose totals are known before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from math import prod
+from typing import Final
+
+from ...ir import index_expr as ix
+from ...ir.builder import Builder
+from ...ir.index_expr import ONE, ZERO, const
+from ...ir.kernel_task import Job, Steps
+from ...ir.loop_ir import INDEX, Array, Barrier, Cast, Expr, Load, Var
+from ...target import Target
+from ..pointwise.vector_access import packet_of, packets
+from ..reduction.reducer import Reducer, State
+from ..reduction.reduction import Chunks
+from ..workgroup import Team
+
+TEAM: Final = 256
+EACH, MOST = 4, 8
+"""How many neighbours an item takes; the most where they come in packets."""
+SHORT: Final = 64
+"""Rows from this length on are worth a group of items."""
+LONG: Final = 8
+"""Rows of fewer tiles are left to one group: to know the chunks' totals takes two launches more."""
+TEAM_SHARE: Final = 16
+"""Rows that keep a device busy, a group of items each, are fewer than its groups by this."""
+BUSY: Final = 8
+"""By how many the chunks of all rows are fewer."""
+
+
+def fits(job: Job, steps: Steps) -> bool:
+    """Return whether a scan is one for groups of light items."""
+    shape, axis = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
+    return not steps.target.solo_rows and axis == len(shape) - 1 and shape[axis] >= SHORT
+
+
+def lower_team_scan(job: Job, steps: Steps, reducer: Reducer) -> None:
+    """Append the launches: one, and two before it where rows are cut into chunks."""
+    shape = job.root.inputs[0].spec.shape
+    chunks, totals = _chunks(steps.target, prod(shape[:-1]), shape[-1]), 0
+    if chunks is not None:
+        totals = steps.temporary(chunks.count * prod(shape[:-1]), reducer.dtypes[0])
+        _totals(job, steps, reducer, chunks, totals)
+        _befores(steps, reducer, (chunks.count, prod(shape[:-1])), totals)
+    _tiles(job, steps, reducer, chunks, totals)
+
+
+def _chunks(target: Target, rows: int, length: int) -> Chunks | None:
+    """Return how rows are cut that are few and long; chunks are whole tiles."""
+    tiles = -(-length // (TEAM * MOST))
+    if rows >= target.groups // TEAM_SHARE or tiles < LONG:
+        return None
+    count = min(target.groups // BUSY // rows, tiles // 2)
+    size = -(-tiles // max(count, 1)) * TEAM * MOST
+    return Chunks(axis=-1, size=size, count=-(-length // size)) if size < length else None
+
+
+def _piece(
+    b: Builder, row: Expr, chunks: Chunks, shape: tuple[int, ...], lengths: Sequence[Expr]
+) -> tuple[Expr, Expr, Expr]:
+    """Return the row that a group has a chunk of, and where the chunk starts and stops."""
+    width, size = b.size("width", prod(shape[:-1])), b.size("chunk", chunks.size)
+    number = b.let(ix.modulo(row, width), "row")
+    start = b.let(ix.multiply(ix.quotient(row, width), size), "start")
+    return number, start, b.let(ix.minimum(ix.add(start, size), lengths[-1]), "stop")
+
+
+def _totals(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks, totals: int) -> None:
+    """Append what each chunk comes to."""
+    operand = job.root.inputs[0]
+    shape = operand.spec.shape
+    b = Builder(f"tb_{job.root.op}_totals")
+    pull, slots = job.puller(b)
+    lengths = [pull.length(operand, k) for k in range(len(shape))]
+    team, row, rows = Team(b, TEAM, steps.target.swap), Var("i1", INDEX), chunks.count * prod(shape[:-1])
+    number, start, stop = _piece(b, row, chunks, shape, lengths)
+    outer = ix.unflatten(number, lengths[:-1])
+
+    def element(k: Expr) -> State:
+        with pull.scope():
+            return reducer.element(pull.value(operand, (*outer, k)), ZERO)
+
+    state = team.reduce(reducer, (start, stop), element)
+    with b.when(ix.less(team.item, ONE)):
+        b.store(b.buffer("totals", reducer.dtypes[0], writes=True), row, state[0])
+    made = b.finish([team.loop, (row, b.size("rows", rows), rows)])
+    steps.add(team.finished(made), {**slots, "totals": totals})
+
+
+def _befores(steps: Steps, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
+    """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
+    b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
+    team = Team(b, max(32, min(TEAM, 1 << (count - 1).bit_length())), steps.target.swap)
+    row = Var("i1", INDEX)
+    limit, width = b.size("chunks", count), b.size("width", wide)
+    b.buffer("totals", dtype, writes=True)
+    before = b.let(reducer.start()[0], "before", mutable=True)
+    with b.loop(ZERO, b.size("tiles", -(-count // team.size)), prefix="tile") as turn:
+        chunk = b.let(ix.add(ix.multiply(turn, const(team.size)), team.item), "chunk")
+        at = b.let(ix.add(ix.multiply(chunk, width), row), "at")
+        total = b.let(reducer.start()[0], "acc", mutable=True)
+        with b.when(ix.less(chunk, limit)):
+            b.assign(total, Load("totals", at, dtype))
+        (base,), last = team.befores(reducer, (total,), (before,))
+        with b.when(ix.less(chunk, limit)):
+            b.store("totals", at, base)
+        b.assign(before, reducer.combine(b, (before,), last)[0])
+        b.emit(Barrier())  # before the next tile's totals come
+    steps.add(team.finished(b.finish([team.loop, (row, width, wide)])), {"totals": totals})
+
+
+def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
+    """Append the scan of each row, or chunk of one. ``totals`` is the slot of what stands before each."""
+    root, operand = job.root, job.root.inputs[0]
+    shape, dtype = operand.spec.shape, reducer.dtypes[0]
+    b = Builder(f"tb_{root.op}_team")
+    pull, slots = job.puller(b)
+    lengths = [pull.length(operand, k) for k in range(len(shape))]
+    length = chunks.size if chunks is not None else shape[-1]
+    swap, stored = steps.target.swap, [operand.spec.dtype, root.spec.dtype]
+    whole = min(MOST, packet_of(steps.target, math.gcd(shape[-1], length), stored)) if swap else 1
+    each = max(EACH, whole)
+    team = Team(b, max(32, min(TEAM, 1 << (-(-length // each) - 1).bit_length())), swap)
+    row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
+    start: Expr = ZERO
+    stop: Expr = lengths[-1]
+    first = reducer.start()[0]
+    number: Expr = row
+    if chunks is not None:
+        number, start, stop = _piece(b, row, chunks, shape, lengths)
+        slots["totals"] = totals
+        first = Load(b.buffer("totals", dtype), row, dtype)
+    outer = ix.unflatten(number, lengths[:-1])
+    before = b.let(first, "before", mutable=True)
+    out = b.buffer("out", root.spec.dtype, writes=True)
+    own = b.fresh("own")
+    with b.loop(ZERO, b.size("tiles", -(-length // (team.size * each))), prefix="tile") as turn:
+        tile = ix.add(start, ix.multiply(turn, const(team.size * each)))
+        total = b.let(reducer.start()[0], "acc", mutable=True)
+        begin = b.let(ix.add(tile, ix.multiply(team.item, const(each))), "begin")
+
+        def read(first: Expr, u: Expr) -> None:
+            u = ix.add(first, u)
+            at = b.let(ix.add(begin, u), "at")
+            with b.when(ix.less(at, stop)) if whole == 1 else nullcontext(), pull.scope():
+                state = reducer.element(pull.value(operand, (*outer, at)), ZERO)
+                b.assign(total, reducer.combine(b, (total,), state)[0])
+            b.store(own, u, total)
+
+        def write(first: Expr, u: Expr) -> None:
+            u = ix.add(first, u)
+            at = b.let(ix.add(begin, u), "at")
+            with b.when(ix.less(at, stop)) if whole == 1 else nullcontext():
+                made = reducer.combine(b, (base,), (Load(own, u, dtype),))[0]
+                value = made if root.spec.dtype is dtype else Cast(made, root.spec.dtype)
+                b.store(out, ix.flatten((*outer, at), lengths), value)
+
+        def all_of(one: Callable[[Expr, Expr], None]) -> None:
+            if whole == 1:
+                with b.loop(ZERO, const(each), kind="unroll", prefix="u") as u:
+                    one(ZERO, u)
+                return
+            for k in range(0, each, whole):
+                with b.when(ix.less(ix.add(begin, const(k)), stop)):
+                    packets(b, whole, partial(one, const(k)))
+
+        all_of(read)
+        (base,), last = team.befores(reducer, (total,), (before,))
+        all_of(write)
+        b.assign(before, reducer.combine(b, (before,), last)[0])
+        b.emit(Barrier())  # before the next tile's totals come
+    made = b.finish([team.loop, (row, b.size("rows", rows), rows)])
+    steps.add(team.finished(made, [Array(own, dtype, each)]), {**slots, "out": job.out})

@@ -1,0 +1,1 @@
+"""Schedules of scatters: by atomics, by rows, by rank, by sorted segments."""

@@ -1,0 +1,315 @@
+"""A scatter along the last axis by light items: a group takes a row, with what it needs in its memory.
+
+The least number of an index that names a place is found by all items at once, and that one adds what it
+brings; then the least of those that are left, until there are none. So sums add up in the order of the
+indices, and never depend on timing. Of several stores the one with the greatest number stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Final
+
+from ....dtypes.definition import bool_, float32, int32
+from ....graph.ir import Node
+from ...fusion.collapse_dims import collapse
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, literal
+from ...ir.index_expr import ONE, ZERO, const
+from ...ir.inline import ERRORS, Index, Pull
+from ...ir.kernel_task import Job, Steps
+from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, For, Load, Report, Select, Var
+from ...target import Target
+from ..pointwise.pointwise import lower_map
+from ..workgroup import Team
+
+FEWEST: Final = 32
+MOST: Final = 256
+"""The items of a group."""
+EACH: Final = 8
+"""The most indices that an item takes at a time."""
+TURNS: Final = 16
+"""How often the least numbers are found: few places are left then, whose first indices look for the rest."""
+ROWS: Final = 64
+"""So many rows keep the device busy, however long each of them takes."""
+SOON: Final = 1 << 16
+"""Up to so many indices a row is done sooner than all indices are put in order."""
+LIMIT: Final = 1 << 31
+"""A row has fewer indices: their numbers are 32 bits long."""
+NEEDED: Final = frozenset({("minimum", int32), ("maximum", int32)})
+
+
+def serves(node: Node, target: Target) -> bool:
+    """Return whether a scatter's indices name each element's own row, and any place in it."""
+    x, _, *indices = node.inputs
+    shape = indices[0].spec.shape
+    if target.solo_rows or not target.combined >= NEEDED:
+        return False
+    if not len(indices) == len(shape) == len(x.spec.shape) > 1:
+        return False
+    if shape[:-1] != x.spec.shape[:-1] or 0 in shape or 0 in x.spec.shape:
+        return False
+    if _needed(x.spec.shape[-1]) > target.shared:
+        return False
+    if shape[-1] >= (LIMIT if prod(shape[:-1]) >= ROWS else SOON):
+        return False
+    return all(_is_own(i, k) for k, i in enumerate(indices[:-1]))
+
+
+def _whole(length: int) -> int:
+    """Return the elements of an array for rows of a length: one kernel serves many."""
+    return 1 << (length - 1).bit_length()
+
+
+def _needed(length: int) -> int:
+    """Return the bytes of the numbers that places have, and of the places of some indices."""
+    return (_whole(length) + MOST * EACH + 1) * int32.itemsize
+
+
+def _is_own(node: Node, axis: int) -> bool:
+    """Return whether each element of a node is its place along an axis."""
+    alone = node.spec.shape[axis] == 1
+    while node.op in ("broadcast_to", "reshape"):
+        (inner,) = node.inputs
+        shape, within = node.spec.shape, inner.spec.shape
+        if alone:
+            axis = 0
+        elif node.op == "broadcast_to":
+            axis -= len(shape) - len(within)
+            if axis < 0 or within[axis] == 1:
+                return False
+        else:
+            wide, kept = ([k for k, n in enumerate(s) if n != 1] for s in (shape, within))
+            if [shape[k] for k in wide] != [within[k] for k in kept]:
+                return False
+            axis = kept[wide.index(axis)]
+        node = inner
+    if alone and node.op == "constant":
+        return bool(node.attrs["value"] == 0)
+    counts = node.op == "iota" and axis == 0 and (node.attrs["length"] == 1 or not alone)
+    return counts and node.attrs["start"] == 0 and node.attrs["step"] == 1
+
+
+def lower_along(job: Job, steps: Steps, op: str | None) -> None:
+    """Append the launches of such a scatter; without ``op`` the last value stays."""
+    x, _, *indices = job.root.inputs
+    dtype, length = job.root.spec.dtype, x.spec.shape[-1]
+    size = _whole(length)
+    needed = _needed(length) + size * max(dtype.itemsize, float32.itemsize)
+    near = op is not None and needed <= steps.target.shared
+    if op is not None and not near:
+        lower_map(collapse(replace(job, root=x)), steps)
+    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_along")
+    pull, slots = job.puller(b)
+    count = indices[-1].spec.shape[-1]
+    wide = min(max(1 << (count // 4).bit_length(), FEWEST), MOST)
+    each = min(1 << (-(-count // wide) - 1).bit_length(), EACH)
+    team, names = Team(b, wide, 0), b.fresh("numbers")
+    arrays = [Array(names, int32, size, "shared")]
+    row: _Row
+    if op is None:
+        row = _Last(b, job, pull, team, each, names)
+    else:
+        row = joined = _Joined(b, job, pull, team, each, names, op, near)
+        arrays += [Array(joined.kept, dtype, size, "shared")] if near else []
+        arrays += [Array(joined.left, int32, 1, "shared"), Array(joined.listed, int32, joined.size, "shared")]
+    row.lower()
+    rows = prod(x.spec.shape[:-1])
+    made = row.team.finished(b.finish([row.team.loop, (row.number, b.size("rows", rows), rows)]))
+    kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
+    steps.add(replace(made, kernel=kernel), {**slots, "out": job.out})
+
+
+_NONE: Final = literal(-1, int32)
+"""The place of an index that is done, or names none."""
+Take = Callable[[Expr, Expr, Expr, Expr], None]
+"""Gets which of an item's indices it is, which of the group's, its place, and its number in this turn."""
+
+
+class _Row:
+    """The kernel, as it is written: what a group does with its row. ``names`` has a number for each place."""
+
+    def __init__(self, b: Builder, job: Job, pull: Pull, team: Team, each: int, names: str) -> None:
+        self.b, self.job, self.pull, self.team, self.each, self.names = b, job, pull, team, each, names
+        self.x, self.value, *indices = job.root.inputs
+        self.index = indices[-1]
+        self.dtype = job.root.spec.dtype
+        self.number = Var("i1", INDEX)
+        lengths = pull.lengths(self.x)
+        self.length, self.count = lengths[-1], pull.length(self.index, len(lengths) - 1)
+        self.outer = b.all(ix.unflatten(self.number, lengths[:-1]))
+        self.begin = b.let(ix.multiply(self.number, self.length), "begin")
+        b.buffer("out", self.dtype, writes=True)
+        b.buffer(ERRORS, INDEX, writes=True)
+
+    def lower(self) -> None:
+        """Emit all of it."""
+        raise NotImplementedError
+
+    def _turns(self) -> AbstractContextManager[Expr]:
+        """Return the loop over blocks of indices, as many as the group takes at a time."""
+        block = self.team.size * self.each
+        turns = ix.quotient(ix.add(self.count, const(block - 1)), const(block))
+        return self.b.loop(ZERO, turns, prefix="block")
+
+    def _fill(self, number: int) -> None:
+        """Emit what gives every place a number."""
+        place = Var(self.b.fresh("k"), INDEX)
+        with self.b.inner() as body:
+            self.b.store(self.names, place, literal(number, int32))
+        self.b.emit(For(place, self.team.item, self.length, tuple(body), step=self.team.size))
+        self.b.emit(Barrier())
+
+    def _read(self, block: Expr, take: Callable[[Expr, Expr, Expr, Expr, Index], None]) -> None:
+        """Emit what an item does with each of its indices of a block.
+
+        ``take`` gets which of them it is, its number, its place, whether there is such, and where it stands.
+        """
+        b, width = self.b, self.team.size
+        start = b.let(ix.add(ix.multiply(block, const(width * self.each)), self.team.item), "start")
+        with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k, self.pull.scope():
+            number = b.let(ix.add(start, ix.multiply(k, const(width))), "number")
+            inside = b.let(ix.less(number, self.count), "inside")
+            at = (*self.outer, b.let(ix.minimum(number, ix.subtract(self.count, ONE)), "at"))
+            found = b.let(Cast(self.pull.value(self.index, at), INDEX), "found")
+            known = ix.both([Apply("less_equal", (ZERO, found), bool_), ix.less(found, self.length)])
+            exists = b.let(ix.both([inside, known]), "exists")
+            with b.when(ix.both([inside, Apply("logical_not", (exists,), bool_)])):
+                b.emit(Report(ERRORS, self.pull.code("scatter"), found, self.length))
+            take(k, number, found, exists, at)
+
+
+class _Last(_Row):
+    """A row whose places get the values with the greatest numbers."""
+
+    def lower(self) -> None:
+        """Emit all of it."""
+        b = self.b
+
+        def note(k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
+            with b.when(exists):
+                b.store(self.names, place, Cast(number, int32), combine="maximum")
+
+        self._fill(-1)
+        with self._turns() as turn:
+            self._read(turn, note)
+        b.emit(Barrier())
+
+        def put(place: Expr) -> None:
+            with self.pull.scope():
+                number = b.let(Load(self.names, place, int32), "number")
+                at = b.let(Cast(Apply("maximum", (number, literal(0, int32)), int32), INDEX), "at")
+                new = self.pull.value(self.value, (*self.outer, at))
+                old = self.pull.value(self.x, (*self.outer, place))
+                named = Apply("less_equal", (literal(0, int32), number), bool_)
+                b.store("out", ix.add(self.begin, place), Select(named, new, old, self.dtype))
+
+        self.team.walk((ZERO, self.length), put)
+        b.emit(Barrier())  # before the next row comes
+
+
+class _Joined(_Row):
+    """A row that values are joined with by ``op``: ``kept`` near, if it has a name there.
+
+    ``left`` says after which turn some indices were left, ``listed`` are the places of those in the end.
+    """
+
+    def __init__(
+        self, b: Builder, job: Job, pull: Pull, team: Team, each: int, names: str, op: str, near: bool
+    ) -> None:  # fmt: skip
+        super().__init__(b, job, pull, team, each, names)
+        self.op, self.size = op, team.size * each
+        self.kept, self.left, self.listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
+        self.row, self.first = self.kept or "out", ZERO if near else self.begin
+        self.places, self.values = b.array(int32, each), b.array(self.dtype, each)
+
+    def lower(self) -> None:
+        """Emit all of it: as many turns as most places need, then one for what is left."""
+        b = self.b
+        if self.kept:
+            self.team.walk((ZERO, self.length), self._fetch)
+        with self._turns() as block:
+            self._fill(2**31 - 1)
+            self._read(block, self._note)
+            b.emit(Barrier())
+            stop = b.let(const(min(TURNS, self.size)), "stop", mutable=True)
+            with b.loop(ZERO, stop, prefix="turn") as turn:
+                after = b.let(Cast(ix.add(turn, ONE), int32), "after")
+                self._each(turn, self._claim)
+                b.emit(Barrier())
+                self._each(turn, partial(self._add, after))
+                b.emit(Barrier())
+                with b.when(Apply("not_equal", (Load(self.left, ZERO, int32), after), bool_)):
+                    b.assign(stop, ZERO)
+            with b.when(ix.less(ZERO, stop)):
+                with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
+                    own = ix.add(ix.multiply(k, const(self.team.size)), self.team.item)
+                    b.store(self.listed, own, Load(self.places, k, int32))
+                self._each(const(TURNS), self._claim)
+                b.emit(Barrier())
+                self._each(const(TURNS), partial(self._add_all, block))
+                b.emit(Barrier())
+        if self.kept:
+            self.team.walk((ZERO, self.length), self._put)
+            b.emit(Barrier())  # before the next row comes
+
+    def _fetch(self, place: Expr) -> None:
+        with self.pull.scope():
+            self.b.store(self.kept, place, self.pull.value(self.x, (*self.outer, place)))
+
+    def _put(self, place: Expr) -> None:
+        self.b.store("out", ix.add(self.begin, place), Load(self.kept, place, self.dtype))
+
+    def _note(self, k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
+        self.b.store(self.places, k, Select(exists, Cast(place, int32), _NONE, int32))
+        self.b.store(self.values, k, self.pull.value(self.value, at))
+
+    def _each(self, turn: Expr, take: Take) -> None:
+        """Emit what is done with each index that is left, in a turn."""
+        b = self.b
+        with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
+            place = b.let(Load(self.places, k, int32), "place")
+            own = b.let(ix.add(ix.multiply(k, const(self.team.size)), self.team.item), "own")
+            # The numbers of later turns are less than all before.
+            number = b.let(Cast(ix.subtract(own, ix.multiply(turn, const(self.size))), int32), "number")
+            with b.when(Apply("less_equal", (literal(0, int32), place), bool_)):
+                take(k, own, b.let(Cast(place, INDEX), "at"), number)
+
+    def _claim(self, k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+        self.b.store(self.names, at, number, combine="minimum")
+
+    def _leads(self, at: Expr, number: Expr) -> Expr:
+        return self.b.let(Apply("equal", (Load(self.names, at, int32), number), bool_), "first")
+
+    def _total(self, k: Expr, to: Expr) -> Expr:
+        return Apply(self.op, (Load(self.row, to, self.dtype), Load(self.values, k, self.dtype)), self.dtype)
+
+    def _add(self, after: Expr, k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+        """Emit what the first index of a place adds; the others are left for the next turn."""
+        b, leads = self.b, self._leads(at, number)
+        with b.when(leads):
+            to = b.let(ix.add(self.first, at), "to")
+            b.store(self.row, to, self._total(k, to))
+            b.store(self.places, k, _NONE)
+        with b.when(Apply("logical_not", (leads,), bool_)):
+            b.store(self.left, ZERO, after)
+
+    def _add_all(self, block: Expr, k: Expr, own: Expr, at: Expr, number: Expr) -> None:
+        """Emit what the first index of a place adds: all that is left for it, in order."""
+        b = self.b
+        with b.when(self._leads(at, number)):
+            to = b.let(ix.add(self.first, at), "to")
+            total = b.let(self._total(k, to), "total", mutable=True)
+            named = b.let(Cast(at, int32), "named")
+            with b.loop(ix.add(own, ONE), const(self.size), prefix="other") as other:
+                same = Apply("equal", (Load(self.listed, other, int32), named), bool_)
+                with b.when(same), self.pull.scope():
+                    where = ix.add(ix.multiply(block, const(self.size)), other)
+                    where = b.let(ix.minimum(where, ix.subtract(self.count, ONE)), "where")
+                    new = self.pull.value(self.value, (*self.outer, where))
+                    b.assign(total, Apply(self.op, (total, new), self.dtype))
+            b.store(self.row, to, total)

@@ -1,0 +1,173 @@
+"""A scatter of many indices by light items: these are sorted by their rows, and runs of one row added up.
+
+A long run is cut into pieces, each of which one item adds up in the order of the indices; the first item of
+the run then adds the pieces, in order. So one row may have all indices, and the sum is the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+from ....dtypes.definition import bool_, int32, uint32
+from ...ir import index_expr as ix
+from ...ir.builder import Builder
+from ...ir.index_expr import ONE, ZERO, const
+from ...ir.kernel_task import Job, Steps, spread
+from ...ir.loop_ir import INDEX, Apply, Cast, Expr, Load, Select, Var
+from ..sort import radix_pass_gpu as counting
+from ..sort.bucket_pass import Read, Source, Target, digit, distribute
+from .scatter_rank_gpu import Row, add_up
+
+LIMIT: Final = 1 << 31
+"""Rows and indices are fewer: their numbers are 32 bits long."""
+PIECE: Final = 256
+
+
+def lower_segments(job: Job, steps: Steps, row: Row, op: str | None, limit: int) -> None:
+    """Append the launches of a scatter onto what is stored already; without ``op`` the last value stays.
+
+    ``row`` emits what reads an index; there are ``limit`` rows.
+    """
+    count = prod(job.root.inputs[2].spec.shape)
+    rows, order = _sorted(job, steps, row, limit, count)
+    stops = steps.temporary(limit, int32)
+    _stops(steps, rows, stops, limit, count)
+    wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
+    pieces = steps.temporary(-(-count // PIECE) * wide, job.root.spec.dtype) if count > PIECE else -1
+    slots = {"rows": rows, "order": order, "stops": stops, "pieces": pieces}
+    _add(job, steps, op, slots, limit, count)
+    if count > PIECE:
+        _join(job, steps, op, slots, limit, count)
+
+
+def _sorted(job: Job, steps: Steps, row: Row, limit: int, count: int) -> tuple[int, int]:
+    """Append what sorts the indices by row; return the slots of the rows and of the indices' numbers.
+
+    An index that names no row has ``limit`` for one.
+    """
+
+    def indices(b: Builder) -> tuple[Read, dict[str, int]]:
+        pull, slots = job.puller(b)
+
+        def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
+            found, exists = row(b, pull, at)
+            return Cast(Select(exists, found, b.size("limit", limit), INDEX), int32), Cast(at, int32)
+
+        return read, slots
+
+    def moved(slots: dict[str, int]) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+        def open_(b: Builder) -> tuple[Read, dict[str, int]]:
+            b.buffer("rows", int32)
+            b.buffer("order", int32)
+            return lambda _, at: (Load("rows", at, int32), Load("order", at, int32)), slots
+
+        return open_
+
+    def bucket_at(shift: int) -> Callable[[Builder, tuple[Expr, ...]], Expr]:
+        def bucket(b: Builder, element: tuple[Expr, ...]) -> Expr:
+            return digit(Cast(element[0], uint32), b.param("shift", uint32, shift), counting.BITS)
+
+        return bucket
+
+    open_: Callable[[Builder], tuple[Read, dict[str, int]]] = indices
+    held: dict[str, int] = {}
+    for shift in range(0, limit.bit_length(), counting.BITS):
+        held = {name: steps.temporary(count, int32) for name in ("rows", "order")}
+        targets = [
+            Target(part=k, dtype=int32, slot=slot, place=lambda b, row, at: at)
+            for k, slot in enumerate(held.values())
+        ]
+        source = Source(rows=1, length=count, open=open_, bucket=bucket_at(shift))
+        distribute("tb_scatter", source, targets, steps)
+        open_ = moved(held)
+    return held["rows"], held["order"]
+
+
+def _stops(steps: Steps, rows: int, stops: int, limit: int, count: int) -> None:
+    """Append what says of each row that is named where its run ends."""
+    b = Builder("tb_scatter_stops")
+    item, total = Var("i0", INDEX), b.size("count", count)
+    b.buffer("rows", int32)
+    b.buffer("stops", int32, writes=True)
+    row = b.let(Load("rows", item, int32), "row")
+    after = b.let(ix.add(item, ONE), "after")
+    beside = Load("rows", ix.minimum(after, ix.subtract(total, ONE)), int32)
+    goes_on = b.let(ix.both([ix.less(after, total), Apply("equal", (beside, row), bool_)]), "goes_on")
+    place = b.let(Cast(row, INDEX), "place")
+    ends = Apply("logical_not", (goes_on,), bool_)
+    with b.when(ix.both([ix.less(place, b.size("limit", limit)), ends])):
+        b.store("stops", place, Cast(after, int32))
+    steps.add(b.finish([(item, total, count)]), {"rows": rows, "stops": stops})
+
+
+def _begin(b: Builder, item: Expr, limit: int) -> tuple[Expr, Expr, Expr]:
+    """Return the row of an item, whether there is one, and whether its run begins here."""
+    b.buffer("rows", int32)
+    row = b.let(Load("rows", item, int32), "row")
+    before = Load("rows", Apply("maximum", (ix.subtract(item, ONE), ZERO), INDEX), int32)
+    goes_on = ix.both([ix.less(ZERO, item), Apply("equal", (before, row), bool_)])
+    leads = b.let(Apply("logical_not", (goes_on,), bool_), "leads")
+    place = b.let(Cast(row, INDEX), "place")
+    return place, ix.less(place, b.size("limit", limit)), leads
+
+
+def _add(job: Job, steps: Steps, op: str | None, slots: dict[str, int], limit: int, count: int) -> None:
+    """Append what adds up the pieces: the first of each run onto its row, the others apart."""
+    x, value, *indices = job.root.inputs
+    dtype = job.root.spec.dtype
+    wide = max(prod(x.spec.shape[len(indices) :]), 1)
+    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_pieces")
+    pull, read = job.puller(b)
+    (item, column), loops = spread(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
+    b.buffer("order", int32)
+    b.buffer("stops", int32)
+    b.buffer("out", dtype, writes=True)
+    row, exists, leads = _begin(b, item, limit)
+    cut = Apply("equal", (ix.modulo(item, const(PIECE)), ZERO), bool_)
+    with b.when(ix.both([exists, Apply("logical_or", (leads, cut), bool_)])):
+        end = ix.multiply(ix.add(ix.quotient(item, const(PIECE)), ONE), const(PIECE))
+        stop = b.let(ix.minimum(Cast(Load("stops", row, int32), INDEX), end), "stop")
+        tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
+        to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
+        with pull.scope():
+            number = b.let(Cast(Load("order", item, int32), INDEX), "at")
+            first = pull.value(value, (*ix.unflatten(number, pull.lengths(indices[0])), *tail))
+            own = b.let(first if op is None else Apply(op, (Load("out", to, dtype), first), dtype), "own")
+            total = b.let(Select(leads, own, first, dtype), "total", mutable=True)
+        add_up(b, job, pull, total, tail, (ix.add(item, ONE), stop), op)
+        with b.when(leads):
+            b.store("out", to, total)
+        if count > PIECE:
+            b.buffer("pieces", dtype, writes=True)
+            with b.when(Apply("logical_not", (leads,), bool_)):
+                piece = ix.quotient(item, const(PIECE))
+                b.store("pieces", ix.add(ix.multiply(piece, b.size("wide", wide)), column), total)
+    used = {name: slot for name, slot in slots.items() if name in b.buffers}
+    steps.add(b.finish(loops), {**read, **used, "out": job.out})
+
+
+def _join(job: Job, steps: Steps, op: str | None, slots: dict[str, int], limit: int, count: int) -> None:
+    """Append what adds the other pieces of long runs to their rows."""
+    dtype = job.root.spec.dtype
+    wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
+    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_joined")
+    (item, column), loops = spread(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
+    b.buffer("stops", int32)
+    b.buffer("pieces", dtype)
+    b.buffer("out", dtype, writes=True)
+    row, exists, leads = _begin(b, item, limit)
+    with b.when(ix.both([exists, leads])):
+        start = b.let(ix.add(ix.quotient(item, const(PIECE)), ONE), "start")
+        past = ix.subtract(Cast(Load("stops", row, int32), INDEX), ONE)
+        stop = b.let(ix.add(ix.quotient(past, const(PIECE)), ONE), "stop")
+        with b.when(ix.less(start, stop)):
+            to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
+            total = b.let(Load("out", to, dtype), "total", mutable=True)
+            with b.loop(start, stop) as k:
+                piece = Load("pieces", ix.add(ix.multiply(k, b.size("wide", wide)), column), dtype)
+                b.assign(total, piece if op is None else Apply(op, (total, piece), dtype))
+            b.store("out", to, total)
+    used = {name: slot for name, slot in slots.items() if name in b.buffers}
+    steps.add(b.finish(loops), {**used, "out": job.out})

@@ -1,0 +1,1 @@
+"""Schedules of sorts: by rank, by radix passes, by partition."""

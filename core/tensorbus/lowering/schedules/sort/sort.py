@@ -1,0 +1,196 @@
+"""The schedules of sort and argsort: by rank where rows are short, else by radix, some bits a pass.
+
+Both are stable. Elements are compared as unsigned keys in which NaN is the largest and -0.0 is 0.0; of a
+descending order the keys are inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+from ....dtypes.definition import (
+    DType,
+    bfloat16,
+    bool_,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float64,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, literal
+from ...ir.index_expr import ONE, ZERO
+from ...ir.kernel_task import Job, Steps, spread
+from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load, Select
+from .bucket_pass import Read, Source, Target, bits, digit, distribute, packed_rows
+
+SHORT = 48
+EQUAL: Final[dict[DType, int]] = {bfloat16: 16, float16: 13, float8_e5m2: 21, float8_e4m3fn: 20}
+"""How many last bits the keys of two floats of one sign share, which float32 has beside those of a dtype."""
+
+
+def key_dtype(dtype: DType) -> DType:
+    """Return the dtype of the keys: narrow floats are compared as float32."""
+    if dtype.is_floating:
+        return uint64 if dtype is float64 else uint32
+    return {1: uint8, 2: uint16, 4: uint32, 8: uint64}[dtype.itemsize]
+
+
+def key(b: Builder, value: Expr, descending: bool) -> Expr:
+    """Return the key of a value: of two values the one with the smaller key comes first."""
+    d = value.dtype
+    k = key_dtype(d)
+    ones = literal(-1, k)
+    if d.is_floating:
+        plain = b.let(Apply("add", (value, literal(0.0, d)), d), "plain")
+        bits = b.let(Apply("bits", (plain,), k), "bits")
+        top = literal(1 << (8 * k.itemsize - 1), k)
+        negative = Apply("greater_equal", (bits, top), bool_)
+        turned = Select(
+            negative, Apply("bitwise_invert", (bits,), k), Apply("bitwise_xor", (bits, top), k), k
+        )
+        made: Expr = Select(Apply("isnan", (plain,), bool_), ones, turned, k)
+    else:
+        made = Cast(value, k) if d is not k else value
+        if d.kind == "int":
+            made = Apply("bitwise_xor", (made, literal(1 << (8 * k.itemsize - 1), k)), k)
+    return b.let(Apply("bitwise_invert", (made,), k) if descending else made, "key")
+
+
+def lower_sort(job: Job, steps: Steps) -> None:
+    """Append the launches of a ``sort`` or ``argsort``."""
+    shape = job.root.spec.shape
+    if 0 in shape:
+        return
+    if shape[job.root.attrs["axis"]] <= SHORT:
+        _by_rank(job, steps)
+    else:
+        _by_radix(job, steps)
+
+
+def _by_rank(job: Job, steps: Steps) -> None:
+    """Let each element count those that come before it in its row."""
+    root, operand = job.root, job.root.inputs[0]
+    axis, descending = root.attrs["axis"], root.attrs["descending"]
+    b = Builder(f"tb_{root.op}_rank")
+    pull, slots = job.puller(b)
+    lengths = pull.lengths(operand)
+    index, loops = spread(b, lengths, operand.spec.shape)
+    with pull.scope():
+        value = b.let(pull.value(operand, index), "value")
+    own = key(b, value, descending)
+    rank = b.let(ZERO, "rank", mutable=True)
+    with b.loop(ZERO, lengths[axis]) as k, pull.scope():
+        other = key(b, pull.value(operand, (*index[:axis], k, *index[axis + 1 :])), descending)
+        tie = ix.both([Apply("equal", (other, own), bool_), ix.less(k, index[axis])])
+        before = Apply("logical_or", (Apply("less", (other, own), bool_), tie), bool_)
+        b.emit(Assign(rank, ix.add(rank, Select(before, ONE, ZERO, INDEX))))
+    out = b.buffer("out", root.spec.dtype, writes=True)
+    given = value if root.op == "sort" else Cast(index[axis], int64)
+    b.store(out, ix.flatten((*index[:axis], rank, *index[axis + 1 :]), lengths), given)
+    steps.add(b.finish(loops), {**slots, "out": job.out})
+
+
+def _by_radix(job: Job, steps: Steps) -> None:
+    root, operand = job.root, job.root.inputs[0]
+    axis, descending = root.attrs["axis"], root.attrs["descending"]
+    shape, dtype = operand.spec.shape, operand.spec.dtype
+    length, rows = shape[axis], prod(shape) // shape[axis]
+    carries = root.op == "argsort"
+    each, width = bits(steps.target), 1 if dtype is bool_ else 8 * key_dtype(dtype).itemsize
+    shifts = range(EQUAL.get(dtype, 0) // each * each, width, each)
+    number = int32 if length < 1 << 31 else int64
+    held: dict[str, int] = {}
+    for shift in shifts:
+        last = shift == shifts[-1]
+        place = root.spec.dtype if last else number
+        source = Source(
+            rows=rows, length=length, bucket=_bucket(shift, min(each, width), descending),
+            two=width == 1,
+            open=_rows(held, dtype, length, (number, place) if carries else None) if held
+            else _operand(job, place),
+        )  # fmt: skip
+        if last:
+            targets = [Target(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
+        else:
+            made = {"v": steps.temporary(rows * length, dtype)}
+            targets = [Target(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
+            if carries:
+                made["i"] = steps.temporary(rows * length, number)
+                targets.append(Target(part=1, dtype=number, slot=made["i"], place=packed_rows(length)))
+        distribute(f"tb_{root.op}", source, targets, steps)
+        if not last:
+            held = made
+
+
+def _bucket(shift: int, each: int, descending: bool) -> Callable[[Builder, tuple[Expr, ...]], Expr]:
+    def bucket(b: Builder, element: tuple[Expr, ...]) -> Expr:
+        found = key(b, element[0], descending)
+        return digit(found, b.param("shift", found.dtype, shift), each)
+
+    return bucket
+
+
+def _operand(job: Job, number: DType) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+    """Read the rows of the operand, wherever its axis is, with places of dtype ``number``."""
+    operand, axis = job.root.inputs[0], job.root.attrs["axis"]
+
+    def open_(b: Builder) -> tuple[Read, dict[str, int]]:
+        pull, slots = job.puller(b)
+        others = [n for k, n in enumerate(pull.lengths(operand)) if k != axis]
+
+        def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
+            index = ix.unflatten(row, others)
+            with pull.scope():
+                return pull.value(operand, (*index[:axis], at, *index[axis:])), Cast(at, number)
+
+        return read, slots
+
+    return open_
+
+
+def _rows(
+    held: dict[str, int], dtype: DType, length: int, numbers: tuple[DType, DType] | None
+) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+    """Read rows that lie one behind the other, with places: of one dtype in memory, read as the other."""
+
+    def open_(b: Builder) -> tuple[Read, dict[str, int]]:
+        b.buffer("v", dtype)
+        if numbers is not None:
+            b.buffer("i", numbers[0])
+
+        def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
+            where = packed_rows(length)(b, row, at)
+            value = Load("v", where, dtype)
+            if numbers is None:
+                return (value,)
+            kept, wanted = numbers
+            place: Expr = Load("i", where, kept)
+            return value, place if kept is wanted else Cast(place, wanted)
+
+        return read, held
+
+    return open_
+
+
+def _place(job: Job) -> Callable[[Builder, Expr, Expr], Expr]:
+    """Return where an element of the result lies: on the axis that was sorted along."""
+    shape, axis = job.root.spec.shape, job.root.attrs["axis"]
+    if axis == len(shape) - 1:
+        return packed_rows(shape[axis])
+    after = prod(shape[axis + 1 :])
+
+    def place(b: Builder, row: Expr, at: Expr) -> Expr:
+        inner = b.size("after", after)
+        outer = ix.multiply(ix.quotient(row, inner), b.size("length", shape[axis]))
+        return ix.add(ix.multiply(ix.add(outer, at), inner), ix.modulo(row, inner))
+
+    return place

@@ -1,0 +1,233 @@
+"""A group of light items that shares one piece of work: how they divide it, and join what each has found.
+
+Items that can read each other's registers join in these; the rest has arrays in the memory that the group
+shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ...dtypes.definition import DType, bool_
+from ..ir import index_expr as ix
+from ..ir.builder import Builder, Launch
+from ..ir.index_expr import ONE, ZERO, const
+from ..ir.loop_ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
+from .pointwise.vector_access import packets
+from .reduction.reducer import Reducer, Several, State
+
+MOST: Final = 256
+"""The most items of a group that is one of many."""
+AHEAD: Final = 16
+"""How many elements an item asks for before it waits for the first."""
+
+
+@dataclass(slots=True)
+class Team:
+    """``size`` items of a kernel, a power of two; ``swap`` of them side by side read each other's registers.
+
+    The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together.
+    """
+
+    b: Builder
+    size: int
+    swap: int
+    item: Var = field(default_factory=lambda: Var("i0", INDEX))
+    shared: list[tuple[str, DType]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.swap = min(self.swap, self.size)
+
+    @property
+    def loop(self) -> tuple[Var, Expr, int]:
+        """The parallel loop over the items."""
+        return self.item, const(self.size), self.size
+
+    def finished(self, made: Launch, private: Sequence[Array] = ()) -> Launch:
+        """Return a launch with the shared arrays before all loops, as some languages want them."""
+        count = self.size // self.swap if self.swap else self.size
+        arrays = tuple(Array(name, dtype, count, "shared") for name, dtype in self.shared)
+        body = (*arrays, *private, *made.kernel.body)
+        return replace(made, kernel=replace(made.kernel, body=body, group=self.size))
+
+    def walk(self, bounds: tuple[Expr, Expr], take: Callable[[Expr], None], lanes: int = 1) -> None:
+        """Emit the loops in which an item takes every so manieth place within ``bounds``.
+
+        A place stands for ``lanes`` elements. Places of many turns are written one behind the other, so that
+        all are asked for at once; then those of a few, and what is left is taken turn by turn.
+        """
+        b, (even, stop) = self.b, bounds
+        for many in {max(AHEAD // lanes, 2): None, max(AHEAD // 4 // lanes, 2): None}:
+            turns, start = const(many * self.size), even
+            whole = ix.multiply(ix.quotient(ix.subtract(stop, start), turns), turns)
+            even = b.let(ix.add(start, whole), "even")
+            with b.loop(start, even, step=many * self.size) as turn:
+                first = b.let(ix.add(turn, self.item), "first")
+                with b.loop(ZERO, const(many), kind="unroll", prefix="u") as u:
+                    take(b.let(ix.add(first, ix.multiply(u, const(self.size))), "k"))
+        place = Var(b.fresh("k"), INDEX)
+        with b.inner() as body:
+            take(place)
+        b.emit(For(place, ix.add(even, self.item), stop, tuple(body), step=self.size))
+
+    def reduce(
+        self, reducer: Reducer | Several, bounds: tuple[Expr, Expr], element: Callable[[Expr], State],
+        ordered: bool = False, lanes: int = 1,
+    ) -> State:  # fmt: skip
+        """Emit the reduction of what is within ``bounds``; every item gets the result.
+
+        ``ordered`` says that a place is where its element lies in the row. With ``lanes`` the bounds are
+        those of packets of so many elements.
+        """
+        b = self.b
+        begin = ix.multiply(ix.add(bounds[0], self.item), const(lanes))
+        first = reducer.first(begin) if ordered else reducer.start()
+        state = tuple(b.let(e, "acc", mutable=True) for e in first)
+        joined = reducer.follow if ordered else reducer.combine
+
+        def one(place: Expr) -> None:
+            for var, e in zip(state, joined(b, state, element(place)), strict=True):
+                b.assign(var, e)
+
+        def packet(place: Expr) -> None:
+            start = ix.multiply(place, const(lanes))
+            packets(b, lanes, lambda u: one(b.let(ix.add(start, u), "k")))
+
+        self.walk(bounds, packet if lanes > 1 else one, lanes)
+        return self.joined(reducer, state)
+
+    def joined(self, reducer: Reducer | Several, state: State) -> State:
+        """Emit what joins the items' states; return what they come to, for every item."""
+        return self._swapped(reducer, state) if self.swap else self._halved(reducer, state)
+
+    def _swapped(self, reducer: Reducer | Several, state: State) -> State:
+        """Neighbours read each other's registers, then memory."""
+        b, apart = self.b, self.swap // 2
+        while apart:
+            # All items swap, whether or not a condition needs what the others have.
+            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
+            state = tuple(b.let(e, "all") for e in reducer.combine(b, state, other))
+            apart //= 2
+        if self.size == self.swap:
+            return state
+        names = self._arrays(reducer)
+        width = const(self.swap)
+        with b.when(Apply("equal", (ix.modulo(self.item, width), ZERO), bool_)):
+            for name, own in zip(names, state, strict=True):
+                b.store(name, ix.quotient(self.item, width), own)
+        b.emit(Barrier())
+
+        def read(at: int) -> State:
+            return tuple(Load(name, const(at), d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        found = read(0)
+        for k in range(1, self.size // self.swap):
+            found = tuple(b.let(e, "all") for e in reducer.combine(b, found, read(k)))
+        found = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in found)
+        b.emit(Barrier())  # before the next row's values come
+        return found
+
+    def _halved(self, reducer: Reducer | Several, state: State) -> State:
+        """By memory of the group, halving how many items have something to join."""
+        b, names = self.b, self._arrays(reducer)
+
+        def read(at: Expr) -> State:
+            return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        for name, own in zip(names, state, strict=True):
+            b.store(name, self.item, own)
+        b.emit(Barrier())
+        half = self.size // 2
+        while half:
+            with b.when(ix.less(self.item, const(half))):
+                joined = reducer.combine(b, read(self.item), read(ix.add(self.item, const(half))))
+                for name, e in zip(names, joined, strict=True):
+                    b.store(name, self.item, e)
+            b.emit(Barrier())
+            half //= 2
+        found = tuple(b.let(e, "all") for e in read(ZERO))
+        b.emit(Barrier())  # before the next row's values come
+        return found
+
+    def befores(self, reducer: Reducer | Several, state: Sequence[Var], first: State) -> tuple[State, State]:
+        """Emit the scan of the items' states, which are mutable.
+
+        Return what ``first`` and the items before each come to, for that item, and what all items come to.
+        """
+        return (self._ever_longer if self.swap else self._ever_farther)(reducer, state, first)
+
+    def _ever_longer(
+        self, reducer: Reducer | Several, state: Sequence[Var], first: State
+    ) -> tuple[State, State]:
+        """Pairs of ever longer stretches of neighbours tell each other their sums, then memory."""
+        b, apart = self.b, 1
+        names = self._arrays(reducer)
+        left = tuple(b.let(e, "left", mutable=True) for e in reducer.start())
+        lane = b.let(ix.modulo(self.item, const(self.swap)), "lane")
+
+        def become(state: Sequence[Var], values: State) -> None:
+            for var, e in zip(state, values, strict=True):
+                b.assign(var, e)
+
+        while apart < self.swap:
+            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
+            right = ix.less(const(apart - 1), ix.modulo(lane, const(2 * apart)))
+            with b.when(right):
+                become(left, reducer.combine(b, other, left))
+                become(state, reducer.combine(b, other, tuple(state)))
+            with b.when(Apply("logical_not", (right,), bool_)):
+                become(state, reducer.combine(b, tuple(state), other))
+            apart *= 2
+        number = b.let(ix.quotient(self.item, const(self.swap)), "part")
+        with b.when(ix.less(lane, ONE)):
+            for name, own in zip(names, state, strict=True):
+                b.store(name, number, own)
+        b.emit(Barrier())
+        base = tuple(b.let(e, "base", mutable=True) for e in first)
+        whole = tuple(b.let(e, "whole", mutable=True) for e in reducer.start())
+        for k in range(self.size // self.swap):
+            part = tuple(
+                b.let(Load(name, const(k), d), "sum") for name, d in zip(names, reducer.dtypes, strict=True)
+            )
+            with b.when(ix.less(const(k), number)):
+                become(base, reducer.combine(b, base, part))
+            become(whole, reducer.combine(b, whole, part))
+        become(base, reducer.combine(b, base, left))
+        return base, whole
+
+    def _ever_farther(
+        self, reducer: Reducer | Several, state: Sequence[Var], first: State
+    ) -> tuple[State, State]:
+        """By memory of the group: each adds what stands one before, two before, four before."""
+        b, step = self.b, 1
+        here, there = self._arrays(reducer), self._arrays(reducer)
+
+        def read(names: Sequence[str], at: Expr) -> State:
+            return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
+
+        for name, own in zip(here, state, strict=True):
+            b.store(name, self.item, own)
+        b.emit(Barrier())
+        while step < self.size:
+            sums = tuple(b.let(e, "sum", mutable=True) for e in read(here, self.item))
+            with b.when(ix.less(const(step - 1), self.item)):
+                left = read(here, ix.subtract(self.item, const(step)))
+                for var, e in zip(sums, reducer.combine(b, left, sums), strict=True):
+                    b.assign(var, e)
+            for name, e in zip(there, sums, strict=True):
+                b.store(name, self.item, e)
+            b.emit(Barrier())
+            here, there, step = there, here, 2 * step
+        base = tuple(b.let(e, "base", mutable=True) for e in first)
+        with b.when(ix.less(ZERO, self.item)):
+            left = read(here, ix.subtract(self.item, ONE))
+            for var, e in zip(base, reducer.combine(b, base, left), strict=True):
+                b.assign(var, e)
+        return base, read(here, const(self.size - 1))
+
+    def _arrays(self, reducer: Reducer | Several) -> list[str]:
+        names = [self.b.fresh("team") for _ in reducer.dtypes]
+        self.shared += list(zip(names, reducer.dtypes, strict=True))
+        return names

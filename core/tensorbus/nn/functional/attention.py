@@ -1,0 +1,176 @@
+"""Attention as functions: with dropout, and over several heads with projections.
+
+Names, arguments and values are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...errors import ArgumentError, ShapeError
+from ...ops.creation.creation import zeros
+from ...ops.definition import Spec
+from ...ops.elementwise.where_cast import narrowed, where, widened
+from ...ops.matmul.linear import linear
+from ...ops.matmul.matmul import product
+from ...ops.movement.movement import broadcast_to, concat, pad, permute_dims, reshape
+from ...ops.nn import attention as ops
+from ...ops.nn.attention_scores import attention_infer, attention_weights, shared_product
+from ...ops.reduction.reduction import mean
+from ...tensor.tensor import Tensor
+from .dropout import dropout
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.
+
+    ``query`` is ``(*, length, width)``, ``key`` ``(*, source, width)``, ``value`` ``(*, source, any)``; the
+    result ``(*, length, any)``. A bool mask says which scores count, a float one is added; ``is_causal`` lets
+    each place see those up to its own. ``scale`` is ``1 / sqrt(width)`` by default. With ``enable_gqa`` fewer
+    heads of key and value serve several of the query each. Where nothing may be seen the result is 0.
+    Raises ``ShapeError``, ``DtypeError`` and, unless ``0 <= dropout_p <= 1``, ``ArgumentError``.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([[1.0, 0.0], [0.0, 1.0]])
+    >>> tb.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)[0].tolist()
+    [1.0, 0.0]
+    """
+    if not dropout_p:
+        out: Tensor = ops.attention(
+            query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return out
+    if attn_mask is not None and is_causal:
+        raise ShapeError(
+            "scaled_dot_product_attention: is_causal makes its own mask; pass it or attn_mask, not both."
+        )
+    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    masks = () if attn_mask is None else (attn_mask,)
+    specs = tuple([Spec(x.shape, x.dtype) for x in (query, key, value, *masks)])
+    attention_infer(specs, is_causal=is_causal, scale=factor, enable_gqa=enable_gqa)
+    shares = attention_weights(widened(query), widened(key), masks, is_causal, factor)
+    thinned: Tensor = narrowed(shared_product(dropout(shares, dropout_p), widened(value)), query.dtype)
+    return thinned
+
+
+def multi_head_attention_forward(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
+    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Return the projected attention of several heads, and the shares of the keys where they are needed.
+
+    ``query``, ``key`` and ``value`` are ``(length, batch, width)``, or all without the batch. In masks, True
+    marks what must not be seen, as in PyTorch; float masks are added. Raises ``ShapeError`` for what does not
+    fit.
+    """
+    alone = query.ndim == 2
+    if alone:
+        query, key, value = (reshape(x, (x.shape[0], 1, *x.shape[1:])) for x in (query, key, value))
+        key_padding_mask = None if key_padding_mask is None else reshape(key_padding_mask, (1, -1))
+    if query.ndim != 3 or key.ndim != 3 or value.ndim != 3 or key.shape[:2] != value.shape[:2]:
+        raise ShapeError(
+            f"multi-head attention: (length, batch, width) is needed, and key and value of one length and"
+            f" batch; got {query.shape}, {key.shape} and {value.shape}."
+        )
+    length, batch, width = query.shape
+    if width != embed_dim_to_check or width % num_heads or key.shape[1] != batch:
+        raise ShapeError(
+            f"multi-head attention: a query of width {embed_dim_to_check}, which {num_heads} heads divide,"
+            f" and one batch are needed; got {query.shape} and {key.shape}."
+        )
+    if is_causal and attn_mask is None:
+        raise ArgumentError("multi-head attention: is_causal is a hint about attn_mask, which is needed.")
+    weights = _three(in_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight), width)
+    biases: Any = (None,) * 3 if in_proj_bias is None else _thirds(in_proj_bias, width)
+    q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+    mask = _mask(attn_mask, key_padding_mask, batch, num_heads, length, key.shape[0], query)
+    extra = 0
+    if bias_k is not None and bias_v is not None:
+        k = concat([k, broadcast_to(bias_k, (1, batch, width))], axis=0)
+        v = concat([v, broadcast_to(bias_v, (1, batch, width))], axis=0)
+        extra += 1
+    if add_zero_attn:
+        nothing = zeros((1, batch, width), dtype=k.dtype, device=k.device)
+        k, v = concat([k, nothing], axis=0), concat([v, nothing], axis=0)
+        extra += 1
+    if mask is not None and extra:
+        mask = pad(mask, (0,) * 4, (0, 0, 0, extra))
+    q, k, v = (_by_head(x, num_heads) for x in (q, k, v))
+    drop = dropout_p if training else 0.0
+    if not need_weights:
+        out = scaled_dot_product_attention(q, k, v, mask, drop)
+        shares = None
+    else:
+        factor = 1 / math.sqrt(width // num_heads)
+        masks = () if mask is None else (mask,)
+        shares = attention_weights(q, k, masks, False, factor)
+        shares = dropout(shares, drop) if drop else shares
+        out = product(shares, v)
+    joined = reshape(permute_dims(out, (2, 0, 1, 3)), (length, batch, width))
+    result = linear(joined, out_proj_weight, out_proj_bias)
+    if shares is not None and average_attn_weights:
+        shares = mean(shares, axis=1)
+    if alone:
+        shares = None if shares is None else reshape(shares, shares.shape[1:])
+        result = reshape(result, (length, width))
+    return result, shares
+
+
+def _three(joint: Tensor | None, apart: tuple[Tensor | None, ...], width: int) -> tuple[Tensor, ...]:
+    if joint is not None:
+        return _thirds(joint, width)
+    if any(w is None for w in apart):
+        raise ArgumentError("multi-head attention: in_proj_weight, or all three apart, are needed.")
+    return tuple(w for w in apart if w is not None)
+
+
+def _thirds(joint: Tensor, width: int) -> tuple[Tensor, ...]:
+    return tuple(joint[k * width : (k + 1) * width] for k in range(3))
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """Turn ``(length, batch, width)`` into ``(batch, heads, length, width / heads)``."""
+    length, batch, width = x.shape
+    return permute_dims(reshape(x, (length, batch, heads, width // heads)), (1, 2, 0, 3))
+
+
+def additive(mask: Tensor, like: Tensor) -> Tensor:
+    """Return a mask to add to scores: ``-inf`` where a bool one is True."""
+    if mask.dtype.is_floating:
+        return mask.to(like.dtype)
+    ops.check_mask("attention", mask)
+    return where(mask, float("-inf"), zeros((), dtype=like.dtype, device=like.device))
+
+
+def _mask(
+    attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, heads: int, length: int,
+    source: int, like: Tensor,
+) -> Tensor | None:  # fmt: skip
+    """Return one mask to add, of four axes."""
+    mask = None
+    if attn_mask is not None:
+        if attn_mask.shape not in ((length, source), (batch * heads, length, source)):
+            raise ShapeError(
+                f"multi-head attention: attn_mask needs shape {(length, source)} or"
+                f" {(batch * heads, length, source)}, got {attn_mask.shape}."
+            )
+        lead = (1, 1) if attn_mask.ndim == 2 else (batch, heads)
+        mask = reshape(additive(attn_mask, like), (*lead, length, source))
+    if key_padding_mask is not None:
+        if key_padding_mask.shape != (batch, source):
+            raise ShapeError(
+                f"multi-head attention: key_padding_mask needs shape {(batch, source)}, got"
+                f" {key_padding_mask.shape}."
+            )
+        other = reshape(additive(key_padding_mask, like), (batch, 1, 1, source))
+        mask = other if mask is None else mask + other
+    return mask

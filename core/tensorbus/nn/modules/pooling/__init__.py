@@ -1,0 +1,1 @@
+"""Layers that pool windows: of a given size, to a given size, at random places."""

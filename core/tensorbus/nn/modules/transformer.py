@@ -1,0 +1,155 @@
+"""Stacks of Transformer layers, and the whole (Vaswani et al. 2017).
+
+Parameters, arguments and values are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ...devices.device import Device
+from ...dtypes.definition import DType
+from ...errors import ShapeError
+from ...ops.creation.creation import full, triu
+from ...tensor.tensor import Tensor
+from .. import init
+from ..module import Module
+from .container import ModuleList
+from .normalization import LayerNorm
+from .transformer_layer import Activation, TransformerDecoderLayer, TransformerEncoderLayer
+
+
+def _copies(layer: Module, count: int) -> ModuleList:
+    return ModuleList(copy.deepcopy(layer) for _ in range(count))
+
+
+class TransformerEncoder(Module):
+    """``num_layers`` copies of an encoder layer, one after the other.
+
+    ``enable_nested_tensor`` and ``mask_check`` are accepted for programs that pass them and change nothing.
+    """
+
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+        enable_nested_tensor: bool = True, mask_check: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.layers = _copies(encoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.register_module("norm", norm)
+
+    def forward(
+        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Any:  # fmt: skip
+        """Return the result of the last layer, normalized where there is a ``norm``."""
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """``num_layers`` copies of a decoder layer, one after the other."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = _copies(decoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.register_module("norm", norm)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return the result of the last layer, normalized where there is a ``norm``."""
+        for layer in self.layers:
+            tgt = layer(
+                tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask,
+            )  # fmt: skip
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder that attends to what it found.
+
+    Raises ``ShapeError`` where source and target differ in batch or width.
+
+    >>> import tensorbus as tb
+    >>> model = tb.nn.Transformer(8, 2, 1, 1, 16)
+    >>> model(tb.ones((5, 3, 8)), tb.ones((4, 3, 8))).shape
+    (4, 3, 8)
+    """
+
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048, dropout: float = 0.1, activation: Activation = "relu",
+        custom_encoder: Module | None = None, custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: Device | str | None = None, dtype: DType | str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        settings: Any = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
+            bias, device, dtype,
+        )  # fmt: skip
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
+
+        self.encoder = (
+            TransformerEncoder(TransformerEncoderLayer(*settings), num_encoder_layers, norm())
+            if custom_encoder is None
+            else custom_encoder
+        )
+        self.decoder = (
+            TransformerDecoder(TransformerDecoderLayer(*settings), num_decoder_layers, norm())
+            if custom_decoder is None
+            else custom_decoder
+        )
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Draw new initial values of all matrices."""
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+
+    def forward(
+        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return the decoder's result, of the shape of ``tgt``."""
+        axis = 0 if self.batch_first else 1
+        if src.ndim != tgt.ndim or src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise ShapeError(
+                f"Transformer: source and target of width {self.d_model} are needed, got {src.shape} and"
+                f" {tgt.shape}."
+            )
+        if src.ndim == 3 and src.shape[axis] != tgt.shape[axis]:
+            raise ShapeError(f"Transformer: one batch is needed, got {src.shape} and {tgt.shape}.")
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        return self.decoder(
+            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask,
+        )  # fmt: skip
+
+    @staticmethod
+    def generate_square_subsequent_mask(
+        sz: int, device: Device | str | None = None, dtype: DType | str | None = None
+    ) -> Tensor:
+        """Return the mask that lets each place see those up to its own: ``-inf`` above the diagonal.
+
+        >>> import tensorbus as tb
+        >>> tb.nn.Transformer.generate_square_subsequent_mask(2).tolist()
+        [[0.0, -inf], [0.0, 0.0]]
+        """
+        kind = "float32" if dtype is None else dtype
+        return triu(full((sz, sz), float("-inf"), dtype=kind, device=device), k=1)

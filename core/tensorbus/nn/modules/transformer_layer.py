@@ -1,0 +1,133 @@
+"""The layers of a Transformer (Vaswani et al. 2017), with PyTorch's parameters, arguments and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...devices.device import Device
+from ...dtypes.definition import DType
+from ...errors import ArgumentError
+from ...tensor.tensor import Tensor
+from .. import functional
+from ..module import Module
+from .attention import MultiheadAttention
+from .dropout import Dropout
+from .linear import Linear
+from .normalization import LayerNorm
+
+Activation = str | Callable[[Tensor], Tensor]
+
+
+def _activation(layer: str, activation: Activation) -> Callable[[Any], Any]:
+    if callable(activation):
+        return activation
+    known: dict[str, Callable[[Any], Any]] = {"relu": functional.relu, "gelu": functional.gelu}
+    if activation not in known:
+        raise ArgumentError(f"{layer}: activation must be 'relu', 'gelu' or a function, got {activation!r}.")
+    return known[activation]
+
+
+class TransformerEncoderLayer(Module):
+    """Self-attention and a feed-forward network, each with a residual connection and normalization.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(tb.ones((3, 5, 8))).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: Activation = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: Device | str | None = None,
+        dtype: DType | str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at)
+        self.linear1 = Linear(d_model, dim_feedforward, **at)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, **at)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, **at)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, **at)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+        self.activation = _activation("TransformerEncoderLayer", activation)
+
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return the result, of the shape of ``src``."""
+        if self.norm_first:
+            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
+            return src + self._feed(self.norm2(src))
+        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask, is_causal))
+        return self.norm2(src + self._feed(src))
+
+    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Any:
+        return self.dropout1(self.self_attn(x, x, x, padding, False, mask, is_causal=is_causal)[0])
+
+    def _feed(self, x: Tensor) -> Any:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerDecoderLayer(Module):
+    """Self-attention, attention to the memory, and a feed-forward network, each with a residual.
+
+    >>> import tensorbus as tb
+    >>> layer = tb.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(tb.ones((3, 4, 8)), tb.ones((3, 5, 8))).shape
+    (3, 4, 8)
+    """
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: Activation = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: Device | str | None = None,
+        dtype: DType | str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at)
+        self.linear1 = Linear(d_model, dim_feedforward, **at)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, **at)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, **at)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, **at)
+        self.norm3 = LayerNorm(d_model, layer_norm_eps, **at)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+        self.dropout3 = Dropout(dropout)
+        self.activation = _activation("TransformerDecoderLayer", activation)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return the result, of the shape of ``tgt``."""
+        own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        other = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        if self.norm_first:
+            tgt = tgt + self._attend(self.norm1(tgt), *own)
+            tgt = tgt + self._remember(self.norm2(tgt), memory, *other)
+            return tgt + self._feed(self.norm3(tgt))
+        tgt = self.norm1(tgt + self._attend(tgt, *own))
+        tgt = self.norm2(tgt + self._remember(tgt, memory, *other))
+        return self.norm3(tgt + self._feed(tgt))
+
+    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Any:
+        return self.dropout1(self.self_attn(x, x, x, padding, False, mask, is_causal=is_causal)[0])
+
+    def _remember(
+        self, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool
+    ) -> Any:
+        found = self.multihead_attn(x, memory, memory, padding, False, mask, is_causal=is_causal)[0]
+        return self.dropout2(found)
+
+    def _feed(self, x: Tensor) -> Any:
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))

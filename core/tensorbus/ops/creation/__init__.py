@@ -1,0 +1,1 @@
+"""Ops that make tensors from nothing: filled ones and random bits."""

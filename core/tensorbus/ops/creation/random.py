@@ -1,0 +1,81 @@
+"""Random numbers: one stream for one seed on every device.
+
+The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011), a function of a key (the seed) and a counter, written in integer ops: every device computes the same
+bits.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from ...dtypes import definition as dt
+from ...errors import ShapeError
+from ..batching_rules import looped
+from ..definition import Op, Shape, Spec, table
+from ..elementwise.comparison import bitwise_and, bitwise_right_shift, bitwise_xor
+from ..elementwise.where_cast import cast
+from ..movement.movement import as_shape, concat, reshape, slice
+from .creation import check_shape, iota
+
+if TYPE_CHECKING:
+    pass
+
+_MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
+_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
+_WORD: Final = 0xFFFFFFFF
+
+
+def _bits_arguments(state: Any, shape: int | tuple[int, ...], /) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (state,), {"shape": check_shape("random_bits", as_shape("random_bits", shape))}
+
+
+def _bits_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
+    if specs[0] != Spec((2,), dt.uint64):
+        raise ShapeError(f"random_bits: the state is uint64[2], the key and the first block; got {specs[0]}.")
+    return Spec(shape, dt.uint32)
+
+
+def _philox(state: Any, shape: Shape) -> Any:
+    """Ten rounds over blocks of four 32-bit words, held in 64 bits so that products keep their high half."""
+    blocks = -(-prod(shape) // 4)
+    key, counter = slice(state, (0,), (1,), (1,)), slice(state, (1,), (1,), (1,))
+    place = iota(blocks, dtype=dt.uint64, device=state.device) + counter
+    zero = place * 0
+    x0, x1, x2, x3 = _low(place), _high(place), zero, zero
+    k0, k1 = _low(key), _high(key)
+    for _ in range(10):
+        left, right = x0 * _MULTIPLIERS[0], x2 * _MULTIPLIERS[1]
+        x0, x1, x2, x3 = (
+            bitwise_xor(bitwise_xor(_high(right), x1), k0),
+            _low(right),
+            bitwise_xor(bitwise_xor(_high(left), x3), k1),
+            _low(left),
+        )
+        k0, k1 = _low(k0 + _WEYL[0]), _low(k1 + _WEYL[1])
+    words = concat([reshape(cast(x, dt.uint32), (blocks, 1)) for x in (x0, x1, x2, x3)], axis=1)
+    return reshape(slice(reshape(words, (4 * blocks,)), (0,), (prod(shape),), (1,)), shape)
+
+
+def _low(x: Any) -> Any:
+    return bitwise_and(x, _WORD)
+
+
+def _high(x: Any) -> Any:
+    return bitwise_right_shift(x, 32)
+
+
+random_bits = table.add(
+    Op(
+        name="random_bits",
+        family="random",
+        operands=("state",),
+        arguments=_bits_arguments,
+        infer=_bits_infer,
+        decompose=_philox,
+        batch=looped("random_bits"),
+        dtypes=(dt.uint64,),
+        doc="The uint32 words of Philox4x32-10; ``state`` is uint64: the key, then the first block.",
+    )
+)

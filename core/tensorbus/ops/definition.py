@@ -1,0 +1,233 @@
+"""What an op is, and the table of all ops.
+
+An op is data: its name, how Python arguments become operands and attributes, its shape and dtype rule, its
+decomposition, its derivative. This module must not know tensors, devices or kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec
+
+from ..dtypes.definition import DType
+from ..errors import PluginError, UnsupportedOpError, suggest
+from ..system import fork_safe_locks as locks
+
+if TYPE_CHECKING:
+    from ..tensor.tensor import Tensor
+    from ..testing.sample import Sample
+
+P = ParamSpec("P")
+Shape = tuple[int, ...]
+Attrs = Mapping[str, Any]
+USER: Final = "user"
+"""The family of the ops that a program brings its own kernels for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The shape and dtype of an operand or a result."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Op(Generic[P]):
+    """A named operation and its rules. Calling it runs it on the device of its operands.
+
+    ``arguments(*args, **kwargs)`` is the op's Python signature: it returns the operands and the attributes,
+    the latter in a form that hashes. ``normalize(operands, **attrs)`` gives the attributes that kernels see
+    (non-negative axes, full shapes). ``infer(operands, **attrs)`` is the shape and dtype rule; it raises what
+    is wrong with them. ``compute(dtypes, **attrs)`` gives the dtypes that operands are cast to first.
+    ``decompose`` takes tensors and attributes and is written in other ops; an op without one is a prim.
+    ``vjp`` names what it needs among ``g`` (the gradient of the result), ``out``, the operands and the
+    attributes, and returns one gradient (or None for zero) per operand; what it does not name is not kept, so
+    one that needs only the shape of the operand ``x`` names ``x_shape``. It may name ``wanted``, a bool for
+    each operand, to leave out gradients that nobody asked for. A composite without one is differentiated
+    through its decomposition. ``broadcasts`` marks the ops whose
+    kernels serve every shape; their gradients are summed back to the operands' shapes for them.
+
+    An op of several results names them in ``results``: ``infer`` gives a tuple of specs, kernels and
+    ``decompose`` give tuples, a call returns a named tuple, and ``g`` and ``out`` of its ``vjp`` are tuples
+    (zeros stand for the gradient of a result that nobody used).
+
+    ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
+    additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
+    ``samples()`` yields the sample calls that the op is tested with. ``late`` names attributes on which
+    neither shapes nor dtypes depend: kernels may take them with each call instead of being prepared for them.
+    """
+
+    name: str
+    family: str
+    operands: tuple[str, ...]
+    arguments: Callable[P, tuple[tuple[Any, ...], dict[str, Any]]]
+    infer: Callable[..., Any]
+    results: tuple[str, ...] = ()
+    normalize: Callable[..., dict[str, Any]] | None = None
+    compute: Callable[..., tuple[DType, ...]] | None = None
+    decompose: Callable[..., Any] | None = None
+    vjp: Callable[..., tuple[Any, ...]] | None = None
+    batch: Callable[..., Any] | None = None
+    samples: Callable[[], Iterable[Sample]] | None = None
+    dtypes: tuple[DType, ...]
+    broadcasts: bool = False
+    late: tuple[str, ...] = ()
+    doc: str = ""
+    needs: frozenset[str] = field(init=False, default=frozenset())
+
+    def __post_init__(self) -> None:
+        if self.vjp is not None:
+            code = self.vjp.__code__
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            object.__setattr__(self, "needs", frozenset(names))
+
+    def specs(self, operands: tuple[Spec, ...], attrs: Attrs) -> tuple[Spec, ...]:
+        """Return the spec of each result: ``infer``, with one result as a tuple of one."""
+        found = self.infer(operands, **attrs)
+        return found if self.results else (found,)
+
+    @property
+    def is_prim(self) -> bool:
+        """True where a device must supply the kernel itself."""
+        return self.decompose is None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        """Run the op on the device of its operands."""
+        return table.function(self.name)(*args, **kwargs)  # type: ignore[no-any-return]
+
+    @property
+    def function(self) -> Callable[P, Tensor]:
+        """The Python function that runs the op: the same as calling it, with one call less."""
+        return table.function(self.name)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+class Change(NamedTuple):
+    """An op whose result is to take the place of the operand at ``place``."""
+
+    name: str
+    operands: tuple[Any, ...]
+    attrs: Attrs
+    place: int = 0
+
+
+def _unbound(*_: Any) -> Any:
+    raise RuntimeError("tensorbus.eager.call binds the table at import")
+
+
+class OpTable:
+    """All ops by name. Refuses a second op of one name; answers a miss with the near names.
+
+    Who goes through the table sees the ops of core and plugins, not those that a program made for itself.
+    """
+
+    def __init__(self) -> None:
+        self._ops: dict[str, Op[...]] = {}
+        self._unlisted: dict[str, Op[...]] = {}
+        self._owners: dict[str, str] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._runners: dict[str, Callable[..., Any]] = {}
+        self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self._bind_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self.cut: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
+        self.change: Callable[[Change], bool] = _unbound
+        self._on_miss: Callable[[str], None] | None = None
+        self._lock = locks.reentrant()
+
+    def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
+        """Register ``op``; again, to say whose it is. Raises ``PluginError`` where another has its name."""
+        with self._lock:
+            if self._ops.get(op.name, op) is not op or op.name in self._unlisted:
+                raise PluginError(
+                    f"op {op.name!r} of {owner!r} is already defined by {self.owner(op.name)!r};"
+                    f" one of them must choose another name."
+                )
+            self._ops[op.name] = op
+            self._owners[op.name] = owner
+        return op
+
+    def add_unlisted(self, op: Op[P], owner: str = "the program") -> Op[P]:
+        """Make ``op`` found by its name without listing it: it belongs to one program, or to one function."""
+        with self._lock:
+            if op.name in self:
+                raise PluginError(f"op {op.name!r} is already defined; another name is needed.")
+            self._unlisted[op.name] = op
+            self._owners[op.name] = owner
+        return op
+
+    def discard(self, name: str) -> None:
+        """Forget an op that a plugin had added."""
+        with self._lock:
+            self._ops.pop(name, None)
+            self._owners.pop(name, None)
+            self._functions.pop(name, None)
+            self._runners.pop(name, None)
+
+    def bind(
+        self, make: Callable[[Op[...]], Callable[..., Any]], runner: Callable[[Op[...]], Callable[..., Any]],
+        cut: Callable[[Any, Shape, Shape, Shape], Any], change: Callable[[Change], bool],
+    ) -> None:  # fmt: skip
+        """Say how the Python function of an op is made, and what runs it on operands and attributes.
+
+        ``cut`` takes a box of a tensor, which is known to fit; ``change`` makes a change in place where
+        nobody can tell, and says whether it did. Called once, by the module that runs ops.
+        """
+        self._bind, self._bind_runner, self.cut, self.change = make, runner, cut, change
+
+    def on_miss(self, look: Callable[[str], None]) -> None:
+        """Say what may add an op that is asked for and not there: the search for plugins' ops."""
+        self._on_miss = look
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the Python function that runs the op."""
+        found = self._functions.get(name)
+        if found is None:
+            op = self[name]
+            assert self._bind is not None, "tensorbus.eager.call binds the table at import"
+            with self._lock:
+                found = self._functions.setdefault(name, self._bind(op))
+        return found
+
+    def run(self, name: str, operands: Sequence[Any], attrs: Attrs) -> Any:
+        """Run an op on operands and attributes as its rules know them, past its Python signature."""
+        found = self._runners.get(name)
+        if found is None:
+            assert self._bind_runner is not None, "tensorbus.eager.call binds the table at import"
+            found = self._runners.setdefault(name, self._bind_runner(self[name]))
+        return found(operands, dict(attrs))
+
+    def owner(self, name: str) -> str:
+        """Return which distribution defined the op."""
+        return self._owners.get(name, "the program")
+
+    def __getitem__(self, name: str) -> Op[...]:
+        found = self._ops.get(name) or self._unlisted.get(name)
+        if found is None and self._on_miss is not None:
+            self._on_miss(name)
+            found = self._ops.get(name)
+        if found is None:
+            raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._ops or name in self._unlisted
+
+    def __iter__(self) -> Iterator[Op[...]]:
+        return iter(list(self._ops.values()))
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def names(self) -> Iterable[str]:
+        """Return all names, in order of definition."""
+        return list(self._ops)
+
+
+table = OpTable()

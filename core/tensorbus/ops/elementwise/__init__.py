@@ -1,0 +1,1 @@
+"""Ops on each element by itself: the family, and everything that belongs to it."""

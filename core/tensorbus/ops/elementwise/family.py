@@ -1,0 +1,160 @@
+"""Elementwise ops: one result element from the elements at the same place, after broadcasting.
+
+The family supplies broadcasting, promotion and weak Python scalars; an op adds its dtypes, its derivative
+and, for a composite, its decomposition. Definitions follow the array API standard 2025.12 where it has the
+op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
+
+from ...dtypes import definition as dt
+from ...dtypes.definition import DType
+from ...errors import DtypeError, ShapeError
+from ...tracing.sym_int import distinct
+from ..batching_rules import aligned
+from ..definition import Op, Shape, Spec, table
+
+if TYPE_CHECKING:
+    from ...testing.sample import Sample
+
+P = ParamSpec("P")
+Operand = Any
+Domain = tuple[float, float] | tuple[tuple[float, float] | None, ...]
+"""Between which numbers operands are sampled: one pair for all of them, or one each (None: any)."""
+
+_KINDS: Final[list[type]] = [bool, int, float, complex]
+"""Of Python scalars, those that hold less before those that hold more."""
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that ``shapes`` broadcast to.
+
+    Raises ``ShapeError`` naming the axis at which they differ.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for axis in range(-rank, 0):
+        lengths = distinct([1, *(shape[axis] for shape in shapes if len(shape) >= -axis)])
+        if len(lengths) > 2:
+            raise ShapeError(
+                f"shapes {', '.join(map(str, shapes))} cannot be broadcast together: axis {axis} has lengths"
+                f" {sorted(lengths[1:])}, which must be equal or 1."
+            )
+        result.append(lengths[-1])
+    return tuple(result)
+
+
+def broadcast_in(op: str, shapes: Sequence[Shape], parts: Sequence[Shape] | None = None) -> Shape:
+    """Return what the operands' ``shapes``, or these ``parts`` of them, broadcast to; the error names all."""
+    try:
+        return broadcast_shapes(*(shapes if parts is None else parts))
+    except ShapeError as error:
+        raise ShapeError(f"{op}: operands of shapes {', '.join(map(str, shapes))}: {error}") from None
+
+
+def common_dtype(operands: Sequence[DType | type]) -> DType:
+    """Return what dtypes and weak Python scalars (given by their type) promote to."""
+    strong = [d for d in operands if isinstance(d, DType)]
+    weak = [d for d in operands if not isinstance(d, DType)]
+    if not strong:
+        return dt.scalar_dtype(max(weak, key=_KINDS.index)(0))
+    common = strong[0]
+    for d in strong[1:]:
+        common = dt.promote(common, d)
+    for kind in weak:
+        common = dt.promote_scalar(common, kind)
+    return common
+
+
+def fit(name: str, common: DType, dtypes: Sequence[DType]) -> DType:
+    """Return the dtype an op computes in: ``common``, or the default float for an integer or bool.
+
+    Raises ``DtypeError`` where the op is not defined for it.
+    """
+    if common in dtypes:
+        return common
+    takes_integers = any(d.is_integer for d in dtypes)
+    if (common.is_integer or (common is dt.bool_ and not takes_integers)) and dt.default_float in dtypes:
+        return dt.default_float
+    raise DtypeError(
+        f"{name}: not defined for {common}; it takes {', '.join(d.name for d in dtypes)}."
+        f" Cast the operands with .to(dtype)."
+    )
+
+
+def elementwise_op(
+    name: str,
+    *,
+    arity: int = 1,
+    dtypes: tuple[DType, ...],
+    result: Callable[[DType], DType] | None = None,
+    decompose: Callable[..., Any] | None = None,
+    vjp: Callable[..., tuple[Any, ...]] | None = None,
+    domain: Domain | None = None,
+    smooth: bool = True,
+    doc: str = "",
+) -> Op[...]:
+    """Return an elementwise op of one, two or three operands ``x``, ``y``, ``z``.
+
+    It is in no table yet: a plugin hands it over by its hook ``tensorbus_ops``.
+
+    ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
+    One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
+    """
+    operands = ("x", "y", "z")[:arity]
+
+    def compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
+        return (fit(name, common_dtype(given), dtypes),) * arity
+
+    def infer(specs: tuple[Spec, ...]) -> Spec:
+        dtype = specs[0].dtype
+        return Spec(broadcast_shapes(*(s.shape for s in specs)), result(dtype) if result else dtype)
+
+    def samples() -> Iterable[Sample]:
+        from ...testing.samples.elementwise import elementwise
+
+        return elementwise(arity, dtypes, domain, smooth)
+
+    return Op(
+        name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
+        compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), samples=samples, dtypes=dtypes,
+        broadcasts=True, doc=doc,
+    )  # fmt: skip
+
+
+def _added(make: Callable[P, Op[...]]) -> Callable[P, Op[...]]:
+    @wraps(make)
+    def define(*args: P.args, **kwargs: P.kwargs) -> Op[...]:
+        return table.add(make(*args, **kwargs))
+
+    return define
+
+
+elementwise = _added(elementwise_op)
+"""Define an elementwise op of core: ``elementwise_op``, put into the table."""
+
+
+def _one(x: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {}
+
+
+def _two(x: Operand, y: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x, y), {}
+
+
+def _three(x: Operand, y: Operand, z: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x, y, z), {}
+
+
+_ARGUMENTS: dict[int, Callable[..., tuple[tuple[Operand, ...], dict[str, Any]]]] = {
+    1: _one,
+    2: _two,
+    3: _three,
+}

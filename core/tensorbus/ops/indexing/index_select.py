@@ -1,0 +1,110 @@
+"""Choosing whole parts of a tensor: by indices into one axis, or by a mask. Names are PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...dtypes import definition as dt
+from ...dtypes.definition import Scalar, check_scalar
+from ...errors import DtypeError, ShapeError
+from ...tracing.sym_number import Number
+from ..call_errors import with_form
+from ..elementwise.family import broadcast_shapes
+from ..elementwise.where_cast import where
+from ..movement.movement import broadcast_to, normalize_axis, permute_dims, reshape
+from .gather_scatter import from_front, gather, scatter
+from .nonzero import flatnonzero
+
+
+def _to_front(name: str, x: Any, axis: int, index: Any) -> tuple[tuple[int, ...], Any]:
+    """Return the order of axes that brings ``axis`` first, and the index as a line from the front."""
+    if len(index.shape) > 1 or not x.shape:
+        raise ShapeError(
+            f"{name}: needs at least 1 dimension and a 1-dimensional index, got shapes {x.shape} and"
+            f" {index.shape}."
+        )
+    place = normalize_axis(name, axis, len(x.shape))
+    order = (place, *(k for k in range(len(x.shape)) if k != place))
+    return order, from_front(reshape(index, (-1,)), x.shape[place])
+
+
+def _back(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(order.index(k) for k in range(len(order)))
+
+
+@with_form
+def index_select(x: Any, /, axis: int, index: Any) -> Any:
+    """Return the parts of ``x`` that a 1-dimensional ``index`` names along ``axis``.
+
+    >>> import tensorbus as tb
+    >>> tb.index_select(tb.asarray([[1, 2], [3, 4]]), 1, tb.asarray([1])).tolist()
+    [[2], [4]]
+    """
+    order, line = _to_front("index_select", x, axis, index)
+    return permute_dims(gather(permute_dims(x, order), line), _back(order))
+
+
+def _written(name: str, x: Any, axis: int, index: Any, source: Any, mode: str) -> Any:
+    order, line = _to_front(name, x, axis, index)
+    target = tuple(line.shape[0] if k == order[0] else n for k, n in enumerate(x.shape))
+    if source.shape != target:
+        raise ShapeError(f"{name}: a source of shape {source.shape} was given for places of shape {target}.")
+    changed = scatter(permute_dims(x, order), permute_dims(source, order), line, mode=mode)
+    return permute_dims(changed, _back(order))
+
+
+@with_form
+def index_add(x: Any, /, axis: int, index: Any, source: Any, *, alpha: Scalar = 1) -> Any:
+    """Return ``x`` with the parts of ``alpha * source`` added where ``index`` says along ``axis``.
+
+    >>> import tensorbus as tb
+    >>> tb.index_add(tb.zeros((2,)), 0, tb.asarray([1, 1]), tb.ones((2,))).tolist()
+    [0.0, 2.0]
+    """
+    return _written("index_add", x, axis, index, source if alpha == 1 else source * alpha, "add")
+
+
+@with_form
+def index_copy(x: Any, /, axis: int, index: Any, source: Any) -> Any:
+    """Return ``x`` with the parts of ``source`` where ``index`` says along ``axis``; the last one stays."""
+    return _written("index_copy", x, axis, index, source, "set")
+
+
+def _check_mask(name: str, mask: Any) -> None:
+    if mask.dtype is not dt.bool_:
+        raise DtypeError(f"{name}: the mask must be bool, got {mask.dtype}; compare it with something.")
+
+
+def masked_select(x: Any, mask: Any, /) -> Any:
+    """Return the elements of ``x`` where ``mask`` is true, in C order; the two broadcast together.
+
+    Waits for the device, because the result's length depends on the mask.
+
+    >>> import tensorbus as tb
+    >>> tb.masked_select(tb.asarray([1, 2, 3]), tb.asarray([True, False, True])).tolist()
+    [1, 3]
+    """
+    _check_mask("masked_select", mask)
+    shape = broadcast_shapes(x.shape, mask.shape)
+    flat = reshape(broadcast_to(x, shape), (-1,) if 0 not in shape else (0,))
+    return gather(flat, flatnonzero(broadcast_to(mask, shape)))
+
+
+def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
+    """Return ``x`` with ``value``, a number or a 0-dimensional tensor, where ``mask`` is true.
+
+    The mask broadcasts to the shape of ``x``. Raises ``DtypeError`` for a number that does not fit in its
+    dtype.
+
+    >>> import tensorbus as tb
+    >>> tb.masked_fill(tb.ones((2,)), tb.asarray([True, False]), 0.0).tolist()
+    [0.0, 1.0]
+    """
+    _check_mask("masked_fill", mask)
+    if broadcast_shapes(x.shape, mask.shape) != x.shape:
+        raise ShapeError(f"masked_fill: a mask of shape {mask.shape} does not broadcast to shape {x.shape}.")
+    if hasattr(value, "shape") and hasattr(value, "device"):
+        if value.shape != ():
+            raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
+        return where(mask, value if value.dtype is x.dtype else value.to(x.dtype), x)
+    return where(mask, value if type(value) is Number else check_scalar("masked_fill", value, x.dtype), x)

@@ -1,0 +1,64 @@
+"""``gather`` and ``scatter`` as users call them: along an axis, as PyTorch has them, or at index tensors.
+
+The ops of these names take index tensors for the first axes. An axis and one index tensor come down to
+``take_along_axis`` and ``scatter_along_axis``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ..movement.movement import normalize_axis
+from . import gather_scatter as gathering
+from .take_along_axis import corner_of, into, take_along_axis
+
+
+def gather(x: Any, /, *places: Any) -> Any:
+    """Return the elements of ``x`` at places: ``gather(x, axis, index)`` or ``gather(x, *indices)``.
+
+    With an axis, as in PyTorch: each element of ``index`` names a place along it. ``index`` has as many
+    dimensions as ``x`` and is no longer than it besides the axis; the result has its shape. Without one, each
+    tensor is for one of the first axes, all of one shape, to which the lengths of the other axes are added.
+    Negative indices of the first form count from the end. Raises ``ShapeError`` where shapes do not fit,
+    ``IndexingError`` for places that there are not.
+
+    >>> import tensorbus as tb
+    >>> x, index = tb.asarray([[1, 2], [3, 4]]), tb.asarray([[1, 0], [0, 0]])
+    >>> tb.gather(x, 1, index).tolist()
+    [[2, 1], [3, 3]]
+    >>> tb.gather(x, tb.asarray([1, 0, 1])).tolist()
+    [[3, 4], [1, 2], [3, 4]]
+    """
+    if len(places) != 2 or not _is_axis(places[0]):
+        return gathering.gather(x, *places)
+    axis, index = places
+    place = normalize_axis("gather", axis, len(x.shape))
+    corner = corner_of("gather", x, place, index)
+    return take_along_axis(corner, index, axis=place)
+
+
+def scatter(x: Any, value: Any, /, *indices: Any, mode: str = "set") -> Any:
+    """Return ``x`` with values stored: ``scatter(x, axis, index, src)`` or ``scatter(x, value, *indices)``.
+
+    With an axis, as in PyTorch: each element of ``src``, a tensor or one number, goes where ``index`` says
+    along it; shapes are as in ``scatter_add``. Without one, ``value`` is stored where the index tensors for
+    the first axes meet. Of several values for one place the last stays; modes 'add', 'multiply', 'min' and
+    'max' combine them with what is there. Raises ``ShapeError`` where shapes do not fit.
+
+    >>> import tensorbus as tb
+    >>> tb.scatter(tb.zeros((2, 3)), 1, tb.asarray([[0], [2]]), 5.0).tolist()
+    [[5.0, 0.0, 0.0], [0.0, 0.0, 5.0]]
+    >>> tb.scatter(tb.zeros((3,)), tb.asarray([1.0, 2.0]), tb.asarray([2, 0])).tolist()
+    [2.0, 0.0, 1.0]
+    """
+    if len(indices) != 2 or not _is_axis(value):
+        return gathering.scatter(x, value, *indices, mode=mode)
+    index, src = indices
+    if not x.shape:
+        raise ShapeError("scatter: a 0-dimensional tensor has no axis; reshape it to (1,) first.")
+    return into("scatter", x, value, index, src, mode)
+
+
+def _is_axis(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)

@@ -1,0 +1,1 @@
+"""Ops that multiply matrices, and what is written as such products."""

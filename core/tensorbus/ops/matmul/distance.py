@@ -1,0 +1,171 @@
+"""Distances and angles between vectors, and the losses made of them.
+
+Names, arguments and values are PyTorch's. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ArgumentError, ShapeError
+from ..creation.creation import broadcast_arrays
+from ..elementwise.arithmetic import abs, maximum, minimum
+from ..elementwise.comparison import equal, not_equal
+from ..elementwise.family import common_dtype
+from ..elementwise.transcendental import power, sqrt
+from ..elementwise.where_cast import narrowed, where, widened
+from ..fused_function import joined
+from ..indexing.gather_scatter import gather
+from ..nn.loss import Reduction, reduced
+from ..reduction.reduction import max, sum
+
+if TYPE_CHECKING:
+    from ...tensor.tensor import Tensor
+
+
+@joined
+def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) -> Tensor:
+    """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN.
+
+    Powers of narrow dtypes are those of float32: the square of 300 is no float16. Complex numbers count by
+    their size.
+    """
+    if x.dtype.is_complex:
+        x = abs(x)
+    if p == math.inf:
+        return max(abs(x), axis=axis, keepdims=keepdims)
+    wide = widened(x)
+    if p == 1:
+        found = sum(abs(wide), axis=axis, keepdims=keepdims)
+    elif p == 0:
+        found = sum(where(not_equal(wide, 0), wide * 0 + 1, 0.0), axis=axis, keepdims=keepdims)
+    else:
+        total = sum(wide * wide if p == 2 else power(abs(wide), p), axis=axis, keepdims=keepdims)
+        none = equal(total, 0)
+        safe = where(none, 1.0, total)
+        found = where(none, 0.0, sqrt(safe) if p == 2 else power(safe, 1 / p))
+    length: Tensor = narrowed(found, x.dtype)
+    return length
+
+
+@joined
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
+    """Return ``input`` divided by its ``p``-norm along ``dim``, or by ``eps`` where that is larger.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.functional.normalize(tb.asarray([[3.0, 4.0]])).tolist() == tb.asarray([[0.6, 0.8]]).tolist()
+    True
+    """
+    return input / maximum(vector_length(input, dim, True, p), eps)
+
+
+@joined
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it.
+
+    ``dim`` is an axis of the shape that both are broadcast to.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.functional.cosine_similarity(tb.ones((2, 4)), tb.ones(4), dim=1).tolist()
+    [1.0, 1.0]
+    """
+    dtype = common_dtype((x1.dtype, x2.dtype))
+    x1, x2 = broadcast_arrays(widened(x1), widened(x2))
+    first = x1 / maximum(vector_length(x1, dim, True), eps)
+    second = x2 / maximum(vector_length(x2, dim, True), eps)
+    cosine: Tensor = narrowed(sum(first * second, axis=dim), dtype)
+    return cosine
+
+
+@joined
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """Return the ``p``-norm of ``x1 - x2 + eps`` along the last axis."""
+    return vector_length(x1 - x2 + eps, -1, keepdim, p)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Return the ``p``-norm of the difference of each pair of rows: ``(n, m)`` gives ``n * (n - 1) / 2``.
+
+    Pairs come in the order of the upper triangle. Raises ``ShapeError`` for another rank, ``ArgumentError``
+    for ``p`` below 0.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.functional.pdist(tb.asarray([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).tolist()[:2]
+    [5.0, 1.0]
+    """
+    if len(input.shape) != 2:
+        raise ShapeError(f"pdist: a matrix of rows is needed, got shape {input.shape}.")
+    if not p >= 0:
+        raise ArgumentError(f"pdist: p must be >= 0, got {p!r}.")
+    rows = range(input.shape[0])
+    pairs = [(i, j) for i in rows for j in rows[i + 1 :]]
+    if not pairs:
+        return sum(input[:0], axis=1)
+    first, second = input.beside([i for i, _ in pairs]), input.beside([j for _, j in pairs])
+    return vector_length(gather(input, first) - gather(input, second), 1, p=p)
+
+
+@joined
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return one minus the cosine where ``target`` is 1, and the cosine above ``margin`` where it is -1."""
+    lengths = (sum(input1 * input1, axis=-1) + 1e-12) * (sum(input2 * input2, axis=-1) + 1e-12)
+    cosine = sum(input1 * input2, axis=-1) / sqrt(lengths)
+    losses = where(equal(target, 1), 1 - cosine, 0.0) + where(
+        equal(target, -1), maximum(cosine - margin, 0.0), 0.0
+    )
+    return reduced("cosine_embedding_loss", losses, reduction)
+
+
+@joined
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return the distance ``input`` where ``target`` is 1, what it lacks to ``margin`` where it is -1."""
+    apart = where(not_equal(target, 1), maximum(margin - input, 0.0), 0.0)
+    return reduced("hinge_embedding_loss", apart + where(not_equal(target, -1), input, 0.0), reduction)
+
+
+@joined
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return ``max(0, -target * (input1 - input2) + margin)``: 1 asks for a larger first, -1 second."""
+    losses = maximum(-target * (input1 - input2) + margin, 0.0)
+    return reduced("margin_ranking_loss", losses, reduction)
+
+
+@joined
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-6, swap: bool = False, *, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
+    """Return how much closer than ``margin`` the negative is than the positive (Balntas et al. 2016).
+
+    ``swap`` takes the distance from the positive to the negative where that is smaller. Raises
+    ``ArgumentError`` unless ``margin`` is above 0.
+    """
+    return triplet_margin_with_distance_loss(
+        anchor, positive, negative, distance_function=lambda x, y: pairwise_distance(x, y, p, eps),
+        margin=margin, swap=swap, reduction=reduction,
+    )  # fmt: skip
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
+    swap: bool = False, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
+    """Return ``triplet_margin_loss`` by any distance; None is ``pairwise_distance``."""
+    if not margin > 0:
+        raise ArgumentError(f"triplet_margin_loss: margin must be > 0, got {margin!r}.")
+    distance = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return reduced("triplet_margin_loss", maximum(near - far + margin, 0.0), reduction)

@@ -1,0 +1,54 @@
+"""A product and what is added to it as one op: a device may add, and go on, before the product is rounded."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...dtypes.definition import NUMERIC, DType
+from ...errors import ArgumentError, ShapeError
+from ..definition import Op, Spec, table
+from ..elementwise.family import broadcast_shapes, common_dtype, fit
+from .matmul import product
+
+NAME: Final = "affine"
+ENDS: Final = ("relu", "gelu_tanh")
+"""The ops of one operand that the sum may end in."""
+
+
+def _arguments(x: Any, y: Any, /, *added: Any, ends: str = "") -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if ends and ends not in ENDS:
+        raise ArgumentError(f"{NAME}: ends is {ends!r}; {', '.join(map(repr, ENDS))} or '' is needed.")
+    return (x, y, *added), {"ends": ends}
+
+
+def _infer(specs: tuple[Spec, ...], *, ends: str) -> Spec:
+    x, y, *added = specs
+    found = product.infer((x, y))
+    shape: tuple[int, ...] = found.shape
+    for other in added:
+        if broadcast_shapes(shape, other.shape) != shape:
+            raise ShapeError(
+                f"{NAME}: the product has shape {shape}; what is added must broadcast to it;"
+                f" got {other.shape}."
+            )
+    return Spec(shape, x.dtype)
+
+
+def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit(NAME, common_dtype(given), NUMERIC),) * len(given)
+
+
+def _decompose(x: Any, y: Any, *added: Any, ends: str) -> Any:
+    made = product(x, y)
+    for other in added:
+        made = made + other
+    return table.function(ends)(made) if ends else made
+
+
+affine = table.add(
+    Op(
+        name=NAME, family="matmul", operands=("x", "y", "*added"), arguments=_arguments, infer=_infer,
+        compute=_compute, decompose=_decompose, dtypes=NUMERIC,
+        doc="``x @ y`` plus operands that broadcast to its shape; ``ends`` names an op that follows.",
+    )
+)  # fmt: skip

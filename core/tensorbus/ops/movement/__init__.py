@@ -1,0 +1,1 @@
+"""Ops that put the same elements elsewhere."""

@@ -1,0 +1,457 @@
+"""Movement: the same elements at other places, in other shapes, or beside others.
+
+Every attribute that a kernel sees is explicit: full shapes, non-negative axes, one start and step an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from ...dtypes.definition import ALL, DType, Scalar, check_scalar, promote
+from ...errors import AxisError, ShapeError
+from ...tracing.sym_int import index
+from ..batching_rules import Rule, broadcast, prefixed, shifted, unchanged
+from ..call_errors import with_form
+from ..definition import Op, Shape, Spec, table
+from ..elementwise.family import Operand
+
+Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
+
+
+def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
+    """Return a shape as a tuple of ints. Raises ``ShapeError`` for what is not a length."""
+    try:
+        given: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+        return tuple(index(n) for n in given)
+    except TypeError:
+        raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
+
+
+def movement(
+    name: str,
+    *,
+    arguments: Callable[..., Arguments],
+    infer: Callable[..., Spec],
+    normalize: Callable[..., dict[str, Any]] | None = None,
+    compute: Callable[..., tuple[DType, ...]] | None = None,
+    operands: tuple[str, ...] = ("x",),
+    decompose: Callable[..., Any] | None = None,
+    vjp: Callable[..., tuple[Any, ...]],
+    batch: Rule,
+    family: str = "movement",
+    late: tuple[str, ...] = (),
+    doc: str,
+) -> Op[...]:
+    """Define an op that moves elements of any dtype."""
+    return table.add(
+        Op(
+            name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
+            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, late=late,
+            doc=doc,
+        )
+    )  # fmt: skip
+
+
+def _rank(specs: tuple[Spec, ...]) -> int:
+    return len(specs[0].shape)
+
+
+def normalize_axis(name: str, axis: int, rank: int) -> int:
+    """Return ``axis`` counted from the front. Raises ``AxisError`` where there is no such axis."""
+    try:
+        place = None if isinstance(axis, bool) else axis.__index__()
+    except (AttributeError, TypeError):
+        place = None
+    if place is None:
+        raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
+    if not -rank <= place < rank:
+        raise AxisError(
+            f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
+            if rank
+            else f"{name}: axis {place} was asked of a 0-dimensional tensor, which has none."
+        )
+    return place % rank
+
+
+def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
+    given = specs[0].shape
+    pairs = zip(given[::-1], shape[::-1], strict=False)
+    if len(given) > len(shape) or any(a not in (1, b) for a, b in pairs):
+        raise ShapeError(
+            f"broadcast_to: shape {given} does not broadcast to {shape}: counted from the last, each of its"
+            f" axes must have the length that is asked for, or 1."
+        )
+    return Spec(shape, specs[0].dtype)
+
+
+broadcast_to = movement(
+    "broadcast_to",
+    arguments=lambda x, /, shape: ((x,), {"shape": as_shape("broadcast_to", shape)}),
+    infer=_broadcast_infer,
+    vjp=lambda g, x_shape: (sum_to(g, x_shape),),
+    batch=broadcast,
+    doc="``x`` repeated along axes of length 1 to ``shape``.",
+)
+
+
+def sum_to(g: Any, shape: Shape) -> Any:
+    """Return ``g`` summed to ``shape``, the reverse of broadcasting."""
+    lead = len(g.shape) - len(shape)
+    if lead == 0 and g.shape == shape:  # tuples compare items first: of open lengths that is a condition
+        return g
+    axes = tuple(range(lead)) + tuple(
+        lead + k for k, n in enumerate(shape) if n == 1 and g.shape[lead + k] != 1
+    )
+    return reshape(table["sum"](g, axis=axes, keepdims=False), shape)
+
+
+def _reshape_normalize(specs: tuple[Spec, ...], shape: Shape) -> dict[str, Any]:
+    size = prod(specs[0].shape)
+    if shape.count(-1) == 1:
+        known = prod(n for n in shape if n != -1)
+        if known and size % known == 0:
+            shape = tuple(size // known if n == -1 else n for n in shape)
+    if prod(shape) != size or any(n < 0 for n in shape):
+        raise ShapeError(
+            f"reshape: {size} element(s) of shape {specs[0].shape} do not fill shape {shape};"
+            f" the lengths must multiply to {size}, and one of them may be -1."
+        )
+    return {"shape": shape}
+
+
+reshape: Op[...] = movement(
+    "reshape",
+    arguments=lambda x, /, shape, *, copy=None: ((x,), {"shape": as_shape("reshape", shape)}),
+    normalize=_reshape_normalize,
+    infer=lambda specs, shape: Spec(shape, specs[0].dtype),
+    vjp=lambda g, x_shape: (reshape(g, x_shape),),
+    batch=prefixed("reshape", shape=None),
+    doc="The same elements in C order with another shape; one length may be -1. Tensors never alias, so"
+    " ``copy`` changes nothing that could be seen.",
+)
+
+
+def _permute_normalize(specs: tuple[Spec, ...], axes: Sequence[int]) -> dict[str, Any]:
+    rank = _rank(specs)
+    order = tuple(normalize_axis("permute_dims", a, rank) for a in axes)
+    if sorted(order) != list(range(rank)):
+        raise ShapeError(f"permute_dims: axes {tuple(axes)} must name each of {rank} axes once.")
+    return {"axes": order}
+
+
+def _permute_batch(operands: Sequence[Any], batched: Sequence[bool], axes: Shape) -> Any:
+    return permute_dims(operands[0], (0, *(a + 1 for a in axes)))
+
+
+permute_dims: Op[...] = movement(
+    "permute_dims",
+    arguments=lambda x, /, axes: ((x,), {"axes": as_shape("permute_dims", axes)}),
+    normalize=_permute_normalize,
+    infer=lambda specs, axes: Spec(tuple(specs[0].shape[a] for a in axes), specs[0].dtype),
+    vjp=lambda g, axes: (permute_dims(g, tuple(axes.index(k) for k in range(len(axes)))),),
+    batch=_permute_batch,
+    doc="``x`` with axis ``axes[k]`` at place ``k``.",
+)
+
+
+def _flip_normalize(specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None) -> dict[str, Any]:
+    rank = _rank(specs)
+    given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return {"axis": tuple(sorted({normalize_axis("flip", a, rank) for a in given}))}
+
+
+flip: Op[...] = movement(
+    "flip",
+    arguments=lambda x, /, axis=None: ((x,), {"axis": tuple(axis) if isinstance(axis, list) else axis}),
+    normalize=_flip_normalize,
+    infer=lambda specs, axis: specs[0],
+    vjp=lambda g, axis: (flip(g, axis=axis),),
+    batch=shifted("flip", "axis"),
+    doc="``x`` backwards along ``axis`` (an int, a tuple, or None for all).",
+)
+
+
+def _slice_infer(specs: tuple[Spec, ...], *, start: Shape, size: Shape, step: Shape) -> Spec:
+    shape = specs[0].shape
+    _check_box("slice", shape, start, size, step)
+    return Spec(size, specs[0].dtype)
+
+
+def _check_box(name: str, shape: Shape, start: Shape, size: Shape, step: Shape) -> None:
+    fits = len(shape) == len(start) == len(size) == len(step) and all(
+        n == 0 or (0 <= b < length and 0 <= b + (n - 1) * s < length)
+        for length, b, n, s in zip(shape, start, size, step, strict=True)
+    )
+    if not fits:
+        raise ShapeError(f"{name}: start {start}, size {size}, step {step} leave shape {shape}.")
+
+
+slice: Op[...] = movement(
+    "slice",
+    arguments=lambda x, /, start, size, step: (
+        (x,), {"start": tuple(start), "size": tuple(size), "step": tuple(step)}
+    ),
+    infer=_slice_infer,
+    vjp=lambda g, x_shape, start, step: (slice_update(_zeros(x_shape, g), g, start, step),),
+    batch=prefixed("slice", start=0, size=None, step=1),
+    late=("start",),
+    doc="``size`` elements along each axis, from ``start`` on, ``step`` apart; steps may be negative.",
+)  # fmt: skip
+
+
+def _update_infer(specs: tuple[Spec, ...], *, start: Shape, step: Shape) -> Spec:
+    _check_box("slice_update", specs[0].shape, start, specs[1].shape, step)
+    return specs[0]
+
+
+def _zeros(shape: Shape, g: Any) -> Any:
+    return table["full"](shape, 0, dtype=g.dtype, device=g.device)
+
+
+slice_update: Op[...] = movement(
+    "slice_update",
+    operands=("x", "value"),
+    arguments=lambda x, value, /, start, step: ((x, value), {"start": tuple(start), "step": tuple(step)}),
+    compute=lambda given, **_: (given[0], given[0]),
+    infer=_update_infer,
+    vjp=lambda g, value_shape, start, step: (
+        slice_update(g, _zeros(value_shape, g), start, step),
+        slice(g, start, value_shape, step),
+    ),
+    batch=prefixed("slice_update", start=0, step=1),
+    late=("start",),
+    doc="``x`` with the box of ``value``'s shape, from ``start`` on, ``step`` apart, replaced by ``value``.",
+)  # fmt: skip
+
+
+def _pad_normalize(specs: tuple[Spec, ...], low: Shape, high: Shape, value: Scalar) -> dict[str, Any]:
+    if not len(low) == len(high) == _rank(specs) or any(n < 0 for n in low + high):
+        raise ShapeError(
+            f"pad: low {low} and high {high} must be one length >= 0 for each of {_rank(specs)} axes."
+        )
+    return {"low": low, "high": high, "value": check_scalar("pad", value, specs[0].dtype)}
+
+
+pad = movement(
+    "pad",
+    family="padding",
+    arguments=lambda x, /, low, high, value=0: (
+        (x,), {"low": tuple(low), "high": tuple(high), "value": value}
+    ),
+    normalize=_pad_normalize,
+    infer=lambda specs, low, high, value: Spec(
+        tuple(a + n + b for a, n, b in zip(low, specs[0].shape, high, strict=True)), specs[0].dtype
+    ),
+    vjp=lambda g, x_shape, low: (slice(g, low, x_shape, (1,) * len(low)),),
+    batch=prefixed("pad", low=0, high=0),
+    doc="``x`` with ``low`` elements of ``value`` before and ``high`` after, along each axis.",
+)  # fmt: skip
+
+
+def _concat_normalize(specs: tuple[Spec, ...], axis: int) -> dict[str, Any]:
+    return {"axis": normalize_axis("concat", axis, _rank(specs))}
+
+
+def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:
+    first = specs[0].shape
+    rest = [s.shape[:axis] + s.shape[axis + 1 :] for s in specs]
+    if any(len(s.shape) != len(first) for s in specs) or any(shape != rest[0] for shape in rest):
+        raise ShapeError(
+            f"concat: shapes {', '.join(str(s.shape) for s in specs)} must agree except along axis {axis}."
+        )
+    length = sum(s.shape[axis] for s in specs)
+    return Spec((*first[:axis], length, *first[axis + 1 :]), specs[0].dtype)
+
+
+def _concat_compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    common = given[0]
+    for d in given[1:]:
+        common = promote(common, d)
+    return (common,) * len(given)
+
+
+def _concat_vjp(g: Any, xs_shape: Sequence[Shape], axis: int) -> tuple[Any, ...]:
+    grads, at = [], 0
+    for shape in xs_shape:
+        start = tuple(at if k == axis else 0 for k in range(len(shape)))
+        grads.append(slice(g, start, shape, (1,) * len(shape)))
+        at += shape[axis]
+    return tuple(grads)
+
+
+def _concat_arguments(xs: Sequence[Any], /, axis: int | None = 0) -> Arguments:
+    xs = tuple(xs)
+    if not xs:
+        raise ShapeError("concat: needs at least one tensor, got an empty sequence.")
+    if axis is None:
+        return tuple(reshape(x, (-1,)) for x in xs), {"axis": 0}
+    return xs, {"axis": axis}
+
+
+concat = movement(
+    "concat",
+    operands=("*xs",),
+    arguments=_concat_arguments,
+    normalize=_concat_normalize,
+    compute=_concat_compute,
+    infer=_concat_infer,
+    vjp=_concat_vjp,
+    batch=shifted("concat", "axis"),
+    doc="The tensors one after another along ``axis``; None: all of them flattened.",
+)
+
+
+def _windows_infer(specs: tuple[Spec, ...], *, size: Shape, stride: Shape, dilation: Shape) -> Spec:
+    shape, rank = specs[0].shape, len(size)
+    if not len(stride) == len(dilation) == rank <= len(shape) or min((*size, *stride, *dilation, 1)) < 1:
+        raise ShapeError(
+            f"windows: size {size}, stride {stride}, dilation {dilation} do not suit shape {shape}."
+        )
+    lead = shape[: len(shape) - rank]
+    counts = []
+    for n, k, s, d in zip(shape[len(lead) :], size, stride, dilation, strict=True):
+        if n < d * (k - 1) + 1:
+            raise ShapeError(
+                f"windows: a window of {size} with dilation {dilation} is larger than shape {shape}."
+            )
+        counts.append((n - d * (k - 1) - 1) // s + 1)
+    return Spec((*lead, *counts, *size), specs[0].dtype)
+
+
+windows: Op[...] = movement(
+    "windows",
+    arguments=lambda x, /, size, stride, dilation: (
+        (x,), {"size": tuple(size), "stride": tuple(stride), "dilation": tuple(dilation)}
+    ),
+    infer=_windows_infer,
+    vjp=lambda g, x_shape, size, stride, dilation: (
+        fold(g, x_shape[len(x_shape) - len(size) :], stride, dilation),
+    ),
+    batch=unchanged("windows"),
+    doc="All windows over the last ``len(size)`` axes: shape ``lead + counts + size``.",
+)  # fmt: skip
+
+
+def _fold_infer(specs: tuple[Spec, ...], *, shape: Shape, stride: Shape, dilation: Shape) -> Spec:
+    rank = len(shape)
+    given = specs[0].shape
+    lead, size = given[: len(given) - 2 * rank], given[len(given) - rank :]
+    whole = Spec((*lead, *shape), specs[0].dtype)
+    if _windows_infer((whole,), size=size, stride=stride, dilation=dilation).shape != given:
+        raise ShapeError(f"fold: windows of shape {given} do not come from shape {shape}.")
+    return whole
+
+
+def _fold(x: Any, shape: Shape, stride: Shape, dilation: Shape) -> Any:
+    """Sum the windows place by place: one strided box for each element of a window."""
+    rank = len(shape)
+    lead, counts, size = x.shape[: -2 * rank], x.shape[-2 * rank : -rank], x.shape[-rank:]
+    total = zeros = table["full"]((*lead, *shape), 0, dtype=x.dtype, device=x.device)
+    for place in range(prod(size)):
+        at = tuple(place // prod(size[k + 1 :]) % size[k] for k in range(rank))
+        start = (0,) * (len(lead) + rank) + at
+        box = reshape(slice(x, start, (*lead, *counts, *(1,) * rank), (1,) * len(start)), (*lead, *counts))
+        corner = (0,) * len(lead) + tuple(a * d for a, d in zip(at, dilation, strict=True))
+        total = total + slice_update(zeros, box, corner, (1,) * len(lead) + stride)
+    return total
+
+
+fold: Op[...] = movement(
+    "fold",
+    arguments=lambda x, /, shape, stride, dilation: (
+        (x,), {"shape": tuple(shape), "stride": tuple(stride), "dilation": tuple(dilation)}
+    ),
+    infer=_fold_infer,
+    decompose=_fold,
+    vjp=lambda g, x_shape, shape, stride, dilation: (
+        windows(g, x_shape[len(x_shape) - len(shape) :], stride, dilation),
+    ),
+    batch=unchanged("fold"),
+    doc="The reverse of ``windows``: overlapping windows add up. ``shape`` is that of the last axes.",
+)  # fmt: skip
+
+
+@with_form
+def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Any:
+    """Return ``x`` with a new axis of length 1 at ``axis``, or at each of several, counted in the result.
+
+    Raises ``AxisError`` for an axis that the result does not have.
+
+    >>> import tensorbus as tb
+    >>> tb.expand_dims(tb.ones((2,)), axis=(0, -1)).shape
+    (1, 2, 1)
+    """
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = len(x.shape) + len(given)
+    places = {normalize_axis("expand_dims", a, rank) for a in given}
+    if len(places) != len(given):
+        raise ShapeError(f"expand_dims: axis {axis!r} names an axis twice.")
+    lengths = iter(x.shape)
+    return reshape(x, tuple(1 if k in places else next(lengths) for k in range(rank)))
+
+
+@with_form
+def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Any:
+    """Return ``x`` without the axes named, which must have length 1; without an axis, all that do go.
+
+    Raises ``AxisError`` for an axis that ``x`` does not have, ``ShapeError`` for one of another length.
+
+    >>> import tensorbus as tb
+    >>> x = tb.ones((1, 2, 1))
+    >>> x.squeeze().shape, x.squeeze(0).shape, x.squeeze((0, -1)).shape
+    ((2,), (2, 1), (2,))
+    """
+    if axis is None:
+        return reshape(x, tuple(n for n in x.shape if n != 1))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = {normalize_axis("squeeze", a, len(x.shape)) for a in given}
+    if any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} does not have length 1.")
+    return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
+
+
+@with_form
+def stack(xs: Sequence[Any], /, axis: int = 0) -> Any:
+    """Return the tensors, all of one shape, side by side along a new axis."""
+    xs = tuple(xs)
+    if not xs:
+        raise ShapeError("stack: needs at least one tensor, got an empty sequence.")
+    if any(x.shape != xs[0].shape for x in xs):
+        raise ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in xs)} must be equal.")
+    place = normalize_axis("stack", axis, len(xs[0].shape) + 1)
+    return concat([expand_dims(x, place) for x in xs], axis=place)
+
+
+@with_form
+def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
+    """Return ``x`` with axis ``source`` (or several) moved to ``destination``; the others keep their order.
+
+    >>> import tensorbus as tb
+    >>> tb.moveaxis(tb.ones((2, 3, 4)), (0, 1), (-1, 0)).shape
+    (3, 4, 2)
+    """
+    rank = len(x.shape)
+    pairs = [given if isinstance(given, (tuple, list)) else (given,) for given in (source, destination)]
+    both = [[normalize_axis("moveaxis", a, rank) for a in axes] for axes in pairs]
+    if len(both[0]) != len(both[1]) or any(len(set(axes)) != len(axes) for axes in both):
+        raise ShapeError(f"moveaxis: axes {source!r} and {destination!r} must pair up, each named once.")
+    order = [k for k in range(rank) if k not in both[0]]
+    for place, axis in sorted(zip(both[1], both[0], strict=True)):
+        order.insert(place, axis)
+    return permute_dims(x, tuple(order))
+
+
+@with_form
+def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
+    """Return ``x`` with the axes from ``start_axis`` to ``end_axis`` made one."""
+    if not x.shape:
+        return reshape(x, (1,))
+    first, last = (
+        normalize_axis("flatten", start_axis, len(x.shape)),
+        normalize_axis("flatten", end_axis, len(x.shape)),
+    )
+    if first > last:
+        raise ShapeError(f"flatten: start_axis {start_axis} lies behind end_axis {end_axis}.")
+    return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))

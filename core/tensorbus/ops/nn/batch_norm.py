@@ -1,0 +1,139 @@
+"""Normalization of channels by statistics: those of the batch, of each instance, or running ones.
+
+Names, arguments and values are PyTorch's. Running statistics are tensors that are rebound in place.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...errors import ArgumentError, ShapeError
+from ..definition import Shape
+from ..elementwise.transcendental import rsqrt
+from ..elementwise.where_cast import cast, narrowed, widened
+from ..fused_function import joined
+from ..movement.movement import reshape
+from ..reduction.reduction import mean
+from .normalization import by_channel, standardize
+
+if TYPE_CHECKING:
+    from ...tensor.tensor import Tensor
+
+
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Return ``(batch, channels, *space)`` normalized per channel (Ioffe and Szegedy 2015).
+
+    In training by the statistics of the batch, which then move the running ones (those of shape
+    ``(channels,)``, rebound in place) by ``momentum``, the variance with Bessel's correction; else by the
+    running ones. A batch of no examples moves nothing. Raises ``ShapeError`` for a wrong number of channels,
+    or for one value per channel in training.
+    """
+    _check("batch_norm", input, running_mean, running_var, weight, bias)
+    if not training:
+        return _by_running(input, "batch_norm", running_mean, running_var, weight, bias, eps)
+    axes = (0, *range(2, len(input.shape)))
+    count = prod(input.shape[a] for a in axes)
+    if not count:
+        return by_channel(+input, "batch_norm", weight, bias)
+    if count == 1:
+        raise ShapeError(
+            f"batch_norm: training needs more than one value per channel, got shape {input.shape}."
+        )
+    out, average, variance = _by_batch(input, weight, bias, axes, eps)
+    _follow(running_mean, average, momentum)
+    _follow(running_var, variance, momentum, count / (count - 1))
+    return out
+
+
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Return ``(batch, channels, *space)`` normalized per channel of each example (Ulyanov et al. 2016).
+
+    Running statistics, where given, follow the mean of those of the examples. Raises ``ShapeError`` for a
+    wrong number of channels, or for one value per channel with ``use_input_stats``.
+    """
+    _check("instance_norm", input, running_mean, running_var, weight, bias)
+    if not use_input_stats:
+        return _by_running(input, "instance_norm", running_mean, running_var, weight, bias, eps)
+    batch, channels, *space = input.shape
+    count = prod(space)
+    if count <= 1:
+        raise ShapeError(
+            f"instance_norm: more than one value per channel of an example is needed, got shape"
+            f" {input.shape}."
+        )
+    rows = reshape(input, (batch, channels, count))
+    if running_mean is not None or running_var is not None:
+        wide = widened(rows.detach())
+        average = mean(wide, axis=-1, keepdims=True)
+        variance = mean((wide - average) ** 2, axis=-1) * (count / (count - 1))
+        _follow(running_mean, mean(average, axis=0), momentum)
+        _follow(running_var, mean(variance, axis=0), momentum)
+    return by_channel(reshape(standardize(rows, 1, eps), input.shape), "instance_norm", weight, bias)
+
+
+@joined
+def _by_batch(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: Shape, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``x`` normalized over ``axes``, and the mean and the variance there."""
+    wide = widened(x)
+    average = mean(wide, axis=axes, keepdims=True)
+    centred = wide - average
+    variance = mean(centred * centred, axis=axes, keepdims=True)
+    scale = rsqrt(variance + eps)
+    if weight is not None:
+        scale = scale * reshape(weight, (x.shape[1], *(1,) * (len(x.shape) - 2)))
+    out = by_channel(narrowed(centred * scale, x.dtype), "batch_norm", None, bias)
+    return out, average, variance
+
+
+def _check(
+    name: str, x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None,
+) -> None:  # fmt: skip
+    if len(x.shape) < 2:
+        raise ShapeError(f"{name}: (batch, channels, *space) is needed, got shape {x.shape}.")
+    vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for role, given in vectors.items():
+        if given is not None and given.shape != (x.shape[1],):
+            raise ShapeError(
+                f"{name}: for an input of shape {x.shape} the {role} has {x.shape[1]} elements, got shape"
+                f" {given.shape}."
+            )
+
+
+@joined
+def _by_running(
+    x: Tensor, name: str, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None, eps: float,
+) -> Tensor:  # fmt: skip
+    if running_mean is None or running_var is None:
+        raise ArgumentError(
+            f"{name}: without statistics of the input, running_mean and running_var are needed."
+        )
+    row = (x.shape[1], *(1,) * (len(x.shape) - 2))
+    scale = rsqrt(running_var + eps)
+    scale = scale if weight is None else scale * weight
+    centred = widened(x) - reshape(running_mean, row)
+    return by_channel(narrowed(centred * reshape(scale, row), x.dtype), name, None, bias)
+
+
+def _follow(running: Tensor | None, found: Tensor, momentum: float, share: float = 1.0) -> None:
+    if running is not None:
+        running.rebind(_moved(running.detach(), found.detach(), momentum, share))
+
+
+@joined
+def _moved(running: Tensor, found: Tensor, momentum: float, share: float) -> Tensor:
+    """Return a running statistic, moved by ``momentum`` towards ``share`` of one that was found."""
+    found = found if share == 1 else found * share
+    fresh = cast(reshape(found, running.shape), running.dtype)
+    return running * (1 - momentum) + fresh * momentum

@@ -1,0 +1,1 @@
+"""Ops that sort, search in what is sorted, and find what is unique."""

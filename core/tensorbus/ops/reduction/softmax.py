@@ -1,0 +1,102 @@
+"""Ops that normalize along one axis: softmax, its logarithm, and the logarithm of a sum of exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes.definition import FLOATING
+from ..batching_rules import shifted
+from ..definition import Op, Spec, table
+from ..elementwise.comparison import equal
+from ..elementwise.family import Operand, fit
+from ..elementwise.transcendental import exp, log
+from ..elementwise.where_cast import narrowed, where, widened
+from ..movement.movement import normalize_axis, reshape
+from .reduction import Axis, keep, max, normalize_axes, reduced_shape, sum
+
+
+def _softmax_arguments(x: Operand, /, axis: int = -1) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"axis": axis}
+
+
+def _along(
+    name: str, *, decompose: Callable[..., Any], vjp: Callable[..., tuple[Any, ...]], doc: str
+) -> Op[...]:
+    """Define an op that normalizes along one axis and keeps the shape."""
+    return table.add(
+        Op(
+            name=name, family="softmax", operands=("x",), arguments=_softmax_arguments,
+            normalize=lambda specs, axis: {"axis": normalize_axis(name, axis, len(specs[0].shape))},
+            infer=lambda specs, axis: specs[0],
+            compute=lambda given, **_: (fit(name, given[0], FLOATING),),
+            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING, doc=doc,
+        )
+    )  # fmt: skip
+
+
+def _softmax(x: Any, axis: int) -> Any:
+    if not x.shape[axis]:
+        return +x
+    wide = widened(x)
+    powers = exp(wide - max(wide, axis=axis, keepdims=True))
+    return narrowed(powers / sum(powers, axis=axis, keepdims=True), x.dtype)
+
+
+def _log_softmax(x: Any, axis: int) -> Any:
+    if not x.shape[axis]:
+        return +x
+    wide = widened(x)
+    centred = wide - max(wide, axis=axis, keepdims=True)
+    return narrowed(centred - log(sum(exp(centred), axis=axis, keepdims=True)), x.dtype)
+
+
+softmax = _along(
+    "softmax", decompose=_softmax,
+    vjp=lambda g, out, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),),
+    doc="``exp(x)`` divided by its sum along ``axis``.",
+)  # fmt: skip
+log_softmax = _along(
+    "log_softmax", decompose=_log_softmax,
+    vjp=lambda g, out, axis: (g - exp(out) * sum(g, axis=axis, keepdims=True),),
+    doc="The logarithm of ``softmax``, without its loss of precision.",
+)  # fmt: skip
+
+
+def _logsumexp(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    wide = widened(x)
+    if any(not x.shape[a] for a in axis):
+        return narrowed(log(sum(wide, axis=axis, keepdims=keepdims)), x.dtype)
+    top = max(wide, axis=axis, keepdims=True).detach()
+    top = where(top - top == 0, top, 0.0)
+    total = narrowed(log(sum(exp(wide - top), axis=axis, keepdims=True)) + top, x.dtype)
+    return total if keepdims else reshape(total, reduced_shape(x.shape, axis, False))
+
+
+def _logsumexp_vjp(g: Any, out: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
+    """Give each element its share of the sum; where all are ``-inf`` none has one."""
+    level = keep(out, x.shape, axis)
+    level = where(equal(level, float("-inf")), 0.0, level)
+    return (keep(g, x.shape, axis) * exp(x - level),)
+
+
+def _logsumexp_arguments(
+    x: Operand, /, axis: Axis = None, keepdims: bool = False
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x,), {"axis": tuple(axis) if isinstance(axis, list) else axis, "keepdims": bool(keepdims)}
+
+
+logsumexp = table.add(
+    Op(
+        name="logsumexp", family="softmax", operands=("x",), arguments=_logsumexp_arguments,
+        normalize=lambda specs, axis, keepdims: {
+            "axis": normalize_axes("logsumexp", axis, len(specs[0].shape)), "keepdims": keepdims
+        },
+        infer=lambda specs, axis, keepdims: Spec(
+            reduced_shape(specs[0].shape, axis, keepdims), specs[0].dtype
+        ),
+        compute=lambda given, **_: (fit("logsumexp", given[0], FLOATING),),
+        decompose=_logsumexp, vjp=_logsumexp_vjp, batch=shifted("logsumexp", "axis"), dtypes=FLOATING,
+        doc="``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.",
+    )
+)  # fmt: skip

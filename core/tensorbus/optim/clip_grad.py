@@ -1,0 +1,84 @@
+"""Keeping gradients small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ..autograd.engine import no_grad
+from ..dtypes.definition import real_of
+from ..errors import ArgumentError, AutogradError, DtypeError
+from ..ops.creation.creation import zeros
+from ..ops.elementwise.arithmetic import abs, maximum, minimum
+from ..ops.elementwise.where_cast import narrowed, widened
+from ..ops.movement.movement import stack
+from ..ops.reduction.reduction import max, sum
+from ..tensor.tensor import Tensor
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scale all gradients so that their joint norm is at most ``max_norm``; return the norm they had.
+
+    Nothing is read back to the host unless ``error_if_nonfinite``, which raises ``AutogradError`` for a norm
+    that is infinite or NaN. Parameters without a gradient count for nothing, complex numbers by their moduli.
+    Pascanu, Mikolov, Bengio 2013.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([3.0, 4.0]).requires_grad_()
+    >>> (x * x).sum().backward()
+    >>> tb.optim.clip_grad_norm_([x], 1.0).item()
+    10.0
+    """
+    if not norm_type > 0:
+        raise ArgumentError(f"clip_grad_norm_: norm_type must be > 0, or inf, got {norm_type!r}.")
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(p, p.grad) for p in given if p.grad is not None]
+    if not pairs:
+        return zeros(())
+    with no_grad():
+        home = pairs[0][1]
+        first = _norm(home, norm_type)
+        norms = stack([first, *(_norm(g, norm_type).to(home.device, first.dtype) for _, g in pairs[1:])])
+        total = _norm(norms, norm_type)
+        if error_if_nonfinite and not math.isfinite(float(total)):
+            raise AutogradError(
+                f"clip_grad_norm_: the gradients' norm is {float(total)}, so they cannot be clipped."
+            )
+        factor = minimum(max_norm / (total + 1e-6), 1.0)
+        for parameter, gradient in pairs:
+            parameter.grad = gradient * factor.to(gradient.device, real_of(gradient.dtype))
+        found: Tensor = narrowed(total, home.dtype)
+        return found
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Limit every element of all gradients to ``clip_value`` in size.
+
+    Raises ``ArgumentError`` for a negative limit, and ``DtypeError`` for complex gradients.
+    """
+    if not clip_value >= 0:
+        raise ArgumentError(f"clip_grad_value_: clip_value must be >= 0, got {clip_value!r}.")
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(p, p.grad) for p in given if p.grad is not None]
+    for _, gradient in pairs:
+        if gradient.dtype.is_complex:
+            raise DtypeError(
+                f"clip_grad_value_: gradients are real, got one of {gradient.dtype}, which have no order;"
+                " use clip_grad_norm_."
+            )
+    with no_grad():
+        for parameter, gradient in pairs:
+            parameter.grad = maximum(minimum(gradient, clip_value), -clip_value)
+
+
+def _norm(x: Tensor, kind: float) -> Tensor:
+    """Return the norm of all elements, of narrow dtypes in float32, where the square of 300 is a number."""
+    x = abs(x) if x.dtype.is_complex else widened(x)
+    if kind == math.inf:
+        return max(abs(x))
+    if kind == 2:
+        return sum(x * x) ** 0.5
+    return sum(abs(x) ** kind) ** (1 / kind)

@@ -1,0 +1,54 @@
+"""``bundled``: a function of an update as one node of a captured program, not one for each of its ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any
+
+from ..ops.definition import Op
+from ..ops.fused_update import bundle
+from ..tensor.tensor import Tensor
+from ..tracing.lazy_value import recorder, recorders
+
+Update = Callable[..., tuple[Tensor, ...]]
+
+
+def bundled(*results: str) -> Callable[[Update], Update]:
+    """Return the decorator of a function of tensors and numbers that gives a tuple of ``results``.
+
+    The function may do nothing but elementwise ops on its operands, and gives tensors of their shape and
+    dtype. A capture sees one op and does not look into it, so that it is for functions of this package: it
+    may depend on nothing that can change. It runs as it is where nothing is captured, and for tensors of
+    several shapes (beside ``()``) or dtypes.
+    """
+
+    def decorate(function: Update) -> Update:
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        op = bundle(name, tuple(signature(function).parameters), results, function)
+
+        @wraps(function)
+        def call(*operands: Any) -> tuple[Tensor, ...]:
+            active = recorder() if recorders else None
+            if active is not None and _is_even(op, operands):
+                made = active.apply(op, operands, {})
+                if made is not NotImplemented:
+                    return tuple(made)
+            return function(*operands)
+
+        return call
+
+    return decorate
+
+
+def _is_even(op: Op[...], operands: tuple[Any, ...]) -> bool:
+    """Return whether all tensors have the shape of the first, or ``()``, and its dtype, a floating one."""
+    first = operands[0]
+    shape, dtype = first.shape, first.dtype
+    if dtype not in op.dtypes:
+        return False
+    for x in operands:
+        if isinstance(x, Tensor) and not (x.dtype is dtype and (x.shape == shape or x.shape == ())):
+            return False
+    return True

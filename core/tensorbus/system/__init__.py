@@ -1,0 +1,1 @@
+"""The process: environment, locks, lazy imports, the cache on disk, the user's stack frame."""

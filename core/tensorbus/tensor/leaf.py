@@ -1,0 +1,209 @@
+"""Where histories end: leaves, the gradients that gather at them, and those that results keep.
+
+A leaf stands in for its tensor in histories. It has the hooks of the tensor too, so that a capture sees both.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import AutogradError, ShapeError
+from ..tracing import host_script as symbolic
+from ..tracing.lazy_value import recorder, recorders, restructured
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+RETAINED: Final = 0
+"""The key among a result's hooks of what keeps its gradient; those of users count from 1."""
+
+
+class Leaf:
+    """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
+
+    __slots__ = ("grad", "hooks")
+    order = 0
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+
+
+_resting: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}
+"""The leaves of tensors that have stopped asking for a gradient, by id, and in which capture's script."""
+
+
+def _since() -> weakref.ref[Any] | None:
+    active = symbolic.script()
+    return None if active is None else weakref.ref(active)
+
+
+def ask(x: Tensor, asking: bool) -> None:
+    """Make ``x`` a leaf that requires a gradient, or one that requires none; its gradient and hooks stay."""
+    if asking:
+        _, found, since = _resting.pop(id(x), (None, None, None))
+        if found is not None and found.grad is not None and since != _since():
+            symbolic.reading("a gradient that a tensor had before it asked again")
+        x._node = found or Leaf()
+    else:
+        key = id(x)
+        _resting[key] = weakref.ref(x, lambda _: _resting.pop(key, None)), x._node, _since()
+        x._node = None
+    restructured()
+
+
+def rested_in(x: Tensor, script: Any) -> bool:
+    """Return whether ``x`` stopped asking in the capture that ``script`` is of, and has a gradient."""
+    _, found, since = _resting.get(id(x), (None, None, None))
+    return (
+        x._node is None
+        and found is not None
+        and since is not None
+        and since() is script
+        and found.grad is not None
+    )
+
+
+def _rested(x: Tensor) -> Leaf | None:
+    """Return the leaf that ``x``, which asks for no gradient, had, if there is a gradient in it."""
+    _, found, _ = _resting.get(id(x), (None, None, None))
+    if x._node is not None or found is None or found.grad is None:
+        return None
+    symbolic.reading("the gradient of a tensor that requires none any more")
+    return found
+
+
+class Retained:
+    """The hook of a result that keeps its gradient: it adds up what comes."""
+
+    __slots__ = ("grad",)
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+
+    def __call__(self, g: Tensor) -> None:
+        """Add ``g``; it stays as it is."""
+        self.grad = g._again() if self.grad is None else self.grad + g
+
+
+class Gathered:
+    """A hook of a leaf that is called when ``backward`` has added to its gradient, with the tensor."""
+
+    __slots__ = ("hook", "tensor")
+
+    def __init__(self, x: Tensor, hook: Callable[[Tensor], None]) -> None:
+        self.tensor, self.hook = weakref.ref(x), hook
+
+    def __call__(self, g: Tensor) -> None:
+        """Leave the gradient that comes as it is: the hook is called later."""
+
+    def run(self) -> None:
+        """Call the hook."""
+        x = self.tensor()
+        if x is not None:
+            self.hook(x)
+
+
+def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
+    """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
+    active = recorder()
+    if active is not None:
+        active.grads = True
+        if leaf is not None:
+            active.gradients.setdefault(leaf, written)
+
+
+def note_history(order: int) -> None:
+    """Tell the recorder of this thread that a history is walked: one from before is another at each call."""
+    active = recorder()
+    if active is not None and order < active.began:
+        symbolic.reading("the history of a tensor that was there before")
+
+
+def gradient(x: Tensor) -> Tensor | None:
+    """Return the gradient gathered at ``x``, or kept by it."""
+    node = x._node
+    if isinstance(node, Leaf):
+        if recorders:
+            note_gradients(node)
+        return node.grad
+    kept = _retained(node)
+    if kept is None:
+        rested = _rested(x) if _resting else None
+        return None if rested is None else rested.grad
+    symbolic.reading("the gradient that the result of an op keeps")
+    return kept.grad
+
+
+def set_gradient(x: Tensor, value: Tensor | None) -> None:
+    """Put ``value`` in the place of the gradient of ``x``.
+
+    Where ``x`` can hold none, ``None`` changes nothing and another raises ``AutogradError``. Raises
+    ``ShapeError`` where the gradient does not fit.
+    """
+    node = x._node
+    kept = node if isinstance(node, Leaf) else _retained(node) or _rested(x)
+    if kept is None:
+        if value is None:
+            return
+        raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
+    if value is not None and (value.shape, value._vtype.settled) != (x.shape, x._vtype.settled):
+        raise ShapeError(
+            f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"
+            f" {x.device}; got {value.shape} {value.dtype} on {value.device}."
+        )
+    if recorders and isinstance(kept, Leaf):
+        note_gradients(kept, written=True)
+    kept.grad = value
+
+
+def retain(x: Tensor) -> None:
+    """Let ``x``, the result of a recorded op, keep its gradient in ``backward``, as leaves do."""
+    node = x._node
+    if node is None:
+        raise AutogradError("retain_grad: this tensor requires no gradient; call requires_grad_() first.")
+    if not isinstance(node, Leaf) and _retained(node) is None:
+        node.hooks = getattr(node, "hooks", None) or {}
+        node.hooks[RETAINED] = Retained()
+
+
+def _retained(node: Any) -> Retained | None:
+    found: Retained | None = getattr(node, "hooks", {}).get(RETAINED)
+    return found
+
+
+def keeping(inputs: Sequence[Tensor]) -> set[int]:
+    """Return the ids of the histories of tensors that keep their gradients."""
+    if not inputs:
+        raise AutogradError("backward: inputs is empty; leave it out for every leaf.")
+    for place, x in enumerate(inputs):
+        if x._node is None or not (x.is_leaf or RETAINED in getattr(x._node, "hooks", {})):
+            why = "does not require a gradient" if x._node is None else "is the result of an op"
+            needed = "requires_grad_()" if x._node is None else "retain_grad()"
+            raise AutogradError(f"backward: input {place} {why}; call {needed} on it first.")
+    return {id(x._node) for x in inputs}
+
+
+class HookHandle:
+    """What ``register_hook`` returns: ``remove()`` takes the hook away again."""
+
+    def __init__(self, hooks: dict[int, Any], key: int) -> None:
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        """Take the hook away; again is no error."""
+        self._hooks.pop(self._key, None)
+        restructured()
+
+
+def add_hook(node: Any, key: int, hook: Callable[..., Any]) -> HookHandle:
+    """Put a hook behind those that a node has, but before what keeps its gradient."""
+    hooks: dict[int, Any] = getattr(node, "hooks", None) or {}
+    node.hooks = hooks
+    kept = hooks.pop(RETAINED, None)
+    hooks[key] = hook
+    if kept is not None:
+        hooks[RETAINED] = kept
+    restructured()
+    return HookHandle(hooks, key)

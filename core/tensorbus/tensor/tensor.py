@@ -1,0 +1,473 @@
+"""``Tensor``: a cell that holds an immutable value of one device.
+
+Tensors never alias. Assignment and in-place operators rebind the cell to a new value; whoever else held the
+old value, another tensor or recorded history, keeps it unchanged. Operators and methods named after ops are
+attached by ``calls``, from the op table.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, Self
+
+from ..devices.device import Device, ValueType
+from ..dispatch.planner import is_above
+from ..dtypes.definition import DType
+from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
+from ..ops.definition import Shape, table
+from ..ops.indexing import indexing
+from ..ops.movement.movement import permute_dims, reshape
+from ..tracing.lazy_value import Pending, recorder, recorders
+from . import leaf
+from .leaf import HookHandle as HookHandle
+from .leaf import Leaf as Leaf
+from .leaf import note_gradients as note_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
+    """Return a tensor that holds ``value``; ``node`` is its history."""
+    x = Tensor()
+    x._value = value
+    x._vtype = vtype
+    x._node = node
+    if type(value) is Pending:
+        value.cells.append(weakref.ref(x))
+    return x
+
+
+def settle(x: Tensor) -> Any:
+    """Return the device's value that ``x`` holds; a pending one is computed first, and held from then on."""
+    value = x._value
+    if type(value) is Pending:
+        x._value = value = value.settle()
+        x._vtype = x._vtype.settled
+    elif recorders and (active := recorder()) is not None:
+        active.settle("Python asks for a value")
+    return value
+
+
+def held(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
+    """Return a tensor that holds ``value`` of the settled type ``vtype``, which may still be pending."""
+    if type(value) is Pending:
+        if value.recorder is None:
+            value = value.settle()
+        else:
+            vtype = vtype.pending()
+    return cell(value, vtype, node)
+
+
+class Tensor:
+    """An array of one dtype on one device. Made by ``asarray``, ``zeros`` and the other creation functions.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x).sum(axis=0).tolist()
+    [22.0, 32.0]
+    """
+
+    __slots__ = ("__weakref__", "_node", "_value", "_vtype")
+    __array_ufunc__ = None
+    """NumPy leaves operators between its arrays and tensors to the tensor, which refuses to mix them."""
+
+    _value: Any
+    _vtype: ValueType
+    _node: Any
+
+    @property
+    def shape(self) -> Shape:
+        """The lengths of the axes."""
+        shape: Shape = self._value.shape
+        return shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._vtype.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the value lies."""
+        return self._vtype.device
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._value.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self._value.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements."""
+        return self.size * self._vtype.dtype.itemsize
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a matrix. Raises ``ShapeError`` for any other rank."""
+        if self.ndim != 2:
+            raise ShapeError(f".T needs 2 dimensions, got shape {self.shape}; use .mT or permute_dims.")
+        return permute_dims(self, (1, 0))
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The tensor with its last two axes exchanged."""
+        if self.ndim < 2:
+            raise ShapeError(f".mT needs at least 2 dimensions, got shape {self.shape}.")
+        return permute_dims(self, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on this tensor record their history. Assigning it calls ``requires_grad_``."""
+        return self._node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True unless the tensor was made by a recorded op."""
+        return self._node is None or isinstance(self._node, Leaf)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient gathered by ``backward()``; None before, and for results without ``retain_grad()``."""
+        return leaf.gradient(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        leaf.set_gradient(self, value)
+
+    def retain_grad(self) -> None:
+        """Keep this result's gradient in ``.grad`` during ``backward``, as leaves do.
+
+        >>> import tensorbus as tb
+        >>> x = tb.asarray([1.0]).requires_grad_()
+        >>> y = x * 2
+        >>> y.retain_grad()
+        >>> (y * y).backward()
+        >>> y.grad.tolist()
+        [4.0]
+        """
+        leaf.retain(self)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for a gradient, or stop asking; return the tensor itself. A gradient that there is stays.
+
+        Raises ``AutogradError`` for dtypes that have no derivative, and for the result of a recorded op.
+        """
+        if requires_grad and not self.dtype.is_inexact:
+            raise AutogradError(
+                f"only floating-point and complex tensors have gradients, this one is {self.dtype}."
+            )
+        if not self.is_leaf:
+            if requires_grad:
+                return self
+            raise AutogradError(
+                "a recorded result requires its gradient; use .detach() for one that does not."
+            )
+        if requires_grad != self.requires_grad:
+            leaf.ask(self, requires_grad)
+        return self
+
+    def detach(self) -> Tensor:
+        """Return the same value without history."""
+        return cell(self._value, self._vtype)
+
+    def clone(self) -> Tensor:
+        """Return another cell with the same value; gradients flow through."""
+        return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._again()
+
+    def _again(self) -> Tensor:
+        return cell(self._value, self._vtype, self._node)
+
+    def backward(
+        self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        """Add the gradient of this tensor to ``.grad`` of each leaf that it was made from, or ``inputs``."""
+        from ..autograd.engine import backward  # autograd walks tensors, so it stands above this module
+
+        backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+        """Call ``hook`` with this tensor's gradient during ``backward``; what it returns replaces it.
+
+        >>> import tensorbus as tb
+        >>> x = tb.asarray([1.0]).requires_grad_()
+        >>> handle = x.register_hook(lambda g: g * 2)
+        >>> (x * 3).backward()
+        >>> x.grad.tolist()
+        [6.0]
+        """
+        from ..autograd.engine import register_hook
+
+        return register_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
+        """Call ``hook`` with this leaf whenever ``backward`` has added to its ``.grad``.
+
+        An optimizer that steps there, and lets the gradient go, needs memory for one gradient at a time.
+        """
+        from ..autograd.engine import register_post_accumulate_grad_hook
+
+        return register_post_accumulate_grad_hook(self, hook)
+
+    def rebind(self, other: Tensor) -> None:
+        """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
+
+        Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
+        Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
+        """
+        from ..autograd.engine import is_grad_enabled
+
+        if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
+            if is_above(other.device, self.device) and other.device != self.device:
+                raise DeviceError(
+                    f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
+                    f" outside ({self.device}), which has room for one; return it, or change a copy."
+                )
+            wrong = DtypeError if other.dtype is not self.dtype else ShapeError
+            raise wrong(
+                f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
+                f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
+            )
+        recording = is_grad_enabled()
+        if recording and isinstance(self._node, Leaf):
+            raise AutogradError(
+                "a leaf that requires a gradient cannot be changed in place while history is recorded;"
+                " do it under tensorbus.no_grad()."
+            )
+        self._hold(other)
+        if recording:
+            self._node = other._node
+
+    def _hold(self, other: Tensor) -> None:
+        """Make this cell hold the value of another, history apart."""
+        self._value, self._vtype = other._value, other._vtype
+        if type(other._value) is Pending:
+            other._value.cells.append(weakref.ref(self))
+
+    def beside(self, data: Any) -> Tensor:
+        """Return host data (numbers, lists, arrays) as a tensor on this tensor's device."""
+        from ..interchange.host_array import asarray
+
+        return asarray(data, device=self.device)
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the tensor with another dtype, on another device, or both; gradients flow through.
+
+        ``x.to("opencl")``, ``x.to(tb.float16)``, ``x.to(device, dtype)``, ``x.to(other)``. With
+        ``non_blocking=True`` a copy from pinned memory, or to the host, is queued where the device can do
+        that, and comes as before where it cannot; whoever reads the result waits for it.
+        """
+        from ..interchange.transfer import to
+
+        return to(self, *args, **kwargs)
+
+    def pin_memory(self, device: Device | str | None = None) -> Tensor:
+        """Return the tensor in page-locked memory, from which copies to a device need not be waited for.
+
+        Raises ``DeviceError`` for a tensor that is not in the host's memory, or where no device has such.
+        """
+        from ..interchange.pinned_memory import pin_memory
+
+        return pin_memory(self, device)
+
+    def is_pinned(self, device: Device | str | None = None) -> bool:
+        """Return whether the elements lie packed in page-locked memory of a device that is in use."""
+        from ..interchange.pinned_memory import is_pinned
+
+        return is_pinned(self, device)
+
+    def numpy(self) -> Any:
+        """Return the elements as a ``numpy.ndarray``; on a host device it is read-only and shares memory."""
+        from ..interchange.host_array import to_numpy
+
+        return to_numpy(self)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python scalars; a 0-dimensional tensor as one scalar."""
+        from ..interchange.host_array import to_list
+
+        return to_list(self)
+
+    def item(self) -> bool | int | float | complex:
+        """Return the only element as a Python scalar. Raises ``ShapeError`` for any other number of them."""
+        if self.size != 1:
+            raise ShapeError(
+                f"only a one-element tensor is a Python scalar, this one has shape {self.shape}."
+            )
+        only = reshape(self.detach(), ()) if self.shape else self
+        return only.tolist()  # type: ignore[no-any-return]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.getitem(self, key)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-dimensional tensor has no length, and is not iterated over.")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return indexing.parts(self._again()) if len(self) else iter(())
+
+    def __contains__(self, value: Any) -> bool:
+        found = self == value
+        return isinstance(found, Tensor) and bool(table.function("any")(found))
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous; use .any() or .all()."
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())  # type: ignore[arg-type]
+
+    def __float__(self) -> float:
+        return float(self.item())  # type: ignore[arg-type]
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise TypeError(f"only an integer tensor is an index, this one is {self.dtype}.")
+        return int(self.item())  # type: ignore[arg-type]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        from ..interchange.host_array import to_host_array
+
+        return to_host_array(self, dtype, copy)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        from ..interchange.array_namespace import namespace
+
+        return namespace(api_version)
+
+    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
+        """Return the tensor on another device; the array API standard's name of ``to``.
+
+        The copy is ordered in ``stream``, where one is given. Gradients flow through.
+        """
+        if stream is None:
+            return self.to(device)
+        from ..devices.stream import stream as within
+
+        with within(stream):
+            return self.to(device)
+
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        from ..interchange.dlpack_export import to_dlpack
+
+        return to_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from ..interchange.dlpack_export import dlpack_device
+
+        return dlpack_device(self)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        from ..interchange.host_array import to_buffer
+
+        return to_buffer(self)
+
+    def __copy__(self) -> Tensor:
+        return self._again()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
+        copied = object.__new__(type(self))
+        copied._hold(self)
+        copied._node = None
+        copied.requires_grad_(self.requires_grad)
+        gradient = self.grad
+        if gradient is not None:
+            copied.grad = gradient.detach()
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from ..interchange.host_array import from_pickle
+        from ..interchange.transfer import to_bytes
+
+        if not self.is_leaf:
+            raise AutogradError("a recorded result cannot be pickled; use .detach() first.")
+        state = (bytes(to_bytes(self)), self.shape, self.dtype, self.device, self.requires_grad)
+        return from_pickle, (type(self), *state)
+
+    def __repr__(self) -> str:
+        from ..interchange.repr import format_tensor
+
+        return format_tensor(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else object.__format__(self, spec)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __pos__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __floordiv__(self, other: Any) -> Tensor: ...
+        def __rfloordiv__(self, other: Any) -> Tensor: ...
+        def __mod__(self, other: Any) -> Tensor: ...
+        def __rmod__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __xor__(self, other: Any) -> Tensor: ...
+        def __lshift__(self, other: Any) -> Tensor: ...
+        def __rshift__(self, other: Any) -> Tensor: ...
+        def __iadd__(self, other: Any) -> Self: ...
+        def __isub__(self, other: Any) -> Self: ...
+        def __imul__(self, other: Any) -> Self: ...
+        def __itruediv__(self, other: Any) -> Self: ...
+        def __ifloordiv__(self, other: Any) -> Self: ...
+        def __imod__(self, other: Any) -> Self: ...
+        def __ipow__(self, other: Any) -> Self: ...
+        def __imatmul__(self, other: Any) -> Self: ...
+        def __iand__(self, other: Any) -> Self: ...
+        def __ior__(self, other: Any) -> Self: ...
+        def __ixor__(self, other: Any) -> Self: ...
+        def __ilshift__(self, other: Any) -> Self: ...
+        def __irshift__(self, other: Any) -> Self: ...
+        def __hash__(self) -> int: ...

@@ -1,0 +1,416 @@
+"""Python numbers and effects that a captured program needs anew at each run: rates, counts of steps.
+
+Optimizers, schedules and random generators change a little Python state at each step. Where they do so
+through this module a captured step stays one program: the script of those small things runs before it.
+Outside a capture everything here does what plain Python does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from .lazy_value import recorder
+from .sym_int import FUNCTIONS, Length, Lengths, hints
+from .sym_number import OPERATORS, Number
+
+T = TypeVar("T")
+
+FEW: Final = 4
+"""How many values a number may take that Python needs itself: each is captured by itself."""
+ARGUMENT: Final = 0
+"""Stands for the id of an owner in the places of arguments."""
+
+
+class Script:
+    """What Python does before a run of a captured program, line by line, in the order in which it happened.
+
+    ``constants`` are the objects that the lines name. ``reads`` and ``owners`` say which state belongs to the
+    script alone: it needs no guard. ``obstacle`` says why the script cannot run again, where it cannot;
+    ``told`` what Python was told of that state. ``held`` are places whose numbers are the script's as well: a
+    run may read and change them as it likes. Numbers that come from there are ``drifting``. ``grown`` are
+    lists, by id, to which a run adds, without looking into them. ``free``: all that the script reads is held.
+    ``stepped`` are the states, by id, of optimizers that took a step. ``lengths`` are those left open.
+    """
+
+    def __init__(self, dry: bool = False) -> None:
+        self.dry = dry
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.reads: dict[tuple[int, Any], Any] = {}
+        self.owners: list[Any] = []
+        self.writes: list[str] = []
+        self.obstacle: str | None = None
+        self.told: str | None = None
+        self.free = False
+        self.held: dict[tuple[int, Any], Held] = {}
+        self.grown: dict[int, Any] = {}
+        self.drifting: set[str] = set()
+        self.stepped: set[int] = set()
+        self._known: dict[tuple[Any, ...], Number] = {}
+        self._names: dict[int, str] = {}
+        self._written: dict[tuple[int, Any], Number] = {}
+        self._called = False
+        self._count = 0
+        self._first = 0
+        self._touched: dict[tuple[int, Any], int] = {}
+        self._late: set[str] = set()
+        self._few: set[str] = set()
+        self._over: dict[str, str] = {}
+        self.lengths: Lengths | None = None
+
+    def name(self, thing: Any) -> str:
+        """Return the name under which the lines find ``thing``."""
+        found = self._names.get(id(thing))
+        if found is None:
+            found = self._names[id(thing)] = f"c{len(self.constants)}"
+            self.constants[found] = thing
+        return found
+
+    def _text(self, x: Any) -> str:
+        if type(x) is Length:
+            return x.text
+        if type(x) is Number:
+            return x.name
+        return repr(x) if x == x and abs(x) != float("inf") else self.name(x)
+
+    def _number(self, key: tuple[Any, ...], plain: Any, line: str, late: bool = False) -> Number:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Number(self, f"n{len(self._known)}", plain)
+            if late:
+                self._late.add(found.name)
+            self._line(f"{found.name} = {line}", late)
+        return found
+
+    def _line(self, text: str, late: bool = False) -> None:
+        """Add a line: before the first call, unless it is ``late``, about what a call may have changed."""
+        if late or not self._called:
+            self.lines.append(text)
+        else:
+            self.lines.insert(self._first, text)
+            self._first += 1
+
+    def number(self, text: str, plain: Any) -> Number:
+        """Return the number that an expression over lengths gives."""
+        found = self._number(("length", text), plain, text)
+        self._over[found.name] = text
+        return found
+
+    def rounded(self, how: str, x: Number) -> Any:
+        """Return an integer made of a number: a length where it is one of lengths alone."""
+        return self.outcome(FUNCTIONS[how], x)
+
+    def read(self, container: Any, key: Any) -> Any:
+        """Return ``container[key]`` as it will be at each run: numbers, also within a tuple."""
+        written = self._written.get((id(container), key))
+        if written is not None:
+            return written
+        value, changes = container[key], self._touched.get((id(container), key), 0)
+        late = changes > 0
+        if (id(container), ("item", (type(key), repr(key)))) in self.held:
+            return value  # a number of the script, or one that the program put there
+        if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
+            self.reads[id(container), key] = container
+            parts = range(len(value))
+            where = f"{self.name(container)}[{key!r}]"
+            return tuple(
+                self._number(("read", id(container), key, k, changes), value[k], f"{where}[{k}]", late)
+                for k in parts
+            )
+        if type(value) not in (int, float):
+            return value
+        self.reads[id(container), key] = container
+        line = f"{self.name(container)}[{key!r}]"
+        return self._number(("read", id(container), key, changes), value, line, late)
+
+    def apply(self, op: str, *operands: Any) -> Number:
+        """Return the number that an operator makes of others."""
+        text, function = OPERATORS[op]
+        plain = self.checked(function, *operands)
+        parts = [self._text(x) for x in operands]
+        late = not self._late.isdisjoint(parts)
+        known = (op, *parts) in self._known
+        found = self._number((op, *parts), plain, text.format(*parts), late)
+        if all(part in self._over for x, part in zip(operands, parts, strict=True) if type(x) is Number):
+            self._over[found.name] = text.format(*[self._over.get(part, part) for part in parts])
+        if not self.drifting.isdisjoint(parts):
+            self.drifting.add(found.name)
+            self._count_values(op, found, operands)
+            if op == "pow" and not known:  # of integers a float, of negative ones a complex number
+                self._line(f"if type({found.name}) is not {type(plain).__name__}: return MISS", late)
+        return found
+
+    def _count_values(self, op: str, found: Number, operands: Iterable[Any]) -> None:
+        """Note a number that takes few values, as a remainder does, however its operands move."""
+        *_, last = operands
+        small = op == "mod" and type(last) is int and 1 <= last <= FEW and type(found.plain) is int
+        if small or all(x.name in self._few for x in operands if type(x) is Number):
+            self._few.add(found.name)
+
+    def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Return the number that a function of ``math`` makes of numbers; without one of ours, its result.
+
+        What rounds a number of lengths alone gives a length.
+        """
+        operands = tuple([x.number() if type(x) is Length else x for x in operands])
+        if not any(type(x) is Number for x in operands):
+            return function(*operands)
+        how = next((name for name, known in FUNCTIONS.items() if known is function), None)
+        if how is not None and self.lengths is not None and (over := self._over.get(operands[0].name)):
+            return Length(self.lengths, f"{how}({over})", function(operands[0].plain))
+        parts = [self._text(x) for x in operands]
+        plain = self.checked(function, *operands)
+        text = f"{self.name(function)}({', '.join(parts)})"
+        found = self._number((function, *parts), plain, text, not self._late.isdisjoint(parts))
+        if not self.drifting.isdisjoint(parts):
+            self.drifting.add(found.name)
+        return found
+
+    def checked(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Return what a function makes of the numbers of this run; that it fails depends on all of them."""
+        try:
+            return function(*[x.plain if type(x) is Number else x for x in operands])
+        except Exception:
+            for x in operands:
+                if type(x) is Number:
+                    self.decide(x)
+            raise
+
+    def bounded(self, found: Number, low: int, high: int) -> None:
+        """Make it a condition that a number which moves lies in a range: others are an error of the op."""
+        if self.lengths is not None and found.name in self._over:
+            self.lengths.require(f"{low} <= {self._over[found.name]} <= {high}")
+        elif found.name in self.drifting:
+            late = found.name in self._late
+            if late:
+                self.obstacle = self.obstacle or "computes with integers that a schedule changes"
+            self._line(f"if not {low} <= {found.name} <= {high}: return MISS", late)
+
+    def hold(self, key: tuple[int, Any], held: Held) -> None:
+        """Leave the number at a place to the script, from now on: it is read at each run."""
+        value = held.get()
+        self.held[key] = held
+        self._fresh(held, value)
+
+    def open(self, key: tuple[int, Any], held: Held) -> str:
+        """Leave the integer at a place open, as a length is; return the name of its symbol."""
+        assert self.lengths is not None
+        self.held[key] = held
+        opened = self.lengths.symbol(held.get(), f"integer({held.access})")
+        held.now = opened
+        held.put(opened)
+        return opened.text
+
+    def _fresh(self, held: Held, value: Any) -> None:
+        """Put numbers of the script in the place of plain ones."""
+        plain = value if type(value) is tuple else (value,)
+        self._count += 1
+        made = []
+        for k, each in enumerate(plain):
+            at = f"{held.access}[{k}]" if type(value) is tuple else held.access
+            found = self._number(("held", self._count, k), each, at, self._called)
+            self.drifting.add(found.name)
+            if not self._called:
+                self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return MISS")
+            made.append(found)
+        held.now = tuple(made) if type(value) is tuple else made[0]
+        held.put(held.now)
+
+    def release(self) -> None:
+        """Put plain numbers back, as they were, and keep in ``now`` what each place has come to hold.
+
+        A place that is gone holds None, and gets nothing back.
+        """
+        for held in self.held.values():
+            try:
+                now = held.get()
+            except (LookupError, AttributeError, ValueError):
+                held.now, held.changed = None, True
+                continue
+            held.now, held.changed = now, now is not held.now
+            held.put(held.plain)
+
+    def decide(self, found: Number) -> Any:
+        """Return the value of ``found`` at the capture, which a later run must have again."""
+        if self.lengths is not None and found.name in self._over:
+            self.lengths.require(f"({self._over[found.name]} == {found.plain!r})")
+            return found.plain
+        late = found.name in self._late
+        if late:
+            self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"
+        if found.name in self.drifting and type(found.plain) is not bool and found.name not in self._few:
+            self.obstacle = self.obstacle or "needs the value of a number that is another at each call"
+        self._line(f"if {found.name} != {self._text(found.plain)}: return MISS", late)
+        return found.plain
+
+    def write(self, container: Any, key: Any, value: Number) -> None:
+        """Make ``container[key]`` the number, now and at each run."""
+        held = self.held.get((id(container), ("item", (type(key), repr(key)))))
+        if held is not None:
+            held.now = value
+            container[key] = value
+        elif not self.dry:
+            container[key] = value.plain
+        self._written[id(container), key] = value
+        self.reads[id(container), key] = container
+        self.writes.append(f"{self.name(container)}[{key!r}] = {value.name}")
+
+    def call(
+        self, owner: Any, function: Callable[..., T], touched: Iterable[tuple[Any, Any]] = (),
+        sizes: tuple[Any, ...] = (), parts: Iterable[Any] = (),
+    ) -> T:  # fmt: skip
+        """Call ``function(*sizes)`` now and at each run; only it may depend on what it changes in ``owner``.
+
+        ``touched``: containers and keys that it changes besides. ``sizes`` may be open lengths. ``parts`` are
+        further owners.
+        """
+        owners = [owner, *parts]
+        if not self._called:
+            self._called, self._first = True, len(self.lines)
+        for at in [(id(container), key) for container, key in touched]:
+            self._touched[at] = self._touched.get(at, 0) + 1
+        self._written = {at: n for at, n in self._written.items() if at not in self._touched}
+        self.owners += owners
+        self.reads.update({(id(container), key): container for container, key in touched})
+        self.lines.extend(self.writes)
+        self.writes = []
+        given = ", ".join(n.text if type(n) is Length else repr(n) for n in sizes)
+        touched = {(id(container), ("item", (type(key), repr(key)))) for container, key in touched}
+        own = {id(each) for each in owners}
+        moved = [h for at, h in self.held.items() if at in touched or at[0] in own]
+        self.lines += [line for h in moved for line in h.settled(self._text)]
+        self.lines.append(f"{self.name(function)}({given})")
+        if moved and not sizes:
+            return self._moved(moved, function)
+        return function(*hints(sizes)) if not self.dry else None  # type: ignore[return-value]
+
+    def _moved(self, moved: list[Held], function: Callable[..., T]) -> T:
+        """Call what changes places that are held, on plain numbers; take up the new ones."""
+        out = function()
+        for held in moved:
+            self._fresh(held, held.get())
+        return out
+
+
+class Held:
+    """A place whose number is the script's: ``access`` is its code, ``plain`` what it was to begin with.
+
+    ``now`` is the number that the script knows to be there, ``assigned(text)`` the code that changes it.
+    """
+
+    __slots__ = ("access", "assigned", "changed", "get", "now", "plain", "put")
+
+    def __init__(
+        self, access: str, get: Callable[[], Any], put: Callable[[Any], None], assigned: Callable[[str], str]
+    ) -> None:
+        self.access, self.get, self.put, self.assigned = access, get, put, assigned
+        self.plain = self.now = get()
+        self.changed = False
+
+    def settled(self, text: Callable[[Any], str]) -> list[str]:
+        """Put the plain number in the place; return the code that does so where it is another by now."""
+        value = self.get()
+        changed = value is not self.now
+        parts = value if type(value) is tuple else (value,)
+        plain = [x.plain if type(x) is Number else hints(x) for x in parts]
+        self.put(tuple(plain) if type(value) is tuple else plain[0])
+        if not changed:
+            return []
+        texts = [text(x) for x in parts]
+        return [self.assigned(f"({', '.join(texts)},)" if type(value) is tuple else texts[0])]
+
+
+def numbered(obj: Any) -> tuple[list[Any], Any]:
+    """Return the items of nested lists in order, and the lists with plain numbers in the place of ours.
+
+    There are no items where no number is ours, or something is no number.
+    """
+    if type(obj) is Number:
+        return [obj], obj.plain
+    if type(obj) not in (list, tuple):
+        return [], obj
+    flat: list[Any] = []
+
+    def plain(x: Any) -> Any:
+        if type(x) in (list, tuple):
+            return [plain(each) for each in x]
+        flat.append(x)
+        return x.plain if type(x) is Number else x
+
+    known = plain(obj)
+    kinds = {*map(type, flat)}
+    return (flat if Number in kinds and kinds <= {Number, int, float} else []), known
+
+
+def script() -> Script | None:
+    """Return the script of the capture that is going on in this thread, if any."""
+    active = recorder()
+    return active.script if active is not None else None
+
+
+def numbers(container: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of ``container`` whose numbers under ``keys`` are those of each run."""
+    found = dict(container)
+    active = script()
+    if active is not None:
+        for key in keys:
+            if key in found:
+                found[key] = active.read(container, key)
+    return found
+
+
+def store(container: dict[str, Any], key: str, value: Any) -> None:
+    """Make ``container[key]`` a number, at each run."""
+    if type(value) is Number:
+        value.script.write(container, key, value)
+    else:
+        container[key] = value
+
+
+def call(
+    owner: Any, function: Callable[[], T], touched: Iterable[tuple[Any, Any]] = (), parts: Iterable[Any] = ()
+) -> T:
+    """Call ``function``, at each run: it changes numbers of ``owner``, its ``parts``, and those ``touched``.
+
+    It changes no tensor.
+    """
+    active = recorder()
+    if active is None:
+        return function()
+    made: T = active.aside(lambda: active.script.call(owner, function, touched, parts=parts))
+    return made
+
+
+def value(owner: Any, function: Callable[..., Any], *sizes: int) -> Any:
+    """Return the tensor ``function(*sizes)``, made from Python state of ``owner``: at each run another."""
+    active = recorder()
+    return function(*sizes) if active is None else active.made(owner, function, sizes)
+
+
+def stepping(state: dict[Any, Any]) -> None:
+    """Say that an optimizer takes a step, and so looks at its ``state``."""
+    active = script()
+    if active is not None:
+        active.stepped.add(id(state))
+
+
+def reading(what: str) -> None:
+    """Say that Python is told state that belongs to a script: the program cannot run without Python then."""
+    active = script()
+    if active is not None:
+        active.obstacle = active.obstacle or f"Python reads {what}"
+
+
+def writing(what: str) -> None:
+    """Say that Python leaves something behind that a program does not: it cannot run without Python then."""
+    active = script()
+    if active is not None:
+        active.obstacle = active.obstacle or f"Python writes {what}"
+
+
+def telling(what: str) -> None:
+    """Say that Python is told numbers that a script can hold: a run that holds none knows them too early."""
+    active = script()
+    if active is not None:
+        active.told = active.told or f"reads {what}, which changes at each step"

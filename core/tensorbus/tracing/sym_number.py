@@ -1,0 +1,152 @@
+"""Python numbers that vary from one run of a captured program to the next."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .host_script import Script
+
+OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
+    "add": ("({} + {})", operator.add), "sub": ("({} - {})", operator.sub),
+    "mul": ("({} * {})", operator.mul), "truediv": ("({} / {})", operator.truediv),
+    "pow": ("({} ** {})", operator.pow), "mod": ("({} % {})", operator.mod),
+    "floordiv": ("({} // {})", operator.floordiv), "lt": ("({} < {})", operator.lt),
+    "le": ("({} <= {})", operator.le), "gt": ("({} > {})", operator.gt), "ge": ("({} >= {})", operator.ge),
+    "eq": ("({} == {})", operator.eq), "ne": ("({} != {})", operator.ne), "neg": ("(-{})", operator.neg),
+    "bool": ("bool({})", operator.truth),
+}  # fmt: skip
+"""How each operator is written, and what it computes."""
+
+
+class Number:
+    """A number of the script: ``name`` is its variable there, ``plain`` its value at the capture.
+
+    Arithmetic gives further numbers. Where Python decides by one, or needs its value, the outcome becomes a
+    condition of the script: a run for which it differs is captured anew.
+    """
+
+    __slots__ = ("name", "plain", "script")
+
+    def __init__(self, script: Script, name: str, plain: Any) -> None:
+        self.script, self.name, self.plain = script, name, plain
+
+    def _binary(self, op: str, other: Any, swapped: bool = False) -> Any:
+        if type(other) not in (Number, int, float, bool):
+            return NotImplemented
+        return self.script.apply(op, *((other, self) if swapped else (self, other)))
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary("add", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary("add", other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary("sub", other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary("mul", other, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._binary("truediv", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary("truediv", other, True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._binary("pow", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._binary("pow", other, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._binary("mod", other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary("mod", other, True)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other, True)
+
+    def __neg__(self) -> Any:
+        return self.script.apply("neg", self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __ceil__(self) -> Any:
+        return self.script.rounded("ceil", self)
+
+    def __floor__(self) -> Any:
+        return self.script.rounded("floor", self)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self.script.rounded("round", self) if digits is None else round(self._value(), digits)
+
+    def conjugate(self) -> Any:
+        """Return the number itself: it is real. Derivatives ask for it."""
+        return self
+
+    def _decides(self, op: str, other: Any) -> Any:
+        found = self._binary(op, other)
+        return found if found is NotImplemented else self.script.decide(found)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._decides("lt", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._decides("le", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._decides("gt", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._decides("ge", other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._decides("eq", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._decides("ne", other)
+
+    def __bool__(self) -> bool:
+        return bool(self.script.decide(self.script.apply("bool", self)))
+
+    def _value(self) -> Any:
+        self.script.decide(self)
+        return self.plain
+
+    def __float__(self) -> float:
+        return float(self._value())
+
+    def __int__(self) -> int:
+        return int(self._value())
+
+    def __index__(self) -> int:
+        return operator.index(self._value())
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
+    def __repr__(self) -> str:
+        if self.name in self.script.drifting:
+            self.script.decide(self)
+        return f"{self.plain!r}"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value(), spec)

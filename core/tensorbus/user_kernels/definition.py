@@ -1,0 +1,216 @@
+"""What a user's kernel is, checked: its arguments and its rules, in the form that an op has them in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
+from operator import index
+from typing import Any, Final
+
+from ..dtypes import definition as dt
+from ..dtypes.definition import DType, Scalar, check_scalar
+from ..errors import ArgumentError, DtypeError, ShapeError, TensorbusError, suggest
+from ..ops.definition import Spec
+
+Rule = Callable[..., Any]
+_SCALARS: Final = frozenset(
+    (dt.bool_, dt.int8, dt.int16, dt.int32, dt.int64, dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.float32,
+     dt.float64)
+)  # fmt: skip
+_TAKEN: Final = frozenset({"g", "out", "wanted", "device"})
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What ``kernel`` was given, checked. ``results`` are the names of the results in source."""
+
+    name: str
+    tensors: Mapping[str, frozenset[DType]]
+    scalars: Mapping[str, DType]
+    results: tuple[str, ...]
+    several: bool
+    out: Rule
+    grid: Rule | None
+    sizes: Rule | None
+
+    def arguments(self, *given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Split the arguments of a call into operands and attributes."""
+        count = len(self.tensors)
+        pairs = zip(self.scalars.items(), given[count:], strict=True)
+        return given[:count], {key: self._scalar(key, dtype, value) for (key, dtype), value in pairs}
+
+    def _scalar(self, key: str, dtype: DType, value: Any) -> Scalar:
+        if hasattr(value, "shape"):
+            raise DtypeError(
+                f"{self.name}: {key} is a Python number, got a tensor. Pass its .item(), or declare {key}"
+                f" among the tensors, of shape () if you like: its value may then change at each call."
+            )
+        try:
+            if dtype.is_floating:
+                return float(value if hasattr(value, "__float__") else index(value))
+            number = index(value)
+        except TypeError:
+            kind = "a number" if dtype.is_floating else "an integer"
+            raise DtypeError(
+                f"{self.name}: {key} must be {kind} for {dtype}, got {value!r} of {type(value).__name__}."
+            ) from None
+        return bool(number) if dtype is dt.bool_ else check_scalar(self.name, number, dtype)
+
+    def values(self, attrs: Mapping[str, Any]) -> list[Any]:
+        """Return the scalars among the attributes of a call, in order."""
+        return [attrs[key] for key in self.scalars]
+
+    def infer(self, operands: Sequence[Spec], **attrs: Any) -> Any:
+        """Return what the shape rule says of the results, the operands' dtypes being right."""
+        for (key, allowed), spec in zip(self.tensors.items(), operands, strict=True):
+            if spec.dtype not in allowed:
+                names = ", ".join(sorted(d.name for d in allowed))
+                raise DtypeError(
+                    f"{self.name}: {key} is {spec.dtype}, and the kernel takes {names}; cast with .to(dtype)."
+                )
+        found = self._asked("out", self.out, operands, attrs)
+        specs = tuple(found) if self.several and isinstance(found, (tuple, list)) else (found,)
+        made = tuple(Spec(*x) if isinstance(x, tuple) and len(x) == 2 else x for x in specs)
+        for x in made:
+            if not isinstance(x, Spec) or not isinstance(x.shape, tuple) or not isinstance(x.dtype, DType):
+                raise ArgumentError(
+                    f"{self.name}: the shape rule `out` must return a (shape, dtype) pair"
+                    f"{' for each result' if self.several else ''}, or a spec that it was given; got {x!r}."
+                )
+            if any(type(n) is int and n < 0 for n in x.shape):
+                raise ArgumentError(
+                    f"{self.name}: the shape rule `out` returned the shape {x.shape}; no length is negative."
+                )
+        if len(made) != len(self.results):
+            raise ArgumentError(
+                f"{self.name}: the shape rule `out` returned {len(made)} result(s); the kernel has"
+                f" {len(self.results)}: {', '.join(self.results)}."
+            )
+        return made if self.several else made[0]
+
+    def _asked(self, what: str, rule: Rule, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Any:
+        try:
+            return rule(*operands, *self.values(attrs))
+        except TensorbusError:
+            raise
+        except Exception as error:
+            given = [f"{key}={x}" for key, x in zip(self.tensors, operands, strict=True)]
+            given += [f"{key}={attrs[key]!r}" for key in self.scalars]
+            raise ShapeError(
+                f"{self.name}: the rule `{what}` raised {type(error).__name__}: {error},"
+                f" for {', '.join(given)}."
+            ) from error
+
+    def lengths(
+        self, what: str, rule: Rule, operands: Sequence[Spec], attrs: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        """Return the non-negative integers that a rule gives."""
+        found = self._asked(what, rule, operands, attrs)
+        many = found if isinstance(found, (tuple, list)) else (found,)
+        try:
+            lengths = tuple(index(n) for n in many)
+        except TypeError:
+            lengths = (-1,)
+        if min(lengths, default=0) < 0 or (what == "grid" and not 1 <= len(lengths) <= 3):
+            wanted = "one to three non-negative integers" if what == "grid" else "non-negative integers"
+            raise ArgumentError(f"{self.name}: the rule `{what}` must return {wanted}, got {found!r}.")
+        return lengths
+
+
+def defined(
+    name: str, tensors: Mapping[str, Any], scalars: Mapping[str, DType], results: tuple[str, ...],
+    out: Rule, grid: Rule | None, sizes: Rule | None,
+) -> Definition:  # fmt: skip
+    """Return the definition. Raises ``ArgumentError`` where it does not hold together."""
+    if not tensors:
+        raise ArgumentError(
+            f"kernel {name!r}: it needs a tensor among its arguments, whose device it runs on."
+        )
+    words = (name, *tensors, *scalars, *results)
+    for word in words:
+        if not _WORD.fullmatch(word) or iskeyword(word):
+            raise ArgumentError(f"kernel {name!r}: {word!r} cannot be a name in Python and in C.")
+        if word in _TAKEN and word not in results:
+            raise ArgumentError(f"kernel {name!r}: {word!r} means something else in a vjp; use another name.")
+    if len(set(words[1:])) < len(words) - 1:
+        raise ArgumentError(f"kernel {name!r}: {', '.join(words[1:])}: each name may stand there once.")
+    if len(results) == 1:
+        raise ArgumentError(f"kernel {name!r}: `results` names several; leave it out for one result, `out`.")
+    allowed = {}
+    for key, given in tensors.items():
+        allowed[key] = frozenset((given,) if isinstance(given, DType) else given)
+        if not allowed[key] or not all(isinstance(d, DType) for d in allowed[key]):
+            raise ArgumentError(f"kernel {name!r}: tensor {key!r} needs a dtype or several, got {given!r}.")
+    for key, dtype in scalars.items():
+        if dtype not in _SCALARS:
+            known = ", ".join(sorted(d.name for d in _SCALARS))
+            raise ArgumentError(
+                f"kernel {name!r}: scalar {key!r} is passed in one of {known}; got {dtype!r}."
+            )
+    for what, rule in (("out", out), ("grid", grid), ("sizes", sizes)):
+        if rule is not None and not callable(rule):
+            raise ArgumentError(
+                f"kernel {name!r}: `{what}` must be a function of the arguments, got {rule!r}."
+            )
+    return Definition(
+        name=name, tensors=allowed, scalars=dict(scalars), results=results or ("out",), several=bool(results),
+        out=out, grid=grid, sizes=sizes,
+    )  # fmt: skip
+
+
+def named(name: str, parameters: Sequence[str], target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``target``, which takes its arguments in order, as a function with these parameters."""
+    text = ", ".join(parameters)
+    made: dict[str, Any] = {"_target": target}
+    # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
+    exec(compile(f"def {name}({text}): return _target({text})", __file__, "exec"), made)
+    function: Callable[..., Any] = made[name]
+    return function
+
+
+def checked_vjp(made: Definition, vjp: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``vjp``, with the same parameters, held to a gradient or None for each operand."""
+    code = getattr(vjp, "__code__", None)
+    if code is None:
+        raise ArgumentError(f"kernel {made.name!r}: vjp must be a Python function, got {vjp!r}.")
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    known = ["g", "out", "wanted", *made.tensors, *(f"{key}_shape" for key in made.tensors), *made.scalars]
+    for key in names:
+        if key not in known:
+            raise ArgumentError(
+                f"kernel {made.name!r}: the vjp asks for {key!r}; it may ask for {', '.join(known)}."
+                f"{suggest(key, known)}"
+            )
+
+    def checked(*given: Any) -> tuple[Any, ...]:
+        backs = vjp(**dict(zip(names, given, strict=True)))
+        count = len(made.tensors)
+        if not isinstance(backs, (tuple, list)) or len(backs) != count:
+            got = f"{len(backs)} of them" if isinstance(backs, (tuple, list)) else type(backs).__name__
+            raise ArgumentError(
+                f"{made.name}: the vjp must return a tuple with a gradient or None for each of"
+                f" {', '.join(made.tensors)}; got {got}."
+            )
+        return tuple(backs)
+
+    return named("vjp", names, checked)
+
+
+def checked_default(made: Definition, default: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``default`` as a decomposition, held to what the shape rule says."""
+
+    def decompose(*operands: Any, **attrs: Any) -> Any:
+        found = default(*operands, *made.values(attrs))
+        wanted = made.infer([Spec(x.shape, x.dtype) for x in operands], **attrs)
+        pairs = zip(found, wanted, strict=True) if made.several else ((found, wanted),)
+        for x, spec in pairs:
+            if (tuple(x.shape), x.dtype) != (spec.shape, spec.dtype):
+                raise ShapeError(
+                    f"{made.name}: the default returned {Spec(tuple(x.shape), x.dtype)}; `out` says {spec}."
+                )
+        return found
+
+    return decompose
