@@ -264,6 +264,7 @@ def test_explain_tells_of_the_fallback(lonely: Op[...]) -> None:
 
 def test_creation_never_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorbus.dispatch import kernel_selection as choice
+from tensorbus.dispatch.host_fallback import HostCount
 
     tb.zeros(1, device="refdev")
     monkeypatch.setattr(choice.source("refdev"), "candidates", lambda op: [])

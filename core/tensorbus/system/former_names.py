@@ -1,0 +1,39 @@
+"""Fields that have a new name: the former one is still taken and read, so that installed packages go on working."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from operator import attrgetter
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound=type)
+
+
+def former_names(**fields: str) -> Callable[[T], T]:
+    """Let a dataclass take and show ``fields`` under their former names too: ``former="field"``.
+
+    >>> from dataclasses import dataclass
+    >>> @former_names(packet="vector_bytes")
+    ... @dataclass(frozen=True, kw_only=True)
+    ... class Target:
+    ...     vector_bytes: int = 0
+    >>> Target(packet=16).vector_bytes, Target(vector_bytes=16).packet
+    (16, 16)
+    """
+
+    def decorate(cls: T) -> T:
+        init: Callable[..., None] = cls.__init__  # type: ignore[misc]
+
+        @wraps(init)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            for name in kwargs.keys() & fields.keys():
+                kwargs[fields[name]] = kwargs.pop(name)
+            init(self, *args, **kwargs)
+
+        cls.__init__ = __init__  # type: ignore[misc]
+        for former, field in fields.items():
+            setattr(cls, former, property(attrgetter(field), doc=f"The former name of ``{field}``."))
+        return cls
+
+    return decorate
