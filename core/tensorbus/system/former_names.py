@@ -1,4 +1,4 @@
-"""Fields that have a new name: the former one is still taken and read, so that installed packages go on working."""
+"""Fields that have a new name: the former one is taken and read as well, so that installed packages work on."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def former_names(**fields: str) -> Callable[[T], T]:
         init: Callable[..., None] = cls.__init__  # type: ignore[misc]
 
         @wraps(init)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
             for name in kwargs.keys() & fields.keys():
                 kwargs[fields[name]] = kwargs.pop(name)
             init(self, *args, **kwargs)
 
-        cls.__init__ = __init__  # type: ignore[misc]
+        cls.__init__ = initialize  # type: ignore[misc]
         for former, field in fields.items():
             setattr(cls, former, property(attrgetter(field), doc=f"The former name of ``{field}``."))
         return cls
