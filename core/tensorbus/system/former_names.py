@@ -1,4 +1,4 @@
-"""Fields that have a new name: the former one is taken and read as well, so that installed packages work on."""
+"""Fields that have a new name: the former one is taken and read as well, so that packages go on working."""
 
 from __future__ import annotations
 
