@@ -16,6 +16,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.backend_api import Kernel, hookimpl
+from tensorbus.dispatch.host_fallback import HostCount
 from tensorbus.dispatch.kernel_selection import order
 from tensorbus.dtypes.definition import FLOATING
 from tensorbus.ops.definition import Op, table
