@@ -26,7 +26,7 @@ divide = elementwise(
 )  # fmt: skip
 floor_divide = elementwise(
     "floor_divide", arity=2, dtypes=REAL, vjp=lambda g: (None, None),
-    doc="``x // y``, rounded down. An integer divided by zero gives 0.",
+    doc="``x // y``, rounded down, at infinities too. An integer divided by zero gives 0.",
 )  # fmt: skip
 remainder = elementwise(
     "remainder", domain=((-4, 4), (1.5, 4)), arity=2, dtypes=REAL,

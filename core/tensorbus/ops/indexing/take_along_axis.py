@@ -215,7 +215,7 @@ def scatter_reduce(
 
     ``reduce`` is 'sum', 'mean', 'prod', 'amax' or 'amin'; shapes are as in ``scatter_add``. Without
     ``include_self`` the elements of ``x`` at those places do not take part. Means of integers round down. The
-    gradient of an extreme goes to equal elements in equal parts.
+    gradient of an extreme goes to equal elements in equal parts, to those of ``x`` only where they take part.
 
     >>> import tensorbus as tb
     >>> x, index = tb.ones((2,)), tb.asarray([0, 0, 1])

@@ -1,0 +1,61 @@
+"""What documents name exists: files that they link to, files of the source, headings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "core").glob("*.md"),
+        *ROOT.glob("backends/*/*.md"),
+        *ROOT.glob("plugins/*/*.md"),
+        *(ROOT / "benchmarks").rglob("*.md"),
+    ]
+)
+RECORDS = ROOT / "docs" / "decisions"
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a document."""
+    headings = re.findall(r"(?m)^#+ (.+)$", text)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    text = re.sub(r"(?s)```.*?```", "", document.read_text(encoding="utf-8"))
+    for link in LINK.findall(text):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), f"{document.relative_to(ROOT)} links to {link}"
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_the_index_lists_every_record_of_a_decision() -> None:
+    listed = LINK.findall((RECORDS / "README.md").read_text(encoding="utf-8"))
+    there = {path.name for path in RECORDS.glob("*.md")} - {"README.md"}
+    assert {link for link in listed if "/" not in link} == there
+    for name in there:
+        text = (RECORDS / name).read_text(encoding="utf-8")
+        assert re.findall(r"(?m)^## (\w+)$", text) == ["Context", "Decision", "Consequences"], name
+
+
+def test_the_glossary_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    named = re.findall(r"\| `([\w/]+\.(?:py|md))` \|$", text, re.MULTILINE)
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| word |")]
+    assert len(named) == len(rows)
+    missing = [
+        path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "core/tensorbus"))
+    ]
+    assert not missing
