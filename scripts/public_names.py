@@ -23,7 +23,7 @@ _ABSENT = object()
 
 def _is_defined(module: ModuleType) -> set[str]:
     """Return the names that a module defines, or re-exports as ``from x import name as name``."""
-    found: set[str] = set(getattr(module, "__all__", ()))
+    found: set[str] = {*getattr(module, "__all__", ()), *getattr(module, "_FORMER", ())}
     for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
         if isinstance(node, ast.ImportFrom):
             found |= {a.asname or "" for a in node.names if a.asname in (a.name, "bool")}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .compat import torch_names as other_names
+from .compat import torch_names
 from .eager import plugin_ops as plugin_ops
-from .system import env as settings
-from .system.lazy_import import later
+from .system import env
+from .system.lazy_import import lazy_exports
 from .version import __version__ as __version__
 from .autograd.engine import backward as backward
 from .autograd.engine import enable_grad as enable_grad
@@ -250,7 +250,7 @@ from .ops.reduction.reduction import std as std
 from .ops.reduction.reduction import var as var
 from .tensor.tensor import Tensor as Tensor
 
-if settings.logged():
+if env.logged():
     from .dispatch import decision_log as decision_log
 
 e = 2.718281828459045
@@ -412,7 +412,7 @@ _LATER: Final = {
     "ops.elementwise.complex": "angle polar view_as_complex view_as_real",
     "user_kernels": "KernelSource kernel",
 }
-_find, __dir__, _OFFERED = later(__name__, _LATER, "distributions fft linalg nn optim random special")
+_find, __dir__, _OFFERED = lazy_exports(__name__, _LATER, "distributions fft linalg nn optim random special")
 
 
 def __getattr__(name: str) -> Any:
@@ -424,4 +424,4 @@ def __getattr__(name: str) -> Any:
         found = plugin_ops.find(name)
         if found is not None:
             return found
-    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{other_names.hint(name)}", name=name)
+    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{torch_names.hint(name)}", name=name)

@@ -23,6 +23,7 @@ from .backend_interface.capabilities import SupportsStreams as SupportsStreams
 from .backend_interface.capabilities import SupportsThreads as SupportsThreads
 from .backend_interface.capabilities import SupportsUserKernels as SupportsUserKernels
 from .backend_interface.protocols import Call as Call
+from .backend_interface.protocols import CompileRequest as CompileRequest
 from .backend_interface.protocols import DeviceProperties as DeviceProperties
 from .backend_interface.protocols import Executable as Executable
 from .backend_interface.protocols import Kernel as Kernel
@@ -30,8 +31,7 @@ from .backend_interface.protocols import KernelTable as KernelTable
 from .backend_interface.protocols import Knob as Knob
 from .backend_interface.protocols import Lowering as Lowering
 from .backend_interface.protocols import MemoryStats as MemoryStats
-from .backend_interface.protocols import Order as Order
-from .backend_interface.protocols import Part as Part
+from .backend_interface.protocols import ProgramPart as ProgramPart
 from .backend_interface.protocols import Runtime as Runtime
 from .backend_interface.strided_array import StridedArray as StridedArray
 from .dtypes.definition import DType as DType
@@ -55,9 +55,9 @@ from .ops.elementwise.family import broadcast_shapes as broadcast_shapes
 from .ops.elementwise.family import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
 from .plugins.api_version import API_VERSION as API_VERSION
 from .plugins.hookspecs import hookimpl as hookimpl
+from .system.disk_cache import cache_load as cache_load
+from .system.disk_cache import cache_store as cache_store
 from .system.disk_cache import code_stamp as code_stamp
-from .system.disk_cache import keep as keep
-from .system.disk_cache import kept as kept
 from .system.disk_cache import numbered as numbered
 from .system.disk_cache import private_folder as private_folder
 from .system.disk_cache import write_whole as write_whole
@@ -192,9 +192,20 @@ _LATER: Final = {
     "verify_kernel": "lowering.ir.verify:verify",
 }
 
+# What has a new name: the former one goes on working for packages that are installed.
+_FORMER: Final = {
+    "Order": "CompileRequest",
+    "Part": "ProgramPart",
+    "keep": "cache_store",
+    "kept": "cache_load",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import what only some devices need when it is first named."""
+    """Import what only some devices need when it is first named; find renamed ones by their former names."""
+    name = _FORMER.get(name, name)
+    if name in globals():
+        return globals()[name]
     if name in _LATER:
         module, _, own = _LATER[name].partition(":")
         return getattr(importlib.import_module(f".{module}", __package__), own or name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from .compat import torch_names as other_names
+from .compat import torch_names
 from .dtypes import definition as dt
 from .dtypes.definition import DType
 from .errors import ArgumentError, DtypeError
@@ -43,7 +43,7 @@ Number = Any
 
 def __getattr__(name: str) -> Any:
     """Say what draws in the place of a class of ``torch.distributions``."""
-    told = f"module {__name__!r} has no attribute {name!r}{other_names.of_distributions(name)}"
+    told = f"module {__name__!r} has no attribute {name!r}{torch_names.of_distributions(name)}"
     raise AttributeError(told, name=name)
 
 

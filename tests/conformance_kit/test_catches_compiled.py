@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorbus.backend_api import Executable, Interpreting, Order
+from tensorbus.backend_api import CompileRequest, Executable, Interpreting
 
 from faulty import NAME, device, outcome, problems
 
-Spoil = Callable[[Order, list[Any]], list[Any]]
+Spoil = Callable[[CompileRequest, list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Spoiling:
 
     spoil: Spoil
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         return Spoiled(order, Interpreting(NAME).compile(order), self.spoil)
 
 
 @dataclass
 class Spoiled:
-    order: Order
+    order: CompileRequest
     right: Executable
     spoil: Spoil
     runs: int = 0
@@ -41,7 +41,7 @@ class Spoiled:
         return self.right.stages()
 
 
-def has(order: Order, op: str) -> bool:
+def has(order: CompileRequest, op: str) -> bool:
     return any(node.op == op for node in order.graph)
 
 
@@ -67,14 +67,14 @@ def test_a_lowering_that_computes_something_else() -> None:
 
 
 def test_a_lowering_that_is_a_little_off() -> None:
-    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+    def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [x * np.float32(1 + 2e-6) for x in outs]
 
     assert "within 3 ulp" in found("exp", spoil)
 
 
 def test_a_lowering_that_is_wrong_in_one_of_many_calls() -> None:
-    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+    def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         *others, last = outs
         return [*others, np.asarray(last + 1, last.dtype)]
 
@@ -90,7 +90,7 @@ def test_a_lowering_that_loses_a_shape() -> None:
 
 
 def test_a_lowering_that_raises_names_the_call_at_fault() -> None:
-    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+    def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         if any(not x.size for x in outs):
             raise RuntimeError("nothing to do")
         return outs
@@ -104,7 +104,7 @@ def test_a_lowering_that_raises_names_the_call_at_fault() -> None:
 
 def test_a_program_that_is_wrong_from_its_second_run_on() -> None:
     class Wearing(Spoiling):
-        def compile(self, order: Order) -> Executable:
+        def compile(self, order: CompileRequest) -> Executable:
             made = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
             made.spoil = lambda order, outs: outs if made.runs < 2 else [np.zeros_like(x) for x in outs]
             return made
@@ -114,14 +114,14 @@ def test_a_program_that_is_wrong_from_its_second_run_on() -> None:
 
 
 def test_a_lowering_that_is_wrong_for_gradients_only() -> None:
-    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+    def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [-x for x in outs] if has(order, "cos") else outs
 
     assert "gradient of operand 0" in found("sin", spoil)
 
 
 def test_a_lowering_that_is_wrong_in_another_dtype() -> None:
-    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+    def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [np.asarray(x + 1, x.dtype) if x.dtype == np.int64 else x for x in outs]
 
     assert found("add", spoil) == ""
@@ -129,7 +129,7 @@ def test_a_lowering_that_is_wrong_in_another_dtype() -> None:
 
 
 def test_a_lowering_that_is_wrong_on_many_elements() -> None:
-    def spoil(order: Order, outs: list[Any]) -> list[Any]:
+    def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [np.zeros_like(x) if x.size > 1 << 16 else x for x in outs]
 
     assert "wrong; at" in found("exp", spoil)
@@ -139,7 +139,7 @@ def test_a_lowering_that_is_wrong_on_many_elements() -> None:
 class Around(Spoiling):
     """A lowering with something around the right program: ``spoil`` makes it, for each program anew."""
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         made = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
         made.right = self.spoil(order, [made.right])[0]
         return made

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor, plugins
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes.definition import BY_NAME, DType
 from tensorbus.executors.kernel_interpreter import Interpreting
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.verify import verify
 from tensorbus.ops.definition import Op, Spec, table
-from tensorbus.tensor.tensor import cell
+from tensorbus.tensor.tensor import wrap
 from tensorbus.testing.sample import samples_of
 from tensorbus_conformance.agreement import difference, same_bits
 from tensorbus_conformance.checks.expected import expected
@@ -81,10 +81,10 @@ def differences(name: str, device: str, dtype: str) -> list[str]:
             continue
         tensors = trial.tensors()
         graph, values = graph_of(trial, tensors)
-        made = lowering.compile(Order(graph=graph, index=0))(values)
+        made = lowering.compile(CompileRequest(graph=graph, index=0))(values)
         eager = trial.run(tensors)
         got = [
-            array(cell(v, ValueType.of(x.dtype, Device(device, 0)))) for v, x in zip(made, eager, strict=True)
+            array(wrap(v, ValueType.of(x.dtype, Device(device, 0)))) for v, x in zip(made, eager, strict=True)
         ]
         wrong = [_difference(mine, array(x)) for mine, x in zip(got, eager, strict=True)]
         if any(wrong) and expected(trial).problem(got) is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorbus as tb
 from tensorbus.cli.app import app
-from tensorbus.system import disk_cache as caching
+from tensorbus.system import disk_cache
 from typer.testing import CliRunner
 
 
@@ -22,9 +22,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def filled() -> None:
     for owner, name, size in (("npu", "kernels", 1000), ("npu", "libraries", 500), ("gpu", "programs", 70)):
-        folder = caching.private_folder(owner, name)
+        folder = disk_cache.private_folder(owner, name)
         assert folder is not None
-        assert caching.keep(folder / "one", bytes(size))
+        assert disk_cache.cache_store(folder / "one", bytes(size))
 
 
 def run(*words: str) -> str:
@@ -55,9 +55,9 @@ def test_info_lists_sizes_by_kind(cache: Path) -> None:
 def test_clear_removes_one_device_or_all(cache: Path) -> None:
     filled()
     assert "102 bytes" in run("clear", "--device", "gpu")
-    assert {kind.owner for kind in caching.kinds() if kind.files} == {"npu"}
+    assert {kind.owner for kind in disk_cache.kinds() if kind.files} == {"npu"}
     run("clear")
-    assert all(kind.files == 0 for kind in caching.kinds())
+    assert all(kind.files == 0 for kind in disk_cache.kinds())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no permissions to look at")
@@ -102,15 +102,15 @@ def test_info_says_why_a_folder_is_left_out(cache: Path, monkeypatch: pytest.Mon
 
 
 def test_a_half_written_file_is_never_seen(cache: Path) -> None:
-    folder = caching.private_folder("npu", "kernels")
+    folder = disk_cache.private_folder("npu", "kernels")
     assert folder is not None
     path = folder / "one"
-    assert caching.keep(path, b"whole")
-    assert caching.kept(path) == b"whole"
+    assert disk_cache.cache_store(path, b"whole")
+    assert disk_cache.cache_load(path) == b"whole"
     path.write_bytes(b"who")
-    assert caching.kept(path) is None
-    assert caching.keep(path, b"again")
-    assert caching.kept(path) == b"again"
+    assert disk_cache.cache_load(path) is None
+    assert disk_cache.cache_store(path, b"again")
+    assert disk_cache.cache_load(path) == b"again"
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     for variable in ("TENSORBUS_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    assert caching.private_folder("npu", "kernels") is None
+    assert disk_cache.private_folder("npu", "kernels") is None
     assert json.loads(run("info", "--json")) == {"folder": None, "kinds": [], "skipped": []}
     assert "no home folder" in run("info")
     assert "0 bytes" in run("clear")

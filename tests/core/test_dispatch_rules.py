@@ -164,7 +164,7 @@ def test_a_change_in_place_that_fails_names_the_kernel(toy: dict[str, Any]) -> N
 
         return write
 
-    toy["add"] = Kernel(name="careless", function=np.add, over=over)
+    toy["add"] = Kernel(name="careless", function=np.add, inplace=over)
     x = tb.asarray(np.ones(1 << 16, np.float32)).to("toy")
     with pytest.raises(tb.DeviceError, match=r"add: kernel 'careless'.*on toy:0 in place.*the head crashed"):
         x += 1.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import BY_NAME
@@ -15,7 +15,7 @@ from tensorbus.executors.kernel_interpreter import Interpreting
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops import lazy_families as lazy
 from tensorbus.ops.definition import Spec, table
-from tensorbus.tensor.tensor import cell
+from tensorbus.tensor.tensor import wrap
 from tensorbus_conformance.agreement import same_bits
 from tensorbus_conformance.trial import array
 
@@ -36,9 +36,9 @@ def test_samples_are_bit_equal_to_eager(op: str, device: str, dtype: str) -> Non
             continue
         tensors = trial.tensors()
         graph, values = graph_of(trial, tensors)
-        made = Interpreting(device).compile(Order(graph=graph, index=0))(values)
+        made = Interpreting(device).compile(CompileRequest(graph=graph, index=0))(values)
         for value, wanted in zip(made, trial.run(tensors), strict=True):
-            got = cell(value, ValueType.of(wanted.dtype, Device(device, 0)))
+            got = wrap(value, ValueType.of(wanted.dtype, Device(device, 0)))
             assert same_bits(array(got), array(wanted)), trial.title
 
 
@@ -52,7 +52,7 @@ def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
 
 
 def run(device: str, inputs: tuple[Node, ...], *outputs: Node) -> Any:
-    return Interpreting(device).compile(Order(graph=Graph(inputs=inputs, outputs=outputs), index=0))
+    return Interpreting(device).compile(CompileRequest(graph=Graph(inputs=inputs, outputs=outputs), index=0))
 
 
 def test_numbers_come_anew_with_each_run() -> None:
@@ -60,7 +60,7 @@ def test_numbers_come_anew_with_each_run() -> None:
     program = run("refdev", (x, s), apply("multiply", x, s), apply("add", s, s), s)
     value = tb.asarray([1.0, 2.0, 3.0], device="refdev")._value
     for number in (2.0, 0.5):
-        out = [cell(v, ValueType.of(dt.float32, Device("refdev"))).tolist() for v in program([value, number])]
+        out = [wrap(v, ValueType.of(dt.float32, Device("refdev"))).tolist() for v in program([value, number])]
         assert out == [[number, 2 * number, 3 * number], 2 * number, number]
 
 

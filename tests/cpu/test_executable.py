@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.errors import IndexingError
@@ -39,7 +39,7 @@ def number(value: float, dtype: DType = dt.float32) -> Node:
 def compiled(inputs: tuple[Node, ...], *outputs: Node, replaces: Mapping[int, int] | None = None) -> Any:
     lowering = plugins.backend("cpu").lowering()
     assert lowering is not None
-    order = Order(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
+    order = CompileRequest(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
     return lowering.compile(order)
 
 

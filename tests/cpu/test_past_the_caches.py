@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus import plugins
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec, table
@@ -31,7 +31,7 @@ def compiled(inputs: tuple[Node, ...], *outputs: Node, replaces: Mapping[int, in
     lowering = plugins.backend("cpu").lowering()
     assert lowering is not None
     return lowering.compile(
-        Order(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
+        CompileRequest(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
     )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from tensorbus import dtypes as dt, plugins
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec, table
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 
 def apply(name, *inputs, **attrs):
     spec = table[name].specs(tuple(x.spec for x in inputs), attrs)[0]
@@ -36,7 +36,7 @@ def compiled(*names):
     made = [apply("sum", apply(name, x), axis=(1,), keepdims=False) for name in names]
     made += [apply(name, apply("add", x, x)) for name in names]
     graph = Graph(inputs=(x,), outputs=tuple(made))
-    return plugins.backend("cpu").lowering().compile(Order(graph=graph, index=0))
+    return plugins.backend("cpu").lowering().compile(CompileRequest(graph=graph, index=0))
 
 def check(*names):
     a = np.linspace(0.1, 0.9, 30, dtype="f4").reshape(6, 5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.schedules.pointwise import pointwise
@@ -55,7 +55,7 @@ def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
 def compiled(inputs: tuple[Node, ...], *results: Node) -> Any:
     lowering = plugins.backend("cpu").lowering()
     assert lowering is not None
-    made = lowering.compile(Order(graph=Graph(inputs=inputs, outputs=results), index=0, replaces={}))
+    made = lowering.compile(CompileRequest(graph=Graph(inputs=inputs, outputs=results), index=0, replaces={}))
     own = next(text for name, text in made.stages().items() if name == "code").partition("tb_slot;")[2]
     assert TOOLS is None or (f"const tb_float_{TOOLS.lanes} " in own) == (TOOLS.lanes > 0)
     return made

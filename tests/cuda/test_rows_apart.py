@@ -26,7 +26,7 @@ def test_each_stream_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(products, "runtime", lambda: SimpleNamespace(units=[unit]))
     call = Call(
         op="matmul", dtypes=(tb.bfloat16,) * 2, shapes=((4, 8), (8, 5)), attrs={}, out_dtype=tb.bfloat16,
-        out_shape=(4, 5), index=0, apart=8,
+        out_shape=(4, 5), index=0, row_stride=8,
     )  # fmt: skip
     run = products.into(call)
     assert run is not None

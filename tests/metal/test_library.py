@@ -88,7 +88,7 @@ def test_which_kernel_serves_a_call(call: str, wanted: str) -> None:
 def test_a_compiled_program_calls_them_and_gives_the_same() -> None:
     program = """
 from tensorbus import plugins
-from tensorbus.backend_api import Order
+from tensorbus.backend_api import CompileRequest
 
 def model(x, w, q, mask=None):
     y = tb.relu(tb.conv2d(x * 2, w, padding=1)) + 1
@@ -99,7 +99,7 @@ for mask in (None, tb.asarray([[True, False, True, True, False]] * 5)):
     report = tb.compile.explain(model)(x, w, q, mask)
     fn = tb.compile(model, fullgraph=True)
     print(max((a - b).abs().max().item() for a, b in zip(fn(x, w, q, mask), model(x, w, q, mask))) < 1e-4)
-    order = Order(graph=report.graphs[0], index=0)
+    order = CompileRequest(graph=report.graphs[0], index=0)
     steps = plugins.backend("metal").lowering().compile(order).stages()["loops"]
     print([op for op in ("conv", "scaled_dot_product_attention") if f"call {op}" in steps])
 """

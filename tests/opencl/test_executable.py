@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.errors import IndexingError
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec, table
-from tensorbus.tensor.tensor import cell
+from tensorbus.tensor.tensor import wrap
 
 RNG = np.random.default_rng(5)
 
@@ -37,7 +37,7 @@ def number(value: float) -> Node:
 def compiled(inputs: tuple[Node, ...], *outputs: Node, replaces: Mapping[int, int] | None = None) -> Any:
     lowering = plugins.backend("opencl").lowering()
     assert lowering is not None
-    order = Order(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
+    order = CompileRequest(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
     return lowering.compile(order)
 
 
@@ -50,7 +50,7 @@ def put(x: Any) -> Any:
 
 
 def got(value: Any, dtype: DType = dt.float32) -> Any:
-    return cell(value, ValueType.of(dtype, Device("opencl", 0))).numpy()
+    return wrap(value, ValueType.of(dtype, Device("opencl", 0))).numpy()
 
 
 def test_results_are_those_of_numpy() -> None:

@@ -27,9 +27,9 @@ from tensorbus.backend_api import (
     DeviceError,
     DType,
     c_compiler,
+    cache_load,
+    cache_store,
     cached_property,
-    keep,
-    kept,
     numbered,
     private_folder,
     threads,
@@ -114,11 +114,11 @@ class CCompiler:
         folder = private_folder("cpu", "libraries")
         asked = ("half lanes f16c gnu", *self.command, _identity(self.command))
         name = sha256("\0".join(asked).encode()).hexdigest()
-        known = kept(folder / f"{name}.txt") if folder is not None else None
+        known = cache_load(folder / f"{name}.txt") if folder is not None else None
         if known is None:
             known = ask(self.command).encode()
             if folder is not None:
-                keep(folder / f"{name}.txt", known)
+                cache_store(folder / f"{name}.txt", known)
         return known.decode()
 
     @property
@@ -152,13 +152,13 @@ class CCompiler:
     def _load(self, source: str, options: Sequence[str]) -> ctypes.CDLL:
         folder = private_folder("cpu", "libraries")
         path = folder / f"{self.key(source, options)}.so" if folder is not None else None
-        if path is not None and kept(path) is not None:
+        if path is not None and cache_load(path) is not None:
             try:
                 return ctypes.CDLL(str(path))
             except OSError:
                 pass  # whole, but not for this system: build it again
         binary = self.build(source, options)
-        if path is None or not keep(path, binary):
+        if path is None or not cache_store(path, binary):
             path = put_aside(f"{self.key(source, options)}.so", binary)
         return ctypes.CDLL(str(path))
 

@@ -168,7 +168,7 @@ def _by_size(small: Kernel, least: int) -> Kernel:
         write = large.over(call, place)
         return write and (lambda *values: values[place].size >= limit and write(*values))
 
-    return Kernel(name=small.name, prepare=prepare, over=over)
+    return Kernel(name=small.name, prepare=prepare, inplace=over)
 
 
 def _where_large(
@@ -354,8 +354,10 @@ def _table() -> KernelTable:
     for name in ("gather", "take_along_axis"):
         table[name] = _where_large(table[name], large.gather, _result_size, lambda call: True)
     table["scatter"] = _where_large(table["scatter"], large.scatter, _value_size)
-    table["scatter"] = replace(table["scatter"], over=in_place.scatter)
-    table["slice_update"] = Kernel(name="numpy", function=table["slice_update"], over=in_place.slice_update)
+    table["scatter"] = replace(table["scatter"], inplace=in_place.scatter)
+    table["slice_update"] = Kernel(
+        name="numpy", function=table["slice_update"], inplace=in_place.slice_update
+    )
     table["iota"] = _where_large(table["iota"], large.Compiled, _result_size)
     table["matmul"] = _where_large(table["matmul"], products.matmul, lambda call: LIGHT, lambda call: True)
     table["reshape"] = _where_large(table["reshape"], products.reshape, _costly, lambda call: True)

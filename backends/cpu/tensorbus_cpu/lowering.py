@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import (
+    CompileRequest,
     Dialect,
     Executable,
     Graph,
@@ -22,9 +23,8 @@ from tensorbus.backend_api import (
     Layout,
     Library,
     LibraryCall,
-    Order,
-    Part,
     Program,
+    ProgramPart,
     cached_property,
     is_generated,
     kernel_parts,
@@ -55,7 +55,7 @@ _MANY: Final = 8
 class CpuLowering:
     """Compiles programs to C; without a compiler to calls of kernels."""
 
-    def knobs(self, order: Order) -> Sequence[Knob]:
+    def knobs(self, order: CompileRequest) -> Sequence[Knob]:
         """Return what is measured for ``mode="max-autotune"``."""
         compiler = NATIVE.compiler()
         if compiler is None:
@@ -71,7 +71,7 @@ class CpuLowering:
             ),
         )  # fmt: skip
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         """Return the executable of a program."""
         tools = NATIVE.tools()
         if tools is None or not NATIVE.answers(tools):
@@ -91,7 +91,7 @@ class CpuExecutable:
 
     waits: Final = True
 
-    def __init__(self, programs: _Programs, order: Order) -> None:
+    def __init__(self, programs: _Programs, order: CompileRequest) -> None:
         self._programs, self._order = programs, order
         self._tape: Tape | None = programs.tape(programs.packed())
         self.listing: Listing | None = self._tape.listing
@@ -129,7 +129,7 @@ class CpuExecutable:
         """Return the graph, the loops and the C code of the program for packed values."""
         return self._programs.stages
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ProgramPart]:
         """Return the steps of the program for packed values."""
         return self._programs.parts()
 
@@ -152,7 +152,7 @@ class CpuExecutable:
 class _Programs:
     """The programs of one graph, by the layouts of its inputs."""
 
-    def __init__(self, graph: Graph, order: Order, dialect: Dialect, units: Units) -> None:
+    def __init__(self, graph: Graph, order: CompileRequest, dialect: Dialect, units: Units) -> None:
         self._graph = graph
         self._order = order
         self._dialect = dialect
@@ -173,7 +173,7 @@ class _Programs:
         program, source = self._shown
         return {"graph": str(self._graph), "loops": str(program), "code": source}
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ProgramPart]:
         """Return the steps of the first program, for people to look at."""
         assert self._shown is not None
         program, _ = self._shown

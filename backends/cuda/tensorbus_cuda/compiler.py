@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cupy
 from cupy.cuda import nvrtc
-from tensorbus.backend_api import DeviceError, Dialect, Knob, Launch, keep, kept, numbered, private_folder
+from tensorbus.backend_api import (
+    DeviceError,
+    Dialect,
+    Knob,
+    Launch,
+    cache_load,
+    cache_store,
+    numbered,
+    private_folder,
+)
 from tensorbus.backend_api import dtypes as dt
 
 from .dialect import OPTIONS
@@ -125,7 +134,7 @@ class CudaCompiler:
         text = "\0".join((source, *options, repr(nvrtc.getVersion())))
         folder = private_folder("cuda", "programs")
         path = folder / f"{sha256(text.encode()).hexdigest()}.cubin" if folder is not None else None
-        binary = kept(path) if path is not None else None
+        binary = cache_load(path) if path is not None else None
         if binary is not None:
             try:
                 module.load(binary)
@@ -134,7 +143,7 @@ class CudaCompiler:
                 pass  # whole, but this driver refuses it: build it again
         binary = self._build(unit, source, options)
         if path is not None:
-            keep(path, binary)
+            cache_store(path, binary)
         module.load(binary)
 
     def _build(self, unit: Unit, source: str, options: tuple[str, ...]) -> bytes:

@@ -37,14 +37,14 @@ def table() -> KernelTable:
     return {
         **generated,
         **namespace.kernels(),
-        "matmul": Kernel(name="matmul", prepare=matmul, into=products.into),
+        "matmul": Kernel(name="matmul", prepare=matmul, out=products.into),
         scaled.NAME: Kernel(
-            name="scaled", prepare=scaled.eager(pad), into=scaled.into(pad), supports=scaled.supports
+            name="scaled", prepare=scaled.eager(pad), out=scaled.into(pad), supports=scaled.supports
         ),
-        sums.NAME: Kernel(name="epilogue", prepare=sums.prepare, into=sums.into, supports=sums.supports),
+        sums.NAME: Kernel(name="epilogue", prepare=sums.prepare, out=sums.into, supports=sums.supports),
         **{
             op: Kernel(
-                name="cudnn", prepare=attention.prepare, into=attention.into, supports=attention.supports
+                name="cudnn", prepare=attention.prepare, out=attention.into, supports=attention.supports
             )
             for op in (attention.NAME, attention.GRADIENTS)
         },
@@ -52,7 +52,7 @@ def table() -> KernelTable:
             op: Kernel(
                 name="cudnn",
                 prepare=convolution.prepare,
-                into=convolution.into,
+                out=convolution.into,
                 supports=convolution.supports,
             )
             for op in convolution.OPS

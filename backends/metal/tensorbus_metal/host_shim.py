@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tensorbus.backend_api import DeviceError, keep, kept, numbered, private_folder, write_whole
+from tensorbus.backend_api import DeviceError, cache_load, cache_store, numbered, private_folder, write_whole
 
 from .dialect import MOST_BUFFERS
 from .mlx_kernel_wrapper import SLOT, storage
@@ -90,13 +90,13 @@ class Shim:
         about = "\0".join((text, *self.command, *_OPTIONS, *(p.read_text() for p in sorted(SHIM.iterdir()))))
         folder = private_folder("metal", "host")
         path = folder / f"{sha256(about.encode()).hexdigest()}.so" if folder is not None else None
-        if path is not None and kept(path) is not None:
+        if path is not None and cache_load(path) is not None:
             try:
                 return ctypes.CDLL(str(path))
             except OSError:
                 pass  # whole, but not for this system: build it again
         binary = self._build(text)
-        if path is None or not keep(path, binary):
+        if path is None or not cache_store(path, binary):
             scratch = tempfile.TemporaryDirectory(prefix="tensorbus-metal-")
             self._kept.append(scratch)
             path = Path(scratch.name) / "made.so"

@@ -23,8 +23,8 @@ from tensorbus.backend_api import (
     Knob,
     Late,
     Launch,
-    keep,
-    kept,
+    cache_load,
+    cache_store,
     numbered,
     private_folder,
 )
@@ -205,7 +205,7 @@ class OpenclCompiler:
 
     def _load(self, unit: Unit, source: str) -> cl.Program:
         path = self._path(unit, source)
-        binary = kept(path) if path is not None else None
+        binary = cache_load(path) if path is not None else None
         if binary is not None:
             try:
                 return _build(cl.Program(unit.context, [unit.device], [binary]), unit)
@@ -220,7 +220,7 @@ class OpenclCompiler:
             ) from error
         binaries: Any = program.get_info(cl.program_info.BINARIES)
         if path is not None:
-            keep(path, binaries[0])
+            cache_store(path, binaries[0])
         try:  # what a compiler leaves in memory with its program is several times what the binary needs
             return _build(cl.Program(unit.context, [unit.device], [binaries[0]]), unit)
         except cl.Error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..system.lazy_import import later
+from ..system.lazy_import import lazy_exports
 from ..tensor.grad_mode import enable_grad as enable_grad
 from ..tensor.grad_mode import inference_mode as inference_mode
 from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from .gradient_check import gradcheck as gradcheck
 
 _PARTS: Final = {"function": "Function", "gradient_check": "gradcheck"}
-__getattr__, __dir__, _ = later(__name__, _PARTS)
+__getattr__, __dir__, _ = lazy_exports(__name__, _PARTS)

@@ -25,8 +25,16 @@ from ..tensor.grad_mode import inference_mode as inference_mode
 from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
 from ..tensor.grad_mode import no_grad as no_grad
 from ..tensor.grad_mode import set_grad_enabled as set_grad_enabled
-from ..tensor.leaf import Gathered, HookHandle, Leaf, add_hook, keeping, note_gradients, note_history
-from ..tensor.tensor import Tensor, held
+from ..tensor.leaf import (
+    HookHandle,
+    Leaf,
+    PostAccumulateHook,
+    add_hook,
+    keeping,
+    report_gradient_use,
+    report_history_use,
+)
+from ..tensor.tensor import Tensor, wrap_settled
 from ..tracing.lazy_value import recorders, unwatched
 from .gradient_shape import fitted
 
@@ -169,7 +177,7 @@ def backward(
     gradient.
     """
     if recorders:
-        note_gradients()
+        report_gradient_use()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     seeds = _as_list(grad_tensors, len(outputs))
     for out, g in zip(outputs, seeds, strict=True):
@@ -183,12 +191,12 @@ def backward(
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if recorders:
-                note_gradients(node)
+                report_gradient_use(node)
             with GradMode(create_graph):
                 node.grad = g._again() if node.grad is None else node.grad + g
     for node in grads:
         for hook in list(getattr(node, "hooks", {}).values()):
-            if type(hook) is Gathered:
+            if type(hook) is PostAccumulateHook:
                 hook.run()
 
 
@@ -303,7 +311,7 @@ def _walk(
                 _gather_part(grads, node, g)
                 continue
             if recorders:
-                note_history(node.order)
+                report_history_use(node.order)
             for parent, back in zip(node.parents, node.pull(g, create), strict=True):
                 if back is not None and id(parent) in useful:
                     _gather(grads, parent, back)
@@ -347,7 +355,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]
             "register_post_accumulate_grad_hook: gradients gather at leaves that require one; for a"
             " result use register_hook(), for another tensor call requires_grad_() first."
         )
-    return add_hook(x._node, next(_order), Gathered(x, hook))
+    return add_hook(x._node, next(_order), PostAccumulateHook(x, hook))
 
 
 def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:
@@ -444,7 +452,7 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
         given = zip(node.values, plan.operands, node.parents, strict=True)
         for place, (value, kind, parent) in enumerate(given):
             if isinstance(kind, ValueType):
-                x = held(value, kind, parent if create else None)
+                x = wrap_settled(value, kind, parent if create else None)
                 if parent is not None:
                     asked[place] = x = x * 1 if create else x.requires_grad_()
                 operands[place] = x
@@ -463,7 +471,7 @@ def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
     """Return what a ``vjp`` may name: ``g``, ``out``, ``wanted``, operands, their shapes, the attributes."""
     plan, op = node.plan, node.plan.op
     operands = [
-        held(value, kind, parent if create else None)
+        wrap_settled(value, kind, parent if create else None)
         if isinstance(kind, ValueType) and value is not None
         else value
         for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
@@ -471,11 +479,11 @@ def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
     arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
     if plan.keeps_out and op.results:
         arguments["out"] = tuple(
-            held(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
+            wrap_settled(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
             for place, (value, kind) in enumerate(zip(node.out, plan.outs, strict=True))
         )
     elif plan.keeps_out:
-        arguments["out"] = held(node.out, plan.out, node if create else None)
+        arguments["out"] = wrap_settled(node.out, plan.out, node if create else None)
     for place, name in enumerate(plan.op.operands):
         if name.startswith("*"):
             arguments[name[1:]] = operands[place:]

@@ -10,7 +10,7 @@ from ..errors import AutogradError
 from ..ops.creation.creation import full
 from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, recording
-from ..tensor.tensor import Tensor, cell, held
+from ..tensor.tensor import Tensor, wrap, wrap_settled
 from . import engine as autograd
 from .gradient_shape import fitted
 
@@ -102,7 +102,7 @@ class _Node(autograd.Node):
         value, kind, node = x
         if type(node) is int:  # a result: it must not keep its own history alive
             node = autograd._part(self, node) if self.plan.op.results else self
-        return held(value, kind, node if create else None)
+        return wrap_settled(value, kind, node if create else None)
 
     def release(self) -> None:
         """Let go what was saved."""
@@ -181,7 +181,7 @@ class Function:
         ]  # fmt: skip
         for k, x in enumerate(made):
             if isinstance(x, Tensor):
-                made[k] = cell(x._value, x._vtype)
+                made[k] = wrap(x._value, x._vtype)
         if carried:
             _attach(cls, ctx, args, nodes, results, [made[k] for k in carried], carried)
         return tuple(made) if several else made[0]

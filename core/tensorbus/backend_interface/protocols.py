@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..dtypes.definition import DType
+from ..system.former_names import former_names
 
 if TYPE_CHECKING:
     from ..graph.ir import Graph
@@ -86,6 +87,7 @@ class Runtime(Protocol):
         ...
 
 
+@former_names(apart="row_stride", places="layouts", leaves="side_size", takes="side_input", way="variant")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One op as it is about to run: what a kernel is prepared for.
@@ -93,11 +95,13 @@ class Call:
     ``shapes`` and ``out_shape`` are ``None`` for elementwise ops: one prepared kernel serves every shape, and
     broadcasting is the kernel's own. ``dtypes`` are those of the operands after promotion; for a reduction of
     one operand it has one entry, for creation none. ``index`` is the unit of the device type. ``weak`` tells
-    of each operand whether it is a Python number; it is empty where that is not known. ``apart`` says how far
-    apart the rows of the result are in the block that ``Kernel.into`` is given; 0: packed. ``places`` has the
-    strides of each result there and where it begins, in elements; nothing: all are in C order. Where
-    ``leaves`` is not 0, one more block follows theirs, for so many float32 that a later call takes: where it
-    ``takes`` them, its values end with them. ``way`` is a choice that was left to measuring: 0, as ever.
+    of each operand whether it is a Python number; it is empty where that is not known.
+
+    The rest is for ``Kernel.out``. ``row_stride`` is the distance between rows of the result in its buffer;
+    0: packed. ``layouts`` has the strides of each result there and its offset, in elements; empty: all are in
+    C order. Where ``side_size`` is not 0, one more buffer follows those of the results, of so many float32
+    that a later call reads: one with ``side_input``, whose values end with it. ``variant`` is the algorithm
+    that autotuning chose; 0 is the usual one.
     """
 
     op: str
@@ -108,17 +112,17 @@ class Call:
     out_shape: Shape | None
     index: int
     weak: tuple[bool, ...] = ()
-    apart: int = 0
-    places: tuple[tuple[Shape, int], ...] = ()
-    leaves: int = 0
-    takes: bool = False
-    way: int = 0
+    row_stride: int = 0
+    layouts: tuple[tuple[Shape, int], ...] = ()
+    side_size: int = 0
+    side_input: bool = False
+    variant: int = 0
 
 
 Prepared = Callable[..., Any]
 
 
-class Programs(Protocol):
+class FusedKernels(Protocol):
     """What makes a kernel of a few ops at once: a derivative, or a function such as a loss."""
 
     def keeps(self, op: str, index: int) -> bool:
@@ -133,6 +137,7 @@ class Programs(Protocol):
         ...
 
 
+@former_names(over="inplace", into="out", late="runtime_attrs")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """A way to run one op on one device type.
@@ -143,13 +148,14 @@ class Kernel:
     True or the reason why this kernel cannot serve the call. ``before`` and ``after`` name other kernels of
     the op that it should be preferred to, or yield to: by name, ``"distribution:name"``, or ``"*"`` for all.
     ``programs`` makes kernels of several ops, where this one was made by the same code generator.
-    ``into(call)`` is for compiled programs: it returns what takes operands and buffers for the results and
-    fills these, or says False; or None where there is no way for such a call. ``late(call)`` returns what
-    takes values and then, in order, the attributes that the op calls late (``Op.late``): one serves all of
-    them. ``over(call, place)`` is for changes in place: it returns what takes values, and late attributes,
-    and writes the result over the value at ``place``, which has the result's shape and dtype and which nobody
-    but the caller refers to; or None. That returns False, and has written nothing, where something else may
-    refer to the value's memory; it raises before it writes.
+    ``out(call)`` is for compiled programs: it returns what takes operands and buffers for the results and
+    fills these, or returns False; or None where the kernel cannot do that for the call.
+    ``runtime_attrs(call)`` returns what takes values and then, in order, the attributes that the op takes at
+    run time (``Op.late``): one serves all of them. ``inplace(call, place)`` is for changes in place: it
+    returns what takes values, and run-time attributes, and writes the result over the value at ``place``,
+    which has the result's shape and dtype and which nobody but the caller refers to; or None. That returns
+    False, and has written nothing, where something else may refer to the value's memory; it raises before it
+    writes.
     """
 
     name: str
@@ -159,10 +165,10 @@ class Kernel:
     supports: Callable[[Call], bool | str] | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    into: Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool] | None] | None = None
-    programs: Programs | None = None
-    late: Callable[[Call], Callable[..., Any]] | None = None
-    over: Callable[[Call, int], Callable[..., bool] | None] | None = None
+    out: Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool] | None] | None = None
+    programs: FusedKernels | None = None
+    runtime_attrs: Callable[[Call], Callable[..., Any]] | None = None
+    inplace: Callable[[Call, int], Callable[..., bool] | None] | None = None
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.prepare is None):
@@ -174,7 +180,7 @@ KernelTable = Mapping[str, "Callable[..., Any] | Kernel | Sequence[Kernel]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class CompileRequest:
     """A captured program, as a device is asked to compile it.
 
     ``graph`` has inputs of two kinds: the device's own values, and Python numbers (attribute ``scalar``) that
@@ -197,7 +203,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """A choice that a lowering leaves to measuring: ``Order.chosen`` then has one of ``values`` for it.
+    """A choice left to autotuning, which hands the lowering one of ``values`` in ``CompileRequest.chosen``.
 
     ``usual`` is what is taken unmeasured. ``each``: the value may differ from step to step, and changes
     neither which steps there are nor their names in ``times``. ``what`` says to people what it chooses.
@@ -213,7 +219,7 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ProgramPart:
     """A step of a program, for people to look at: what it makes of what, its loops, its code.
 
     ``name`` is that of the step in ``times``. ``ops`` are those that became one in it.
@@ -231,9 +237,9 @@ class Executable(Protocol):
 
     An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
     have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
-    -> Sequence[Part]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs the
-    program and returns the seconds of each step; and a true ``waits``, where runs by several threads wait for
-    each other by themselves.
+    -> Sequence[ProgramPart]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs
+    the program and returns the seconds of each step; and a true ``waits``, where runs by several threads wait
+    for each other by themselves.
     """
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -252,6 +258,6 @@ class Lowering(Protocol):
     ``modes``, a mapping that says for people what it does about other modes of ``tensorbus.compile``.
     """
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         """Return the executable of a program. Raises what the device cannot do, naming the op."""
         ...

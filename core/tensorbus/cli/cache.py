@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from ..system import disk_cache as caching
+from ..system import disk_cache
 from ..system.env import cache_dir
 
 
@@ -17,8 +17,8 @@ def as_dict() -> dict[str, object]:
     folder = cache_dir()
     return {
         "folder": None if folder is None else str(folder),
-        "kinds": [asdict(kind) for kind in caching.kinds()],
-        "skipped": [{"folder": left_out, "reason": why} for left_out, why in caching.skipped()],
+        "kinds": [asdict(kind) for kind in disk_cache.kinds()],
+        "skipped": [{"folder": left_out, "reason": why} for left_out, why in disk_cache.skipped()],
     }
 
 
@@ -30,9 +30,9 @@ def render(console: Console) -> None:
         console.print(why, soft_wrap=True)
         return
     console.print(f"Compiled code is kept in {folder} (TENSORBUS_CACHE_DIR changes that).", soft_wrap=True)
-    for left_out, why in caching.skipped():
+    for left_out, why in disk_cache.skipped():
         console.print(f"Left out: {left_out} {why}.", soft_wrap=True)
-    kinds = caching.kinds()
+    kinds = disk_cache.kinds()
     if not kinds:
         console.print("It holds nothing.")
         return
@@ -51,4 +51,4 @@ def clear(device: str | None) -> str:
     """Remove what all devices keep, or one; return what to say about it."""
     whose = f"{device}'s compiled code" if device else "all compiled code"
     where = cache_dir() or "no folder"
-    return f"removed {whose} from {where}: {decimal(caching.clear(device))}"
+    return f"removed {whose} from {where}: {decimal(disk_cache.clear(device))}"

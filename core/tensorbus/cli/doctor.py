@@ -20,7 +20,7 @@ from ..ops.definition import table
 from ..plugins.api_version import API_VERSION
 from ..plugins.plugin_status import PluginStatus
 from ..plugins.probe import Probe
-from ..system import env as settings
+from ..system import env
 from .devices import STYLES, default_device, open_quietly, why_no_default
 
 
@@ -74,8 +74,8 @@ def examine() -> Diagnosis:
         lazy.load_all()
         plugin_ops.refresh()
     default = default_device()
-    wanted = {(settings.default_device() or "").partition(":")[0], default.type if default else ""}
-    if default is None and settings.default_device() is None:
+    wanted = {(env.default_device() or "").partition(":")[0], default.type if default else ""}
+    if default is None and env.default_device() is None:
         wanted |= {_host_type()}
     findings = tuple(_finding(_with_ops(status), wanted) for status in plugins.status())
     return Diagnosis(
@@ -111,7 +111,7 @@ def _finding(status: PluginStatus, wanted: set[str]) -> Finding:
 def run_one_op(device: Device) -> Smoke:
     """Add two tensors on ``device`` and check the result, within the time limit of probes."""
     try:
-        got = Probe(lambda: _add(device), f"tensorbus-smoke-{device}").wait(settings.probe_timeout())
+        got = Probe(lambda: _add(device), f"tensorbus-smoke-{device}").wait(env.probe_timeout())
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         return Smoke(device=str(device), problem=f"{type(error).__name__}: {error}", traceback=text)

@@ -24,7 +24,7 @@ from ..func.vectorize import is_inside
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..ops.call_errors import with_form
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
 from ..tracing.lazy_value import Pending, land, recorder, recorders
 from .capture.graph_break import Break
@@ -88,7 +88,7 @@ class Compiled(Generic[P, R]):
         self._axes = OpenAxes(dynamic)
         self._places = Places()
         self._failed = self._settling = 0
-        self._lock = locks.reentrant()
+        self._lock = fork_safe_locks.reentrant()
         _all[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -16,7 +16,7 @@ from ..dispatch.kernel_selection import add_source
 from ..dtypes.definition import DType
 from ..graph.ir import Graph, Node
 from ..ops.definition import Op, Spec, table
-from ..tensor.tensor import cell
+from ..tensor.tensor import wrap
 
 GRAPH: Final = "graph"
 
@@ -71,7 +71,7 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
         made = _apply(found, inputs, attrs)
         return Graph(inputs=inputs, outputs=made if found.results else (made,))
     where = Device(GRAPH, 0)
-    cells = [cell(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
+    cells = [wrap(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
     with no_grad():
         if found.family == "creation":
             result = found.decompose(device=where, **attrs)

@@ -14,7 +14,7 @@ from .. import plugins
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
 from ..plugins.manifest import is_type_name
-from ..system import env as settings
+from ..system import env
 
 if TYPE_CHECKING:
     from ..backend_interface.protocols import DeviceProperties, MemoryStats, Runtime
@@ -181,7 +181,7 @@ def default_state() -> tuple[tuple[Device, ...], Device | None]:
 
 def _find_initial() -> Device:
     global _initial
-    name = settings.default_device()
+    name = env.default_device()
     if name is not None:
         try:
             found = device(name)

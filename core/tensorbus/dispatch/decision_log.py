@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..backend_interface.protocols import Call
 from ..devices.device import Device
 from ..ops.definition import Op, Spec
-from ..system import env as settings
+from ..system import env
 from .host_fallback import fallback_mode
 from .kernel_selection import Verdict, is_fixed
 from .planner import observe
@@ -62,7 +62,7 @@ _listener: ContextVar[list[Decision] | None] = ContextVar("tensorbus_decisions",
 def _report(
     op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
 ) -> None:
-    heard, logged = _listener.get(), "dispatch" in settings.logged()
+    heard, logged = _listener.get(), "dispatch" in env.logged()
     if (heard is None and not logged) or is_fixed(device.type):
         return  # or nothing runs: the op is written into a graph, on its way to a device
     ends = op.decompose is None and chosen is None

@@ -16,13 +16,13 @@ from ..devices.device import Device
 from ..dtypes.definition import DType
 from ..errors import UnsupportedOpError, suggest
 from ..plugins import backend, host_backend
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from ..system.user_frame import outside
 
 MODES: Final = ("error", "warn", "allow")
 _mode: ContextVar[str] = ContextVar("tensorbus_fallback", default="error")
 _counts: dict[tuple[str, str], HostCount] = {}
-_lock = locks.simple()
+_lock = fork_safe_locks.simple()
 
 
 class FallbackWarning(UserWarning):

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from ..ops.definition import table
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from ..system.context_decorator import inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _preferred: ContextVar[dict[str, str]] = ContextVar("tensorbus_preferred", default={})  # noqa: B039 - never changed
-_lock = locks.simple()
+_lock = fork_safe_locks.simple()
 _listeners: list[Callable[[], None]] = []
 _active = 0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..backend_interface.protocols import Call, Kernel, Programs
+from ..backend_interface.protocols import Call, FusedKernels, Kernel
 from ..devices.device import Device
 from ..dtypes.definition import DType
 from ..errors import PluginError, TensorbusError, UnsupportedOpError
@@ -47,7 +47,7 @@ class _Plugins:
 
     def candidates(self, op: str) -> Sequence[Offer]:
         found = [(owner, kernel) for owner, table in self._tables for kernel in _kernels(table.get(op))]
-        own = offered(op).get(self._type)
+        own = program_kernels(op).get(self._type)
         return found if own is None else [own, *found]
 
     def dtypes(self, index: int) -> frozenset[DType] | None:
@@ -73,12 +73,12 @@ _offered: dict[str, Mapping[str, Offer]] = {}
 _NOTHING: Mapping[str, Offer] = {}
 
 
-def offer(op: str, kernels: Mapping[str, Offer]) -> None:
+def register_program_kernels(op: str, kernels: Mapping[str, Offer]) -> None:
     """Serve an op of the program's own: with a kernel for each of these device types."""
     _offered[op] = kernels
 
 
-def offered(op: str) -> Mapping[str, Offer]:
+def program_kernels(op: str) -> Mapping[str, Offer]:
     """Return what the program itself has for ``op``, by device type: nothing for ops of core and plugins."""
     return _offered.get(op, _NOTHING)
 
@@ -106,7 +106,7 @@ def source(device_type: str) -> KernelSource:
     return found
 
 
-def programs(device_type: str) -> Programs | None:
+def programs(device_type: str) -> FusedKernels | None:
     """Return what makes programs of several ops, where the device's own kernels have that."""
     found = None if is_fixed(device_type) else source(device_type)
     return found.programs if isinstance(found, _Plugins) else None
@@ -114,12 +114,12 @@ def programs(device_type: str) -> Programs | None:
 
 def is_served(device_type: str, op: str) -> bool:
     """Return whether a device type that is in use has a kernel for ``op``, or the program brought one."""
-    if device_type in offered(op):
+    if device_type in program_kernels(op):
         return True
     return device_type in opened() and bool(source(device_type).candidates(op))
 
 
-def own(device: Device) -> str:
+def owner_of(device: Device) -> str:
     """Return how the kernels of the device's own package are signed."""
     return backend(device.type).kernels[0][0] if backend(device.type).kernels else ""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..backend_interface.protocols import Call, Kernel, Programs
+from ..backend_interface.protocols import Call, FusedKernels, Kernel
 from ..devices.device import Device, ValueType
 from ..dtypes.definition import DType
 from ..errors import (
@@ -27,7 +27,17 @@ from ..ops.elementwise.family import broadcast_shapes
 from ..plugins import known_types, on_change
 from .host_fallback import fallback_mode, through_host
 from .kernel_preference import on_first
-from .kernel_selection import Verdict, choose, forget, is_fixed, is_served, judge, offered, programs, source
+from .kernel_selection import (
+    Verdict,
+    choose,
+    forget,
+    is_fixed,
+    is_served,
+    judge,
+    program_kernels,
+    programs,
+    source,
+)
 from .result_check import wrong
 
 Operand = ValueType | type
@@ -60,7 +70,7 @@ class Plan:
     lift: Callable[[Any], Any] | None = None
     kernel: str = ""
     source: tuple[Kernel, Call] | None = None
-    programs: Programs | None = None
+    programs: FusedKernels | None = None
     backs: dict[Any, Any] = field(init=False, default_factory=dict)
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)
@@ -250,7 +260,7 @@ def plan(
     return made
 
 
-def _programs(op: Op[...], device: Device) -> Programs | None:
+def _programs(op: Op[...], device: Device) -> FusedKernels | None:
     """Return what makes programs of derivatives: of core's ops only, which depend on nothing else."""
     own = device.type not in _transforms and table.owner(op.name) == "tensorbus"
     return programs(device.type) if own else None
@@ -399,7 +409,7 @@ def _cast_plan(operand: ValueType, target: DType) -> Plan:
 
 
 def _unsupported(op: Op[...], device: Device, call: Call, verdicts: Sequence[Verdict]) -> str:
-    own = offered(op.name)
+    own = program_kernels(op.name)
     served = [
         t for t in {**dict.fromkeys(known_types()), **own} if t != device.type and is_served(t, op.name)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from . import definition as _definition
+from . import definition
 from .definition import ALL as ALL
 from .definition import BOOL as BOOL
 from .definition import BY_NAME as BY_NAME
@@ -56,4 +56,4 @@ def __getattr__(name: str) -> Any:
     """Return the default dtypes as they stand now: ``set_default_dtype`` changes them."""
     if name not in _DEFAULTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_definition, name)
+    return getattr(definition, name)

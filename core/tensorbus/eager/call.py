@@ -14,9 +14,9 @@ from typing import Any
 
 from ..amp.autocast_mode import as_asked
 from ..autograd import engine as autograd
-from ..compat import torch_names as other_names
+from ..compat import torch_names
 from ..devices.device import ValueType
-from ..dispatch import kernel_preference as preference
+from ..dispatch import kernel_preference
 from ..dispatch.kernel_selection import programs
 from ..dispatch.planner import Plan, is_transform, lifted, new_cache, plan
 from ..dtypes.definition import check_scalar, plain
@@ -24,10 +24,10 @@ from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, Tens
 from ..ops import call_errors as form
 from ..ops import fused_function as joined
 from ..ops.definition import Op, Spec, table
-from ..tensor.tensor import Tensor, cell, settle
+from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import recorder, recorders
-from . import methods as operators
-from .inplace_kernel import change, cut
+from . import methods
+from .inplace_kernel import dynamic_slice, run_in_place
 
 _SCALARS = frozenset({bool, int, float, complex})
 _MANY = 4096
@@ -94,8 +94,8 @@ def _binary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
     run = _runner(op, plans)
     made = _of_two(op, plans, run)
-    if op.name in operators.SHORT:
-        asking = operators.yielding(run, operators.SHORT[op.name])
+    if op.name in methods.SHORT:
+        asking = methods.yielding(run, methods.SHORT[op.name])
         made.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
     return made
 
@@ -204,7 +204,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
             return None
         found = plan_for((x._vtype,), (x._value,), attrs)
-        if found.lift is not None or preference.active():
+        if found.lift is not None or kernel_preference.active():
             return None
         if len(seen) >= _MANY:
             seen.clear()
@@ -257,7 +257,7 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
                 operands = lifted(operands)
         for x in operands:
             if x._vtype.settled is not x._vtype:
-                settle(x)
+                materialize(x)
         found = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
         tracked = any(x._node is not None for x in operands)
         if found.run is None:
@@ -266,7 +266,7 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
             values = found.run(*[x._value for x in operands])
         except Exception as error:
             raise explain(found, operands, attrs, error) from error
-        outs = [cell(value, kind) for value, kind in zip(values, found.outs, strict=True)]
+        outs = [wrap(value, kind) for value, kind in zip(values, found.outs, strict=True)]
         if tracked:
             autograd.record_several(found, operands, outs)
         return results(*outs)
@@ -298,16 +298,16 @@ def _planner(
         else:  # floats by their text: 0.0 and -0.0 are equal keys but different attributes, as are 1 and 1.0
             named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
             key = (*kinds, *named) if shape_free else (*kinds, *[v.shape for v in values], *named)
-        preferring = preference.active()
+        preferring = kernel_preference.active()
         if preferring:
-            key = (preference.preferred(op.name), key)
+            key = (kernel_preference.preferred(op.name), key)
         try:
             found = plans.get(key) or decomposing.get(key)
         except TypeError as error:
             raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
         if found is None:
             found = _plan(op, kinds, values, attrs, shape_free)
-            if found.lift is None and preferring == preference.active():
+            if found.lift is None and preferring == kernel_preference.active():
                 known = decomposing if found.run is None else plans
                 if len(known) >= _MANY:
                     known.clear()
@@ -336,7 +336,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
         for x in operands:
             if isinstance(x, Tensor):
                 if x._vtype.settled is not x._vtype:
-                    settle(x)
+                    materialize(x)
                 kinds.append(x._vtype)
                 values.append(x._value)
                 if x._node is not None:
@@ -421,7 +421,7 @@ def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
         return TypeError(
             f"{told} NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
         )
-    return TypeError(f"{told}{other_names.of_form(op.name, len(args))}")
+    return TypeError(f"{told}{torch_names.of_form(op.name, len(args))}")
 
 
 def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:
@@ -484,6 +484,6 @@ def _joins(kind: ValueType) -> Any:
     return import_module("tensorbus.eager_fusion.fused_function").call
 
 
-table.bind(function, runner, cut, change)
+table.bind(function, runner, dynamic_slice, run_in_place)
 joined.bind(_joins)
-operators.attach()
+methods.attach()

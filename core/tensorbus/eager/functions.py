@@ -19,7 +19,7 @@ from ..ops.nn import attention as attention_ops
 from ..ops.ordering import sorting
 from ..ops.reduction import reduction, scan
 from ..ops.reduction import softmax as softmax_ops
-from . import call as _calls  # noqa: F401 - importing it binds the op table
+from . import call  # noqa: F401 - importing it binds the op table
 from .methods import comparing
 
 if TYPE_CHECKING:

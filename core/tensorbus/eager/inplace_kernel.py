@@ -2,7 +2,7 @@
 
 A result that takes the place of a tensor's value may be written over it where nobody can tell: no other
 cell, no history and no caller refers to the value, which is what Python counts, and nothing shares its
-memory, which is what the device's kernel looks at. Such a kernel is asked for (``Kernel.over``); a device
+memory, which is what the device's kernel looks at. Such a kernel is asked for (``Kernel.inplace``); a device
 without one makes a new value, as ever.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..autograd import engine as autograd
 from ..devices.device import ValueType
-from ..dispatch import kernel_preference as preference
+from ..dispatch import kernel_preference
 from ..dispatch.planner import Plan, new_cache, plan
 from ..dtypes.definition import check_scalar
 from ..errors import DeviceError, TensorbusError
@@ -38,7 +38,7 @@ def _references(x: Tensor) -> int:
     return sys.getrefcount(x._value)
 
 
-def _alone() -> int:
+def _unshared_refcount() -> int:
     """Return how many references are seen to a value that one cell holds; -1: none are counted."""
     if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):  # t: without its lock
         return -1
@@ -47,12 +47,12 @@ def _alone() -> int:
     return _references(x)
 
 
-_ALONE: Final = _alone()
+_ALONE: Final = _unshared_refcount()
 
 
-def cut(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
+def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     """Return a box of ``x``, which must have it: as the op ``slice``, by one plan for all places."""
-    if type(x) is not Tensor or recorders or preference.active():
+    if type(x) is not Tensor or recorders or kernel_preference.active():
         return table.function("slice")(x, start, size, step)
     value, kind = x._value, x._vtype
     key = (kind, value.shape, size, step)
@@ -75,21 +75,21 @@ def _first_cut(x: Tensor, key: tuple[Any, ...], start: Shape) -> Any:
     kind, shape, size, step = key
     if kind.settled is kind:
         found = plan(table["slice"], (kind,), (shape,), {"start": start, "size": size, "step": step})
-        late = None if found.source is None or found.run is None else found.source[0].late
+        late = None if found.source is None or found.run is None else found.source[0].runtime_attrs
         if len(_cuts) >= _MANY:
             _cuts.clear()
         _cuts[key] = (found, None if late is None or found.source is None else late(found.source[1]))
     return table.function("slice")(x, start, size, step)  # whose first result is examined
 
 
-def change(what: Change) -> bool:
+def run_in_place(what: Change) -> bool:
     """Write the result of an op over the operand at ``place``, which then has its history; say whether it is.
 
     Otherwise nothing has happened, and the op is to be run as ever.
     """
     name, operands, attrs, place = what
     x = operands[place]
-    if recorders or _ALONE < 0 or preference.active() or not isinstance(x, Tensor):
+    if recorders or _ALONE < 0 or kernel_preference.active() or not isinstance(x, Tensor):
         return False
     kinds: list[Any] = []
     shapes: list[Shape] = []
@@ -115,7 +115,7 @@ def change(what: Change) -> bool:
     key = (name, place, fixed, *kinds, *shapes)
     found = _ways.get(key)
     if found is None:
-        found = _way(what, kinds, shapes)
+        found = _plan_in_place(what, kinds, shapes)
         if len(_ways) >= _MANY:
             _ways.clear()
         _ways[key] = found
@@ -142,7 +142,7 @@ def change(what: Change) -> bool:
     return True
 
 
-def _way(
+def _plan_in_place(
     what: Change, kinds: Sequence[Any], shapes: Sequence[Shape]
 ) -> tuple[Plan | None, Callable[..., bool] | None]:
     """Return the plan of a change, and what makes it; None where it takes a new value."""
@@ -159,5 +159,5 @@ def _way(
     if found.source is None or found.run is None or any(found.casts) or found.out is not kinds[place]:
         return nothing
     kernel, call = found.source
-    over = None if kernel.over is None else kernel.over(call, place)
+    over = None if kernel.inplace is None else kernel.inplace(call, place)
     return (found, over) if over is not None else nothing

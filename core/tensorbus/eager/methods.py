@@ -9,7 +9,7 @@ from functools import wraps
 from math import prod
 from typing import Any, Final
 
-from ..compat import torch_names as other_names
+from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError
 from ..ops.creation import creation
@@ -95,7 +95,7 @@ class _Elsewhere:
 
     def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
         told = f"{owner.__name__!r} object has no attribute {self.name!r}"
-        raise AttributeError(told + other_names.hint(self.name, method=True), name=self.name)
+        raise AttributeError(told + torch_names.hint(self.name, method=True), name=self.name)
 
     def __set__(self, instance: Tensor, value: Any) -> None:
         self.__get__(instance, type(instance))
@@ -272,6 +272,6 @@ def attach() -> None:
     dynamic.__dir__ = _names
     for op in table:
         attach_op(op)
-    for name in other_names.MISSING:
+    for name in torch_names.MISSING:
         if name not in vars(Tensor):
             setattr(Tensor, name, _Elsewhere(name))

@@ -17,10 +17,10 @@ from .. import plugins
 from ..errors import PluginError
 from ..ops import lazy_families as lazy
 from ..ops.definition import Op, table
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from .methods import attach_op, detach_op
 
-_lock = locks.reentrant()
+_lock = fork_safe_locks.reentrant()
 _added: dict[str, Op[...]] = {}
 _refused: dict[str, PluginError] = {}
 _faults: dict[str, PluginError] = {}

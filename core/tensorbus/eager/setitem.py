@@ -9,7 +9,7 @@ from ..interchange.host_array import assigned
 from ..ops.definition import Change, table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import broadcast_to
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
 from ..tracing.lazy_value import recorders
 
@@ -17,7 +17,7 @@ _NUMBERS: Final = frozenset({bool, int, float})
 _MANY: Final = 1024
 _given: Final[dict[Any, Any]] = new_cache()
 """Numbers that were assigned, in the shapes of what they were assigned to."""
-_storing = locks.reentrant()
+_storing = fork_safe_locks.reentrant()
 """Held while a cell is looked at and changed. Re-entrant: a value that is let go may run a finalizer."""
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..autograd import engine as autograd
-from ..backend_interface.protocols import Call, Kernel, Programs
+from ..backend_interface.protocols import Call, FusedKernels, Kernel
 from ..decompose.decompose import decompose
 from ..decompose.tracer import recording
 from ..devices.device import Device, ValueType
-from ..dispatch import kernel_preference as preference
-from ..dispatch.kernel_selection import Verdict, add_source, own, programs, source
+from ..dispatch import kernel_preference
+from ..dispatch.kernel_selection import Verdict, add_source, owner_of, programs, source
 from ..dispatch.planner import Plan, is_transform, notify
 from ..dtypes.definition import DType
 from ..eager.call import explain
@@ -27,7 +27,7 @@ from ..graph.ir import Graph, Node
 from ..graph.passes.simplify import simplify
 from ..ops.definition import Op, Spec
 from ..tensor.grad_mode import GradMode
-from ..tensor.tensor import Tensor, cell, settle
+from ..tensor.tensor import Tensor, materialize, wrap
 
 OPS: Final = "ops"
 _FIXED: Final = frozenset({type(None), bool, int, float, str, DType})
@@ -64,7 +64,7 @@ class Program:
     plan: Plan | None = None
 
 
-def programs_on(device: Device) -> Programs | None:
+def programs_on(device: Device) -> FusedKernels | None:
     """Return what makes programs for a device: None for transforms, and where kernels are not generated."""
     return None if is_transform(device.type) else programs(device.type)
 
@@ -79,7 +79,7 @@ def call(
     for x in (*args, *kwargs.values()):
         if isinstance(x, Tensor):
             if x._vtype.settled is not x._vtype:
-                settle(x)
+                materialize(x)
             tensors.append(x)
             kinds += (x._vtype, x._value.shape)
         elif type(x) is float:
@@ -89,7 +89,7 @@ def call(
             kinds.append(repr(x))
         else:
             return function(*args, **kwargs)
-    if preference.active():
+    if kernel_preference.active():
         return function(*args, **kwargs)
     key = tuple(kinds), tuple(numbers)
     found = known.get(key)
@@ -101,7 +101,7 @@ def call(
         values = found.run([x._value for x in tensors])
     except Exception as error:
         raise explain(found.plan, tensors, {}, error) from error
-    outs = [cell(value, kind) for value, kind in zip(values, found.kinds, strict=True)]
+    outs = [wrap(value, kind) for value, kind in zip(values, found.kinds, strict=True)]
     tracked = any(x._node is not None for x in tensors)
     if not found.plan.op.results:
         if tracked:
@@ -174,7 +174,7 @@ def recorded(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[tuple
     where = Device(OPS, 0)
     inputs = tuple([Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs)])
     with GradMode(False):
-        return inputs, function(*[cell(x, ValueType.of(x.spec.dtype, where)) for x in inputs])
+        return inputs, function(*[wrap(x, ValueType.of(x.spec.dtype, where)) for x in inputs])
 
 
 def program(
@@ -201,7 +201,7 @@ def program(
 
 def _is_generated(op: str, device: Device) -> bool:
     """Return whether nobody has a kernel of another kind for an op: one that a program would pass over."""
-    offers, mine = source(device.type).candidates(op), own(device)
+    offers, mine = source(device.type).candidates(op), owner_of(device)
     return all(owner == mine and (kernel.programs is not None or op in _VIEWS) for owner, kernel in offers)
 
 
@@ -213,7 +213,7 @@ def _tell(name: str, graph: Graph, device: Device) -> None:
         out_dtype=out.dtype, out_shape=out.shape, index=device.index,
     )  # fmt: skip
     op = _op(name, 0, None)
-    verdict = Verdict(owner=own(device), kernel=Kernel(name="generated", function=_tell), reason=None)
+    verdict = Verdict(owner=owner_of(device), kernel=Kernel(name="generated", function=_tell), reason=None)
     notify(op, call, device, [verdict], verdict)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from ..autograd import engine as autograd
 from ..devices.device import Device, ValueType
-from ..dispatch import kernel_preference as preference
+from ..dispatch import kernel_preference
 from ..eager.call import explain
 from ..errors import TensorbusError
 from ..graph.ir import Node
 from ..ops.definition import Spec
-from ..tensor.tensor import Tensor, cell, settle
+from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import Pending
 from .fused_function import OPS, Program, Run, program, recorded, remember
 
@@ -29,7 +29,7 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
     ``g`` is the gradient of the result; of several results, a list with None for those that have none.
     """
     plan = node.plan
-    if plan.op.late or node.values is autograd._FREED or preference.active():
+    if plan.op.late or node.values is autograd._FREED or kernel_preference.active():
         return None  # what is told late would have a program for each place: one op, which is no less
     device = plan.out.device
     given = list(g) if plan.op.results else [g]
@@ -41,7 +41,7 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
         elif x.device != device:
             return None
         else:
-            values.append(settle(x))
+            values.append(materialize(x))
             kinds += (x._vtype, x._value.shape)
     numbers: list[str] = []
     for value, kind in zip(node.values, plan.operands, strict=True):
@@ -64,7 +64,7 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
     except Exception as error:
         raise explain(plan, [x for x in given if x is not None], {}, error) from error
     return [
-        None if place is None else cell(values[~place] if place < 0 else made[place], kind)
+        None if place is None else wrap(values[~place] if place < 0 else made[place], kind)
         for place, kind in zip(found.places, found.kinds, strict=True)
     ]
 

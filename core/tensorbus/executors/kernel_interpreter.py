@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from ..autograd.engine import no_grad
-from ..backend_interface.protocols import Executable, Kernel, Order, Part
+from ..backend_interface.protocols import CompileRequest, Executable, Kernel, ProgramPart
 from ..decompose.decompose import decompose
 from ..decompose.tracer import recording
 from ..devices.device import Device, ValueType
@@ -25,7 +25,7 @@ from ..graph.passes.simplify import frozen
 from ..interchange.host_array import asarray
 from ..ops.definition import Op, table
 from ..ops.fused_update import is_bundle
-from ..tensor.tensor import cell
+from ..tensor.tensor import wrap
 
 _INDENT: Final = "    "
 _STEP: Final = Device("step", 0)
@@ -55,7 +55,7 @@ class Interpreting:
     def __init__(self, device_type: str) -> None:
         self.device_type = device_type
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         """Return the program as calls of kernels. Raises ``UnsupportedOpError`` where there is none."""
         graph = decompose(order.graph, lambda op: not is_bundle(op))
         return Interpreted(graph, Device(self.device_type, order.index))
@@ -94,11 +94,11 @@ class Interpreted:
         """Return the graph and the function."""
         return {"graph": self._graph, "calls": self.source}
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ProgramPart]:
         """Return the kernels that are called, in order."""
         lines = self.source.splitlines()
         return [
-            Part(name=name, text=f"{node.spec} = {lines[at - 1].strip()}", ops=(node.op,))
+            ProgramPart(name=name, text=f"{node.spec} = {lines[at - 1].strip()}", ops=(node.op,))
             for (at, node), name in zip(self._nodes.items(), self._labels(), strict=True)
         ]
 
@@ -282,7 +282,7 @@ class _Writer:
                 continue
             leaf = Node(op="input", spec=x.spec)
             where[id(leaf)] = name
-            given.append(cell(leaf, ValueType.of(x.spec.dtype, _STEP)))
+            given.append(wrap(leaf, ValueType.of(x.spec.dtype, _STEP)))
         with no_grad():
             if op.family == "creation":
                 made = op.decompose(device=_STEP, **node.attrs)  # type: ignore[misc]

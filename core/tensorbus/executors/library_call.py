@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..backend_interface.protocols import Call as Given
 from ..devices.device import Device
 from ..dispatch.kernel_preference import preferred
-from ..dispatch.kernel_selection import choose, has_others, judge, own
+from ..dispatch.kernel_selection import choose, has_others, judge, owner_of
 from ..graph.ir import Graph, Node
 from ..lowering.ir.builder import Late
 from ..ops.definition import USER, Spec, table
@@ -61,16 +61,16 @@ def into_kernel(
         return None
     given = _given(call.op, call.specs, call.attrs, call.out_specs[0], device)
     chosen = choose(call.op, judge(call.op, given, device), device)
-    if chosen is None or chosen.kernel.into is None:
+    if chosen is None or chosen.kernel.out is None:
         return None
-    return chosen.kernel.into(
+    return chosen.kernel.out(
         replace(
             given,
-            apart=call.apart,
-            places=tuple([(x.strides, x.offset) for x in call.lies]),
-            leaves=call.left if call.leaves is not None else 0,
-            takes=call.takes is not None,
-            way=way,
+            row_stride=call.apart,
+            layouts=tuple([(x.strides, x.offset) for x in call.lies]),
+            side_size=call.left if call.leaves is not None else 0,
+            side_input=call.takes is not None,
+            variant=way,
         )
     )
 
@@ -98,7 +98,7 @@ def called(graph: Graph, device: Device) -> frozenset[str]:
 def _is_others(node: Node, device: Device) -> bool:
     given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
     chosen = choose(node.op, judge(node.op, given, device), device)
-    return chosen is not None and chosen.owner != own(device)
+    return chosen is not None and chosen.owner != owner_of(device)
 
 
 def _given(op: str, specs: Sequence[Spec], attrs: Mapping[str, Any], out: Spec, device: Device) -> Given:

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from time import perf_counter
 from typing import Any, Final
 
-from ..backend_interface.protocols import Executable, Knob, Order, Part
+from ..backend_interface.protocols import CompileRequest, Executable, Knob, ProgramPart
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..dtypes.definition import DType, float32
@@ -66,14 +66,14 @@ class DialectLowering:
         self.served = frozenset(served)
         self.modes: Mapping[str, str] = getattr(compiler, "modes", {})
 
-    def knobs(self, order: Order) -> Sequence[Knob]:
+    def knobs(self, order: CompileRequest) -> Sequence[Knob]:
         """Return what the device leaves to measuring."""
         declared = getattr(self.compiler, "knobs", None)
         found: Sequence[Knob] = declared(order.index) if declared is not None else ()
         ops = {node.op for node in order.graph} if any(knob.ops for knob in found) else frozenset()
         return [knob for knob in found if not knob.ops or knob.ops & ops]
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
         dialect = self.compiler.dialect(order.index)
         known = dialect.types
@@ -95,7 +95,7 @@ class DialectExecutable:
     """A program, called with values of the device: ``StridedArray``, and Python numbers."""
 
     def __init__(
-        self, lowering: DialectLowering, graph: Graph, order: Order, library: frozenset[str]
+        self, lowering: DialectLowering, graph: Graph, order: CompileRequest, library: frozenset[str]
     ) -> None:
         self._lowering = lowering
         self._library = library
@@ -138,7 +138,7 @@ class DialectExecutable:
         """Return the graph, the loops and the source of the program for packed values."""
         return self._stages
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ProgramPart]:
         """Return the steps of the program for packed values."""
         return self._packed.parts()
 
@@ -157,8 +157,8 @@ class _Bound:
     """A program for one pattern of layouts."""
 
     def __init__(
-        self, lowering: DialectLowering, graph: Graph, order: Order, layouts: Sequence[Layout | None],
-        library: frozenset[str],
+        self, lowering: DialectLowering, graph: Graph, order: CompileRequest,
+        layouts: Sequence[Layout | None], library: frozenset[str],
     ) -> None:  # fmt: skip
         self.compiler, self.index = lowering.compiler, order.index
         self._device = Device(lowering.device_type, order.index)
@@ -285,7 +285,7 @@ class _Bound:
         given: Buffers = [v.buffer if type(v) is StridedArray else None for v in values]
         return given + [None] * (self._count - len(given))
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ProgramPart]:
         """Return the steps in order."""
         return parts_of(self.program, self._sources)
 

@@ -18,7 +18,7 @@ from ..dispatch.planner import add_transform
 from ..errors import DeviceError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
 from ..ops.movement.movement import broadcast_to, moveaxis, normalize_axis
-from ..tensor.tensor import Tensor, cell
+from ..tensor.tensor import Tensor, wrap
 from .pytree import leaves, tree_map
 
 VMAP: Final = "vmap"
@@ -66,7 +66,7 @@ class _Rules:
         return run
 
     def lift(self, x: Any, device: Device) -> Any:
-        return cell(Batched(x, False), ValueType.of(x.dtype, device))
+        return wrap(Batched(x, False), ValueType.of(x.dtype, device))
 
     def inner(self, device: Device) -> Device:
         depths = _inner.get()
@@ -162,7 +162,7 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int) -> An
     device = Device(VMAP, len(outer))
 
     def enter(x: Any) -> Any:
-        return cell(x, ValueType.of(x.tensor.dtype, device)) if isinstance(x, Batched) else x
+        return wrap(x, ValueType.of(x.tensor.dtype, device)) if isinstance(x, Batched) else x
 
     def leave(x: Any) -> Any:
         if not isinstance(x, Tensor):

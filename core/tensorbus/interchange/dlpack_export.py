@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..plugins import dlpack_types
-from ..tensor.tensor import Tensor, settle
+from ..tensor.tensor import Tensor, materialize
 from .host_array import host_device
 from .transfer import runtime, to
 
@@ -48,7 +48,7 @@ def to_dlpack(
             f" move it with .to(device)."
         )
     return _exporter(x.device).to_dlpack(
-        settle(x), x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        materialize(x), x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
     )
 
 
@@ -58,7 +58,7 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
 
     found: object = runtime(x.device)
     if isinstance(found, capabilities.SupportsDLPack):
-        return found.dlpack_device(settle(x), x.device.index)
+        return found.dlpack_device(materialize(x), x.device.index)
     codes = [code for code, name in dlpack_types().items() if name == x.device.type]
     if codes:
         return codes[0], x.device.index
@@ -98,7 +98,7 @@ def _host_view(x: Tensor, *, required: bool) -> Any:
     why = f"the host cannot read the memory of {x.device} in its place"
     if isinstance(found, capabilities.SupportsHostViews):
         try:
-            value = settle(x)
+            value = materialize(x)
             return _Kept(found.host_view(value, x.device.index), value)
         except BufferError as error:
             why = str(error)

@@ -22,7 +22,7 @@ from ..errors import ArgumentError, DtypeError
 from ..ops.definition import Shape, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import dlpack_types, host_backend
-from ..tensor.tensor import Tensor, cell, settle
+from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing import host_script as symbolic
 from ..tracing.lazy_value import recorder, recorders
 from .nested_sequence import arranged, numbers
@@ -194,7 +194,7 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
         raise ValueError(f"asarray: an array of {stored} as {want} needs a copy; drop copy=False.")
     host = _host_arrays(where)
     if host is not None:
-        made = cell(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
+        made = wrap(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
     elif copy is False:
         raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
     else:
@@ -237,7 +237,7 @@ def _from_buffer(view: memoryview, want: DType | None, where: Device, copy: bool
         host = _host_arrays(where)
         if host is None or want not in (None, stored):
             raise ValueError(f"asarray: a buffer of {stored} as {want or stored} on {where} needs a copy.")
-        return cell(host.from_numpy(view, stored, False), ValueType.of(stored, where))
+        return wrap(host.from_numpy(view, stored, False), ValueType.of(stored, where))
     data = bytearray(view.tobytes())
     foreign = "<" if sys.byteorder == "big" else ">"
     if (view.format or "")[:1] in (foreign, "!") and stored.itemsize > 1:
@@ -277,7 +277,7 @@ def to_numpy(x: Tensor) -> Any:
     """Return a ``numpy.ndarray``: over the tensor's own memory, read-only, where its device can."""
     host = _host_arrays(x.device)
     if host is not None:
-        return by_device(host.to_numpy, settle(x))
+        return by_device(host.to_numpy, materialize(x))
     return to_numpy(to(x.detach(), host_device()))
 
 
@@ -286,7 +286,7 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
     host = _host_arrays(x.device)
     if host is None:
         raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
-    array = by_device(host.to_numpy, settle(x))
+    array = by_device(host.to_numpy, materialize(x))
     if dtype is not None and array.dtype != dtype:
         if copy is False:
             raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
@@ -300,7 +300,7 @@ def to_buffer(x: Tensor) -> memoryview:
     if host is None:
         raise BufferError(f"a tensor on {x.device} does not lie in host memory; copy it with .numpy().")
     try:
-        return memoryview(host.to_numpy(settle(x)))
+        return memoryview(host.to_numpy(materialize(x)))
     except ValueError as error:
         raise BufferError(f"buffers have no format for {x.dtype}: {error}; cast the tensor first.") from error
 
@@ -342,5 +342,5 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     if target is not None and target != where and copy is False:
         raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
     value, dtype = found.from_dlpack(x, where.index, copy=copy)
-    made = cell(value, ValueType.of(dtype, where))
+    made = wrap(value, ValueType.of(dtype, where))
     return made if target is None or target == where else to(made, target)

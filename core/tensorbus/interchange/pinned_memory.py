@@ -14,7 +14,7 @@ from ..devices.device import Device, DeviceLike, ValueType, device, get_default_
 from ..errors import DeviceError
 from ..ops.definition import Shape
 from ..plugins import backend, host_type, known_types, opened
-from ..tensor.tensor import Tensor, cell, settle
+from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import arriving
 from .transfer import runtime, to_bytes
 
@@ -37,7 +37,7 @@ def pin_memory(x: Tensor, where: DeviceLike = None) -> Tensor:
     data = _pinning(found).pin(x.nbytes, found.index)
     data[:] = to_bytes(x)
     value = memory.from_memory(data, x.shape, x.dtype, x.device.index)
-    return cell(value, x._vtype.settled, x._node)
+    return wrap(value, x._vtype.settled, x._node)
 
 
 def is_pinned(x: Tensor, where: DeviceLike = None) -> bool:
@@ -59,14 +59,14 @@ def sent(x: Tensor, there: Device) -> Tensor | None:
     """Return ``x`` on ``there`` by a copy that is queued, without a history; None where there is no such."""
     home, far = runtime(x.device), runtime(there)
     if isinstance(far, SupportsPinnedMemory) and x.device.type == host_type():
-        value = settle(x)
+        value = materialize(x)
         data = home.to_host(value, x.dtype, x.device.index)
         if not len(data) or not far.is_pinned(data, there.index):
             return None
         made = far.upload(data, x.shape, x.dtype, there.index, keep=value)
-        return cell(made, ValueType.of(x.dtype, there))
+        return wrap(made, ValueType.of(x.dtype, there))
     if isinstance(home, SupportsPinnedMemory) and isinstance(far, SupportsHostMemory) and x.size:
-        data, wait = home.download(settle(x), x.dtype, x.device.index)
+        data, wait = home.download(materialize(x), x.dtype, x.device.index)
         return _under_way(data, wait, far, x.shape, ValueType.of(x.dtype, there))
     return None
 
@@ -76,7 +76,7 @@ def _under_way(data: memoryview, wait: Any, far: SupportsHostMemory, shape: Shap
         wait()
         return far.from_memory(data, shape, kind.dtype, kind.device.index)
 
-    return cell(arriving(shape, arrival), kind.pending())
+    return wrap(arriving(shape, arrival), kind.pending())
 
 
 def _pinning(where: Device) -> SupportsPinnedMemory:

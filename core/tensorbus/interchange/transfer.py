@@ -18,7 +18,7 @@ from ..errors import DeviceError, DtypeError, OutOfMemoryError, TensorbusError, 
 from ..ops.definition import Op, Shape, Spec, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import backend, known_types
-from ..tensor.tensor import Tensor, cell, settle
+from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import aside, recorder, recorders
 
 
@@ -69,12 +69,12 @@ def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> T
         raise backend(where.type).failed("runtime.from_host(...)", error) from error
     if getattr(value, "shape", None) != shape:
         raise backend(where.type).breach("from_host(...)", shown(value), f"a value of shape {shape}")
-    return cell(value, ValueType.of(dtype, where))
+    return wrap(value, ValueType.of(dtype, where))
 
 
 def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
-    value = settle(x)
+    value = materialize(x)
     try:
         found: object = by_device(runtime(x.device).to_host, value, x.dtype, x.device.index)
     except TensorbusError:
@@ -157,8 +157,8 @@ def carried(x: Tensor, there: Device) -> Tensor:
     own: object = runtime(x.device)
     try:
         if x.device.type == there.type and isinstance(own, capabilities.SupportsPeerCopy):
-            value = own.copy_across(settle(x), x.device.index, there.index)
-            return cell(value, ValueType.of(x.dtype, there))
+            value = own.copy_across(materialize(x), x.device.index, there.index)
+            return wrap(value, ValueType.of(x.dtype, there))
         return from_bytes(to_bytes(x), x.shape, x.dtype, there)
     except TensorbusError:
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import IndexingError
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 
 
 class Reports:
@@ -21,7 +21,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._lock = locks.simple()
+        self._lock = fork_safe_locks.simple()
 
     def code(self, op: str) -> int:
         """Return the number of an op, from 1."""

@@ -89,7 +89,7 @@ def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     programs = GeneratedPrograms(compiler)
     for name in names:
         prepare = _Preparer(compiler)
-        made = Kernel(name="generated", prepare=prepare, over=prepare.over, programs=programs)
+        made = Kernel(name="generated", prepare=prepare, inplace=prepare.over, programs=programs)
         kernels.setdefault(name, made)
     return kernels
 
@@ -191,7 +191,7 @@ def _lies(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class GeneratedPrograms:
-    """Kernels of several ops: see ``runtime.Programs``."""
+    """Kernels of several ops: see ``protocols.FusedKernels``."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler

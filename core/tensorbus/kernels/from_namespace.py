@@ -316,7 +316,7 @@ def _movement(xp: Any, fill: Callable[..., Any], wrap: Wrap) -> dict[str, Callab
         "permute_dims": lambda x, axes: xp.permute_dims(x, axes),
         "flip": lambda x, axis: xp.flip(x, axis=axis) if axis else x,
         "concat": lambda *xs, axis: xp.concat(xs, axis=axis),
-        "slice": Kernel(name="slice", prepare=taking, late=taken),
+        "slice": Kernel(name="slice", prepare=taking, runtime_attrs=taken),
         "slice_update": slice_update,
         "pad": pad,
         "windows": windows,

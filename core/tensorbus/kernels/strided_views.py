@@ -24,7 +24,7 @@ def _at(call: Call) -> Callable[[StridedArray, Sequence[int]], StridedArray]:
     return lambda x, start: strided.slice_(x, start, size, step)
 
 
-_SLICE: Final = Kernel(name="default", function=strided.slice_, late=_at)
+_SLICE: Final = Kernel(name="default", function=strided.slice_, runtime_attrs=_at)
 
 
 def strided_views(pack: Pack) -> dict[str, Callable[..., Any] | Kernel]:

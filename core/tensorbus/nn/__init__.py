@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..system.lazy_import import later
+from ..system.lazy_import import lazy_exports
 
 if TYPE_CHECKING:
     from . import functional as functional
@@ -220,4 +220,6 @@ _PARTS: Final = {
     "uninitialized_parameter": "UninitializedBuffer UninitializedParameter",
 }
 
-__getattr__, __dir__, __all__ = later(__name__, _PARTS, "functional init parametrizations parametrize utils")
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__, _PARTS, "functional init parametrizations parametrize utils"
+)

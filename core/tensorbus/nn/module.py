@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
-from ..compat import torch_names as other_names
+from ..compat import torch_names
 from ..dtypes import definition as dt
 from ..ops.creation.creation import empty, zeros_like
 from ..tensor.tensor import Leaf, Tensor
@@ -93,7 +93,7 @@ class Module:
             if name in found:
                 return found[name]
         told = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(told + other_names.of_module(name), name=name, obj=self)
+        raise AttributeError(told + torch_names.of_module(name), name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         restructured()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec
 
 from ..dtypes.definition import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
@@ -139,7 +139,7 @@ class OpTable:
         self.cut: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
         self.change: Callable[[Change], bool] = _unbound
         self._on_miss: Callable[[str], None] | None = None
-        self._lock = locks.reentrant()
+        self._lock = fork_safe_locks.reentrant()
 
     def add(self, op: Op[P], owner: str = "tensorbus") -> Op[P]:
         """Register ``op``; again, to say whose it is. Raises ``PluginError`` where another has its name."""

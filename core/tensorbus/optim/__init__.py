@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..system.lazy_import import later
+from ..system.lazy_import import lazy_exports
 
 if TYPE_CHECKING:
     from . import lr_scheduler as lr_scheduler
@@ -42,4 +42,4 @@ _PARTS: Final = {
     "sgd": "SGD",
 }
 
-__getattr__, __dir__, __all__ = later(__name__, _PARTS, "lr_scheduler")
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _PARTS, "lr_scheduler")

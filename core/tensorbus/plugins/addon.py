@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..system import env as settings
+from ..system import env
 from .api_version import API_VERSION
 from .backend import Failure
 from .extension import Extension
@@ -35,7 +35,7 @@ class Addon:
                 self.loaded = True
                 stage = what
                 name = f"tensorbus-plugin-{self.extension.name}"
-                return Probe(step, name, inline=self.extension.being_imported).wait(settings.probe_timeout())
+                return Probe(step, name, inline=self.extension.being_imported).wait(env.probe_timeout())
             except (Exception, SystemExit) as error:
                 self.failure = Failure(stage=stage, error=error, broken=True)
                 return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import DeviceUnavailableError, PluginError, suggest
-from ..system import env as settings
+from ..system import env
 from .discovery import EntryPoint, metadata_of, normalized
 
 
@@ -15,9 +15,9 @@ def refusal(found: EntryPoint) -> str | None:
     ``TENSORBUS_PLUGINS`` and ``TENSORBUS_BLOCK`` name device types, entry points or distributions.
     """
     names = {normalized(found.name), normalized(found.dist)}
-    if names & set(map(normalized, settings.blocked())):
-        return f"TENSORBUS_BLOCK={','.join(sorted(settings.blocked()))!r} blocks it"
-    allowed = settings.allowed()
+    if names & set(map(normalized, env.blocked())):
+        return f"TENSORBUS_BLOCK={','.join(sorted(env.blocked()))!r} blocks it"
+    allowed = env.allowed()
     if allowed is not None and not names & set(map(normalized, allowed)):
         return f"TENSORBUS_PLUGINS={','.join(sorted(allowed))!r} does not name it"
     return None
@@ -37,7 +37,7 @@ def choose(device_type: str, claims: Sequence[EntryPoint]) -> EntryPoint:
             f" {refusal(claim)}. Change that variable and start the program again, or choose another device."
         )
     if len(allowed) > 1:
-        named = set(map(normalized, settings.allowed() or ()))
+        named = set(map(normalized, env.allowed() or ()))
         chosen = [claim for claim in allowed if normalized(claim.dist) in named]
         if len(chosen) != 1:
             dists = [claim.dist for claim in allowed]
@@ -53,7 +53,7 @@ def choose(device_type: str, claims: Sequence[EntryPoint]) -> EntryPoint:
 
 def hidden(claims: Iterable[EntryPoint]) -> str:
     """Return which devices the user's switches hide, as a sentence after a space; "" where they hide none."""
-    if not settings.autoload():
+    if not env.autoload():
         return " TENSORBUS_AUTOLOAD=0 turns the discovery of installed devices off."
     refused = {claim.name: why for claim in claims if (why := refusal(claim)) is not None}
     if not refused:

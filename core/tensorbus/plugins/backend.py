@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from ..backend_interface.protocols import DeviceProperties, KernelTable, MemoryStats
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
-from ..system import env as settings
+from ..system import env
 from .extension import Extension
 from .probe import Probe, ProbeTimeoutError
 
@@ -218,7 +218,7 @@ class Backend:
             ask = self.watched(self._ask)
             self._probe = Probe(ask, f"tensorbus-probe-{self.type}", inline=extension.being_imported)
         try:
-            runtime, count = self._probe.wait(settings.probe_timeout())
+            runtime, count = self._probe.wait(env.probe_timeout())
         except ProbeTimeoutError as error:
             raise ProbeTimeoutError(
                 f"{error} (TENSORBUS_PROBE_TIMEOUT sets the limit): the driver hangs"
@@ -296,7 +296,7 @@ class Backend:
                 f" extension must not use its own device while it is imported or probed."
             )
         # Limited, because the holder may wait for an import that this thread is in the middle of.
-        patience = 3 * settings.probe_timeout()
+        patience = 3 * env.probe_timeout()
         if not self._lock.acquire(timeout=patience):
             raise DeviceUnavailableError(
                 f"device type {self.type!r} cannot be used yet: another thread has been opening it for more"

@@ -10,8 +10,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Final
 
 from ..errors import DeviceUnavailableError, PluginError, TensorbusError
-from ..system import env as settings
-from . import allow_block as selection
+from ..system import env
+from . import allow_block
 from .addon import Addon, announce
 from .backend import Backend, Failure, State
 from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
@@ -69,7 +69,7 @@ class Registry:
         """Return the names of all device types that are installed or registered and not switched off."""
         self._refresh()
         with self._lock:
-            allowed = {claim.name for claim in self._group(DEVICES) if selection.refusal(claim) is None}
+            allowed = {claim.name for claim in self._group(DEVICES) if allow_block.refusal(claim) is None}
             named = {name for name in allowed if is_type_name(name)}
             return sorted(named - self._removed | set(self._late))
 
@@ -105,13 +105,13 @@ class Registry:
     def hidden(self) -> str:
         """Return which installed devices the user's switches hide, as a sentence after a space; "": none."""
         with self._lock:
-            return selection.hidden(self._group(DEVICES))
+            return allow_block.hidden(self._group(DEVICES))
 
     def host_type(self) -> str | None:
         """Return the name of the host device type, without importing it; None where there is none."""
         hosts = [name for name in self.known_types() if self._declares_host(name)]
         if len(hosts) > 1:
-            preferred = (settings.default_device() or "").partition(":")[0]
+            preferred = (env.default_device() or "").partition(":")[0]
             if preferred not in hosts:
                 raise PluginError(
                     f"{len(hosts)} installed device types live in host memory: {', '.join(hosts)}. Choose"
@@ -153,7 +153,7 @@ class Registry:
             owners = (
                 [taken.extension.owner]
                 if taken
-                else [str(claim) for claim in self._claims(device_type) if selection.refusal(claim) is None]
+                else [str(claim) for claim in self._claims(device_type) if allow_block.refusal(claim) is None]
             )
             if owners:
                 raise PluginError(
@@ -179,7 +179,7 @@ class Registry:
                         f"({device_type!r})."
                     )
                 if not claims:
-                    raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
+                    raise allow_block.unknown(device_type, self.known_types(), self._group(DEVICES))
                 self._removed.add(device_type)
                 for claim in claims:
                     self._found.pop(claim, None)
@@ -286,7 +286,7 @@ class Registry:
         from .plugin_status import snapshot
 
         unopened = Extension(claim.name, claim)
-        refused = selection.refusal(claim)
+        refused = allow_block.refusal(claim)
         if refused is not None:
             return snapshot(claim.name, "device", unopened, "blocked", None, refused=refused)
         if not is_type_name(claim.name):
@@ -315,8 +315,8 @@ class Registry:
                 return late
             claims = self._claims(device_type)
             if not claims:
-                raise selection.unknown(device_type, self.known_types(), self._group(DEVICES))
-            chosen = selection.choose(device_type, claims)
+                raise allow_block.unknown(device_type, self.known_types(), self._group(DEVICES))
+            chosen = allow_block.choose(device_type, claims)
             backend = self._found.get(chosen)
             if backend is None:
                 backend = self._found[chosen] = Backend(device_type, Extension(device_type, chosen))
@@ -338,7 +338,7 @@ class Registry:
             return stale
 
     def _group(self, group: str) -> Sequence[EntryPoint]:
-        if not settings.autoload():
+        if not env.autoload():
             return ()
         with self._lock:
             if self._installed is None:
@@ -348,7 +348,7 @@ class Registry:
     def _all_addons(self) -> list[Addon]:
         with self._lock:
             for claim in self._group(PLUGINS):
-                if selection.refusal(claim) is None and claim not in self._addons:
+                if allow_block.refusal(claim) is None and claim not in self._addons:
                     self._addons[claim] = Addon(Extension(claim.name, claim))
             return list(self._addons.values())
 
@@ -374,7 +374,7 @@ class Registry:
     def _hold_for_fork(self) -> None:
         # A child made in the middle of an import inherits locks that nobody there will ever release.
         held = self._held[threading.get_ident()] = []
-        deadline = time.monotonic() + settings.probe_timeout()
+        deadline = time.monotonic() + env.probe_timeout()
         while True:
             busy = []
             with self._lock:

@@ -29,7 +29,7 @@ from ..ops.elementwise.transcendental import cos, log, sqrt
 from ..ops.elementwise.where_cast import cast
 from ..ops.fused_function import joined
 from ..ops.movement.movement import as_shape
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from ..tracing import host_script as symbolic
 from ..tracing.lazy_value import Recorder, recorder
 
@@ -49,7 +49,7 @@ class Generator:
     __slots__ = ("_lock", "_position", "_seed")
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = locks.simple()
+        self._lock = fork_safe_locks.simple()
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:

@@ -44,13 +44,13 @@ def write_whole(path: Path, data: bytes) -> bool:
     return True
 
 
-def keep(path: Path, data: bytes) -> bool:
-    """Write ``data``, then its digest beside it, for ``kept``; say whether both were written."""
+def cache_store(path: Path, data: bytes) -> bool:
+    """Write ``data``, then its digest beside it, for ``cache_load``; say whether both were written."""
     return write_whole(path, data) and write_whole(_beside(path), _digest(path, data))
 
 
-def kept(path: Path) -> bytes | None:
-    """Return what ``keep`` wrote, or None where there is nothing or it is damaged."""
+def cache_load(path: Path) -> bytes | None:
+    """Return what ``cache_store`` wrote, or None where there is nothing or it is damaged."""
     try:
         data = path.read_bytes()
         return data if _beside(path).read_bytes() == _digest(path, data) else None

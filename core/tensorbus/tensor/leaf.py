@@ -39,7 +39,7 @@ def _since() -> weakref.ref[Any] | None:
     return None if active is None else weakref.ref(active)
 
 
-def ask(x: Tensor, asking: bool) -> None:
+def set_requires_grad(x: Tensor, asking: bool) -> None:
     """Make ``x`` a leaf that requires a gradient, or one that requires none; its gradient and hooks stay."""
     if asking:
         _, found, since = _resting.pop(id(x), (None, None, None))
@@ -53,7 +53,7 @@ def ask(x: Tensor, asking: bool) -> None:
     restructured()
 
 
-def rested_in(x: Tensor, script: Any) -> bool:
+def detached_in(x: Tensor, script: Any) -> bool:
     """Return whether ``x`` stopped asking in the capture that ``script`` is of, and has a gradient."""
     _, found, since = _resting.get(id(x), (None, None, None))
     return (
@@ -74,7 +74,7 @@ def _rested(x: Tensor) -> Leaf | None:
     return found
 
 
-class Retained:
+class RetainedGradient:
     """The hook of a result that keeps its gradient: it adds up what comes."""
 
     __slots__ = ("grad",)
@@ -87,7 +87,7 @@ class Retained:
         self.grad = g._again() if self.grad is None else self.grad + g
 
 
-class Gathered:
+class PostAccumulateHook:
     """A hook of a leaf that is called when ``backward`` has added to its gradient, with the tensor."""
 
     __slots__ = ("hook", "tensor")
@@ -105,7 +105,7 @@ class Gathered:
             self.hook(x)
 
 
-def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
+def report_gradient_use(leaf: Leaf | None = None, *, written: bool = False) -> None:
     """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
     active = recorder()
     if active is not None:
@@ -114,7 +114,7 @@ def note_gradients(leaf: Leaf | None = None, *, written: bool = False) -> None:
             active.gradients.setdefault(leaf, written)
 
 
-def note_history(order: int) -> None:
+def report_history_use(order: int) -> None:
     """Tell the recorder of this thread that a history is walked: one from before is another at each call."""
     active = recorder()
     if active is not None and order < active.began:
@@ -126,7 +126,7 @@ def gradient(x: Tensor) -> Tensor | None:
     node = x._node
     if isinstance(node, Leaf):
         if recorders:
-            note_gradients(node)
+            report_gradient_use(node)
         return node.grad
     kept = _retained(node)
     if kept is None:
@@ -154,7 +154,7 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
             f" {x.device}; got {value.shape} {value.dtype} on {value.device}."
         )
     if recorders and isinstance(kept, Leaf):
-        note_gradients(kept, written=True)
+        report_gradient_use(kept, written=True)
     kept.grad = value
 
 
@@ -165,11 +165,11 @@ def retain(x: Tensor) -> None:
         raise AutogradError("retain_grad: this tensor requires no gradient; call requires_grad_() first.")
     if not isinstance(node, Leaf) and _retained(node) is None:
         node.hooks = getattr(node, "hooks", None) or {}
-        node.hooks[RETAINED] = Retained()
+        node.hooks[RETAINED] = RetainedGradient()
 
 
-def _retained(node: Any) -> Retained | None:
-    found: Retained | None = getattr(node, "hooks", {}).get(RETAINED)
+def _retained(node: Any) -> RetainedGradient | None:
+    found: RetainedGradient | None = getattr(node, "hooks", {}).get(RETAINED)
     return found
 
 

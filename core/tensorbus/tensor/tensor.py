@@ -23,13 +23,13 @@ from ..tracing.lazy_value import Pending, recorder, recorders
 from . import leaf
 from .leaf import HookHandle as HookHandle
 from .leaf import Leaf as Leaf
-from .leaf import note_gradients as note_gradients
+from .leaf import report_gradient_use as report_gradient_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
+def wrap(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     """Return a tensor that holds ``value``; ``node`` is its history."""
     x = Tensor()
     x._value = value
@@ -40,7 +40,7 @@ def cell(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     return x
 
 
-def settle(x: Tensor) -> Any:
+def materialize(x: Tensor) -> Any:
     """Return the device's value that ``x`` holds; a pending one is computed first, and held from then on."""
     value = x._value
     if type(value) is Pending:
@@ -51,14 +51,14 @@ def settle(x: Tensor) -> Any:
     return value
 
 
-def held(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
+def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     """Return a tensor that holds ``value`` of the settled type ``vtype``, which may still be pending."""
     if type(value) is Pending:
         if value.recorder is None:
             value = value.settle()
         else:
             vtype = vtype.pending()
-    return cell(value, vtype, node)
+    return wrap(value, vtype, node)
 
 
 class Tensor:
@@ -175,19 +175,19 @@ class Tensor:
                 "a recorded result requires its gradient; use .detach() for one that does not."
             )
         if requires_grad != self.requires_grad:
-            leaf.ask(self, requires_grad)
+            leaf.set_requires_grad(self, requires_grad)
         return self
 
     def detach(self) -> Tensor:
         """Return the same value without history."""
-        return cell(self._value, self._vtype)
+        return wrap(self._value, self._vtype)
 
     def clone(self) -> Tensor:
         """Return another cell with the same value; gradients flow through."""
         return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._again()
 
     def _again(self) -> Tensor:
-        return cell(self._value, self._vtype, self._node)
+        return wrap(self._value, self._vtype, self._node)
 
     def backward(
         self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False,

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from .. import plugins
 from ..backend_interface.protocols import Call, Kernel
-from ..dispatch.kernel_selection import Offer, offer
+from ..dispatch.kernel_selection import Offer, register_program_kernels
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, UnsupportedOpError
 from ..ops.batching_rules import looped
 from ..ops.definition import USER, Op, Spec, table
 from ..plugins.manifest import is_type_name
-from ..system import fork_safe_locks as locks
+from ..system import fork_safe_locks
 from ..tracing.lazy_value import GIVEN
 from .definition import Definition, Rule, checked_default, checked_vjp, defined, named
 
@@ -119,13 +119,13 @@ def kernel(
     }
     with _lock:
         op = _op(made, vjp, default, doc)
-        offer(op.name, kernels)
+        register_program_kernels(op.name, kernels)
         function = table.add_unlisted(op).function
         vars(function)[GIVEN] = tuple(f for f in (vjp, default) if f is not None)
         return function
 
 
-_lock = locks.simple()
+_lock = fork_safe_locks.simple()
 _names: Final = itertools.count(2)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_interface.protocols import Executable, Order
+from tensorbus.backend_interface.protocols import CompileRequest, Executable
 from tensorbus.compiler.capture import flush as finishing
 from tensorbus.compiler.programs import program_cache as executables
 from tensorbus.compiler.programs.op_trace import Recording
@@ -25,7 +25,7 @@ class Failing:
         self.error: BaseException | None = None
         self.runs = 0
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         made = Interpreting(tb.get_default_device().type).compile(order)
 
         def run(values: Sequence[Any]) -> Sequence[Any]:
@@ -219,7 +219,7 @@ def test_an_interrupt_between_two_devices_leaves_new_values(monkeypatch: pytest.
 def test_a_derivative_that_cannot_be_compiled_is_heard(
     device: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(order: Order) -> Executable:
+    def refuse(order: CompileRequest) -> Executable:
         raise RuntimeError("no room for code")
 
     x = tb.ones(3).requires_grad_()

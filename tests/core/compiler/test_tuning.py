@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.backend_interface.protocols import Knob, Order
+from tensorbus.backend_interface.protocols import CompileRequest, Knob
 from tensorbus.compiler.programs.autotune import tuned
 from tensorbus.devices.device import Device
 from tensorbus.dtypes import definition as dt
@@ -22,10 +22,10 @@ CPU = Device("cpu", 0)
 SLOW, FAST = 0.02, 0.0
 
 
-def order(*shapes: tuple[int, ...]) -> Order:
+def order(*shapes: tuple[int, ...]) -> CompileRequest:
     specs = [Spec(shape, dt.float32) for shape in shapes]
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=spec) for k, spec in enumerate(specs))
-    return Order(graph=Graph(inputs=inputs, outputs=inputs), index=0, mode="max-autotune")
+    return CompileRequest(graph=Graph(inputs=inputs, outputs=inputs), index=0, mode="max-autotune")
 
 
 class Program:
@@ -52,13 +52,13 @@ class Lowering:
 
     def __init__(self, *knobs: Knob, takes: Mapping[tuple[int, int], float]) -> None:
         self._knobs, self._takes = knobs, takes
-        self.orders: list[Order] = []
+        self.orders: list[CompileRequest] = []
         self.made: list[Program] = []
 
-    def knobs(self, order: Order) -> Sequence[Knob]:
+    def knobs(self, order: CompileRequest) -> Sequence[Knob]:
         return self._knobs
 
-    def compile(self, order: Order) -> Program:
+    def compile(self, order: CompileRequest) -> Program:
         self.orders.append(order)
         whole = order.chosen.get("width", 1)
         values = [order.chosen.get(f"width@step {k}", whole) for k in range(2)]
@@ -133,7 +133,7 @@ def test_a_hopeless_value_is_run_twice_at_most() -> None:
 @pytest.mark.parametrize("each", [False, True])
 def test_a_value_that_the_device_refuses_is_said_and_not_taken(each: bool) -> None:
     class Refusing(Lowering):
-        def compile(self, order: Order) -> Program:
+        def compile(self, order: CompileRequest) -> Program:
             if 3 in order.chosen.values():
                 raise DeviceError("too wide for this device")
             return super().compile(order)

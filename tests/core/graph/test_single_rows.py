@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.backend_interface.protocols import Order
+from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.executors.kernel_interpreter import Interpreting
 from tensorbus.graph.ir import Graph, Node
@@ -38,7 +38,7 @@ def values(graph: Graph, device: str) -> Any:
         tb.asarray(generator.integers(-3, 4, n.spec.shape), device=device, dtype=n.spec.dtype)._value
         for n in graph.inputs
     ]
-    (found,) = Interpreting(device).compile(Order(graph=graph, index=0))(given)
+    (found,) = Interpreting(device).compile(CompileRequest(graph=graph, index=0))(given)
     return np.asarray(found, dtype=np.float64)
 
 

@@ -25,7 +25,7 @@ from tensorbus.lowering.program.program import Batch, Call, Program, steps_of
 from tensorbus.lowering.program.verify import verify_program
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
-from tensorbus.tensor.tensor import cell
+from tensorbus.tensor.tensor import wrap
 
 LIBRARY = frozenset({"matmul"})
 CPU = Target(groups=64, items=64, lanes=64, ends=True)
@@ -40,7 +40,7 @@ def record(function: Callable[..., Any], *specs: Spec) -> Graph:
     """Return the graph of a function of tensors."""
     where = Device(GRAPH, 0)
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
-    made = function(*(cell(n, ValueType.of(n.spec.dtype, where)) for n in inputs))
+    made = function(*(wrap(n, ValueType.of(n.spec.dtype, where)) for n in inputs))
     outputs = made if isinstance(made, tuple | list) else (made,)
     return Graph(inputs=inputs, outputs=tuple(x._value for x in outputs))
 

@@ -82,7 +82,7 @@ class Compiled:
 def over(call: Call, place: int) -> Callable[..., bool] | None:
     """Return what writes a large elementwise result over an array."""
     kernel: Any = _generated().get(call.op) if is_covered(call) and serves(call) else None
-    write = None if kernel is None else kernel.over(call, place)
+    write = None if kernel is None else kernel.inplace(call, place)
     if write is None:
         return None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from tensorbus.backend_api import DeviceError, keep, kept, private_folder
+from tensorbus.backend_api import DeviceError, cache_load, cache_store, private_folder
 
 from ..compiler import CCompiler, entry_source, put_aside
 from ..machine import cores
@@ -112,13 +112,13 @@ class Units:
     def _find(self, symbol: str) -> bool:
         """Load a kernel that lies on disk; return whether there is one."""
         folder = private_folder("cpu", "kernels")
-        where = kept(folder / symbol) if folder is not None else None
+        where = cache_load(folder / symbol) if folder is not None else None
         if folder is None or where is None:
             return False
         name = where.decode()
         library = self._libraries.get(name)
         if library is None:
-            if kept(folder / name) is None:
+            if cache_load(folder / name) is None:
                 return False
             try:
                 library = self._libraries[name] = ctypes.CDLL(str(folder / name))
@@ -155,9 +155,9 @@ class Units:
         binary = self.compiler.build(self._source(units), self.compiler.for_kernels)
         name = sha256("\0".join(u.symbol for u in units).encode()).hexdigest() + ".so"
         folder = private_folder("cpu", "kernels")
-        if folder is not None and keep(folder / name, binary):
+        if folder is not None and cache_store(folder / name, binary):
             for unit in units:
-                keep(folder / unit.symbol, name.encode())
+                cache_store(folder / unit.symbol, name.encode())
             return folder / name
         return put_aside(name, binary)
 

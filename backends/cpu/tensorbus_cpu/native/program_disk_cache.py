@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from tensorbus.backend_api import (
+    CompileRequest,
     Executable,
-    Order,
+    cache_load,
+    cache_store,
     cached_property,
     code_stamp,
-    keep,
-    kept,
     name_of,
     private_folder,
 )
@@ -27,7 +27,7 @@ from ..compiler import NATIVE, CCompiler
 from ..gemm.blas_call import blas_functions
 
 if TYPE_CHECKING:  # all of it comes with the first program that is not stored
-    from tensorbus.backend_api import Knob, Part
+    from tensorbus.backend_api import Knob, ProgramPart
 
     from ..lowering import CpuExecutable
     from .driver import Driver
@@ -39,17 +39,17 @@ class Compiling:
 
     modes: Final = {"reduce-overhead": "nothing to gain: a run is one call of C already, without any Python"}
 
-    def knobs(self, order: Order) -> Sequence[Knob]:
+    def knobs(self, order: CompileRequest) -> Sequence[Knob]:
         """Return what is measured for ``mode="max-autotune"``."""
         from ..lowering import CpuLowering
 
         return CpuLowering().knobs(order)
 
-    def compile(self, order: Order) -> Executable:
+    def compile(self, order: CompileRequest) -> Executable:
         """Return the executable of a program: a stored one where there is one."""
         tools = NATIVE.tools()
         path = _path(order, tools) if tools is not None else None
-        data = kept(path) if path is not None else None
+        data = cache_load(path) if path is not None else None
         if data is not None and tools is not None:
             found = _opened(order, tools, data)
             if found is not None:
@@ -65,7 +65,7 @@ class Compiling:
         if path is not None and listing is not None:  # its kernels are still being compiled
             from .relocatable_program import encoded
 
-            keep(path, encoded(listing))
+            cache_store(path, encoded(listing))
         return made
 
 
@@ -74,7 +74,7 @@ class StoredExecutable:
 
     waits: Final = True
 
-    def __init__(self, order: Order, driver: Driver, bound: Bound) -> None:
+    def __init__(self, order: CompileRequest, driver: Driver, bound: Bound) -> None:
         self._order = order
         self.run = driver.executable(driver.program(bound), self._other, len(order.graph.inputs))
 
@@ -99,7 +99,7 @@ class StoredExecutable:
         """Return the graph, the loops and the C code of the program for packed values."""
         return self._whole.stages()
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ProgramPart]:
         """Return the steps of the program for packed values."""
         return self._whole.parts()
 
@@ -108,7 +108,7 @@ class StoredExecutable:
         return self._whole.times(values)
 
 
-def _opened(order: Order, tools: CCompiler, data: bytes) -> StoredExecutable | None:
+def _opened(order: CompileRequest, tools: CCompiler, data: bytes) -> StoredExecutable | None:
     """Return the executable of what was stored; None where it does not run here, or something is missing."""
     if NATIVE.compiler() is not tools:
         return None
@@ -122,7 +122,7 @@ def _opened(order: Order, tools: CCompiler, data: bytes) -> StoredExecutable | N
     return StoredExecutable(order, driver, bound) if driver is not None and bound is not None else None
 
 
-def _path(order: Order, tools: CCompiler) -> Path | None:
+def _path(order: CompileRequest, tools: CCompiler) -> Path | None:
     """Return where a program would be stored; None where its graph does not say all that it does."""
     folder, name = private_folder("cpu", "programs"), name_of(order.graph)
     if folder is None or name is None:

@@ -189,15 +189,15 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     """Return what queues a call into blocks; without ``packs`` it refuses operands of other layouts."""
     unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
     scale, causal, op = call.attrs["scale"], call.attrs["is_causal"], call.op
-    strides = [lies for lies, _ in call.places]
-    begins = [begin * call.out_dtype.itemsize for _, begin in call.places]
+    strides = [lies for lies, _ in call.layouts]
+    begins = [begin * call.out_dtype.itemsize for _, begin in call.layouts]
     known: dict[Any, list[cudnn.Plan]] = {}
     assert call.shapes is not None
     before = 2 if op == GRADIENTS else 0
     masked = len(call.shapes) > 3 + before
     added = masks.written(call, before) if masked else None
     rows = extra = 0
-    sums = bool(call.leaves) or call.takes
+    sums = bool(call.side_size) or call.side_input
     if op == GRADIENTS and not sums:
         rows = StridedArray.contiguous(None, call.shapes[2][:3], dt.float32).nbytes
         rows = -(-rows // _APART) * _APART
@@ -210,10 +210,10 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         library, stream = cudnn.library(index), unit.stream()
         unit.failures.note(op)
         kept = None
-        if call.takes:
+        if call.side_input:
             *values, last = values
             kept = last.buffer
-        elif call.leaves:
+        elif call.side_size:
             *blocks, kept = blocks
         mask = None
         if added is not None:

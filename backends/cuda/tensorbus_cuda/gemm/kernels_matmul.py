@@ -53,7 +53,7 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
     multiply = _multiplier(call)
     if multiply is None:
         return None
-    unit, size, apart = runtime().units[call.index], call.out_dtype.itemsize, call.apart
+    unit, size, apart = runtime().units[call.index], call.out_dtype.itemsize, call.row_stride
     *outer, width = call.out_shape or ()
     rows, rooms = prod(outer), dict[tuple[int, int], Any]()
 
@@ -119,7 +119,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
             if len(known) >= MANY:
                 known.clear()
             with unit.current():
-                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, how, lead, call.way)
+                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, how, lead, call.variant)
         return found
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:

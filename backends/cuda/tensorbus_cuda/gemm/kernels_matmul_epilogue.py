@@ -91,7 +91,7 @@ def _queue(call: Call) -> Callable[[Sequence[StridedArray], Any], bool]:
             return None
         return unit.library().product(
             a, b, 1, blas.arithmetic_of(dtype), (lies.aligned[0], lies.aligned[1]),
-            adds=whole is not None, row=row is not None, ends=call.attrs["ends"], rank=call.way,
+            adds=whole is not None, row=row is not None, ends=call.attrs["ends"], rank=call.variant,
         )  # fmt: skip
 
     def run(values: Sequence[StridedArray], out: Any) -> bool:

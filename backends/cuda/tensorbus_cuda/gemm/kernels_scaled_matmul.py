@@ -93,7 +93,7 @@ def _queue(call: Call) -> tuple[Sizes, Callable[..., None]]:
     def queue(x: StridedArray, y: StridedArray, others: Sequence[StridedArray], out: Any) -> None:
         if not found:
             with unit.current():
-                made = multiplier(unit, n, how, row=has_row, scaled=True, rank=call.way)
+                made = multiplier(unit, n, how, row=has_row, scaled=True, rank=call.variant)
             if made is None:
                 raise unit.refused("cublasLtMatmul of floats of 8 bits", 15)
             found.append(made)

@@ -20,7 +20,7 @@ from ...graph.ir import Graph
 from ...ops.creation.creation import full
 from ...ops.definition import Op, Spec, table
 from ...tensor.grad_mode import GradMode
-from ...tensor.tensor import Leaf, Tensor, cell, held, settle
+from ...tensor.tensor import Leaf, Tensor, materialize, wrap, wrap_settled
 from ...tracing.lazy_value import Pending, recorder
 from ...tracing.sym_int import at
 from ...tracing.sym_number import Number
@@ -88,11 +88,11 @@ class CompiledNode(autograd.Node):
         if create or recorder() is not None:
             return self._again(seeds, asked, create)
         device = d.kinds[0].device
-        values = d.back.at(self.sizes)([*self.values, *self.out, *[settle(x) for x in seeds]])
+        values = d.back.at(self.sizes)([*self.values, *self.out, *[materialize(x) for x in seeds]])
         found = iter(values)
         grads = [next(found) if through else None for through in d.through]
         return [
-            None if through.isdisjoint(asked) else cell(value, ValueType.of(dtype, device))
+            None if through.isdisjoint(asked) else wrap(value, ValueType.of(dtype, device))
             for value, dtype, through in zip(grads, d.dtypes, d.through, strict=True)
         ]
 
@@ -121,7 +121,9 @@ class CompiledNode(autograd.Node):
                 if node.attrs.get("scalar"):
                     inputs.append(value)
                     continue
-                x = held(value, ValueType.of(node.spec.dtype, device), parents.get(k) if create else None)
+                x = wrap_settled(
+                    value, ValueType.of(node.spec.dtype, device), parents.get(k) if create else None
+                )
                 if k in parents:
                     wanted[k] = x = x * 1 if create else x.requires_grad_()
                 inputs.append(x)
@@ -181,7 +183,7 @@ def derive(
     try:
         for x in results:
             place = recording.input(Spec(x.shape, x.dtype), "", None)
-            seeds.append(cell(Pending(active, place, x.shape), x._vtype.settled.pending()))
+            seeds.append(wrap(Pending(active, place, x.shape), x._vtype.settled.pending()))
         numbers = recording.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...devices.device import ValueType
 from ...ops.creation.creation import zeros
 from ...ops.definition import Op, table
-from ...tensor.tensor import Tensor, held
+from ...tensor.tensor import Tensor, wrap_settled
 from ...tracing.lazy_value import Pending
 from ..programs.op_trace import Recording
 from ..programs.program_cache import once
@@ -59,7 +59,7 @@ def attempt(
     for k, x in enumerate(operands):
         if k in found:
             spec = recording.entries[places[k]].spec
-            given.append(held(found[k], ValueType.of(spec.dtype, recording.device)))
+            given.append(wrap_settled(found[k], ValueType.of(spec.dtype, recording.device)))
         elif k in free and isinstance(x, Tensor) and type(x._value) is Pending:
             given.append(zeros(x.shape, dtype=x.dtype, device=x.device))
         else:

@@ -17,15 +17,15 @@ from typing import Any, Final
 
 from ...autograd import engine as autograd
 from ...devices.device import Device, ValueType
-from ...dispatch import kernel_preference as preference
+from ...dispatch import kernel_preference
 from ...dispatch.planner import Plan, is_transform, new_cache, plan
 from ...dtypes.definition import check_scalar, integer_range
-from ...eager import call as calls
+from ...eager import call
 from ...errors import CaptureError, ShapeError
 from ...nn.parameter import Parameter
 from ...ops.definition import Op, Spec
 from ...random.generator import untaped
-from ...tensor.tensor import Tensor, cell
+from ...tensor.tensor import Tensor, wrap
 from ...tracing.host_script import Script
 from ...tracing.lazy_value import Pending, recorders
 from ...tracing.sym_int import Length, Lengths, hints, is_open, texts
@@ -209,7 +209,7 @@ class Recorder:
             isinstance(x, Tensor) or type(x) in _SCALARS or type(x) is Number for x in operands
         ):
             plain = [x._value() if type(x) is Number else x for x in operands]
-            return calls._as_operands(op, plain)
+            return call._as_operands(op, plain)
         return operands
 
     def _signature(
@@ -220,8 +220,8 @@ class Recorder:
             return self._open_signature(op, kinds, shapes, attrs)
         named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
         key = (op, *kinds, *shapes, *attrs, *named)
-        if preference.active():
-            key = (preference.preferred(op.name), *key)
+        if kernel_preference.active():
+            key = (kernel_preference.preferred(op.name), *key)
         try:
             found = _signatures.get(key)
         except TypeError:  # an attribute that does not hash: the planner says so as it does without a capture
@@ -304,9 +304,9 @@ class Recorder:
         if type(value) is Pending:
             if value.recorder is self:
                 return value.place
-            from ...tensor.tensor import settle
+            from ...tensor.tensor import materialize
 
-            value = settle(x)
+            value = materialize(x)
         found = self._places.get(id(value))
         device = x._vtype.device
         if found is None or found[0] != device:
@@ -318,7 +318,7 @@ class Recorder:
     def _cell(self, recording: Recording, place: int, spec: Spec, kind: ValueType) -> Tensor:
         value = Pending(self, place, spec.shape)
         recording.pendings.append(value)
-        return cell(value, kind.pending())
+        return wrap(value, kind.pending())
 
     def open(self, x: Tensor, at: str, axes: Mapping[int, tuple[int, int | None]]) -> None:
         """Leave the lengths of ``axes`` of ``x``, which the code ``at`` finds, open within these limits."""

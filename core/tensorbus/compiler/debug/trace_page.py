@@ -15,9 +15,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from ...backend_interface.protocols import Executable, Order, Part
+from ...backend_interface.protocols import CompileRequest, Executable, ProgramPart
 from ...devices.device import Device
-from ...system import fork_safe_locks as locks
+from ...system import fork_safe_locks
 
 _STYLE: Final = """
 body { font: 13px/1.5 system-ui, sans-serif; margin: 0; color: #1b1f24; background: #fff }
@@ -44,7 +44,7 @@ section > pre { padding: .4rem .6rem } a { color: #0969da; text-decoration: none
 """
 _TIMED: Final = (1, 10, 100)
 """The runs after which the steps are timed, and the page is written again."""
-_lock = locks.simple()
+_lock = fork_safe_locks.simple()
 _count = 0
 
 
@@ -80,14 +80,14 @@ class Page:
     """The files of one program, in a folder of its own."""
 
     def __init__(
-        self, folder: Path, device: Device, order: Order, executable: Executable, seconds: float,
+        self, folder: Path, device: Device, order: CompileRequest, executable: Executable, seconds: float,
         notes: Sequence[str],
     ) -> None:  # fmt: skip
         self.folder, self.device, self.order, self.compiled = folder, device, order, seconds
         self.notes = notes
         self.stages = {"captured": str(order.graph), **executable.stages()}
         parts = getattr(executable, "parts", None)
-        self.parts: Sequence[Part] = parts() if parts is not None else ()
+        self.parts: Sequence[ProgramPart] = parts() if parts is not None else ()
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in self.stages.items():
             (folder / f"{name.replace(' ', '_')}.txt").write_text(text)
@@ -134,7 +134,7 @@ class Page:
             for what in ("loops", "code") if any(getattr(part, what) for part in self.parts)
         ]  # fmt: skip
 
-    def _group(self, k: int, part: Part, steps: Mapping[str, float]) -> str:
+    def _group(self, k: int, part: ProgramPart, steps: Mapping[str, float]) -> str:
         """Return a step: its name, its share of the time, its ops, and where its loops and code stand."""
         ways = "".join(
             f' <a href="#{what}{self._first(what, part)}">{what}</a>'
@@ -166,7 +166,7 @@ class Page:
             for text, users in served.items()
         ]
 
-    def _first(self, what: str, part: Part) -> int:
+    def _first(self, what: str, part: ProgramPart) -> int:
         """Return the number of the first group of the same loops or code."""
         return next(k for k, p in enumerate(self.parts) if getattr(p, what) == getattr(part, what))
 
@@ -175,7 +175,7 @@ def _column(name: str, inside: str) -> str:
     return f"<section><h2>{escape(name)}</h2>{inside}</section>"
 
 
-def _time(part: Part, steps: Mapping[str, float]) -> str:
+def _time(part: ProgramPart, steps: Mapping[str, float]) -> str:
     seconds = steps.get(part.name)
     return "" if seconds is None else f'<span class="time">{seconds * 1e6:.2f} us</span>'
 
@@ -191,7 +191,12 @@ def _counted(ops: Sequence[str]) -> str:
 
 
 def dumped(
-    folder: Path, device: Device, order: Order, executable: Executable, seconds: float, notes: Sequence[str]
+    folder: Path,
+    device: Device,
+    order: CompileRequest,
+    executable: Executable,
+    seconds: float,
+    notes: Sequence[str],
 ) -> Executable:
     """Write what is known of a program that took ``seconds`` to compile; return it, with its runs timed."""
     global _count

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...amp.matmul_precision import get_matmul_precision
 from ...devices.device import _chosen, _entered
-from ...dispatch import kernel_preference as preference
+from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
 from ...nn.hooks import EVERYWHERE
 from ...nn.module import Module
@@ -28,7 +28,7 @@ from ..state.value_identity import Entries, are, is_plain
 
 AMBIENT: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
-    "preferred": preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
+    "preferred": kernel_preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
     "everywhere": EVERYWHERE, "are": are, "Entries": Entries,
     "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
 }  # fmt: skip

@@ -16,13 +16,13 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
-from ...backend_interface.protocols import Executable, Knob, Lowering, Order
+from ...backend_interface.protocols import CompileRequest, Executable, Knob, Lowering
 from ...devices.device import Device
 from ...errors import DeviceError
 from ...graph.ir import Node
 from ...ops.creation.creation import zeros
 from ...random.generator import Generator, uniform
-from ...system.disk_cache import keep, kept, private_folder
+from ...system.disk_cache import cache_load, cache_store, private_folder
 from ...version import __version__
 from .program_cache import compiled
 
@@ -45,7 +45,7 @@ class Choice:
     notes: tuple[str, ...]
 
 
-def tuned(device: Device, lowering: Lowering, order: Order) -> tuple[Executable, tuple[str, ...]]:
+def tuned(device: Device, lowering: Lowering, order: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
     """Return the executable of ``order`` with the choices that were the fastest, and notes on them."""
     declared = getattr(lowering, "knobs", None)
     knobs: Sequence[Knob] = declared(order) if declared is not None else ()
@@ -53,18 +53,18 @@ def tuned(device: Device, lowering: Lowering, order: Order) -> tuple[Executable,
         return compiled(device, lowering, order), (f"max-autotune: {device.type} has nothing to choose",)
     folder = private_folder(device.type, "choices")
     path = folder / _key(device, order, knobs) if folder is not None else None
-    known = _read(kept(path) if path is not None else None)
+    known = _read(cache_load(path) if path is not None else None)
     if known is not None:
         return compiled(device, lowering, replace(order, chosen=known.chosen)), known.notes
     search = _Search(device, lowering, order)
     search.run(knobs)
     found = Choice(chosen=search.chosen, notes=tuple(search.notes))
     if path is not None:
-        keep(path, json.dumps({"chosen": dict(found.chosen), "notes": list(found.notes)}).encode())
+        cache_store(path, json.dumps({"chosen": dict(found.chosen), "notes": list(found.notes)}).encode())
     return search.best, found.notes
 
 
-def _key(device: Device, order: Order, knobs: Sequence[Knob]) -> str:
+def _key(device: Device, order: CompileRequest, knobs: Sequence[Knob]) -> str:
     found = device.properties
     about = (__version__, found.name, found.driver, str(found.compute_units), str(order.graph))
     return sha256("\0".join([*about, repr(sorted(order.replaces.items())), repr(knobs)]).encode()).hexdigest()
@@ -80,7 +80,7 @@ def _read(data: bytes | None) -> Choice | None:
 class _Search:
     """The state of a search: knob after knob, with the others as they were found best."""
 
-    def __init__(self, device: Device, lowering: Lowering, order: Order) -> None:
+    def __init__(self, device: Device, lowering: Lowering, order: CompileRequest) -> None:
         self.device, self.lowering, self.order = device, lowering, order
         self.chosen: dict[str, int] = {}
         self.notes: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 from ...devices.device import Device, ValueType
 from ...interchange.transfer import carried
 from ...ops.definition import Spec
-from ...tensor.tensor import cell
+from ...tensor.tensor import wrap
 from .op_trace import Recording, Transfer
 from .program_cache import Family, Program
 
@@ -66,7 +66,7 @@ class Staged:
 
     def _carried(self, value: Any, source: Device, target: Spot) -> Any:
         spec: Spec = self._specs[target]
-        return carried(cell(value, ValueType.of(spec.dtype, source)), target[0])._value
+        return carried(wrap(value, ValueType.of(spec.dtype, source)), target[0])._value
 
     def _behind(self, outputs: Iterable[Spot]) -> set[Spot]:
         """Return everything that the outputs are computed from, themselves included."""

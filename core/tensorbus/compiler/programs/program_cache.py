@@ -13,18 +13,17 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ... import plugins
-from ...backend_interface.protocols import Executable, Lowering, Order
+from ...backend_interface.protocols import CompileRequest, Executable, Lowering
 from ...devices.device import Device
-from ...dispatch import kernel_preference as preference
-from ...dispatch.kernel_selection import offered
+from ...dispatch import kernel_preference
+from ...dispatch.kernel_selection import program_kernels
 from ...dispatch.result_check import wrong
 from ...errors import PluginError, TensorbusError
 from ...executors.library_call import called
 from ...graph.ir import Graph, Node
 from ...graph.verify import verify
 from ...ops.definition import USER, table
-from ...system import env as settings
-from ...system import fork_safe_locks as locks
+from ...system import env, fork_safe_locks
 from .op_trace import Entry, Recording
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class Program:
     executable: Executable
     device: Device
     notes: tuple[str, ...] = ()
-    lock: Any = field(default_factory=locks.simple)
+    lock: Any = field(default_factory=fork_safe_locks.simple)
     _examined: bool = False
 
     @property
@@ -110,7 +109,7 @@ class Ready:
 _programs: OrderedDict[Any, Program] = OrderedDict()
 _forms: OrderedDict[Any, tuple[list[str], frozenset[int]]] = OrderedDict()
 """Of programs but for their constants: what those were last, and which of them have differed."""
-_lock = locks.simple()
+_lock = fork_safe_locks.simple()
 
 
 class Family:
@@ -152,7 +151,7 @@ class Family:
         found = self._known.get(key)
         if found is not None:
             return found
-        if self._made >= AT_ONCE and self.mode == "default" and settings.dump_dir() is None:
+        if self._made >= AT_ONCE and self.mode == "default" and env.dump_dir() is None:
             spent = self._spent.get(key)
             if spent is None:  # a program needs less memory than Python, which matters for the largest
                 spent = self._spent[key] = inf if self.recording.elements(sizes) >= LARGE else 0.0
@@ -245,8 +244,10 @@ def _name(
     defaults: str | None = None
     if _lacking(recording.device, recording.entries):  # what their code does depends on what it reads now
         graph = recording.graph(outputs, inputs, sizes)
-        defaults = str(_served(recording.device, Order(graph=graph, index=recording.device.index)).graph)
-    wanted = preference.among({entry.op for entry in recording.entries})
+        defaults = str(
+            _served(recording.device, CompileRequest(graph=graph, index=recording.device.index)).graph
+        )
+    wanted = kernel_preference.among({entry.op for entry in recording.entries})
     return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode, defaults, wanted)
 
 
@@ -271,26 +272,26 @@ def once(
     Whoever asks for the stages of programs gets those of a single run too.
     """
     given = recording.inputs if inputs is None else inputs
-    if recording.elements() >= LARGE or settings.dump_dir() is not None:
+    if recording.elements() >= LARGE or env.dump_dir() is not None:
         return _program(recording, outputs, given, {}, mode, {})
     from ...executors.kernel_interpreter import Interpreting
 
     graph = recording.graph(outputs, given)
-    order = Order(graph=graph, index=recording.device.index, mode=mode)
+    order = CompileRequest(graph=graph, index=recording.device.index, mode=mode)
     return Program(graph, Interpreting(recording.device.type).compile(order), recording.device)
 
 
 def _compiled(device: Device, graph: Graph, replaces: Mapping[int, int], mode: str) -> Program:
-    if settings.verifying():
+    if env.verifying():
         verify(graph)
-    order = Order(
+    order = CompileRequest(
         graph=graph, index=device.index, replaces=dict(replaces), mode=mode, calls=called(graph, device)
     )
     executable, notes = compile_order(device, order)
     return Program(graph, executable, device, notes)
 
 
-def compile_order(device: Device, order: Order) -> tuple[Executable, tuple[str, ...]]:
+def compile_order(device: Device, order: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
     """Return the executable of ``order``, and what is to be said of its mode.
 
     It is made by the device's own lowering, else the program runs kernel by kernel.
@@ -307,7 +308,7 @@ def compile_order(device: Device, order: Order) -> tuple[Executable, tuple[str, 
         made, notes = tuned(device, lowering, served)
     else:
         made, notes = compiled(device, lowering, served), _notes(device, lowering, order.mode)
-    folder = settings.dump_dir()
+    folder = env.dump_dir()
     if folder is not None:
         from ..debug.trace_page import dumped
 
@@ -315,7 +316,7 @@ def compile_order(device: Device, order: Order) -> tuple[Executable, tuple[str, 
     return made, notes
 
 
-def compiled(device: Device, lowering: Lowering, order: Order) -> Executable:
+def compiled(device: Device, lowering: Lowering, order: CompileRequest) -> Executable:
     """Return what a lowering makes of an order; what it raises, and anything but an executable, names it."""
     backend = plugins.backend(device.type)
     try:
@@ -340,7 +341,7 @@ def _notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
     return (f"{mode}: {said}",)
 
 
-def _served(device: Device, order: Order) -> Order:
+def _served(device: Device, order: CompileRequest) -> CompileRequest:
     """Return ``order`` with those kernels of the user's decomposed that the device has no source for."""
     lacking = _lacking(device, order.graph)
     if not lacking:
@@ -353,7 +354,7 @@ def _served(device: Device, order: Order) -> Order:
 def _lacking(device: Device, ops: Iterable[Node | Entry]) -> set[str]:
     """Return the kernels of the user's that a device has no source for: their default runs there."""
     found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
-    return {op for op in found if device.type not in offered(op)}
+    return {op for op in found if device.type not in program_kernels(op)}
 
 
 def forget() -> None:

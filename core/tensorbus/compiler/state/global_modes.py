@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ...amp.autocast_mode import autocast_dtype
 from ...amp.matmul_precision import get_matmul_precision
 from ...devices.device import default_state
-from ...dispatch import kernel_preference as preference
+from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
 from ...tensor.grad_mode import is_grad_enabled
 
@@ -27,7 +27,7 @@ class Ambient(NamedTuple):
         """Return what they are now."""
         return Ambient(
             is_grad_enabled(), default_state(), dt.default_float, autocast_dtype(),
-            preference._preferred.get(), get_matmul_precision(),
+            kernel_preference._preferred.get(), get_matmul_precision(),
         )  # fmt: skip
 
     def differs(self, other: Ambient) -> str | None:

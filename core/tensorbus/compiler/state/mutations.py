@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
-from ...tensor.leaf import rested_in
+from ...tensor.leaf import detached_in
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.host_script import Script
 from .class_layout import writes_itself
@@ -83,7 +83,7 @@ def find(
         after = look(seen.thing, reach.names)
         if isinstance(seen.before.state, TensorState):
             _tensor(seen, seen.before.state, after.state, changes)
-            if rested_in(seen.thing, script):
+            if detached_in(seen.thing, script):
                 raise NotReplayable(f"leaves a gradient at {describe(seen)}, which requires none")
             if id(seen.thing) in forgotten and after.state.grad is None:
                 changes.grads.append(seen)

@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from ...nn.hooks import EVERYWHERE
-from ...tensor.tensor import Tensor, settle
+from ...tensor.tensor import Tensor, materialize
 from ...tracing.lazy_value import GIVEN, structure
 from ..capture.side_effect_observer import is_own, is_standard
 from .global_modes import Ambient
@@ -239,7 +239,7 @@ class Reach:
                 self.same.append((known.at, self.name(thing)))
             return known
         if is_a(thing, Tensor):
-            settle(thing)
+            materialize(thing)
         if len(self.seen) >= MOST:
             raise NotReplayable(f"reaches more than {MOST} objects")
         made = Seen(thing, self.name(thing) if fixed else at, fixed, self._look(thing))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...dtypes.definition import DType
 from ...graph.ir import Node
 from ...graph.passes.simplify import frozen
-from ...system import fork_safe_locks as locks
+from ...system import fork_safe_locks
 from ..ir.builder import Late
 from ..ir.kernel_task import Step, Steps
 from ..ir.layout import Layout
@@ -37,7 +37,7 @@ class _Schedule:
 
 
 _known: OrderedDict[Any, _Schedule] = OrderedDict()
-_lock = locks.simple()
+_lock = fork_safe_locks.simple()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from math import prod
 from typing import Any
 
-from ...backend_interface.protocols import Part
+from ...backend_interface.protocols import ProgramPart
 from ...dtypes.definition import DType
 from ...ops.definition import Spec
 from ..ir.builder import Late
@@ -118,18 +118,18 @@ def _item_lines(item: Item) -> list[str]:
     return [f"together {len(lines)}:", *(f"  {line}" for line in lines)] if isinstance(item, Batch) else lines
 
 
-def parts_of(program: Program, sources: Mapping[int, str]) -> list[Part]:
+def parts_of(program: Program, sources: Mapping[int, str]) -> list[ProgramPart]:
     """Return the steps for people to look at. ``sources`` has the code of kernels, by their ids."""
-    found: list[Part] = []
+    found: list[ProgramPart] = []
     for item in program.steps:
         steps = steps_of(item)
         if isinstance(item, Call):
             (line,) = _item_lines(item)
-            found.append(Part(name=f"{len(found)} call {item.op}", text=line, ops=(item.op,)))
+            found.append(ProgramPart(name=f"{len(found)} call {item.op}", text=line, ops=(item.op,)))
         for step in steps:
             kernel = step.launch.kernel
             found.append(
-                Part(
+                ProgramPart(
                     name=f"{len(found)} {kernel.name}", text=_step_text(step), ops=tuple(_ops(kernel)),
                     loops=str(kernel), code=sources.get(id(kernel), ""),
                 )
