@@ -54,7 +54,7 @@ def test_gradients_are_those_of_an_eager_step(monkeypatch: pytest.MonkeyPatch, t
         return arenas[-1]
 
     monkeypatch.setattr(tape, "plan_memory", noting)
-    executables.forget()
+    executables.clear()
     eager, fast = Deep(), Deep()
     fast.load_state_dict(eager.state_dict())
     x = tb.asarray(np.random.default_rng(0).standard_normal((WIDE, WIDE), dtype=np.float32))

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(1)
 
 def steps(function: Any, *arguments: Any) -> list[str]:
     """Return what a compiled function's program does, after it was compared with the function."""
-    executables.forget()
+    executables.clear()
     compiled = tb.compile(function)
     for _ in range(3):
         found = compiled(*arguments)

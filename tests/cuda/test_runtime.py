@@ -45,7 +45,7 @@ def players(compiled: Any) -> list[Any]:
     return [
         bound._player
         for replay in compiled.replays
-        for bound in replay.ready.program.executable._known.values()
+        for bound in replay.prepared.program.executable._known.values()
     ]
 
 

@@ -27,7 +27,7 @@ OPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "atan2", "
 def few(bench: Bench) -> Iterator[Bench]:
     """The device with room for three kernels, of which plans and programs made before hold none."""
     dispatch.invalidate()
-    executables.forget()
+    executables.clear()
     gc.collect()
     loaded = bench.runtime.compiler.loaded
     before, loaded.limit = loaded.limit, 3

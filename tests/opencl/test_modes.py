@@ -18,9 +18,9 @@ F = tb.nn.functional
 
 @pytest.fixture(autouse=True)
 def fresh(bench: Any) -> Iterator[None]:
-    executables.forget()
+    executables.clear()
     yield
-    executables.forget()
+    executables.clear()
 
 
 def memory(x: Any) -> int:

@@ -27,47 +27,67 @@ from ..ops.call_errors import with_form
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
 from ..tracing.lazy_value import Pending, land, recorder, recorders
-from .capture.graph_break import Break
-from .capture.side_effect_observer import Observer
+from .capture.graph_break import GraphBreak
+from .capture.side_effect_observer import SideEffectObserver
 from .capture.tracer import Recorder
-from .compiled_module import CompiledModule, remade, shared
-from .dynamic.mark_dynamic import OpenAxes, fixed
-from .dynamic.retrace_shapes import generalize
-from .dynamic.retrace_state import Given, steady
-from .dynamic.varying_inputs import Places
-from .programs.program_cache import uncollected
-from .replay.codegen import FAILED, MISS, Replay, Writer
-from .state.mutations import Changes, Moving
-from .state.object_view import NotReplayable, Settling, TensorState
-from .state.optimizer_init import Begun
-from .state.reachable import Reach
-from .state.value_identity import is_a
+from .compiled_module import CompiledModule, remade, share_state
+from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
+from .dynamic.retrace_shapes import retrace_with_shapes
+from .dynamic.retrace_state import FirstTrace, retrace_with_state
+from .dynamic.varying_inputs import VaryingInputs
+from .programs.program_cache import gc_disabled
+from .replay.codegen import FALL_BACK, GUARD_MISS, CacheEntry, ReplayCodegen
+from .state.mutations import Mutations, StateVaries
+from .state.object_view import StateNotSettled, TensorState, Uncapturable
+from .state.optimizer_init import OptimizerInit
+from .state.reachable import ReachableState
+from .state.value_identity import exact_isinstance
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MODES: Final = ("default", "reduce-overhead", "max-autotune")
-_PLAIN: Final[dict[str, Any]] = {"fullgraph": False, "dynamic": None, "mode": "default"}
-LIMIT: Final = 8
+_DEFAULTS: Final[dict[str, Any]] = {"fullgraph": False, "dynamic": None, "mode": "default"}
+RECOMPILE_LIMIT: Final = 8
 """How many captures of one function are kept before it is run by Python each time."""
-ATTEMPTS: Final = 3
+MAX_FAILED_CAPTURES: Final = 3
 """How many runs may end without a replay before Python runs the function each time."""
-_all: Final[WeakKeyDictionary[Compiled[..., Any], None]] = WeakKeyDictionary()
+_all: Final[WeakKeyDictionary[CompiledFunction[..., Any], None]] = WeakKeyDictionary()
 
 
 class RecompileWarning(UserWarning):
     """A compiled function was captured too often: the message names the guard that kept failing."""
 
 
-class Compiled(Generic[P, R]):
+class CompiledFunction(Generic[P, R]):
     """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it.
 
     Its dictionary is that of the function that it stands for: attributes that the user's code sets and reads.
     """
 
     __slots__ = (
-        "__dict__", "__weakref__", "_axes", "_by_python", "_codes", "_every", "_failed", "_filled",
-        "_function", "_lock", "_places", "_root", "_settling", "breaks", "dynamic", "fullgraph", "graphs",
-        "mode", "name", "notes", "reasons", "recompiles", "replays",
+        "__dict__",
+        "__weakref__",
+        "_all_attributes",
+        "_axes",
+        "_extra_code",
+        "_failed_captures",
+        "_function",
+        "_lock",
+        "_python_only",
+        "_refilled",
+        "_root",
+        "_unsettled_captures",
+        "_varying",
+        "breaks",
+        "dynamic",
+        "fullgraph",
+        "graphs",
+        "mode",
+        "name",
+        "notes",
+        "reasons",
+        "recompiles",
+        "replays",
     )  # fmt: skip
 
     def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
@@ -76,18 +96,18 @@ class Compiled(Generic[P, R]):
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self._root: Any = function
         self.fullgraph, self.dynamic, self.mode = fullgraph, dynamic, mode
-        self.replays: list[Replay] = []
-        self.breaks: list[Break] = []
+        self.replays: list[CacheEntry] = []
+        self.breaks: list[GraphBreak] = []
         self.reasons: list[str] = []
         self.recompiles: list[str] = []
         self.graphs: list[Any] = []
         self.notes: list[str] = []
-        self._codes: dict[CodeType, dict[str, Any]] = {}
-        self._by_python = self._every = False
-        self._filled: dict[int, Any] = {}
-        self._axes = OpenAxes(dynamic)
-        self._places = Places()
-        self._failed = self._settling = 0
+        self._extra_code: dict[CodeType, dict[str, Any]] = {}
+        self._python_only = self._all_attributes = False
+        self._refilled: dict[int, Any] = {}
+        self._axes = DynamicAxes(dynamic)
+        self._varying = VaryingInputs()
+        self._failed_captures = self._unsettled_captures = 0
         self._lock = fork_safe_locks.reentrant()
         _all[self] = None
 
@@ -97,11 +117,11 @@ class Compiled(Generic[P, R]):
             return self._function(*args, **kwargs)
         for found in self.replays:
             out = found.run(args, kwargs)
-            if out is FAILED:
-                return found.by_python(lambda: self._function(*args, **kwargs))
-            if out is not MISS:
+            if out is FALL_BACK:
+                return found.run_in_python(lambda: self._function(*args, **kwargs))
+            if out is not GUARD_MISS:
                 return out  # type: ignore[no-any-return]
-        return self._again(args, kwargs)
+        return self._miss(args, kwargs)
 
     @property
     def function(self) -> Callable[P, R]:
@@ -138,36 +158,36 @@ class Compiled(Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         if _is_transformed(args, kwargs):
             return self._function(*args, **kwargs)
         land()  # guards know values that are there
         with self._lock:
-            if self._by_python:
+            if self._python_only:
                 return self._run(args, kwargs)
             known = self.replays  # others may let go of them
             for found in known:  # another thread may have captured it meanwhile
                 out = found.run(args, kwargs)
-                if out is FAILED:
-                    return found.by_python(lambda: self._function(*args, **kwargs))
-                if out is not MISS:
+                if out is FALL_BACK:
+                    return found.run_in_python(lambda: self._function(*args, **kwargs))
+                if out is not GUARD_MISS:
                     return out  # type: ignore[no-any-return]
             if known:
-                guard = known[0].failing(args, kwargs)
+                guard = known[0].first_failing_guard(args, kwargs)
                 why = guard.text if guard is not None else "what a number that moves decides"
-                self._places.decided += guard is None
+                self._varying.guard_less_misses += guard is None
                 self.recompiles.append(why)
                 if self.dynamic is not False:
                     for found in known:
-                        self._places.moved(found.moved(args, kwargs))
-                if len(known) >= LIMIT:
-                    self._by_python = True
+                        self._varying.note_changed(found.changed_locations(args, kwargs))
+                if len(known) >= RECOMPILE_LIMIT:
+                    self._python_only = True
                     self.replays = []
-                    self.reasons = [f"was captured {LIMIT} times, and still {why} differed"]
+                    self.reasons = [f"was captured {RECOMPILE_LIMIT} times, and still {why} differed"]
                     warnings.warn(
-                        f"compile: {self.name} was captured {LIMIT} times, and still calls find something"
-                        f" else, last {why}; Python runs it from now on. Pass what changes as a tensor;"
-                        f" for lengths that change there are dynamic=True and mark_dynamic.",
+                        f"compile: {self.name} was captured {RECOMPILE_LIMIT} times, and still calls find"
+                        f" something else, last {why}; Python runs it from now on. Pass what changes as a"
+                        f" tensor; for lengths that change there are dynamic=True and mark_dynamic.",
                         RecompileWarning,
                         stacklevel=3,
                     )
@@ -191,70 +211,91 @@ class Compiled(Generic[P, R]):
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
-        with uncollected():
-            return self._captured(args, kwargs)
+        with gc_disabled():
+            return self._capture_observed(args, kwargs)
 
-    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         try:
-            reach = Reach(
-                self._root, args, kwargs, self._codes, self._every, self._filled, self._axes.replaced
+            reach = ReachableState(
+                self._root,
+                args,
+                kwargs,
+                self._extra_code,
+                self._all_attributes,
+                self._refilled,
+                self._axes.replaced_locations,
             )
-        except NotReplayable as error:
-            self._by_python, self.reasons = True, [str(error)]
+        except Uncapturable as error:
+            self._python_only, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
-        if any(is_lazy(seen.thing) for seen in reach.tensors()):
+        if any(is_lazy(seen.obj) for seen in reach.tensors()):
             self.reasons = ["reaches a lazy module that was not called yet"]
             return self._function(*args, **kwargs)
-        begun = Begun(reach)
+        begun = OptimizerInit(reach)
         with Recorder(self.mode, self.fullgraph, trial=True) as active:
-            axes = self._axes.choose(reach)
+            axes = self._axes.symbolic_axes(reach)
             for x, _ in axes.values():  # in the order in which a run with open lengths takes them
                 active.place(x)
             try:
-                with Observer() as observer:
+                with SideEffectObserver() as observer:
                     out = self._function(*args, **kwargs)
             except BaseException:
-                begun.take_back()
+                begun.undo_unused()
                 active.run()
                 self._note(active)
                 raise
             recordings = [*active.recordings.values()]
             first = [entry for recording in recordings for entry in recording.entries]
-            moving: Changes | None = None
+            moving: Mutations | None = None
             settling = False
             try:
-                if begun.take_back(active.script.stepped):
-                    raise NotReplayable("an optimizer has parameters that took no step")
-                replay, reason = active.aside(lambda: self._replay(reach, observer, active, out)), None
-            except NotReplayable as error:
+                if begun.undo_unused(active.script.stepped):
+                    raise Uncapturable("an optimizer has parameters that took no step")
+                replay, reason = active.aside(lambda: self._emit_entry(reach, observer, active, out)), None
+            except Uncapturable as error:
                 replay, reason = None, str(error)
-                settling = isinstance(error, Settling)
-                moving = error.changes if isinstance(error, Moving) and len(recordings) < 2 else None
+                settling = isinstance(error, StateNotSettled)
+                moving = error.mutations if isinstance(error, StateVaries) and len(recordings) < 2 else None
             except BaseException:  # no program: what the function did stands all the same
                 active.run()
                 self._note(active)
                 raise
-            given = self._places.differ(args, kwargs) if self.dynamic is not False else set()
+            given = self._varying.varying_arguments(args, kwargs) if self.dynamic is not False else set()
             several = len(recordings) > 1
-            moves = replay is not None and not several and (bool(given) or self._places.are_in(reach))
+            moves = (
+                replay is not None and not several and (bool(given) or self._varying.may_be_read_by(reach))
+            )
             if replay is not None and not moves and not axes:
-                _let_go(reach)
-            active.run(replay.ready if replay is not None else None)
+                _drop_old_values(reach)
+            active.run(replay.prepared if replay is not None else None)
         self._note(active)
         steadied = None
         if moves:
-            moving = Changes()
+            moving = Mutations()
         if moving is not None:
             recording = recordings[0] if recordings else None
-            seen = Given(reach, active.script, recording, len(first), out)
-            codes = {**self._codes, **observer.codes}
+            seen = FirstTrace(reach, active.script, recording, len(first), out)
+            codes = {**self._extra_code, **observer.codes}
             make = partial(
-                Reach, self._root, args, kwargs, codes, self._every, self._filled, self._axes.replaced
+                ReachableState,
+                self._root,
+                args,
+                kwargs,
+                codes,
+                self._all_attributes,
+                self._refilled,
+                self._axes.replaced_locations,
             )
-            again = partial(steady, self._function, make, args, kwargs, seen, moving, self._places, self.mode)
+            again = partial(
+                retrace_with_state, self._function, make, args, kwargs, seen, moving, self._varying, self.mode
+            )
             choices = [axes, {}] if axes else [{}]
-            ways = [partial(again, left, integers) for left in choices for integers in self._places.ways()]
-            steadied = self._places.widest(
+            ways = [
+                partial(again, left, integers)
+                for left in choices
+                for integers in self._varying.retrace_order()
+            ]
+            steadied = self._varying.most_general_trace(
                 lambda: next(filter(None, (way() for way in ways)), None), reach, given, counts=not moves
             )
             if steadied is not None:
@@ -263,13 +304,13 @@ class Compiled(Generic[P, R]):
                     self.replays = []
         if replay is not None:
             if axes and steadied is None:
-                codes = {**self._codes, **observer.codes}
-                found = generalize(
-                    self._function, self._root, args, kwargs, axes, codes, first, self.mode, self._every,
-                    reach,
+                codes = {**self._extra_code, **observer.codes}
+                found = retrace_with_shapes(
+                    self._function, self._root, args, kwargs, axes, codes, first, self.mode,
+                    self._all_attributes, reach,
                 )  # fmt: skip
                 replay = found or replay
-            for what in fixed(axes, replay.lengths):
+            for what in contradicted_marks(axes, replay.lengths):
                 warnings.warn(
                     f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
                     f" is captured anew. Do not decide by that length, or take the mark away.",
@@ -279,33 +320,37 @@ class Compiled(Generic[P, R]):
             self.replays = [replay, *self.replays]
             self.reasons = []
         else:  # what the first run sets up, or which code it runs, may be as it is for the next
-            self._codes.update(
+            self._extra_code.update(
                 {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
             )
-            self._every = self._every or observer.any_name
-            self._settling += settling
-            self._failed += not settling
-            self._by_python = self._failed >= ATTEMPTS or self._settling >= LIMIT
+            self._all_attributes = self._all_attributes or observer.reads_any_name
+            self._unsettled_captures += settling
+            self._failed_captures += not settling
+            self._python_only = (
+                self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
+            )
             self.reasons = [str(reason)]
         return out
 
-    def _replay(self, reach: Reach, observer: Observer, active: Recorder, out: Any) -> Replay:
-        writer = Writer(reach, observer, active)
+    def _emit_entry(
+        self, reach: ReachableState, observer: SideEffectObserver, active: Recorder, out: Any
+    ) -> CacheEntry:
+        writer = ReplayCodegen(reach, observer, active)
         unknown = observer.codes.keys() - reach.codes.keys()
         if unknown:
-            raise NotReplayable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
-        return writer.write(out)
+            raise Uncapturable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
+        return writer.emit(out)
 
 
-def _let_go(reach: Reach) -> None:
+def _drop_old_values(reach: ReachableState) -> None:
     """Forget the old values of tensors that a run gives new ones: these may take their places."""
-    for seen in reach.seen.values():
+    for seen in reach.objects.values():
         state = seen.before.state
-        if isinstance(state, TensorState) and type(seen.thing._value) is Pending:
+        if isinstance(state, TensorState) and type(seen.obj._value) is Pending:
             state.value = None
 
 
-def _forget() -> None:
+def _drop_all_entries() -> None:
     """Forget every replay: what runs it may be gone, as a device is in a forked child."""
     for found in _all.keyrefs():  # in one step: other threads may be adding some
         compiled = found()
@@ -313,12 +358,12 @@ def _forget() -> None:
             compiled.replays = []
 
 
-plugins.on_change(_forget)
+plugins.on_change(_drop_all_entries)
 
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     given = (*args, *kwargs.values())
-    return is_inside() or any(is_a(x, Tensor) and is_transform(x.device.type) for x in given)
+    return is_inside() or any(exact_isinstance(x, Tensor) and is_transform(x.device.type) for x in given)
 
 
 @with_form
@@ -373,13 +418,15 @@ def compile(
         )
     if fn is None:
         return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
-    if isinstance(fn, (Compiled, CompiledModule)):
-        done: Compiled[..., Any] = fn if isinstance(fn, Compiled) else type(fn)._compiled
+    if isinstance(fn, (CompiledFunction, CompiledModule)):
+        done: CompiledFunction[..., Any] = fn if isinstance(fn, CompiledFunction) else type(fn)._compiled
         asked: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "mode": mode}
-        return fn if asked in (_PLAIN, done.options) else compile(done.function, **asked)
+        return fn if asked in (_DEFAULTS, done.options) else compile(done.function, **asked)
     if isinstance(fn, (staticmethod, classmethod)):
         return type(fn)(compile(fn.__func__, fullgraph=fullgraph, dynamic=dynamic, mode=mode))
     if not callable(fn):
         raise ArgumentError(f"compile: a function, a method or a module is needed, got {type(fn).__name__}.")
-    compiled: Compiled[..., Any] = Compiled(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
-    return shared(fn, compiled) if isinstance(fn, Module) else compiled
+    compiled: CompiledFunction[..., Any] = CompiledFunction(
+        fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode
+    )
+    return share_state(fn, compiled) if isinstance(fn, Module) else compiled

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..nn.module import Module
 
-_TOLD: Final = frozenset({"replays", "breaks", "reasons", "recompiles", "graphs", "notes"})
+_REPORTED: Final = frozenset({"replays", "breaks", "reasons", "recompiles", "graphs", "notes"})
 
 
 class CompiledModule(Module):
@@ -31,7 +31,7 @@ class CompiledModule(Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name in _TOLD:
+            if name in _REPORTED:
                 return getattr(type(self)._compiled, name)
             raise
 
@@ -44,7 +44,7 @@ class CompiledModule(Module):
         return remade, (compiled.function, compiled.options)
 
 
-def shared(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
+def share_state(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
     """Return a module that shares the state of ``module``; to call it is to call ``compiled``."""
     kind = type(module)
 

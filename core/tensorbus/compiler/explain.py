@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ..graph.ir import Graph
-from .api import Compiled, compile
-from .capture.graph_break import Break
+from .api import CompiledFunction, compile
+from .capture.graph_break import GraphBreak
 from .compiled_module import CompiledModule
 from .guards.guard_codegen import Guard
 
@@ -26,7 +26,7 @@ class CompileExplanation:
 
     name: str
     graphs: tuple[Graph, ...]
-    breaks: tuple[Break, ...]
+    breaks: tuple[GraphBreak, ...]
     guards: tuple[Guard, ...]
     recompiles: tuple[str, ...]
     notes: tuple[str, ...]
@@ -59,11 +59,13 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
     (1, 0)
     """
     given = compile(fn)
-    compiled: Compiled[..., Any] = type(given)._compiled if isinstance(given, CompiledModule) else given
+    compiled: CompiledFunction[..., Any] = (
+        type(given)._compiled if isinstance(given, CompiledModule) else given
+    )
 
     def explained(*args: Any, **kwargs: Any) -> CompileExplanation:
         result, error = None, None
-        found = next((r for r in compiled.replays if r.failing(args, kwargs) is None), None)
+        found = next((r for r in compiled.replays if r.first_failing_guard(args, kwargs) is None), None)
         programs = found.programs(args, kwargs) if found is not None else []
         known = len(compiled.recompiles)
         try:

@@ -138,7 +138,7 @@ class Script:
             self.drifting.add(found.name)
             self._count_values(op, found, operands)
             if op == "pow" and not known:  # of integers a float, of negative ones a complex number
-                self._line(f"if type({found.name}) is not {type(plain).__name__}: return MISS", late)
+                self._line(f"if type({found.name}) is not {type(plain).__name__}: return GUARD_MISS", late)
         return found
 
     def _count_values(self, op: str, found: Number, operands: Iterable[Any]) -> None:
@@ -185,7 +185,7 @@ class Script:
             late = found.name in self._late
             if late:
                 self.obstacle = self.obstacle or "computes with integers that a schedule changes"
-            self._line(f"if not {low} <= {found.name} <= {high}: return MISS", late)
+            self._line(f"if not {low} <= {found.name} <= {high}: return GUARD_MISS", late)
 
     def hold(self, key: tuple[int, Any], held: Held) -> None:
         """Leave the number at a place to the script, from now on: it is read at each run."""
@@ -212,7 +212,7 @@ class Script:
             found = self._number(("held", self._count, k), each, at, self._called)
             self.drifting.add(found.name)
             if not self._called:
-                self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return MISS")
+                self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return GUARD_MISS")
             made.append(found)
         held.now = tuple(made) if type(value) is tuple else made[0]
         held.put(held.now)
@@ -241,7 +241,7 @@ class Script:
             self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"
         if found.name in self.drifting and type(found.plain) is not bool and found.name not in self._few:
             self.obstacle = self.obstacle or "needs the value of a number that is another at each call"
-        self._line(f"if {found.name} != {self._text(found.plain)}: return MISS", late)
+        self._line(f"if {found.name} != {self._text(found.plain)}: return GUARD_MISS", late)
         return found.plain
 
     def write(self, container: Any, key: Any, value: Number) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler.guards.guard_codegen import Unchanged
+from tensorbus.compiler.guards.guard_codegen import CounterGuards
 from tensorbus.tracing.lazy_value import structure
 
 
@@ -31,7 +31,7 @@ def test_nothing_is_compiled_for_guards_before_anything_changed() -> None:
         assert compiled(x).tolist() == wanted
     (replay,) = compiled.replays
     unchanged = replay.scope["unchanged"]
-    assert isinstance(unchanged, Unchanged)
+    assert isinstance(unchanged, CounterGuards)
     assert unchanged._run is None
 
 

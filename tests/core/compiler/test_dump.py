@@ -19,9 +19,9 @@ DEVICES = ("cpu", "refdev", "opencl")
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TENSORBUS_DUMP", str(tmp_path))
     monkeypatch.setenv("TENSORBUS_VERIFY", "1")
-    executables.forget()
+    executables.clear()
     yield
-    executables.forget()
+    executables.clear()
 
 
 class Balanced(HTMLParser):
@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_made_is_warned_of_once(
     place = tmp_path / "a file"
     place.write_text("in the way")
     monkeypatch.setenv("TENSORBUS_DUMP", str(place / "inside"))
-    executables.forget()
+    executables.clear()
     with pytest.warns(RuntimeWarning, match="TENSORBUS_DUMP=.*the program goes on"):
         assert tb.compile(lambda x: x * 2 + 0.125)(tb.ones(2)).tolist() == [2.125] * 2
     assert tb.compile(lambda x: x * 3 + 0.125)(tb.ones(2)).tolist() == [3.125] * 2

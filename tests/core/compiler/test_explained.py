@@ -1,10 +1,10 @@
 """``tb.compile.explain`` tells of the call that it makes, whatever was captured before."""
 
 import tensorbus as tb
-from tensorbus.compiler.api import Compiled
+from tensorbus.compiler.api import CompiledFunction
 
 
-def branches() -> Compiled[..., tb.Tensor]:
+def branches() -> CompiledFunction[..., tb.Tensor]:
     @tb.compile(dynamic=False)
     def f(x: tb.Tensor, number: bool) -> tb.Tensor:
         if number:

@@ -41,10 +41,10 @@ class Failing:
 def device(monkeypatch: pytest.MonkeyPatch) -> Failing:
     failing = Failing()
     backend = plugins.backend(tb.get_default_device().type)
-    executables.forget()
+    executables.clear()
     monkeypatch.setattr(backend, "_lowering", (failing,))
     yield failing
-    executables.forget()
+    executables.clear()
 
 
 def step(x: tb.Tensor, weight: tb.Tensor, index: tb.Tensor) -> tb.Tensor:
@@ -128,12 +128,12 @@ def test_a_training_step_that_fails_leaves_its_state(
 
 def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = plugins.backend(tb.get_default_device().type)
-    executables.forget()
+    executables.clear()
     monkeypatch.setattr(backend, "_lowering", (Interpreting(backend.type),))
     compiled = tb.compile(lambda x: x.exp() + 1)
     x = tb.ones(3)
     compiled(x)
-    made = compiled.replays[0].ready.program.executable
+    made = compiled.replays[0].prepared.program.executable
     name = next(n for n in made._names if n.startswith("k_"))
 
     def broken(*values: Any) -> Any:
@@ -142,7 +142,7 @@ def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(made._run.__globals__, name, broken)
     with pytest.raises(DeviceError, match=r"(exp|add)\(float32.* failed with OSError: the bus is gone"):
         compiled(x)
-    executables.forget()
+    executables.clear()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr)
@@ -158,7 +158,7 @@ def test_an_interrupt_while_a_step_is_captured_leaves_old_or_new_values(
         for _ in range(after):
             compiled(x)
         compiled = tb.compile(train) if after else compiled
-        executables.forget()
+        executables.clear()
         before = model.weight.tolist()
 
         def interrupted(*args: Any) -> Any:

@@ -6,24 +6,24 @@ import pytest
 import tensorbus as tb
 from tensorbus import nn
 from tensorbus.compiler.programs import program_cache as executables
-from tensorbus.compiler.programs.program_cache import LARGE, Family
+from tensorbus.compiler.programs.program_cache import COMPILE_SINGLE_USE_ELEMENTS, ShapeSpecializations
 
 AT_ONCE = 16
 
 
 @pytest.fixture
-def family(monkeypatch) -> list[Family]:
+def family(monkeypatch) -> list[ShapeSpecializations]:
     """The families that were made, by a clock on which a second passes at each look."""
-    found: list[Family] = []
-    begin = Family.__init__
+    found: list[ShapeSpecializations] = []
+    begin = ShapeSpecializations.__init__
 
     def noted(self, *args, **kwargs) -> None:
         begin(self, *args, **kwargs)
         found.append(self)
 
     times = iter(range(1 << 30))
-    monkeypatch.setattr(Family, "__init__", noted)
-    monkeypatch.setattr(executables, "AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(ShapeSpecializations, "__init__", noted)
+    monkeypatch.setattr(executables, "EAGERLY_COMPILED_SIZES", AT_ONCE)
     monkeypatch.setattr(executables, "perf_counter", lambda: next(times))
     return found
 
@@ -32,8 +32,8 @@ def summed(x):
     return tb.softmax(x * 2, axis=0).sum() + x.mean()
 
 
-def made(family: Family) -> int:
-    return len(family._known)
+def made(family: ShapeSpecializations) -> int:
+    return len(family._programs)
 
 
 def test_the_first_sizes_have_programs_at_once(family) -> None:
@@ -56,7 +56,9 @@ def test_later_ones_when_python_has_spent_as_long(family) -> None:
 
 
 def test_what_is_large_has_a_program_at_once(family) -> None:
-    compiled = tb.compile(lambda x: tb.broadcast_to(x.sum(), (2, LARGE)).sum() + x.mean(), dynamic=True)
+    compiled = tb.compile(
+        lambda x: tb.broadcast_to(x.sum(), (2, COMPILE_SINGLE_USE_ELEMENTS)).sum() + x.mean(), dynamic=True
+    )
     for n in range(2, 42):
         compiled(tb.ones(n))
     assert made(family[0]) == 39

@@ -51,7 +51,7 @@ def test_the_fewest_bytes_are_kept(seed: int) -> None:
         given = [] if op == "constant" else [rng.randrange(k) for _ in range(rng.randint(1, 2))]
         entries.append(entry(op, given, rng.choice([1, 2, 3, 5, 8])))
     grads = [rng.randrange(forward, count) for _ in range(2)]
-    kept = partition.saved(recording(entries), forward, grads, [])
+    kept = partition.saved_values(recording(entries), forward, grads, [])
     needed = recording(entries).needed(grads, [])
     used = {x for p in needed if p >= forward for x in entries[p].operands if x < forward}
 
@@ -70,16 +70,16 @@ def test_the_fewest_bytes_are_kept(seed: int) -> None:
 
 def test_many_values_take_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
-    steps = partition._steps
+    steps = partition._levels
 
     def counted(edges: Any) -> Any:
         passes.append(len(edges))
         return steps(edges)
 
-    monkeypatch.setattr(partition, "_steps", counted)
+    monkeypatch.setattr(partition, "_levels", counted)
     forward = 200
     entries = [entry("sum", [k - 1] if k else [], 1 + k % 7) for k in range(forward)]
     entries += [entry("multiply", [k], 1) for k in range(forward)]
-    kept = partition.saved(recording(entries), forward, list(range(forward, 2 * forward)), [])
+    kept = partition.saved_values(recording(entries), forward, list(range(forward, 2 * forward)), [])
     assert kept == list(range(forward))
     assert len(passes) <= 3

@@ -14,15 +14,15 @@ from tensorbus.compiler.programs import program_cache as executables
 def compiled_programs(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Collect every program that is compiled."""
     found: list[object] = []
-    compile_one = executables._compiled
+    compile_one = executables._compile
 
     def counted(*args):
         made = compile_one(*args)
         found.append(made)
         return made
 
-    monkeypatch.setattr(executables, "_compiled", counted)
-    executables.forget()
+    monkeypatch.setattr(executables, "_compile", counted)
+    executables.clear()
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.backend_interface.protocols import CompileRequest, Knob
-from tensorbus.compiler.programs.autotune import tuned
+from tensorbus.compiler.programs.autotune import autotune
 from tensorbus.devices.device import Device
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import DeviceError
@@ -80,7 +80,7 @@ def knob(each: bool = False) -> Knob:
 
 def test_the_fastest_value_is_taken_and_said() -> None:
     lowering = Lowering(knob(), takes=TAKES)
-    program, notes = tuned(CPU, lowering, order((3,)))
+    program, notes = autotune(CPU, lowering, order((3,)))
     assert program is lowering.made[-1]
     assert dict(lowering.orders[-1].chosen) == {"width": 2}
     note, total = notes
@@ -90,43 +90,43 @@ def test_the_fastest_value_is_taken_and_said() -> None:
 
 def test_the_usual_value_stays_where_no_other_is_faster() -> None:
     lowering = Lowering(knob(), takes={**TAKES, (0, 1): FAST})
-    program, notes = tuned(CPU, lowering, order((3,)))
+    program, notes = autotune(CPU, lowering, order((3,)))
     assert program is lowering.made[0]
     assert "1 as ever, no value is faster" in notes[0]
 
 
 def test_a_value_for_each_step() -> None:
     lowering = Lowering(knob(each=True), takes=TAKES)
-    _, notes = tuned(CPU, lowering, order((3,)))
+    _, notes = autotune(CPU, lowering, order((3,)))
     assert dict(lowering.orders[-1].chosen) == {"width@step 0": 2}
     assert "2 for step 0 instead of 1" in notes[0]
 
 
 def test_a_choice_is_kept_on_disk_for_the_same_program() -> None:
-    _, notes = tuned(CPU, Lowering(knob(), takes=TAKES), order((3,)))
+    _, notes = autotune(CPU, Lowering(knob(), takes=TAKES), order((3,)))
     again = Lowering(knob(), takes=TAKES)
-    program, same = tuned(CPU, again, order((3,)))
+    program, same = autotune(CPU, again, order((3,)))
     assert same == notes
     assert [dict(o.chosen) for o in again.orders] == [{"width": 2}]
     assert isinstance(program, Program)
     assert program.runs == 0
     other = Lowering(knob(), takes=TAKES)
-    tuned(CPU, other, order((4,)))
+    autotune(CPU, other, order((4,)))
     assert len(other.orders) > 1, "another program is measured anew"
 
 
 def test_a_damaged_choice_is_measured_anew(tmp_path: Path) -> None:
-    tuned(CPU, Lowering(knob(), takes=TAKES), order((3,)))
+    autotune(CPU, Lowering(knob(), takes=TAKES), order((3,)))
     (path,) = [p for p in (tmp_path / "cpu" / "choices").iterdir() if p.suffix != ".sha256"]
     path.write_bytes(b"{}")
     again = Lowering(knob(), takes=TAKES)
-    tuned(CPU, again, order((3,)))
+    autotune(CPU, again, order((3,)))
     assert len(again.orders) > 1
 
 
 def test_a_hopeless_value_is_run_twice_at_most() -> None:
     lowering = Lowering(knob(), takes={(0, 1): FAST, (0, 2): SLOW, (1, 1): 0.001, (1, 2): SLOW})
-    tuned(CPU, lowering, order((3,)))
+    autotune(CPU, lowering, order((3,)))
     assert lowering.made[1].runs == 2
 
 
@@ -140,7 +140,7 @@ def test_a_value_that_the_device_refuses_is_said_and_not_taken(each: bool) -> No
 
     widths = Knob(name="width", usual=1, values=(3, 1, 2), what="how wide", each=each)
     lowering = Refusing(widths, takes=TAKES)
-    _, notes = tuned(CPU, lowering, order((3,)))
+    _, notes = autotune(CPU, lowering, order((3,)))
     assert 2 in lowering.orders[-1].chosen.values()
     assert "3 cannot be run: too wide for this device" in notes[0]
 

@@ -26,13 +26,13 @@ from ...tracing.sym_int import at
 from ...tracing.sym_number import Number
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Recording
-from ..programs.program_cache import Family, Program, program
-from ..state.object_view import NotReplayable
+from ..programs.program_cache import CompiledProgram, ShapeSpecializations, compile_program
+from ..state.object_view import Uncapturable
 from . import min_cut_partitioner as partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Derivative:
+class BackwardProgram:
     """How a program's results depend on its inputs.
 
     ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
@@ -43,7 +43,7 @@ class Derivative:
     """
 
     graph: Callable[..., Graph]
-    back: Program | Family
+    backward: CompiledProgram | ShapeSpecializations
     count: int
     kinds: tuple[ValueType, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -55,40 +55,40 @@ class Derivative:
     plan: Any
 
 
-_LET_GO: Final = (
+_FREED_MESSAGE: Final = (
     "compiled function: the history was let go by an earlier backward(); pass retain_graph=True to that one."
 )
 
 
-class CompiledNode(autograd.Node):
+class CompiledFunctionNode(autograd.Node):
     """The history of all results of one run.
 
     ``freed`` are the numbers of the results whose history was let go, ``asked`` of those gone back from last.
     """
 
-    __slots__ = ("asked", "derivative", "freed", "sizes")
+    __slots__ = ("asked", "backward_program", "freed", "sizes")
     asked: set[int]
-    derivative: Derivative
+    backward_program: BackwardProgram
     freed: set[int]
     sizes: Mapping[str, int]
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each parent, given those of the results."""
         if self.values is autograd._FREED:
-            raise AutogradError(_LET_GO)
-        d = self.derivative
+            raise AutogradError(_FREED_MESSAGE)
+        d = self.backward_program
         given = g if len(d.kinds) > 1 else [g]
         self.asked = asked = {k for k, x in enumerate(given) if x is not None}
         if not asked.isdisjoint(self.freed):
-            raise AutogradError(_LET_GO)
+            raise AutogradError(_FREED_MESSAGE)
         seeds = [
             full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
             for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
         ]
         if create or recorder() is not None:
-            return self._again(seeds, asked, create)
+            return self._double_backward(seeds, asked, create)
         device = d.kinds[0].device
-        values = d.back.at(self.sizes)([*self.values, *self.out, *[materialize(x) for x in seeds]])
+        values = d.backward.for_sizes(self.sizes)([*self.values, *self.out, *[materialize(x) for x in seeds]])
         found = iter(values)
         grads = [next(found) if through else None for through in d.through]
         return [
@@ -98,7 +98,7 @@ class CompiledNode(autograd.Node):
 
     def release(self) -> None:
         """Let go the history of the results gone back from; with that of the last, what is kept."""
-        d = self.derivative
+        d = self.backward_program
         self.freed = self.freed.union(*(d.shared[k] for k in self.asked))
         if all(k in self.freed or not self._is_left(k) for k in range(len(d.kinds))):
             super().release()
@@ -108,9 +108,9 @@ class CompiledNode(autograd.Node):
         part = self.parts[k]
         return part is not None and part() is not None
 
-    def _again(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
+    def _double_backward(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
         """Run the program again in recorded ops, and differentiate those."""
-        d = self.derivative
+        d = self.backward_program
         apart: dict[int, tuple[int, ...]] = {}
         device, graph = d.kinds[0].device, d.graph(self.sizes, apart)
         parents = dict(zip(d.tracked, self.parents, strict=True))
@@ -160,10 +160,10 @@ def interpret(
     return [made[id(node)] for node in graph.outputs]
 
 
-def derive(
+def trace_backward(
     active: Recorder, recording: Recording, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
     outputs: list[int],
-) -> Derivative:  # fmt: skip
+) -> BackwardProgram:  # fmt: skip
     """Trace and compile the derivative of ``results``; add what it needs saved to ``outputs``.
 
     Numbers of the script that it takes and the program does not become inputs of the program too.
@@ -175,9 +175,9 @@ def derive(
         if id(node) in inner:
             continue
         if getattr(node, "hooks", None):
-            raise NotReplayable("returns a tensor whose history has hooks")
+            raise Uncapturable("returns a tensor whose history has hooks")
         if isinstance(node, Leaf):
-            raise NotReplayable("returns a tensor made from one that asked for a gradient inside")
+            raise Uncapturable("returns a tensor made from one that asked for a gradient inside")
     forward, inputs = len(recording.entries), list(recording.inputs)
     seeds, pendings = [], len(recording.pendings)
     try:
@@ -195,29 +195,29 @@ def derive(
         del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
         del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
     if active.script.obstacle is not None:
-        raise NotReplayable(active.script.obstacle)
+        raise Uncapturable(active.script.obstacle)
     if any(type(feed.source) is not Number for _, feed in more):
-        raise NotReplayable("returns a tensor whose derivative draws random numbers or makes constants")
+        raise Uncapturable("returns a tensor whose derivative draws random numbers or makes constants")
     for place, feed in more:  # numbers that only the derivative takes, as one over a length: they are kept
         inputs.append(place)
         recording.inputs.append(place)
         recording.feeds.append(feed)
-    kept = partition.saved(recording, forward, places, [*inputs, *numbers])
-    back = program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
-    through, shared = _through(results, parents, found)
+    kept = partition.saved_values(recording, forward, places, [*inputs, *numbers])
+    back = compile_program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
+    through, shared = _dependencies(results, parents, found)
     kinds = tuple(x._vtype.settled for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)
     outputs.extend(kept)
-    return Derivative(
-        graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), back=back, count=count,
+    return BackwardProgram(
+        graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
         through=through, shared=shared, plan=_plan(kinds, results),
     )  # fmt: skip
 
 
-def _through(
+def _dependencies(
     results: Sequence[Tensor], parents: Sequence[tuple[int, Any]], grads: Sequence[Tensor | None]
 ) -> tuple[tuple[frozenset[int], ...], tuple[frozenset[int], ...]]:
     """Return the numbers of the results that lead to each parent, none where it has no gradient.
@@ -244,8 +244,8 @@ def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:
     )  # fmt: skip
 
 
-def attach(
-    d: Derivative,
+def attach_node(
+    d: BackwardProgram,
     values: Sequence[Any],
     outs: Sequence[Any],
     parents: tuple[Any, ...],
@@ -253,8 +253,8 @@ def attach(
     sizes: Mapping[str, int],
 ) -> None:
     """Give the results of one run their history."""
-    node = CompiledNode()
-    node.derivative, node.sizes, node.freed = d, sizes, set()
+    node = CompiledFunctionNode()
+    node.backward_program, node.sizes, node.freed = d, sizes, set()
     node.plan = d.plan
     node.order = next(autograd._order)
     node.parents = parents
@@ -269,15 +269,15 @@ def attach(
         x._node = autograd._part(node, place)
 
 
-def is_spent(x: Tensor) -> bool:
+def is_freed(x: Tensor) -> bool:
     """Return whether the history of ``x`` was let go by a ``backward()``: going back again is an error."""
     nodes = autograd._reached([x._node])
     return any(getattr(node, "values", None) is autograd._FREED for node in nodes)
 
 
-def spent() -> CompiledNode:
+def freed_node() -> CompiledFunctionNode:
     """Return a history that was let go."""
-    node = CompiledNode()
+    node = CompiledFunctionNode()
     node.order = next(autograd._order)
     node.parents = (Leaf(),)
     node.values, node.out, node.shapes = autograd._FREED, None, ()

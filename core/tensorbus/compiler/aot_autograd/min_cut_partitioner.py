@@ -16,12 +16,14 @@ from typing import Final
 from ...ops.definition import table
 from ..programs.op_trace import Recording
 
-_FAMILIES: Final = frozenset({"elementwise", "movement", "cast", "creation", "indexing"})
-_ENDLESS: Final = 1 << 62
+_CHEAP_FAMILIES: Final = frozenset({"elementwise", "movement", "cast", "creation", "indexing"})
+_INFINITE: Final = 1 << 62
 _SOURCE, _SINK = -1, -2
 
 
-def saved(recording: Recording, forward: int, grads: Sequence[int], inputs: Sequence[int]) -> list[int]:
+def saved_values(
+    recording: Recording, forward: int, grads: Sequence[int], inputs: Sequence[int]
+) -> list[int]:
     """Return the places below ``forward`` that the backward program takes from the forward one.
 
     ``grads`` are what the backward program computes, from ``inputs`` and what is saved.
@@ -42,19 +44,19 @@ def saved(recording: Recording, forward: int, grads: Sequence[int], inputs: Sequ
         if place in given or e.op == "constant":
             continue
         edge(2 * place, 2 * place + 1, max(prod(e.spec.shape) * e.spec.dtype.itemsize, 1))
-        if e.op != "result" and (e.op not in table or table[e.op].family not in _FAMILIES):
-            edge(_SOURCE, 2 * place, _ENDLESS)
+        if e.op != "result" and (e.op not in table or table[e.op].family not in _CHEAP_FAMILIES):
+            edge(_SOURCE, 2 * place, _INFINITE)
         for x in e.operands:
             if x not in given and entries[x].op != "constant":
-                edge(2 * x + 1, 2 * place, _ENDLESS)
+                edge(2 * x + 1, 2 * place, _INFINITE)
         if place in used:
-            edge(2 * place + 1, _SINK, _ENDLESS)
-    while _SINK in (steps := _steps(edges)):
-        _fill(edges, steps)
+            edge(2 * place + 1, _SINK, _INFINITE)
+    while _SINK in (steps := _levels(edges)):
+        _send_blocking_flow(edges, steps)
     return sorted(p // 2 for p in steps if p >= 0 and p % 2 == 0 and p + 1 not in steps)
 
 
-def _steps(edges: dict[int, dict[int, int]]) -> dict[int, int]:
+def _levels(edges: dict[int, dict[int, int]]) -> dict[int, int]:
     """Return how many edges with room left lie between the source and whatever can be reached from it."""
     found = {_SOURCE: 0}
     queue = deque([_SOURCE])
@@ -67,7 +69,7 @@ def _steps(edges: dict[int, dict[int, int]]) -> dict[int, int]:
     return found
 
 
-def _fill(edges: dict[int, dict[int, int]], steps: dict[int, int]) -> None:
+def _send_blocking_flow(edges: dict[int, dict[int, int]], steps: dict[int, int]) -> None:
     """Send as much as goes through by shortest paths, until each of them has an edge without room."""
     ways = {at: [to for to in edges[at] if steps.get(to) == n + 1] for at, n in steps.items()}
     path = [_SOURCE]

@@ -19,26 +19,26 @@ from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap_settled
 from ...tracing.lazy_value import Pending
 from ..programs.op_trace import Recording
-from ..programs.program_cache import once
+from ..programs.program_cache import compile_single_use
 from .side_effect_observer import is_own, is_standard
 
-_NEVER: Final = frozenset({"vector_norm", "matrix_exp", "adjugate"})
+_NEVER_FAIL: Final = frozenset({"vector_norm", "matrix_exp", "adjugate"})
 INDEXING: Final = "indexing"
-READS: Final = frozenset({"gather", "take_along_axis"})
+READING_OPS: Final = frozenset({"gather", "take_along_axis"})
 """What reads at indices: where these are known, trying costs little."""
 
 
 def may_fail(op: Op[...]) -> bool:
     """Return whether an op fails for some values of its operands."""
-    return op.family == INDEXING or (op.family == "linalg" and op.name not in _NEVER)
+    return op.family == INDEXING or (op.family == "linalg" and op.name not in _NEVER_FAIL)
 
 
-def may_fail_named(name: str) -> bool:
+def may_fail_by_name(name: str) -> bool:
     """Return the same for the op that a recording calls ``name``."""
     return name in table and may_fail(table[name])
 
 
-def attempt(
+def run_now(
     recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any, mode: str
 ) -> None:
     """Compute an op that was just recorded, and forget the result: an error is raised as without a capture.
@@ -53,7 +53,7 @@ def attempt(
     found: dict[int, Any] = {}
     if waiting:
         feeds = [feed.value for feed in recording.feeds]
-        made = once(recording, [places[k] for k in waiting], mode)
+        made = compile_single_use(recording, [places[k] for k in waiting], mode)
         found = dict(zip(waiting, made(feeds), strict=True))
     given: list[Any] = []
     for k, x in enumerate(operands):
@@ -67,13 +67,13 @@ def attempt(
     table.run(op.name, given, attrs)
 
 
-def is_handled(frame: FrameType | None) -> bool:
+def is_error_handled(frame: FrameType | None) -> bool:
     """Return whether code of the user's, from ``frame`` outwards, would handle an error of this moment."""
     while frame is not None:
         code = frame.f_code
         if not is_own(code.co_filename) and not is_standard(code.co_filename):
             at = frame.f_lasti
-            if any(first <= at < last for first, last in _guarded(code)):
+            if any(first <= at < last for first, last in _try_ranges(code)):
                 return True
         elif code.co_filename.endswith("/compiler/api.py") and code.co_name == "_run":
             return False
@@ -82,7 +82,7 @@ def is_handled(frame: FrameType | None) -> bool:
 
 
 @cache
-def _guarded(code: CodeType) -> tuple[tuple[int, int], ...]:
+def _try_ranges(code: CodeType) -> tuple[tuple[int, int], ...]:
     """Return the ranges of a piece of code whose errors it handles itself."""
     parse = getattr(dis, "_parse_exception_table", None)
     if parse is None:  # unknown: everywhere

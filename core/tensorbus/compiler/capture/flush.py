@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...devices.device import Device
 from ...tracing.lazy_value import Pending
-from ..programs.multi_device import Spot, Staged
+from ..programs.multi_device import MultiDeviceProgram, ValueRef
 from ..programs.op_trace import Recording
-from ..programs.program_cache import Program, Ready, once, program, recurring
+from ..programs.program_cache import (
+    CompiledProgram,
+    PreparedRun,
+    compile_program,
+    compile_single_use,
+    with_lifted_constants,
+)
 
 if TYPE_CHECKING:
     from .tracer import Recorder
@@ -32,7 +38,7 @@ class Finish:
     """One run of recordings, for the values that somebody has. ``rescue`` fills in what ``run`` did not."""
 
     def __init__(
-        self, recorder: Recorder, recordings: Mapping[Device, Recording], ready: Ready | None
+        self, recorder: Recorder, recordings: Mapping[Device, Recording], ready: PreparedRun | None
     ) -> None:
         self._recorder, self._recordings, self._ready = recorder, recordings, ready
         self._wanted = [((d, p.place), p) for d, recording in recordings.items() for p in recording.alive()]
@@ -40,7 +46,7 @@ class Finish:
             feed.value for r in recordings.values() for feed in r.feeds[: len(r.inputs)]
         ]
         self._several = len(recordings) > 1
-        self._made: list[tuple[Sequence[Spot], list[Any]]] = []
+        self._made: list[tuple[Sequence[ValueRef], list[Any]]] = []
         self._in_place = False
 
     def run(self) -> None:
@@ -98,11 +104,11 @@ class Finish:
             with suppress(Exception):
                 device.synchronize()
 
-    def _fill(self, spot: Spot, p: Pending, interrupted: bool) -> None:
+    def _fill(self, spot: ValueRef, p: Pending, interrupted: bool) -> None:
         values = self._values()
         if spot not in values and interrupted:
             assert self._ready is not None
-            old = self._ready.old
+            old = self._ready.old_inputs
             if spot[1] in old:
                 p.fill(self._given[old[spot[1]]])
                 return
@@ -111,56 +117,66 @@ class Finish:
                 return  # what it is computed from may be written over by now
         p.fill(values[spot] if spot in values else self._alone(spot))
 
-    def _alone(self, spot: Spot) -> Any:
+    def _alone(self, spot: ValueRef) -> Any:
         """Compute one value by itself: state that was changed before what failed, say."""
         device, place = spot
         if self._several:
-            return Staged(self._recordings, [spot], self._once)(self._given)[0]
-        return once(self._recordings[device], [place], self._recorder.mode)(self._given)[0]
+            return MultiDeviceProgram(self._recordings, [spot], self._once)(self._given)[0]
+        return compile_single_use(self._recordings[device], [place], self._recorder.mode)(self._given)[0]
 
-    def _values(self) -> dict[Spot, Any]:
+    def _values(self) -> dict[ValueRef, Any]:
         return {s: v for spots, made in self._made for got in made for s, v in zip(spots, got, strict=True)}
 
     def _run_one(self, device: Device, recording: Recording) -> None:
         active, ready = self._recorder, self._ready
-        given_too = () if ready is None else ready.places
+        given_too = () if ready is None else ready.outputs
         outputs = list(dict.fromkeys(p.place for _, p in self._wanted if p.place not in given_too))
         if outputs:  # before the program that is ready, whose results may take the places of given values
             more: list[Any] = []
             if active.trial:
-                made = once(recording, outputs, active.mode)
+                made = compile_single_use(recording, outputs, active.mode)
             else:
-                made, more = recurring(recording, outputs, active.mode, active.lengths.hints)
+                made, more = with_lifted_constants(recording, outputs, active.mode, active.lengths.hints)
             active.programs.append(made)
             self._call(made, [(device, place) for place in outputs], more)
         if ready is not None:
-            made = ready.program.at(active.lengths.hints)
+            made = ready.program.for_sizes(active.lengths.hints)
             active.programs.insert(len(active.programs) - bool(outputs), made)
-            self._call(made, [(device, place) for place in ready.places], in_place=ready.in_place)
+            self._call(made, [(device, place) for place in ready.outputs], in_place=ready.in_place)
 
     def _run_several(self) -> None:
         """Run the recordings of several devices, which may wait for each other."""
         active, ready = self._recorder, self._ready
         if ready is not None:
             active.programs += ready.program.programs
-            self._note(ready.places, ready.program)
+            self._note(ready.outputs, ready.program)
         known = self._values()
         outputs = list(dict.fromkeys(spot for spot, _ in self._wanted if spot not in known))
         if outputs:
-            made = Staged(self._recordings, outputs, self._once if active.trial else self._program)
+            made = MultiDeviceProgram(
+                self._recordings, outputs, self._once if active.trial else self._program
+            )
             active.programs += made.programs
             self._note(outputs, made)
 
     def _call(
-        self, made: Program, spots: Sequence[Spot], more: Sequence[Any] = (), *, in_place: bool = False
+        self,
+        made: CompiledProgram,
+        spots: Sequence[ValueRef],
+        more: Sequence[Any] = (),
+        *,
+        in_place: bool = False,
     ) -> None:
         with made.lock:
-            run = made.first  # which may compile
+            run = made.checked_run  # which may compile
             self._in_place = in_place
             self._note(spots, run, more)
 
     def _note(
-        self, spots: Sequence[Spot], run: Callable[[Sequence[Any]], Sequence[Any]], more: Sequence[Any] = ()
+        self,
+        spots: Sequence[ValueRef],
+        run: Callable[[Sequence[Any]], Sequence[Any]],
+        more: Sequence[Any] = (),
     ) -> None:
         """Run something and keep what it returns; no interrupt can come between the two."""
         made: list[Any] = []
@@ -168,10 +184,10 @@ class Finish:
         made.extend(map(run, ([*self._given, *more] if more else self._given,)))
 
     def _program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
-        return program(recording, outputs, self._recorder.mode, inputs=inputs)
+        return compile_program(recording, outputs, self._recorder.mode, inputs=inputs)
 
     def _once(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
-        return once(recording, outputs, self._recorder.mode, inputs)
+        return compile_single_use(recording, outputs, self._recorder.mode, inputs)
 
 
 def _is_lost(value: Any) -> bool:

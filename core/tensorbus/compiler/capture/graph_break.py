@@ -9,7 +9,7 @@ from ...system.user_frame import outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
+class GraphBreak:
     """A place where the graph ends because Python needs numbers: the user's line, and why."""
 
     reason: str
@@ -21,8 +21,8 @@ class Break:
         return f"{self.file}:{self.line}: {self.text or '?'}  ({self.reason})"
 
 
-def where(reason: str) -> Break:
+def locate_break(reason: str) -> GraphBreak:
     """Return the innermost line of the user's on the stack."""
     frame, _ = outside()
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return Break(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())
+    return GraphBreak(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())

@@ -38,11 +38,11 @@ _METHOD_OWNERS: Final = (
     list, dict, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice,
     memoryview, type(None), BaseException, staticmethod, classmethod, property,
 )  # fmt: skip
-_SUPPORT: Final = frozenset({"_contextvars", "_thread", "_weakref"})
+_SUPPORT_MODULES: Final = frozenset({"_contextvars", "_thread", "_weakref"})
 _BY_NAME: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
-_TAKES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_LOAD_FAST"})
+_NON_PUSHING_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_LOAD_FAST"})
 """Instructions that load something, and do not leave one value more."""
-_READS_ANY: Final = frozenset(
+_READS_ANY_NAME: Final = frozenset(
     """__dict__ __getattribute__ __setattr__ __delattr__ __getstate__ __reduce__ __reduce_ex__ attrgetter
     methodcaller""".split()
 )
@@ -66,7 +66,7 @@ def is_pure(module: str) -> bool:
     return module in _PURE or module.partition(".")[0] in _PURE or module.lstrip("_") in _PURE
 
 
-class Observer:
+class SideEffectObserver:
     """What ran between entering and leaving: ``codes`` of the user's, and the first ``obstacle`` to replay.
 
     ``any_name`` says that attributes were asked for by names that may not stand in the code.
@@ -75,16 +75,16 @@ class Observer:
     def __init__(self) -> None:
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.obstacle: str | None = None
-        self.any_name = False
+        self.reads_any_name = False
         self._before: Any = None
         self._collects = False
-        self._passed: dict[int, CodeType] = {}
-        self._written: dict[int, tuple[CodeType, frozenset[int]]] = {}
+        self._own_code: dict[int, CodeType] = {}
+        self._literal_calls: dict[int, tuple[CodeType, frozenset[int]]] = {}
 
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> SideEffectObserver:
         self._before, self._collects = sys.getprofile(), gc.isenabled()
         gc.disable()  # what runs when garbage is found is not the function's
-        passed, see = self._passed, self._see
+        passed, see = self._own_code, self._observe
 
         def seen(frame: FrameType, event: str, arg: Any) -> None:
             if id(frame.f_code) not in passed:  # code compares by its text, which takes long
@@ -96,33 +96,33 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        resume(self._before)
+        restore_profiler(self._before)
         if self._collects:
             gc.enable()
 
-    def _see(self, frame: FrameType, event: str, arg: Any) -> None:
-        if _is_ours(frame):
-            self._passed[id(frame.f_code)] = frame.f_code
+    def _observe(self, frame: FrameType, event: str, arg: Any) -> None:
+        if _is_own_frame(frame):
+            self._own_code[id(frame.f_code)] = frame.f_code
         elif event == "call":
-            self._entered(frame)
+            self._on_call(frame)
         elif event == "c_call":
-            self._called(frame, arg)
+            self._on_c_call(frame, arg)
 
-    def _entered(self, frame: FrameType) -> None:
+    def _on_call(self, frame: FrameType) -> None:
         code = frame.f_code
         if code in self.codes:
             return
         if is_standard(code.co_filename):
             name = frame.f_globals.get("__name__", "")
-            if not is_pure(name) and not _is_for_us(frame):
+            if not is_pure(name) and not _runs_on_our_behalf(frame):
                 self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute")
             return
         self.codes[code] = frame.f_globals
-        if not _READS_ANY.isdisjoint(code.co_names):
-            self.any_name = True
+        if not _READS_ANY_NAME.isdisjoint(code.co_names):
+            self.reads_any_name = True
 
-    def _called(self, frame: FrameType, function: Any) -> None:
-        if is_standard(frame.f_code.co_filename) and _is_for_us(frame):
+    def _on_c_call(self, frame: FrameType, function: Any) -> None:
+        if is_standard(frame.f_code.co_filename) and _runs_on_our_behalf(frame):
             return
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "?")
@@ -131,15 +131,15 @@ class Observer:
                 self.refuse(f"calls {name}()")
             elif name in _BY_NAME:
                 # what contextlib asks for by name is the same for all
-                known = frame.f_globals.get("__name__") == "contextlib" or self._is_written(frame)
-                self.any_name = self.any_name or not known
+                known = frame.f_globals.get("__name__") == "contextlib" or self._is_literal_name(frame)
+                self.reads_any_name = self.reads_any_name or not known
             elif name == "id" and not is_standard(frame.f_code.co_filename):
                 self.refuse("calls id()")
             elif name not in _BUILTINS and hasattr(builtins, name):
                 self.refuse(f"calls {name}()")
             return
         if owner.__class__ is str and name in ("format", "format_map"):
-            self.any_name = True  # a field of the text may be an attribute
+            self.reads_any_name = True  # a field of the text may be an attribute
             return
         if owner is sys and name in ("setprofile", "getprofile"):
             return
@@ -154,18 +154,18 @@ class Observer:
             module = owner.__module__
         else:
             module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
-        if is_pure(module) or module.partition(".")[0] == "tensorbus" or module in _SUPPORT:
+        if is_pure(module) or module.partition(".")[0] == "tensorbus" or module in _SUPPORT_MODULES:
             return
         if is_standard(frame.f_code.co_filename) and is_pure(frame.f_globals.get("__name__", "")):
             return
         self.refuse(f"calls {module}.{name}()")
 
-    def _is_written(self, frame: FrameType) -> bool:
+    def _is_literal_name(self, frame: FrameType) -> bool:
         """Return whether the name that ``getattr`` is called with stands in the code."""
         code = frame.f_code
-        found = self._written.get(id(code))
+        found = self._literal_calls.get(id(code))
         if found is None:
-            found = self._written[id(code)] = (code, _written_names(code))
+            found = self._literal_calls[id(code)] = (code, _literal_name_calls(code))
         return frame.f_lasti in found[1]
 
     def refuse(self, reason: str) -> None:
@@ -174,7 +174,7 @@ class Observer:
             self.obstacle = reason
 
 
-def _written_names(code: CodeType) -> frozenset[int]:
+def _literal_name_calls(code: CodeType) -> frozenset[int]:
     """Return where a piece of code calls with ``(x, "name")`` or with that and a constant or a variable."""
     found = set()
     last: list[dis.Instruction] = []
@@ -184,28 +184,28 @@ def _written_names(code: CodeType) -> frozenset[int]:
         if i.opname == "CALL" and not i.is_jump_target and i.arg in (2, 3) and len(last) >= i.arg:
             name, *default = last[1 - i.arg :]
             simple = all(e.opname.startswith("LOAD_") and not e.is_jump_target for e in default)
-            simple = simple and not any(e.opname in _TAKES for e in default)
+            simple = simple and not any(e.opname in _NON_PUSHING_LOADS for e in default)
             if name.opname == "LOAD_CONST" and isinstance(name.argval, str) and simple:
                 found.add(i.offset)
         last = [*last[-2:], i]
     return frozenset(found)
 
 
-def _is_ours(frame: FrameType) -> bool:
+def _is_own_frame(frame: FrameType) -> bool:
     """Return whether tensorbus runs, or what the standard library wrote to make a named tuple."""
     name = frame.f_globals.get("__name__", "")
     return is_own(frame.f_code.co_filename) or name.startswith(("tensorbus.", "namedtuple_"))
 
 
-def _is_for_us(frame: FrameType) -> bool:
+def _runs_on_our_behalf(frame: FrameType) -> bool:
     """Return whether code of the standard library runs because tensorbus called it."""
     at: FrameType | None = frame
     while at is not None and is_standard(at.f_code.co_filename):
         at = at.f_back
-    return at is not None and _is_ours(at)
+    return at is not None and _is_own_frame(at)
 
 
-def resume(before: Any) -> None:
+def restore_profiler(before: Any) -> None:
     """Go on with what was profiling before: a function, None, or a ``cProfile.Profile``, which is neither."""
     if before is None or callable(before):
         sys.setprofile(before)
@@ -213,15 +213,15 @@ def resume(before: Any) -> None:
         before.enable()
 
 
-def paused() -> _Paused:
+def unobserved() -> _Unobserved:
     """Return a context in which this thread is not observed."""
-    return _Paused()
+    return _Unobserved()
 
 
-class _Paused:
+class _Unobserved:
     def __enter__(self) -> None:
         self._before = sys.getprofile()
         sys.setprofile(None)
 
     def __exit__(self, *exception: object) -> None:
-        resume(self._before)
+        restore_profiler(self._before)

@@ -17,23 +17,23 @@ from ...tracing.sym_number import Number
 from ..programs.op_trace import Recording
 
 
-def moves(script: Script, key: Any) -> bool:
+def is_symbolic(script: Script, key: Any) -> bool:
     """Return whether a key holds a number that is another at each run."""
-    return any(_is_moving(script, n) for n in numbers(key))
+    return any(_is_symbolic_number(script, n) for n in key_numbers(key))
 
 
-def numbers(key: Any) -> list[Any]:
+def key_numbers(key: Any) -> list[Any]:
     """Return the numbers of a key, and what stands for none."""
-    return [n for item in _items(key) for n in _numbers(item)]
+    return [n for item in _items(key) for n in _item_numbers(item)]
 
 
-def plain(key: Any) -> Any:
+def concrete_key(key: Any) -> Any:
     """Return the key as it is in this run."""
-    found = tuple([_now(item) for item in _items(key)])
+    found = tuple([_concrete(item) for item in _items(key)])
     return found if isinstance(key, tuple) else found[0]
 
 
-def indexed(
+def record_indexing(
     script: Script, recording: Recording, known: Tensor, function: Callable[..., Tensor], x: Tensor, key: Any,
     *value: Any,
 ) -> Tensor:  # fmt: skip
@@ -42,7 +42,7 @@ def indexed(
     That is recorded beside it, for comparison with a run that knew no numbers that move.
     """
     first = len(recording.entries)
-    found = tensors(script, x, key, not value)
+    found = index_tensors(script, x, key, not value)
     if found is None:
         script.obstacle = script.obstacle or "takes parts at places that differ at each call"
         return known
@@ -51,7 +51,7 @@ def indexed(
     return made
 
 
-def tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
+def index_tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
     """Return a tensor and a key of index tensors that select the same, and note for which numbers they do.
 
     None: there are none. The key is known to be one of ``x`` for the numbers of this run. ``reading``: the
@@ -69,9 +69,9 @@ def tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[Tensor,
         if item is Ellipsis:
             axis += len(x.shape) - len(taken)
         elif item is not None:
-            if any(_is_moving(script, n) for n in _numbers(item)):
+            if any(_is_symbolic_number(script, n) for n in _item_numbers(item)):
                 box = isinstance(item, slice)
-                made = _range(script, x, item, axis) if box else _place(script, x, item, axis)
+                made = _indices_of_slice(script, x, item, axis) if box else _index_of(script, x, item, axis)
                 if made is None or (box and not reading and not alone):
                     return None
                 alone = False
@@ -82,18 +82,18 @@ def tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[Tensor,
     return x, tuple(found)
 
 
-def _place(script: Script, x: Tensor, at: Number, axis: int) -> Tensor:
+def _index_of(script: Script, x: Tensor, at: Number, axis: int) -> Tensor:
     length = x.shape[axis]
     script.bounded(at, -length, length - 1)
     return zeros((), dtype=dt.int64, device=x.device) + at
 
 
-def _range(script: Script, x: Tensor, item: slice, axis: int) -> Tensor | None:
+def _indices_of_slice(script: Script, x: Tensor, item: slice, axis: int) -> Tensor | None:
     """Return the places of a slice of a constant length that does not leave the axis."""
     first, stop, length = item.start, item.stop, x.shape[axis]
     if first is None or stop is None or not (item.step is None or item.step == 1):
         return None
-    begin, end = _now(first), _now(stop)
+    begin, end = _concrete(first), _concrete(stop)
     if not 0 <= begin < end <= length or stop - first != end - begin:
         return None
     for n in (first, stop):
@@ -107,15 +107,15 @@ def _items(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def _numbers(item: Any) -> tuple[Any, ...]:
+def _item_numbers(item: Any) -> tuple[Any, ...]:
     return (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
 
 
-def _is_moving(script: Script, n: Any) -> bool:
+def _is_symbolic_number(script: Script, n: Any) -> bool:
     return type(n) is Number and n.name in script.drifting and type(n.plain) is int
 
 
-def _now(item: Any) -> Any:
+def _concrete(item: Any) -> Any:
     if isinstance(item, slice):
-        return slice(_now(item.start), _now(item.stop), _now(item.step))
+        return slice(_concrete(item.start), _concrete(item.stop), _concrete(item.step))
     return item.plain if type(item) is Number else item

@@ -31,12 +31,12 @@ from ...tracing.lazy_value import Pending, recorders
 from ...tracing.sym_int import Length, Lengths, hints, is_open, texts
 from ...tracing.sym_number import Number
 from ..programs.op_trace import Key, Recording, Transfer
-from ..programs.program_cache import Program, Ready, program
+from ..programs.program_cache import CompiledProgram, PreparedRun, compile_program
 from . import symbolic_index as moving_index
-from .data_dependent_errors import INDEXING, READS, attempt, is_handled, may_fail
+from .data_dependent_errors import INDEXING, READING_OPS, is_error_handled, may_fail, run_now
 from .flush import Finish
-from .graph_break import Break, where
-from .side_effect_observer import paused, resume
+from .graph_break import GraphBreak, locate_break
+from .side_effect_observer import restore_profiler, unobserved
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = _SCALARS | {Tensor, Parameter, Number}
@@ -76,8 +76,8 @@ class Recorder:
         self.began = next(autograd._order)
         self.lengths = self.script.lengths = Lengths(self.script.number)
         self._opened: list[tuple[Tensor, Pending]] = []
-        self.breaks: list[Break] = []
-        self.programs: list[Program] = []
+        self.breaks: list[GraphBreak] = []
+        self.programs: list[CompiledProgram] = []
         self.recordings: dict[Device, Recording] = {}
         self._places: dict[int, tuple[Device, int]] = {}
         self._brought: dict[tuple[Transfer, Device], int] = {}
@@ -99,7 +99,7 @@ class Recorder:
         """Call ``function`` as if nothing were being captured."""
         active = recorders.pop(self._thread, None)
         try:
-            with paused():
+            with unobserved():
                 return function()
         finally:
             if active is not None:
@@ -115,7 +115,7 @@ class Recorder:
         try:
             return self._applied(op, operands, attrs)
         finally:
-            resume(observed)
+            restore_profiler(observed)
 
     def _applied(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not operands:
@@ -138,7 +138,7 @@ class Recorder:
         try:
             return self._recorded(op, operands, attrs)
         finally:
-            resume(observed)
+            restore_profiler(observed)
 
     def _recorded(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kinds = [x._vtype.settled if isinstance(x, Tensor) else _kind(x) for x in operands]
@@ -195,13 +195,13 @@ class Recorder:
         """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
         if self.script.dry or self.lengths.symbols or any(feed.value is None for feed in recording.feeds):
             return
-        if self.trial or (op.name in READS and not any(_is_pending(x) for x in operands[1:])):
+        if self.trial or (op.name in READING_OPS and not any(_is_pending(x) for x in operands[1:])):
             try:
-                self.aside(partial(attempt, recording, op, operands, places, attrs, self.mode))
+                self.aside(partial(run_now, recording, op, operands, places, attrs, self.mode))
             except Exception:
                 self.script.obstacle = f"has run into an error of {op.name}, which depends on values"
                 raise
-        elif not self.fullgraph and (op.family != INDEXING or is_handled(sys._getframe(1))):
+        elif not self.fullgraph and (op.family != INDEXING or is_error_handled(sys._getframe(1))):
             self._fragile = op.name
 
     def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
@@ -227,7 +227,7 @@ class Recorder:
         except TypeError:  # an attribute that does not hash: the planner says so as it does without a capture
             found = None
         if found is None:
-            with paused():
+            with unobserved():
                 made = plan(op, kinds, None if op.broadcasts else shapes, attrs, captured=True)
             specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
             found = _Signature(
@@ -247,7 +247,7 @@ class Recorder:
         self, op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: dict[str, Any]
     ) -> _Signature:
         """Work out an op whose shapes or attributes have open lengths."""
-        with paused():
+        with unobserved():
             made = plan(
                 op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs), captured=True
             )
@@ -263,7 +263,7 @@ class Recorder:
     @staticmethod
     def _specs(op: Op[...], specs: tuple[Spec, ...], attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
         try:
-            with paused():  # a shape rule of the user's is part of the op, not of what is captured
+            with unobserved():  # a shape rule of the user's is part of the op, not of what is captured
                 return op.specs(specs, attrs)
         except ShapeError as error:
             raise (
@@ -388,13 +388,15 @@ class Recorder:
 
     def moves(self, key: Any) -> bool:
         """Return whether a key of ``x[key]`` is another at each run."""
-        return bool(self.script.drifting) and moving_index.moves(self.script, key)
+        return bool(self.script.drifting) and moving_index.is_symbolic(self.script, key)
 
     def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
         """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
-        now = moving_index.plain(key)
-        known = self.script.checked(lambda *_: function(x, now, *value), *moving_index.numbers(key))
-        return moving_index.indexed(self.script, self._recording(x.device), known, function, x, key, *value)
+        now = moving_index.concrete_key(key)
+        known = self.script.checked(lambda *_: function(x, now, *value), *moving_index.key_numbers(key))
+        return moving_index.record_indexing(
+            self.script, self._recording(x.device), known, function, x, key, *value
+        )
 
     def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
         """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
@@ -432,7 +434,7 @@ class Recorder:
         """Run what was recorded, because of ``reason``."""
         if self.script.dry:
             raise CaptureError(f"compile: {reason}, where lengths are open.")
-        found = where(reason)
+        found = locate_break(reason)
         if self.fullgraph:
             raise CaptureError(
                 f"compile: fullgraph=True, but {reason} here, so the graph breaks:\n  {found}\n"
@@ -441,7 +443,7 @@ class Recorder:
         self.breaks.append(found)
         self.run()
 
-    def run(self, ready: Ready | None = None) -> None:
+    def run(self, ready: PreparedRun | None = None) -> None:
         """Run the recordings for the values that somebody has; afterwards everything begins anew.
 
         ``ready`` is a program of the only recording that gives (most of) these values.
@@ -466,7 +468,7 @@ class Recorder:
 
     def program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
         """Return the program of a part of a recording."""
-        return program(recording, outputs, self.mode, inputs=inputs)
+        return compile_program(recording, outputs, self.mode, inputs=inputs)
 
 
 def _is_pending(x: Any) -> bool:

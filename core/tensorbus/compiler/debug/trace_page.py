@@ -42,16 +42,16 @@ section > pre { padding: .4rem .6rem } a { color: #0969da; text-decoration: none
   a, dt, .ops { color: #79c0ff }
 }
 """
-_TIMED: Final = (1, 10, 100)
+_TIMED_RUNS: Final = (1, 10, 100)
 """The runs after which the steps are timed, and the page is written again."""
 _lock = fork_safe_locks.simple()
 _count = 0
 
 
-class Timed:
+class TimedExecutable:
     """An executable that remembers how long its runs took, and rewrites its page as they get known."""
 
-    def __init__(self, inner: Executable, device: Device, page: Page) -> None:
+    def __init__(self, inner: Executable, device: Device, page: TracePage) -> None:
         self.inner, self.device, self.page = inner, device, page
         self.seconds: list[float] = []
 
@@ -63,7 +63,7 @@ class Timed:
         out = self.inner(values)
         wait(index)
         self.seconds.append(perf_counter() - start)
-        if len(self.seconds) in _TIMED:
+        if len(self.seconds) in _TIMED_RUNS:
             steps = getattr(self.inner, "times", None)
             try:
                 self.page.write(self.seconds, steps(values) if steps is not None else {})
@@ -76,14 +76,14 @@ class Timed:
         return self.inner.stages()
 
 
-class Page:
+class TracePage:
     """The files of one program, in a folder of its own."""
 
     def __init__(
         self, folder: Path, device: Device, order: CompileRequest, executable: Executable, seconds: float,
         notes: Sequence[str],
     ) -> None:  # fmt: skip
-        self.folder, self.device, self.order, self.compiled = folder, device, order, seconds
+        self.folder, self.device, self.order, self.compile_seconds = folder, device, order, seconds
         self.notes = notes
         self.stages = {"captured": str(order.graph), **executable.stages()}
         parts = getattr(executable, "parts", None)
@@ -113,7 +113,7 @@ class Page:
         ops = sum(node.op not in ("input", "constant") for node in self.order.graph)
         found = [("device", str(self.device)), ("mode", self.order.mode), ("ops", str(ops))]
         found += [("groups", str(len(self.parts)))] if self.parts else []
-        found.append(("compiled in", f"{self.compiled * 1e3:.1f} ms"))
+        found.append(("compiled in", f"{self.compile_seconds * 1e3:.1f} ms"))
         if runs:
             found.append((f"fastest of {len(runs)} run(s)", f"{min(runs) * 1e6:.1f} us"))
         if steps:
@@ -144,7 +144,7 @@ class Page:
         if part.name in steps:
             share = 100 * steps[part.name] / max(sum(steps.values()), 1e-12)
             bar = f'<div class="bar"><i style="width:{share:.1f}%"></i></div>'
-        ops = f'<p class="ops">{escape(_counted(part.ops))}</p>' if part.ops else ""
+        ops = f'<p class="ops">{escape(_with_counts(part.ops))}</p>' if part.ops else ""
         return (
             f'<article id="group{k}">{_time(part, steps)}<p><b>{escape(part.name)}</b>{ways}</p>{bar}{ops}'
             f"<pre>{escape(part.text)}</pre></article>"
@@ -180,7 +180,7 @@ def _time(part: ProgramPart, steps: Mapping[str, float]) -> str:
     return "" if seconds is None else f'<span class="time">{seconds * 1e6:.2f} us</span>'
 
 
-def _counted(ops: Sequence[str]) -> str:
+def _with_counts(ops: Sequence[str]) -> str:
     """Return names with how often each occurs.
 
     >>> _counted(["add", "exp", "add"])
@@ -190,7 +190,7 @@ def _counted(ops: Sequence[str]) -> str:
     return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in counts.items())
 
 
-def dumped(
+def write_trace(
     folder: Path,
     device: Device,
     order: CompileRequest,
@@ -204,11 +204,13 @@ def dumped(
         _count += 1
         number = _count
     try:
-        page = Page(folder / f"program_{os.getpid()}_{number:04d}", device, order, executable, seconds, notes)
+        page = TracePage(
+            folder / f"program_{os.getpid()}_{number:04d}", device, order, executable, seconds, notes
+        )
     except OSError as error:
         _refused(folder, error)
         return executable
-    return Timed(executable, device, page)
+    return TimedExecutable(executable, device, page)
 
 
 @cache

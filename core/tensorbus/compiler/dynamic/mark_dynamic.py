@@ -11,31 +11,31 @@ from ...errors import ShapeError
 from ...ops.movement.movement import normalize_axis
 from ...tensor.tensor import Tensor
 from ...tracing.sym_int import Lengths
-from ..state.reachable import Place, Reach
+from ..state.reachable import Location, ReachableState
 
-Limits = tuple[int, int | None]
-Axes = Mapping[str, tuple[Tensor, Mapping[int, Limits]]]
+Bounds = tuple[int, int | None]
+Axes = Mapping[str, tuple[Tensor, Mapping[int, Bounds]]]
 """The axes of tensors that a capture leaves open, by the code that finds the tensor."""
-_FREE: Final[Limits] = (2, None)
+_UNBOUNDED: Final[Bounds] = (2, None)
 
 
 @dataclass(slots=True)
 class _Marks:
     reference: weakref.ref[Tensor]
-    open: dict[int, Limits] = field(default_factory=dict)
+    open: dict[int, Bounds] = field(default_factory=dict)
     static: set[int] = field(default_factory=set)
 
 
-_marks: dict[int, _Marks] = {}
+_marks_by_id: dict[int, _Marks] = {}
 
 
-def _of(x: Tensor) -> _Marks:
+def _marks_of(x: Tensor) -> _Marks:
     if not isinstance(x, Tensor):
         raise ShapeError(f"a tensor has axes to mark, got {type(x).__name__}.")
-    found = _marks.get(id(x))
+    found = _marks_by_id.get(id(x))
     if found is None or found.reference() is not x:
         key = id(x)
-        found = _marks[key] = _Marks(weakref.ref(x, lambda _: _marks.pop(key, None)))
+        found = _marks_by_id[key] = _Marks(weakref.ref(x, lambda _: _marks_by_id.pop(key, None)))
     return found
 
 
@@ -52,7 +52,7 @@ def mark_dynamic(x: Tensor, axis: int | Iterable[int], *, min: int = 2, max: int
     >>> double(x).shape, double(tb.ones((7, 4))).shape, len(double.recompiles)
     ((3, 4), (7, 4), 0)
     """
-    marks = _of(x)
+    marks = _marks_of(x)
     if type(min) is not int or not (max is None or type(max) is int):
         raise ShapeError(f"mark_dynamic: min and max are integers, got {min!r} and {max!r}.")
     for each in _axes(axis):
@@ -76,7 +76,7 @@ def mark_static(x: Tensor, axis: int | Iterable[int] | None = None) -> None:
 
     Raises ``AxisError`` for an axis that the tensor does not have.
     """
-    marks = _of(x)
+    marks = _marks_of(x)
     for each in range(x.ndim) if axis is None else _axes(axis):
         k = normalize_axis("mark_static", each, x.ndim)
         marks.static.add(k)
@@ -87,12 +87,12 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
     return axis if isinstance(axis, Iterable) else (axis,)
 
 
-def fixed(axes: Axes, lengths: Lengths) -> list[str]:
+def contradicted_marks(axes: Axes, lengths: Lengths) -> list[str]:
     """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
     names = {where: name for name, where in lengths.symbols.items() if "._value.shape[" in where}
     said = []
     for at, (x, open_axes) in axes.items():
-        marks = _marks.get(id(x))
+        marks = _marks_by_id.get(id(x))
         if marks is None or marks.reference() is not x:
             continue
         for k in open_axes.keys() & marks.open.keys():
@@ -103,13 +103,13 @@ def fixed(axes: Axes, lengths: Lengths) -> list[str]:
     return said
 
 
-def named(axes: Axes, reach: Reach) -> Axes:
+def relocated(axes: Axes, reach: ReachableState) -> Axes:
     """Return the same axes by the code that finds their tensors in another reach of the same function."""
-    ats = {id(seen.thing): at for _, at, seen in reach.homes()}
+    ats = {id(seen.obj): at for _, at, seen in reach.unique_locations()}
     return {ats.get(id(x), at): (x, limits) for at, (x, limits) in axes.items()}
 
 
-class OpenAxes:
+class DynamicAxes:
     """What one compiled function leaves open.
 
     ``dynamic``: True: every length; None: those that have differed between calls; False: those marked. Of
@@ -121,44 +121,46 @@ class OpenAxes:
         self.dynamic = dynamic
         self._shapes: dict[Any, tuple[int, ...]] = {}
         self._differed: dict[Any, set[int]] = {}
-        self._held: dict[Place, weakref.ref[Tensor]] = {}
-        self._made: dict[Place, int] = {}
-        self.replaced: set[Place] = set()
+        self._tensors: dict[Location, weakref.ref[Tensor]] = {}
+        self._containers: dict[Location, int] = {}
+        self.replaced_locations: set[Location] = set()
 
-    def choose(self, reach: Reach) -> Axes:
+    def symbolic_axes(self, reach: ReachableState) -> Axes:
         """Return the axes to leave open of each argument, by the code that finds it."""
-        found: dict[str, tuple[Tensor, Mapping[int, Limits]]] = {}
+        found: dict[str, tuple[Tensor, Mapping[int, Bounds]]] = {}
         for seen in reach.tensors():
             if seen.fixed:
                 continue
-            x: Any = seen.thing
+            x: Any = seen.obj
             shape = x._value.shape
-            self._compare(seen.at, shape)
-            marks = _marks.get(id(x))
+            self._compare(seen.expr, shape)
+            marks = _marks_by_id.get(id(x))
             given = marks if marks is not None and marks.reference() is x else None
-            axes = {k: _FREE for k, n in enumerate(shape) if n >= 2 and self._leaves(seen.at, k)}
+            axes = {k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and self._is_symbolic(seen.expr, k)}
             if given is not None:
                 axes.update(given.open)
                 axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
             if axes:
-                found[seen.at] = (x, axes)
-        for place, key in reach.containers():
-            if self._made.setdefault(place, key) != key:
-                self.replaced.add(place)
-                self._made[place] = key
-        for place, at, seen in reach.homes():
-            last = self._held.get(place)
-            if last is not None and last() is not seen.thing:
-                self.replaced.add(place)
-            self._held[place] = weakref.ref(seen.thing)
-            shape = seen.thing._value.shape
+                found[seen.expr] = (x, axes)
+        for place, key in reach.container_locations():
+            if self._containers.setdefault(place, key) != key:
+                self.replaced_locations.add(place)
+                self._containers[place] = key
+        for place, at, seen in reach.unique_locations():
+            last = self._tensors.get(place)
+            if last is not None and last() is not seen.obj:
+                self.replaced_locations.add(place)
+            self._tensors[place] = weakref.ref(seen.obj)
+            shape = seen.obj._value.shape
             self._compare(place, shape)
-            axes = {k: _FREE for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())}
+            axes = {
+                k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())
+            }
             if axes:
-                found[at] = (seen.thing, axes)
+                found[at] = (seen.obj, axes)
         return found
 
-    def _leaves(self, at: str, axis: int) -> bool:
+    def _is_symbolic(self, at: str, axis: int) -> bool:
         return bool(self.dynamic) or axis in self._differed.get(at, ())
 
     def _compare(self, at: Any, shape: tuple[int, ...]) -> None:

@@ -14,49 +14,49 @@ from typing import Any
 
 from ...tracing.sym_int import at
 from ...tracing.sym_number import Number
-from ..capture.side_effect_observer import Observer
+from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Entry
-from ..replay.codegen import Replay, Writer
-from ..state.reachable import Reach
-from ..state.snapshot import ENDS_DRY_RUNS, Snapshot, surely
-from .mark_dynamic import Axes, named
+from ..replay.codegen import CacheEntry, ReplayCodegen
+from ..state.reachable import ReachableState
+from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
+from .mark_dynamic import Axes, relocated
 
 
-def generalize(
+def retrace_with_shapes(
     function: Callable[..., Any], root: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Axes,
     codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str, every: bool,
-    begun: Reach,
-) -> Replay | None:  # fmt: skip
+    begun: ReachableState,
+) -> CacheEntry | None:  # fmt: skip
     """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None.
 
     It begins in the state in which the first run did, which is that of ``begun``.
     """
     after = Snapshot(begun, now=True)
-    back = [after.put_back]
+    back = [after.restore]
     active = Recorder(mode, dry=True)
     try:
-        Snapshot(begun).put_back()
-        reach = Reach(root, args, kwargs, codes, every, replaced=begun.replaced)
-        if any(type(seen.thing) is _lru_cache_wrapper for seen in reach.seen.values()):
+        Snapshot(begun).restore()
+        reach = ReachableState(root, args, kwargs, codes, every, replaced=begun.replaced_locations)
+        if any(type(seen.obj) is _lru_cache_wrapper for seen in reach.objects.values()):
             return None  # what it keeps could not be taken back
-        back.insert(0, Snapshot(reach).put_back)
+        back.insert(0, Snapshot(reach).restore)
         with active:
-            for where, (x, limits) in named(axes, reach).items():
+            for where, (x, limits) in relocated(axes, reach).items():
                 active.open(x, where, limits)
-            with Observer() as observer:
+            with SideEffectObserver() as observer:
                 out = function(*args, **kwargs)
             active.close()
-            if not _same(first, active):
+            if not _is_same_trace(first, active):
                 return None
-            return active.aside(lambda: Writer(reach, observer, active).write(out))  # type: ignore[no-any-return]
-    except ENDS_DRY_RUNS:
+            return active.aside(lambda: ReplayCodegen(reach, observer, active).emit(out))  # type: ignore[no-any-return]
+    except DRY_RUN_ERRORS:
         return None
     finally:
-        surely(active.discard, *back)
+        complete_all(active.discard, *back)
 
 
-def _same(first: Sequence[Entry], active: Recorder) -> bool:
+def _is_same_trace(first: Sequence[Entry], active: Recorder) -> bool:
     """Return whether what was recorded is the first program, for the lengths that it had.
 
     Values that were equal by chance, such as two lengths, are one there.
@@ -72,7 +72,7 @@ def _same(first: Sequence[Entry], active: Recorder) -> bool:
     done = 0
     for k, b in enumerate(found.entries):
         operands = tuple(places[place] for place in b.operands)
-        alike = partial(_equal, b=b, operands=operands, plain=plain.get(k), sizes=active.lengths.hints)
+        alike = partial(_is_same_node, b=b, operands=operands, plain=plain.get(k), sizes=active.lengths.hints)
         at_last = done < len(first) and alike(first[done])
         place = done if at_last else next((j for j in range(done) if alike(first[j])), None)
         if place is None:
@@ -82,7 +82,9 @@ def _same(first: Sequence[Entry], active: Recorder) -> bool:
     return done == len(first)
 
 
-def _equal(a: Entry, b: Entry, operands: tuple[int, ...], plain: Any, sizes: Mapping[str, int]) -> bool:
+def _is_same_node(
+    a: Entry, b: Entry, operands: tuple[int, ...], plain: Any, sizes: Mapping[str, int]
+) -> bool:
     if a.op == "constant" and b.op == "input":  # a number that depends on lengths
         return a.spec == b.spec and repr(a.attrs["value"]) == repr(plain)
     if (a.op, a.operands, a.again, a.spec.dtype) != (b.op, operands, b.again, b.spec.dtype):

@@ -23,65 +23,66 @@ from ...tracing.host_script import ARGUMENT, Held, Script
 from ...tracing.sym_int import Length, hints
 from ...tracing.sym_int import at as closed_at
 from ...tracing.sym_number import Number
-from ..capture.side_effect_observer import Observer
+from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Recording
-from ..replay.codegen import Replay, Writer
-from ..state.mutations import Changes
-from ..state.object_view import Keyed, NotReplayable, Part
-from ..state.reachable import NUMBERS, Global, Reach, Seen, is_number, place_of
-from ..state.snapshot import ENDS_DRY_RUNS, Snapshot, surely
+from ..replay.codegen import CacheEntry, ReplayCodegen
+from ..state.mutations import Mutations
+from ..state.object_view import ChildRef, KeyAccess, Uncapturable
+from ..state.reachable import NUMBER_TYPES, GlobalRef, ReachableState, TrackedObject, is_number, location_of
+from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
 from .mark_dynamic import Axes
-from .mark_dynamic import named as named_axes
-from .varying_inputs import Places
+from .mark_dynamic import relocated as named_axes
+from .varying_inputs import VaryingInputs
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FirstTrace:
     """The run that was seen: what it reached, its script, what it recorded (on one device) and returned.
 
     Entries from ``count`` on are not the run's, but the derivative's of what it returned.
     """
 
-    reach: Reach
+    reach: ReachableState
     script: Script
     recording: Recording | None
     count: int
     out: Any
 
 
-_LEAST: Final = 2
+_MIN_SYMBOLIC_INT: Final = 2
 """From which integer on one is left open as a length is."""
 
 
 @dataclass(slots=True, eq=False)
-class Grown:
+class AppendedList:
     """A list that a run adds to: ``name`` finds it at each run, ``found`` are all accesses to it."""
 
-    thing: Any
-    name: str
-    stand: Any
+    obj: Any
+    expr: str
+    stand_in: Any
     items: list[Any] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    exprs: list[str] = field(default_factory=list)
 
 
-def steady(
-    function: Callable[..., Any], make: Callable[[], Reach], args: tuple[Any, ...], kwargs: dict[str, Any],
-    seen: Given, changes: Changes, places: Places, mode: str, axes: Axes, integers: bool,
-) -> tuple[Replay, bool] | None:  # fmt: skip
+def retrace_with_state(
+    function: Callable[..., Any], make: Callable[[], ReachableState], args: tuple[Any, ...],
+    kwargs: dict[str, Any], seen: FirstTrace, changes: Mutations, places: VaryingInputs, mode: str,
+    axes: Axes, integers: bool,
+) -> tuple[CacheEntry, bool] | None:  # fmt: skip
     """Return the replay of a function whose first run, ``seen``, made these ``changes``; None: there is none.
 
     ``make`` returns what the function reaches. ``places`` are known to move, and are told of others; whether
     there were any comes back as well. The lengths of ``axes`` are left open, and if ``integers`` those that
     move are too, as lengths: Python may make shapes of them, and decide by them for many values at once.
     """
-    if any(type(s.thing) is _lru_cache_wrapper for s in seen.reach.seen.values()):
+    if any(type(s.obj) is _lru_cache_wrapper for s in seen.reach.objects.values()):
         return None  # what it keeps could not be taken back
     after = Snapshot(seen.reach, now=True)
     active = Recorder(mode, dry=True)
-    run = _Run(active, seen, changes, places, integers)
+    run = _DryRun(active, seen, changes, places, integers)
     try:
-        Snapshot(seen.reach).put_back()
+        Snapshot(seen.reach).restore()
         reach = make()
         open_axes = named_axes(axes, reach)
         given, named = [*args], {**kwargs}
@@ -91,63 +92,65 @@ def steady(
         with active:
             for where, (x, limits) in open_axes.items():
                 active.open(x, where, limits)
-            with Observer() as observer:
+            with SideEffectObserver() as observer:
                 out = function(*given, **named)
             active.close()
             run.finish()
             second = [*active.recordings.values()]
-            if len(second) > 1 or not _same(seen, second[0] if second else None, active.lengths.hints):
+            if len(second) > 1 or not _is_same_trace(
+                seen, second[0] if second else None, active.lengths.hints
+            ):
                 return None
-            if not _alike(seen.out, out) or not run.agrees(after):
+            if not _is_same_value(seen.out, out) or not run.agrees(after):
                 return None
             if any(map(active.lengths.fixes, run.symbols)):
                 return None
-            made: Replay = active.aside(lambda: Writer(reach, observer, active).write(out))
+            made: CacheEntry = active.aside(lambda: ReplayCodegen(reach, observer, active).emit(out))
             return made, places.add(active.script, run.rates)
-    except ENDS_DRY_RUNS:
+    except DRY_RUN_ERRORS:
         return None
     finally:
-        surely(run.finish, active.discard, after.put_back)
+        complete_all(run.finish, active.discard, after.restore)
 
 
-class _Run:
+class _DryRun:
     """The places that are held in a dry run, and the lists that others stand for."""
 
     def __init__(
-        self, active: Recorder, seen: Given, changes: Changes, places: Places, integers: bool
+        self, active: Recorder, seen: FirstTrace, changes: Mutations, places: VaryingInputs, integers: bool
     ) -> None:
         self.script = active.script
         self.symbols: list[str] = []
         self._open, self._small = integers, places.small
         self.rates = changes.rates is not None or places.rates
-        self._known = places.wanted()
-        self._seen, self._changes, self._given = seen, changes, places.given
+        self._known = places.locations()
+        self._seen, self._changes, self._given = seen, changes, places.arguments
         self._lists: list[tuple[Callable[[Any], None], Any]] = []
         self._finished = False
 
-    def prepare(self, reach: Reach, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def prepare(self, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Put numbers and lists of the script where they belong. Raises ``NotReplayable``."""
-        for part, _ in reach.given:
-            if part.key in self._given and type(part.value) in NUMBERS:
+        for part, _ in reach.argument_objects:
+            if part.key in self._given and type(part.value) in NUMBER_TYPES:
                 home: Any = args if isinstance(part.key, int) else kwargs
                 get, put = partial(home.__getitem__, part.key), partial(home.__setitem__, part.key)
                 self._hold((ARGUMENT, part.key), Held(part.access, get, put, str))
         wanted: set[tuple[int | str, Any]] = {*self._known}
-        wanted |= {(id(seen.thing), part.key) for seen, part in self._changes.numbers}
+        wanted |= {(id(seen.obj), part.key) for seen, part in self._changes.numbers}
         if self.rates:
-            wanted |= _of_script(self._seen.script)
+            wanted |= _prologue_locations(self._seen.script)
             self.script.free = True
-        lists = {id(seen.thing) for seen in self._changes.grown}
-        found = list(reach.seen.values())
+        lists = {id(seen.obj) for seen in self._changes.appended}
+        found = list(reach.objects.values())
         for seen in found:
-            for part, _ in seen.parts:
+            for part, _ in seen.children:
                 if id(part.value) in lists:
-                    self._stand_in(reach, seen.thing, part, reach.access(seen, part))
+                    self._stand_in(reach, seen.obj, part, reach.access(seen, part))
                 elif is_number(part.value) and not wanted.isdisjoint(
-                    (place_of(seen, part), (id(seen.thing), part.key))
+                    (location_of(seen, part), (id(seen.obj), part.key))
                 ):
-                    self._hold((id(seen.thing), part.key), _held(seen, part, reach.access(seen, part)))
-        names = {*self._known, *((id(g.scope), g.name) for g in self._changes.counters)}
+                    self._hold((id(seen.obj), part.key), _slot(seen, part, reach.access(seen, part)))
+        names = {*self._known, *((id(g.scope), g.name) for g in self._changes.global_numbers)}
         for g in reach.globals:
             access = f"{reach.name(g.scope)}[{g.name!r}]"
             if id(g.value) in lists:
@@ -155,33 +158,33 @@ class _Run:
             elif g.value is math or getattr(g.value, "__self__", None) is math:
                 self._put(g, _Math(self.script) if g.value is math else partial(self.script.outcome, g.value))
             elif (id(g.scope), g.name) in names and is_number(g.value):
-                self._hold((id(g.scope), g.name), _held_global(g, access))
-        if any(id(part.value) in lists for part, _ in reach.given):
-            raise NotReplayable("is given a list that it adds to")
+                self._hold((id(g.scope), g.name), _global_slot(g, access))
+        if any(id(part.value) in lists for part, _ in reach.argument_objects):
+            raise Uncapturable("is given a list that it adds to")
 
     def _hold(self, key: tuple[int, Any], held: Held) -> None:
         """Leave a number to the script, or open."""
-        is_small = type(held.plain) is int and held.plain < _LEAST
+        is_small = type(held.plain) is int and held.plain < _MIN_SYMBOLIC_INT
         (self._small.add if is_small else self._small.discard)(key)
         if self._open and type(held.plain) is int and not is_small:
             self.symbols.append(self.script.open(key, held))
         else:
             self.script.hold(key, held)
 
-    def _stand_in(self, reach: Reach, owner: Any, part: Part | Global, access: str) -> None:
+    def _stand_in(self, reach: ReachableState, owner: Any, part: ChildRef | GlobalRef, access: str) -> None:
         """Put a list that takes note in the place of one."""
         grown = self.script.grown.get(id(part.value))
         if grown is None:
-            kind = GrowingList if type(part.value) is list else GrowingQueue
-            grown = Grown(part.value, reach.name(part.value), kind(part.value))
-            grown.stand.take(grown.items, self.script)
+            kind = RecordingList if type(part.value) is list else RecordingDeque
+            grown = AppendedList(part.value, reach.name(part.value), kind(part.value))
+            grown.stand_in.take(grown.items, self.script)
             self.script.grown[id(part.value)] = grown
-        put = partial(owner.__setitem__, part.name) if isinstance(part, Global) else _put(owner, part)
-        grown.found.append(access)
+        put = partial(owner.__setitem__, part.name) if isinstance(part, GlobalRef) else _setter(owner, part)
+        grown.exprs.append(access)
         self._lists.append((put, part.value))
-        put(grown.stand)
+        put(grown.stand_in)
 
-    def _put(self, g: Global, stand: Any) -> None:
+    def _put(self, g: GlobalRef, stand: Any) -> None:
         """Put something in the place of what a global stands for."""
         put = partial(g.scope.__setitem__, g.name)
         self._lists.append((put, g.value))
@@ -198,11 +201,13 @@ class _Run:
     def agrees(self, after: Snapshot) -> bool:
         """Return whether the numbers and lists have come to be what the first run left there."""
         for grown in self.script.grown.values():
-            left = after.parts(grown.thing)
-            if left is None or not all(map(_alike, left[len(left) - len(grown.items) :], grown.items)):
+            left = after.list_items(grown.obj)
+            if left is None or not all(
+                map(_is_same_value, left[len(left) - len(grown.items) :], grown.items)
+            ):
                 return False
         return all(
-            _alike(left, held.now)
+            _is_same_value(left, held.now)
             for (key, part), held in self.script.held.items()
             if (left := after.value(key, part)) is not after
         )
@@ -219,7 +224,7 @@ class _Math:
         return partial(self._script.outcome, found) if callable(found) else found
 
 
-class _Growing:
+class _RecordsAppends:
     """What both kinds of growing lists do: anything but adding at the end needs what they hold."""
 
     def take(self, items: list[Any], script: Any) -> None:
@@ -241,7 +246,7 @@ class _Growing:
         return self
 
 
-def _reading(name: str, kind: type) -> Callable[..., Any]:
+def _reading_method(name: str, kind: type) -> Callable[..., Any]:
     method = getattr(kind, name)
 
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -252,22 +257,26 @@ def _reading(name: str, kind: type) -> Callable[..., Any]:
     return read
 
 
-_UNSEEN: Final = frozenset(
+_UNRECORDED_METHODS: Final = frozenset(
     """__new__ __init__ __init_subclass__ __subclasshook__ __class__ __getattribute__ __setattr__ __delattr__
     __doc__ __iadd__ append extend __class_getitem__ __hash__""".split()
 )
 
 
-def _growing(kind: type) -> Any:
-    body = {n: _reading(n, kind) for n in dir(kind) if n not in _UNSEEN and callable(getattr(kind, n))}
-    return type(f"Growing{kind.__name__}", (_Growing, kind), body)
+def _recording_class(kind: type) -> Any:
+    body = {
+        n: _reading_method(n, kind)
+        for n in dir(kind)
+        if n not in _UNRECORDED_METHODS and callable(getattr(kind, n))
+    }
+    return type(f"Growing{kind.__name__}", (_RecordsAppends, kind), body)
 
 
-GrowingList: Final = _growing(list)
-GrowingQueue: Final = _growing(deque)
+RecordingList: Final = _recording_class(list)
+RecordingDeque: Final = _recording_class(deque)
 
 
-def _of_script(script: Script) -> set[tuple[int, Any]]:
+def _prologue_locations(script: Script) -> set[tuple[int, Any]]:
     """Return the places whose numbers the first run's script has read or changed."""
     found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in script.reads}
     for owner in script.owners:
@@ -276,41 +285,41 @@ def _of_script(script: Script) -> set[tuple[int, Any]]:
     return found
 
 
-def _held(seen: Seen, part: Part, access: str) -> Held:
-    owner: Any = seen.thing
-    put = _put(owner, part)
+def _slot(seen: TrackedObject, part: ChildRef, access: str) -> Held:
+    owner: Any = seen.obj
+    put = _setter(owner, part)
     if isinstance(owner, types.CellType):
         return Held(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
     kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
     if kind == "slot":
         return Held(
             access, lambda: getattr(owner, name), put,
-            lambda text: f"object.__setattr__({seen.at}, {name!r}, {text})",
+            lambda text: f"object.__setattr__({seen.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute" and isinstance(owner, type):
         return Held(
             access, lambda: owner.__dict__[name], put,
-            lambda text: f"type.__setattr__({seen.at}, {name!r}, {text})",
+            lambda text: f"type.__setattr__({seen.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute":
         return Held(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
-    where = part.access.key if isinstance(part.access, Keyed) else part.key
+    where = part.access.key if isinstance(part.access, KeyAccess) else part.key
     return Held(access, lambda: owner[where], put, lambda text: f"{access} = {text}")
 
 
-def _held_global(g: Global, access: str) -> Held:
+def _global_slot(g: GlobalRef, access: str) -> Held:
     scope, name = g.scope, g.name
     return Held(
         access, lambda: scope[name], partial(scope.__setitem__, name), lambda text: f"{access} = {text}"
     )
 
 
-def _put(owner: Any, part: Part) -> Callable[[Any], None]:
+def _setter(owner: Any, part: ChildRef) -> Callable[[Any], None]:
     """Return what puts a value into a place. Raises ``NotReplayable`` for one that nothing is put into."""
     if isinstance(owner, types.CellType):
         return partial(setattr, owner, "cell_contents")
     if isinstance(owner, tuple) or part.key == "class":
-        raise NotReplayable("keeps what it changes in a tuple")
+        raise Uncapturable("keeps what it changes in a tuple")
     kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
     if kind == "slot":
         return partial(object.__setattr__, owner, name)
@@ -321,33 +330,33 @@ def _put(owner: Any, part: Part) -> Callable[[Any], None]:
             else partial(vars(owner).__setitem__, name)
         )
     if kind == "default" and isinstance(owner, types.FunctionType):
-        return partial(_put_default, owner, name)
-    if kind == "item" and isinstance(part.access, Keyed):
+        return partial(_set_default, owner, name)
+    if kind == "item" and isinstance(part.access, KeyAccess):
         return partial(dict.__setitem__, owner, part.access.key)
     if kind == "index" and type(owner) is list:
         return partial(list.__setitem__, owner, name)
-    raise NotReplayable(f"changes what a {type(owner).__name__} holds")
+    raise Uncapturable(f"changes what a {type(owner).__name__} holds")
 
 
-def _put_default(function: types.FunctionType, place: int, value: Any) -> None:
+def _set_default(function: types.FunctionType, place: int, value: Any) -> None:
     given = [*(function.__defaults__ or ())]
     given[place] = value
     function.__defaults__ = tuple(given)
 
 
-def _same(seen: Given, second: Recording | None, sizes: Mapping[str, int]) -> bool:
+def _is_same_trace(seen: FirstTrace, second: Recording | None, sizes: Mapping[str, int]) -> bool:
     """Return whether two runs recorded the same ops, be their numbers constants or inputs.
 
     The second one left lengths open, which were those of ``sizes`` in the first.
     """
     names: dict[Any, int] = {}
     before = {id(s.before.state.value) for s in seen.reach.tensors()}
-    first, _ = _ops(seen.recording, seen.count, names, before, sizes)
-    again, beside = _ops(second, None, names, before, sizes)
+    first, _ = _numbered_ops(seen.recording, seen.count, names, before, sizes)
+    again, beside = _numbered_ops(second, None, names, before, sizes)
     return again <= first <= again | beside
 
 
-def _ops(
+def _numbered_ops(
     recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int],
     sizes: Mapping[str, int],
 ) -> tuple[set[int], set[int]]:  # fmt: skip
@@ -384,13 +393,13 @@ def _ops(
     return found, beside
 
 
-def _alike(a: Any, b: Any, depth: int = 0) -> bool:
+def _is_same_value(a: Any, b: Any, depth: int = 0) -> bool:
     """Return whether ``b``, of the dry run, is what ``a`` of the first one is."""
     if type(b) is Number:
         return type(a) is type(b.plain) and repr(a) == repr(b.plain)
     if type(b) is Length:
         return type(a) is int and a == b.hint
-    if type(a) is not type(b) or depth > _DEEP:
+    if type(a) is not type(b) or depth > _MAX_COMPARED_DEPTH:
         return False
     if a is b:
         return True
@@ -398,12 +407,12 @@ def _alike(a: Any, b: Any, depth: int = 0) -> bool:
         kind = (b.dtype, b.device, b.requires_grad)
         return a.shape == hints(b.shape) and (a.dtype, a.device, a.requires_grad) == kind
     if isinstance(a, dict):
-        return [*a] == [*b] and all(_alike(a[k], b[k], depth + 1) for k in a)
+        return [*a] == [*b] and all(_is_same_value(a[k], b[k], depth + 1) for k in a)
     if isinstance(a, (list, tuple, deque)):
-        return len(a) == len(b) and all(_alike(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(_is_same_value(x, y, depth + 1) for x, y in zip(a, b, strict=True))
     if hasattr(a, "__dict__") and not isinstance(a, (type, types.FunctionType)):
-        return _alike(vars(a), vars(b), depth + 1)
+        return _is_same_value(vars(a), vars(b), depth + 1)
     return repr(a) == repr(b)
 
 
-_DEEP: Final = 20
+_MAX_COMPARED_DEPTH: Final = 20

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...tracing.host_script import ARGUMENT, FEW, Script
-from ..replay.codegen import Replay
-from ..state.reachable import NUMBERS, Reach
+from ..replay.codegen import CacheEntry
+from ..state.reachable import NUMBER_TYPES, ReachableState
 
-TRIES: Final = 8
+MAX_TRIED_ALONE: Final = 8
 """Of how many new numbers each is tried alone, when a dry run fails with all of them."""
 
 
 @dataclass(slots=True, eq=False)
-class Places:
+class VaryingInputs:
     """What is known to move from call to call: numbers ``at`` places, ``given`` as arguments, of scripts.
 
     ``rates``: all that scripts read. ``outside``: places whose numbers others than the function have changed
@@ -24,32 +24,32 @@ class Places:
     ``decided`` counts the calls for which a script would have decided otherwise.
     """
 
-    at: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
+    known: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
     rates: bool = False
-    decided: int = 0
-    given: set[int | str] = field(default_factory=set)
+    guard_less_misses: int = 0
+    arguments: set[int | str] = field(default_factory=set)
     outside: set[tuple[int | str, Any]] = field(default_factory=set)
     small: set[tuple[int | str, Any]] = field(default_factory=set)
     _last: dict[int | str, Any] = field(default_factory=dict)
     _fixed: set[Any] = field(default_factory=set)
 
-    def differ(self, args: Sequence[Any], kwargs: Mapping[Any, Any]) -> set[int | str]:
+    def varying_arguments(self, args: Sequence[Any], kwargs: Mapping[Any, Any]) -> set[int | str]:
         """Return which arguments, by place or name, are numbers that have differed between captures."""
         arguments: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         for key, x in arguments.items():
-            last = self._last.setdefault(key, x) if type(x) in NUMBERS else x
+            last = self._last.setdefault(key, x) if type(x) in NUMBER_TYPES else x
             if type(last) is type(x) and last is not x and repr(last) != repr(x) and key not in self._fixed:
-                self.given.add(key)
-        return {key for key in self.given if type(arguments.get(key)) in NUMBERS}
+                self.arguments.add(key)
+        return {key for key in self.arguments if type(arguments.get(key)) in NUMBER_TYPES}
 
-    def moved(self, found: set[tuple[int | str, Any]]) -> None:
+    def note_changed(self, found: set[tuple[int | str, Any]]) -> None:
         """Take note of places whose numbers others have changed."""
-        self.outside |= found - self._fixed - self.at.keys()
+        self.outside |= found - self._fixed - self.known.keys()
 
-    def widest(
-        self, attempt: Callable[[], tuple[Replay, bool] | None], reach: Reach, given: set[int | str], *,
-        counts: bool,
-    ) -> tuple[Replay, bool] | None:  # fmt: skip
+    def most_general_trace(
+        self, attempt: Callable[[], tuple[CacheEntry, bool] | None], reach: ReachableState,
+        given: set[int | str], *, counts: bool,
+    ) -> tuple[CacheEntry, bool] | None:  # fmt: skip
         """Return what ``attempt`` makes with as many of the new numbers as it can; the others are fixed.
 
         Python may need only one of them: when it fails with all, it is made again with one more at a time.
@@ -59,13 +59,13 @@ class Places:
         if found is not None:
             return found
         small = {*self.small}
-        old = {key for key in given if (ARGUMENT, key) in self.at}
+        old = {key for key in given if (ARGUMENT, key) in self.known}
         new = [*((ARGUMENT, key) for key in given - old), *self.outside]
-        self.given -= given - old
+        self.arguments -= given - old
         self.outside = set()
         more = False
-        for place in [*new] if 1 < len(new) <= TRIES else ():
-            home: set[Any] = self.given if place[0] == ARGUMENT else self.outside
+        for place in [*new] if 1 < len(new) <= MAX_TRIED_ALONE else ():
+            home: set[Any] = self.arguments if place[0] == ARGUMENT else self.outside
             key: Any = place[1] if place[0] == ARGUMENT else place
             home.add(key)
             made = attempt()
@@ -75,34 +75,38 @@ class Places:
                 found, more = made, more or made[1]
                 new.remove(place)
         self._fixed.update(place[1] if place[0] == ARGUMENT else place for place in {*new} - small)
-        if found is None and new and (old or counts or self.are_in(reach)):
+        if found is None and new and (old or counts or self.may_be_read_by(reach)):
             found = attempt()
         if found is None:
             old = {key for key in old if (ARGUMENT, key) not in small}
             self._fixed |= old
-            self.given -= old
+            self.arguments -= old
             return None
         return found[0], more or found[1]
 
-    def ways(self) -> tuple[bool, bool]:
+    def retrace_order(self) -> tuple[bool, bool]:
         """Return whether integers are tried as numbers first, or as lengths, by which more can be decided."""
-        return (False, True) if self.decided < FEW else (True, False)
+        return (False, True) if self.guard_less_misses < FEW else (True, False)
 
-    def are_in(self, reach: Reach) -> bool:
+    def may_be_read_by(self, reach: ReachableState) -> bool:
         """Return whether code that reaches this much may meet them."""
         scopes = {id(g.scope) for g in reach.globals}
-        found = {s.at for s in reach.seen.values()} if any(type(k) is str for k, _ in self.wanted()) else ()
-        return any(key in reach.seen or key in scopes or key in found for key, _ in self.wanted())
+        found = (
+            {s.expr for s in reach.objects.values()}
+            if any(type(k) is str for k, _ in self.locations())
+            else ()
+        )
+        return any(key in reach.objects or key in scopes or key in found for key, _ in self.locations())
 
-    def wanted(self) -> set[tuple[int | str, Any]]:
+    def locations(self) -> set[tuple[int | str, Any]]:
         """Return all places at which scripts are to hold what they find."""
-        return {*self.at, *self.outside}
+        return {*self.known, *self.outside}
 
     def add(self, script: Script, rates: bool) -> bool:
         """Add what a script holds; return whether any of it is new."""
-        known = len(self.at), self.rates
-        self.at.update({key: held.put for key, held in script.held.items()})  # which keeps its owner alive
-        self.at.update({key: None for key in self.outside if type(key[0]) is str})
+        known = len(self.known), self.rates
+        self.known.update({key: held.put for key, held in script.held.items()})  # which keeps its owner alive
+        self.known.update({key: None for key in self.outside if type(key[0]) is str})
         self.outside = set()
         self.rates = self.rates or rates
-        return known != (len(self.at), self.rates)
+        return known != (len(self.known), self.rates)

@@ -21,30 +21,33 @@ from ...tensor.tensor import Leaf
 from ...tracing.host_script import ARGUMENT, Script
 from ...tracing.lazy_value import narrow
 from ...tracing.sym_int import FUNCTIONS, Lengths, integer
-from ..state.mutations import describe, is_of_script, label
-from ..state.object_view import Keyed, TensorState
-from ..state.reachable import Global, Reach, Seen, is_number, places_of
-from ..state.value_identity import Entries, are, is_plain
+from ..state.mutations import describe_object, describe_ref, is_prologue_number
+from ..state.object_view import KeyAccess, TensorState
+from ..state.reachable import GlobalRef, ReachableState, TrackedObject, is_number, number_locations
+from ..state.value_identity import DictItems, is_scalar, same_items
 
-AMBIENT: Final = {
+GUARD_GLOBALS: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
-    "preferred": kernel_preference._preferred.get, "narrow": narrow.get, "Leaf": Leaf, "NoneType": type(None),
-    "everywhere": EVERYWHERE, "are": are, "Entries": Entries,
+    "preferred": kernel_preference._preferred.get, "autocast": narrow.get, "Leaf": Leaf,
+    "NoneType": type(None),
+    "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
-_CHANGEABLE: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
-_TABLES: Final = frozenset(
+_MUTABLE_KINDS: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
+_COUNTED_TABLES: Final = frozenset(
     f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
 ) | {".before", ".after", ".back", ".left"}
 """The parts of modules and of their hooks that only counted changes reach."""
-_FEW: Final = 4
+_MIN_LIST_GUARD_ITEMS: Final = 4
 """From how many items on a list of plain values has one guard, not one for each."""
-_EXACT: Final = frozenset({int, bool, str, bytes, type(None)})
+_MAX_NAMED: Final = 4
+"""How many objects a guard's text names."""
+_EXACTLY_COMPARED: Final = frozenset({int, bool, str, bytes, type(None)})
 """The types whose values are the same where they are equal."""
 
 
-def _parameters(function: Any) -> tuple[str, ...]:
+def _parameter_names(function: Any) -> tuple[str, ...]:
     """Return the names of what a function takes by position, where it is one of Python."""
     given: Any = function.forward if isinstance(function, Module) else function
     bound = type(given) is MethodType
@@ -64,11 +67,11 @@ class Guard:
 
     code: str
     text: str
-    counted: bool = False
-    places: tuple[tuple[int | str, Any], ...] = ()
+    on_mutation_only: bool = False
+    locations: tuple[tuple[int | str, Any], ...] = ()
 
 
-class Unchanged:
+class CounterGuards:
     """The guards that only counted changes break, as a function: compiled at the first of these."""
 
     __slots__ = ("_run", "_scope", "_source")
@@ -85,7 +88,7 @@ class Unchanged:
         return bool(self._run(args, kwargs))
 
 
-class GuardWriter:
+class GuardCodegen:
     """Writes the guards of one capture: of everything ``kept``, by id, that the code that ``ran`` can reach.
 
     ``grads`` says whether the program looks at the gradients that tensors keep; not at those of ``forgotten``
@@ -93,26 +96,26 @@ class GuardWriter:
     """
 
     def __init__(
-        self, reach: Reach, kept: Mapping[int, Seen], ran: set[CodeType], script: Script, grads: bool,
-        lengths: Lengths, forgotten: Container[int],
+        self, reach: ReachableState, kept: Mapping[int, TrackedObject], ran: set[CodeType], script: Script,
+        grads: bool, lengths: Lengths, forgotten: Container[int],
     ) -> None:  # fmt: skip
         self.ran = ran
         self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
-        self.forgotten = forgotten
+        self.overwritten = forgotten
         self.guards: list[Guard] = []
-        self._empty: list[Seen] = []
+        self._empty: list[TrackedObject] = []
         """Dicts that nothing was in, as those of parameters' attributes: all have one guard."""
-        self._about: tuple[tuple[int | str, Any], ...] = ()
+        self._locations: tuple[tuple[int | str, Any], ...] = ()
         """The places of the numbers that guards are about which are written now."""
         self.strict = False
         """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
-        self._tables = {
+        self._counted_tables = {
             id(part.value)
             for seen in kept.values() if seen.before.kind == "counted"
-            for part in seen.before.parts if part.access in _TABLES
+            for part in seen.before.children if part.access in _COUNTED_TABLES
         }  # fmt: skip
 
-    def write(self, used: Sequence[Global]) -> None:
+    def emit(self, used: Sequence[GlobalRef]) -> None:
         """Write the guards of arguments, of the globals ``used``, and of all that lies behind them.
 
         They come before those that were added.
@@ -123,34 +126,35 @@ class GuardWriter:
         self.add(f"len(a) == {len(arguments)}", "the number of arguments")
         code = f"[*k] == {self.reach.name([p.key for p in named])}" if named else "not k"
         self.add(code, "the names of arguments")
-        self._ambient()
-        called = {k: f"{name!r}, " for k, name in enumerate(_parameters(self.reach.roots[0].thing))}
-        for part, seen in self.reach.given:
+        self._modes()
+        called = {k: f"{name!r}, " for k, name in enumerate(_parameter_names(self.reach.roots[0].obj))}
+        for part, seen in self.reach.argument_objects:
             if (ARGUMENT, part.key) in self.script.held:
                 continue
-            self._part(part.access, part.value, seen, f"{called.get(part.key, '')}argument {part.key!r}")
+            self._child(part.access, part.value, seen, f"{called.get(part.key, '')}argument {part.key!r}")
         for grown in self.script.grown.values():
-            for at in grown.found:
-                self.add(f"{at} is {grown.name}", f"the {type(grown.thing).__name__} that is added to")
+            for at in grown.exprs:
+                self.add(f"{at} is {grown.expr}", f"the {type(grown.obj).__name__} that is added to")
         for found in used:
             at = f"{self.reach.name(found.scope)}[{found.name!r}]"
             if (id(found.scope), found.name) in self.script.held:
-                self._held(at, found.value, f"the global {found.name!r}")
+                self._prologue_number(at, found.value, f"the global {found.name!r}")
                 continue
-            self._about = ((id(found.scope), found.name),) if is_number(found.value) else ()
-            self._part(at, found.value, found.seen, f"the global {found.name!r}")
-            self._about = ()
-        for scope, names in self.reach.unbound(self.ran):
+            self._locations = ((id(found.scope), found.name),) if is_number(found.value) else ()
+            self._child(at, found.value, found.tracked, f"the global {found.name!r}")
+            self._locations = ()
+        for scope, names in self.reach.missing_globals(self.ran):
             text = f"that no global is named {', '.join(sorted(names))}"
             self.add(f"{self.reach.name(scope)}.keys().isdisjoint({self.reach.name(names)})", text)
-        for one, other in self.reach.same:
+        for one, other in self.reach.aliases:
             self.add(f"{one} is {other}", f"which object {one} is")
-        self._different()
+        self._distinct()
         for seen in list(self.kept.values()):
             self._object(seen)
         if self._empty:
-            code = f"not any({self.reach.name(tuple(seen.thing for seen in self._empty))})"
-            self.add(code, f"that nothing is in {', '.join(map(describe, self._empty[:_FEW]))} and the like")
+            code = f"not any({self.reach.name(tuple(seen.obj for seen in self._empty))})"
+            first = ", ".join(map(describe_object, self._empty[:_MAX_NAMED]))
+            self.add(code, f"that nothing is in {first} and the like")
         for condition in self.lengths.conditions:
             where = " and ".join(
                 f"{name} is {at.replace('._value', '')}" for name, at in self.lengths.symbols.items()
@@ -159,16 +163,17 @@ class GuardWriter:
             self.add(condition, f"the lengths of arguments: {condition}, where {where}")
         self.guards += added
 
-    def _different(self) -> None:
+    def _distinct(self) -> None:
         """Guard that objects that can be changed, or tell gradients, are not found in two ways."""
         found = [
             s for s in self.kept.values()
-            if s.before.kind in _CHANGEABLE and (self.grads or s.fixed or not s.at.endswith("._node.grad"))
+            if s.before.kind in _MUTABLE_KINDS
+            and (self.grads or s.fixed or not s.expr.endswith("._node.grad"))
         ]  # fmt: skip
-        for kind in {type(s.thing): None for s in found if not s.fixed}:
-            places = [s.at for s in found if not s.fixed and type(s.thing) is kind]
+        for kind in {type(s.obj): None for s in found if not s.fixed}:
+            places = [s.expr for s in found if not s.fixed and type(s.obj) is kind]
             given = [f"id({at})" for at in places]
-            fixed = frozenset(id(s.thing) for s in found if s.fixed and type(s.thing) is kind)
+            fixed = frozenset(id(s.obj) for s in found if s.fixed and type(s.obj) is kind)
             text = f"that no {kind.__name__} is given twice, or is one that the code finds elsewhere"
             if len(given) == 2:
                 self.add(f"{places[0]} is not {places[1]}", text)
@@ -179,35 +184,37 @@ class GuardWriter:
 
     def add(self, code: str, text: str, counted: bool = False) -> None:
         """Add a condition."""
-        self.guards.append(Guard(code=code, text=text, counted=counted, places=self._about))
+        self.guards.append(Guard(code=code, text=text, on_mutation_only=counted, locations=self._locations))
 
-    def _ambient(self) -> None:
-        name, found = self.reach.name, self.reach.ambient
+    def _modes(self) -> None:
+        name, found = self.reach.name, self.reach.global_modes
         self.add(f"recording() is {found.grad_mode}", "whether gradients are recorded")
         self.add(f"(entered(), chosen[0]) == {name(found.default_device)}", "the default device")
         self.add(f"dtypes.default_float is {name(found.default_dtype)}", "the default dtype")
-        self.add(f"narrow() is {name(found.autocast)}", "autocast")
+        self.add(f"autocast() is {name(found.autocast)}", "autocast")
         self.add(f"preferred() == {name(found.preferred_kernels)}", "preferred kernels")
         self.add(f"precision() == {found.matmul_precision!r}", "the precision of products")
         self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
-    def _part(self, at: str, value: Any, seen: Seen | None, text: str, counted: bool = False) -> None:
+    def _child(
+        self, at: str, value: Any, seen: TrackedObject | None, text: str, counted: bool = False
+    ) -> None:
         if seen is None:
-            self._plain(at, value, text, counted)
+            self._scalar(at, value, text, counted)
         elif seen.fixed:
-            self.add(f"{at} is {seen.at}", text, counted)
-        elif at != seen.at:
-            self.add(f"{at} is {seen.at}", f"that {text} is {describe(seen)}")
+            self.add(f"{at} is {seen.expr}", text, counted)
+        elif at != seen.expr:
+            self.add(f"{at} is {seen.expr}", f"that {text} is {describe_object(seen)}")
         else:
             self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
 
-    def _held(self, at: str, value: Any, text: str) -> None:
+    def _prologue_number(self, at: str, value: Any, text: str) -> None:
         """Guard that a place of the script is there and holds what it held, but for the values of numbers."""
         self.add(f"type({at}) is {type(value).__name__}", f"the type of {text}")
         if type(value) is tuple:
             self.add(f"len({at}) == {len(value)}", f"the length of {text}")
 
-    def _plain(self, at: str, value: Any, text: str, counted: bool) -> None:
+    def _scalar(self, at: str, value: Any, text: str, counted: bool) -> None:
         text = f"{text}, which was {value!r}"
         if value is None or value is True or value is False or value is Ellipsis or value is NotImplemented:
             self.add(f"{at} is {value!r}", text, counted)
@@ -220,68 +227,71 @@ class GuardWriter:
                 counted,
             )
 
-    def _object(self, seen: Seen) -> None:
-        before, at, counted = seen.before, seen.at, self._counted(seen)
-        text = describe(seen)
+    def _object(self, seen: TrackedObject) -> None:
+        before, at, counted = seen.before, seen.expr, self._is_on_mutation_only(seen)
+        text = describe_object(seen)
         if isinstance(before.state, TensorState):
             self._tensor(seen, before.state, text)
-        elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.thing) is tuple):
-            keys = [part.access.key for part, _ in seen.parts if isinstance(part.access, Keyed)]
+        elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.obj) is tuple):
+            keys = [part.access.key for part, _ in seen.children if isinstance(part.access, KeyAccess)]
             if before.kind == "sequence":
                 self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
-                if isinstance(seen.thing, deque) and not seen.fixed:  # of which this is never another
-                    self.add(f"{at}.maxlen == {seen.thing.maxlen}", f"how many items {text} keeps")
-            elif not keys and seen.fixed and type(seen.thing) is dict and not counted:
+                if isinstance(seen.obj, deque) and not seen.fixed:  # of which this is never another
+                    self.add(f"{at}.maxlen == {seen.obj.maxlen}", f"how many items {text} keeps")
+            elif not keys and seen.fixed and type(seen.obj) is dict and not counted:
                 self._empty.append(seen)
-            elif all(map(is_plain, keys)) or not any(
-                is_of_script(self.script, seen, part) and (id(seen.thing), part.key) not in self.script.held
-                for part, _ in seen.parts
+            elif all(map(is_scalar, keys)) or not any(
+                is_prologue_number(self.script, seen, part)
+                and (id(seen.obj), part.key) not in self.script.held
+                for part, _ in seen.children
             ):
                 self._keys(at, keys, f"the keys of {text}", counted)
-        elif before.kind == "set" and not (seen.fixed and isinstance(seen.thing, frozenset)):
+        elif before.kind == "set" and not (seen.fixed and isinstance(seen.obj, frozenset)):
             self._keys(at, [v for _, v in before.state[0]], text, counted)
-        if isinstance(seen.thing, FunctionType) and before.rules:
-            self._function(seen, seen.thing, text, counted)
-        for rule in before.rules:
+        if isinstance(seen.obj, FunctionType) and before.extra_guards:
+            self._function(seen, seen.obj, text, counted)
+        for rule in before.extra_guards:
             k = self.reach.name(rule.value())
             self.add(rule.code.format(at=at, k=k), f"{rule.text} of {text}", counted)
-        if self._items(seen, text, counted):
+        if self._list_items(seen, text, counted):
             return
-        for part, child in seen.parts:
+        for part, child in seen.children:
             if part.constant:
                 continue
-            if (id(seen.thing), part.key) in self.script.held:
-                self._held(self.reach.access(seen, part), part.value, f"{label(part)} of {text}")
+            if (id(seen.obj), part.key) in self.script.held:
+                self._prologue_number(
+                    self.reach.access(seen, part), part.value, f"{describe_ref(part)} of {text}"
+                )
                 continue
-            of_script = is_of_script(self.script, seen, part)
-            if of_script and not (self.strict and isinstance(seen.thing, dict) and "params" in seen.thing):
+            of_script = is_prologue_number(self.script, seen, part)
+            if of_script and not (self.strict and isinstance(seen.obj, dict) and "params" in seen.obj):
                 continue
             if seen.fixed and part.stable and child is None:
                 continue
             if child is not None and (
-                id(child.thing) not in self.kept or (child.fixed and seen.fixed and part.stable)
+                id(child.obj) not in self.kept or (child.fixed and seen.fixed and part.stable)
             ):
                 continue
-            if part.key == "grad" and (not self.grads or id(seen.thing) in self.forgotten):
+            if part.key == "grad" and (not self.grads or id(seen.obj) in self.overwritten):
                 continue
             access = self.reach.access(seen, part)
             if child is None or type(part.value) is tuple:
-                self._about = places_of(seen, (part,))
-            self._part(access, part.value, child, f"{label(part)} of {text}", counted)
-            self._about = ()
+                self._locations = number_locations(seen, (part,))
+            self._child(access, part.value, child, f"{describe_ref(part)} of {text}", counted)
+            self._locations = ()
 
     def _keys(self, at: str, keys: list[Any], text: str, counted: bool) -> None:
         """Guard the keys of a dict, or the items of a set, and their order: code may go through them."""
         kinds = [*map(type, keys)]
-        if all(kind in _EXACT for kind in kinds):
+        if all(kind in _EXACTLY_COMPARED for kind in kinds):
             name = self.reach.name
             self.add(f"[*{at}] == {name(keys)} and [*map(type, {at})] == {name(kinds)}", text, counted)
         else:
-            self.add(f"are({at}, {self.reach.name(keys)})", text, counted)
+            self.add(f"same_items({at}, {self.reach.name(keys)})", text, counted)
 
-    def _function(self, seen: Seen, function: FunctionType, text: str, counted: bool) -> None:
+    def _function(self, seen: TrackedObject, function: FunctionType, text: str, counted: bool) -> None:
         """Guard what a function has beside its code; what defaults hold are parts."""
-        at, name = seen.at, self.reach.name
+        at, name = seen.expr, self.reach.name
         if not seen.fixed:
             self.add(f"{at}.__globals__ is {name(function.__globals__)}", f"the globals of {text}", counted)
         for kind in ("__defaults__", "__kwdefaults__"):
@@ -291,31 +301,31 @@ class GuardWriter:
             elif found:
                 self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", counted)
 
-    def _items(self, seen: Seen, text: str, counted: bool) -> bool:
+    def _list_items(self, seen: TrackedObject, text: str, counted: bool) -> bool:
         """Guard the items of a list of plain values as one condition; return whether it is such a list."""
-        if type(seen.thing) is not list or len(seen.parts) < _FEW:
+        if type(seen.obj) is not list or len(seen.children) < _MIN_LIST_GUARD_ITEMS:
             return False
-        for part, child in seen.parts:
-            if child is not None or (id(seen.thing), part.key) in self.script.held:
+        for part, child in seen.children:
+            if child is not None or (id(seen.obj), part.key) in self.script.held:
                 return False
-        values = [part.value for part, _ in seen.parts]
-        kinds, at, name = [type(v) for v in values], seen.at, self.reach.name
+        values = [part.value for part, _ in seen.children]
+        kinds, at, name = [type(v) for v in values], seen.expr, self.reach.name
         found = f"[*map(type, {at})] == {name(kinds)}"
-        if any(kind not in _EXACT for kind in kinds):  # 0.0 is not -0.0, and NaN is NaN
+        if any(kind not in _EXACTLY_COMPARED for kind in kinds):  # 0.0 is not -0.0, and NaN is NaN
             found = f"{found} and [*map(repr, {at})] == {name([*map(repr, values)])}"
         else:
             found = f"{found} and {at} == {name(values)}"
-        self._about = places_of(seen, [part for part, _ in seen.parts])
+        self._locations = number_locations(seen, [part for part, _ in seen.children])
         self.add(found, f"the items of {text}", counted)
-        self._about = ()
+        self._locations = ()
         return True
 
-    def _counted(self, seen: Seen) -> bool:
+    def _is_on_mutation_only(self, seen: TrackedObject) -> bool:
         """Return whether what an object has changes only where changes are counted."""
-        return seen.fixed and (seen.before.kind == "counted" or id(seen.thing) in self._tables)
+        return seen.fixed and (seen.before.kind == "counted" or id(seen.obj) in self._counted_tables)
 
-    def _tensor(self, seen: Seen, state: TensorState, text: str) -> None:
-        at, name = seen.at, self.reach.name
+    def _tensor(self, seen: TrackedObject, state: TensorState, text: str) -> None:
+        at, name = seen.expr, self.reach.name
         # A fixed tensor changes its type or asks for a gradient where that is counted, and its shape never.
         self.add(
             f"{at}._vtype is {name(state.vtype)}",
@@ -325,9 +335,9 @@ class GuardWriter:
         if not seen.fixed:
             self._shape(at, state.value.shape, text)
         if state.node is None:
-            kept = isinstance(seen.thing, Parameter)
-            asks = isinstance(seen.thing._node, Leaf)  # by now: it may have had a gradient before
-            none = f" and ({at}.grad is None) is {asks or seen.thing.grad is None}" if kept or asks else ""
+            kept = isinstance(seen.obj, Parameter)
+            asks = isinstance(seen.obj._node, Leaf)  # by now: it may have had a gradient before
+            none = f" and ({at}.grad is None) is {asks or seen.obj.grad is None}" if kept or asks else ""
             self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", kept)
         elif isinstance(state.node, Leaf):
             if seen.fixed:
@@ -348,30 +358,32 @@ class GuardWriter:
         for k in set(range(len(shape))) - left:
             self.add(f"{at}._value.shape[{k}] == {shape[k]}", f"the length of axis {k} of {text}, {shape[k]}")
 
-    def head(self) -> list[str]:
+    def emit_head(self) -> list[str]:
         """Return the first lines of a replay: the arguments by name, then the guards."""
-        always = " and ".join(f"({g.code})" for g in self.guards if not g.counted)
-        text = ["def replay(a, k):", "    try:", *self._names("        ")]
-        text += [f"        if not ({always}):", "            return MISS"]
-        if any(g.counted for g in self.guards):
+        always = " and ".join(f"({g.code})" for g in self.guards if not g.on_mutation_only)
+        text = ["def replay(a, k):", "    try:", *self._bind_names("        ")]
+        text += [f"        if not ({always}):", "            return GUARD_MISS"]
+        if any(g.on_mutation_only for g in self.guards):
             text += ["        now = structure[0]", "        if now != checked[0]:"]
             text += [
                 "            if not unchanged(a, k):",
-                "                return MISS",
+                "                return GUARD_MISS",
                 "            checked[0] = now",
             ]
         return [
             *text,
             "    except (LookupError, AttributeError, TypeError, ValueError):",
-            "        return MISS",
+            "        return GUARD_MISS",
         ]
 
-    def counted(self) -> str:
+    def emit_on_mutation(self) -> str:
         """Return the code of ``unchanged``, which says whether the guards hold that are counted."""
-        counted = " and ".join(f"({g.code})" for g in self.guards if g.counted)
-        return "\n".join(["def unchanged(a, k):", *self._names("    "), f"    return {counted or True}", ""])
+        counted = " and ".join(f"({g.code})" for g in self.guards if g.on_mutation_only)
+        return "\n".join(
+            ["def unchanged(a, k):", *self._bind_names("    "), f"    return {counted or True}", ""]
+        )
 
-    def _names(self, depth: str) -> list[str]:
+    def _bind_names(self, depth: str) -> list[str]:
         count = sum(isinstance(part.key, int) for part in self.reach.arguments)
         given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
         return given + [f"{depth}{name} = {at}" for name, at in self.lengths.symbols.items()]

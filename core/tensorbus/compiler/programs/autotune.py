@@ -24,41 +24,41 @@ from ...ops.creation.creation import zeros
 from ...random.generator import Generator, uniform
 from ...system.disk_cache import cache_load, cache_store, private_folder
 from ...version import __version__
-from .program_cache import compiled
+from .program_cache import lower_checked
 
-GAIN: Final = 0.95
+BETTER_BELOW: Final = 0.95
 """The share of the time up to which another value counts as better: less is noise."""
-TURNS: Final = 15
-ENOUGH: Final = 0.4
+MAX_TURNS: Final = 15
+COMPARISON_SECONDS: Final = 0.4
 """How many turns a comparison takes, and after how many seconds it ends with fewer; there are 3 at least."""
-HOPELESS: Final = 2.0
+HOPELESS_RATIO: Final = 2.0
 """A value that makes a first run take so many times as long is not looked at again."""
-PATIENCE: Final = 60.0
+SEARCH_SECONDS: Final = 60.0
 """After so many seconds no further knob is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TuningResult:
     """What was chosen for a program, and what is to be said of it."""
 
     chosen: Mapping[str, int]
     notes: tuple[str, ...]
 
 
-def tuned(device: Device, lowering: Lowering, order: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
+def autotune(device: Device, lowering: Lowering, order: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
     """Return the executable of ``order`` with the choices that were the fastest, and notes on them."""
     declared = getattr(lowering, "knobs", None)
     knobs: Sequence[Knob] = declared(order) if declared is not None else ()
     if not knobs:
-        return compiled(device, lowering, order), (f"max-autotune: {device.type} has nothing to choose",)
+        return lower_checked(device, lowering, order), (f"max-autotune: {device.type} has nothing to choose",)
     folder = private_folder(device.type, "choices")
     path = folder / _key(device, order, knobs) if folder is not None else None
     known = _read(cache_load(path) if path is not None else None)
     if known is not None:
-        return compiled(device, lowering, replace(order, chosen=known.chosen)), known.notes
+        return lower_checked(device, lowering, replace(order, chosen=known.chosen)), known.notes
     search = _Search(device, lowering, order)
     search.run(knobs)
-    found = Choice(chosen=search.chosen, notes=tuple(search.notes))
+    found = TuningResult(chosen=search.chosen, notes=tuple(search.notes))
     if path is not None:
         cache_store(path, json.dumps({"chosen": dict(found.chosen), "notes": list(found.notes)}).encode())
     return search.best, found.notes
@@ -70,11 +70,11 @@ def _key(device: Device, order: CompileRequest, knobs: Sequence[Knob]) -> str:
     return sha256("\0".join([*about, repr(sorted(order.replaces.items())), repr(knobs)]).encode()).hexdigest()
 
 
-def _read(data: bytes | None) -> Choice | None:
+def _read(data: bytes | None) -> TuningResult | None:
     if data is None:
         return None
     found = json.loads(data)
-    return Choice(chosen=found["chosen"], notes=tuple(found["notes"]))
+    return TuningResult(chosen=found["chosen"], notes=tuple(found["notes"]))
 
 
 class _Search:
@@ -84,14 +84,14 @@ class _Search:
         self.device, self.lowering, self.order = device, lowering, order
         self.chosen: dict[str, int] = {}
         self.notes: list[str] = []
-        self.values = [_sample(node, device) for node in order.graph.inputs]
-        self.usual = self.best = compiled(device, lowering, order)
+        self.values = [_sample_input(node, device) for node in order.graph.inputs]
+        self.usual = self.best = lower_checked(device, lowering, order)
 
     def run(self, knobs: Sequence[Knob]) -> None:
         """Try each value of each knob."""
         start = perf_counter()
         for knob in knobs:
-            if perf_counter() - start > PATIENCE:
+            if perf_counter() - start > SEARCH_SECONDS:
                 self.notes.append(f"max-autotune: {knob.name}, {knob.what}: not tried, for want of time")
                 continue
             if knob.each and hasattr(self.best, "times"):
@@ -104,7 +104,7 @@ class _Search:
     def _confirm(self) -> None:
         """Take back everything where all choices together are not faster: single ones may have been luck."""
         before, after = self._compared(self.usual, self.best)
-        if after < before * GAIN:
+        if after < before * BETTER_BELOW:
             self.notes.append(f"max-autotune: all together take {after / before:.2f} of the time")
         else:
             self.best, self.chosen = self.usual, {}
@@ -123,7 +123,7 @@ class _Search:
                 figures.append(f"{value} cannot be run: {error}")
                 continue
             figures.append(f"{value} took {after / before:.2f} of the time of {taken}")
-            if after < before * GAIN:
+            if after < before * BETTER_BELOW:
                 taken, self.best = value, other
                 self.chosen[knob.name] = value
         self._note(knob, str(taken) if taken != knob.usual else "", figures)
@@ -138,19 +138,19 @@ class _Search:
                 continue
             try:
                 other = self._compiled({**self.chosen, knob.name: value})
-                times = self._times(other, HOPELESS * sum(usual.values()))
+                times = self._times(other, HOPELESS_RATIO * sum(usual.values()))
             except DeviceError as error:
                 figures.append(f"{value} cannot be run: {error}")
                 continue
             for name, seconds in times.items():
-                if name in fastest and seconds < fastest[name][0] * GAIN:
+                if name in fastest and seconds < fastest[name][0] * BETTER_BELOW:
                     fastest[name] = seconds, value
         found = {f"{knob.name}@{n}": v for n, (_, v) in fastest.items() if v != knob.usual}
         if found:
             other = self._compiled({**self.chosen, **found})
             before, after = self._compared(self.best, other)
             figures.append(f"together they took {after / before:.2f} of the time")
-            if after < before * GAIN:
+            if after < before * BETTER_BELOW:
                 self.chosen.update(found)
                 self.best = other
             else:
@@ -171,7 +171,7 @@ class _Search:
         program.times(list(self.values))
         runs: list[Mapping[str, float]] = []
         start = perf_counter()
-        while len(runs) < 3 or (len(runs) < TURNS and perf_counter() - start < ENOUGH):
+        while len(runs) < 3 or (len(runs) < MAX_TURNS and perf_counter() - start < COMPARISON_SECONDS):
             runs.append(program.times(list(self.values)))
             if most is not None and sum(runs[0].values()) > most:
                 return {}
@@ -181,12 +181,14 @@ class _Search:
         """Return the median seconds of a run of each, taken in turns."""
         runs = [self._timed(program) for program in (one, other)]
         first = [run(1) for run in runs]
-        if first[1] > HOPELESS * first[0]:
+        if first[1] > HOPELESS_RATIO * first[0]:
             return first[0], first[1]
         many = [max(1, min(1000, int(2e-3 / max(seconds, 1e-7)))) for seconds in first]
         found: tuple[list[float], list[float]] = ([], [])
         start = perf_counter()
-        while len(found[0]) < 3 or (len(found[0]) < TURNS and perf_counter() - start < ENOUGH):
+        while len(found[0]) < 3 or (
+            len(found[0]) < MAX_TURNS and perf_counter() - start < COMPARISON_SECONDS
+        ):
             for times, run, count in zip(found, runs, many, strict=True):
                 times.append(run(count))
         return median(found[0]), median(found[1])
@@ -207,7 +209,7 @@ class _Search:
         return run
 
 
-def _sample(node: Node, device: Device) -> Any:
+def _sample_input(node: Node, device: Device) -> Any:
     """Return a value for an input: a number of a run, or a value of the device."""
     dtype = node.spec.dtype
     if "scalar" in node.attrs:

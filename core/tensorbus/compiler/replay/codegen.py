@@ -1,7 +1,7 @@
 """From one observed run to code that does the same: guards, script, executable, effects, result.
 
 The code is Python, written for this program and run once per call; it starts by asking whether everything
-that the program was captured under still holds, and answers ``MISS`` where it does not.
+that the program was captured under still holds, and answers ``GUARD_MISS`` where it does not.
 """
 
 from __future__ import annotations
@@ -21,26 +21,34 @@ from ...tensor.tensor import Tensor
 from ...tracing.lazy_value import Pending, structure
 from ...tracing.sym_int import Length, Lengths
 from ...tracing.sym_number import Number
-from ..aot_autograd.joint_graph import attach, derive, is_spent, spent
-from ..capture.data_dependent_errors import may_fail_named
-from ..capture.side_effect_observer import Observer
+from ..aot_autograd.joint_graph import attach_node, freed_node, is_freed, trace_backward
+from ..capture.data_dependent_errors import may_fail_by_name
+from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
-from ..guards.guard_codegen import AMBIENT, Guard, GuardWriter, Unchanged
-from ..programs.multi_device import Staged
+from ..guards.guard_codegen import GUARD_GLOBALS, CounterGuards, Guard, GuardCodegen
+from ..programs.multi_device import MultiDeviceProgram
 from ..programs.op_trace import Feed, Recording, Transfer
-from ..programs.program_cache import Family, Program, Ready, program
-from ..state.global_modes import Ambient
-from ..state.mutations import FILLED, Changes, Moving, describe, find, holds_alike, label
-from ..state.object_view import NotReplayable, Part, TensorState, look
-from ..state.optimizer_init import resting
-from ..state.reachable import Global, Reach, Seen
-from .output_codegen import AnswerWriter, remake, store
+from ..programs.program_cache import CompiledProgram, PreparedRun, ShapeSpecializations, compile_program
+from ..state.global_modes import GlobalModes
+from ..state.mutations import (
+    REFILL_CODE,
+    Mutations,
+    StateVaries,
+    describe_object,
+    describe_ref,
+    diff_state,
+    differs_in_tensors_only,
+)
+from ..state.object_view import ChildRef, TensorState, Uncapturable, inspect_object
+from ..state.optimizer_init import idle_states
+from ..state.reachable import GlobalRef, ReachableState, TrackedObject
+from .output_codegen import OutputCodegen, construct, set_attribute
 
 T = TypeVar("T")
 
-MISS: Final = object()
+GUARD_MISS: Final = object()
 """What a replay answers where a guard does not hold."""
-FAILED: Final = object()
+FALL_BACK: Final = object()
 """What it answers where Python is to run the function, and nothing has changed.
 
 Its program met values that an op is not defined for: Python finds the error then where it belongs. All else
@@ -49,42 +57,42 @@ that a program raises is the device's: it is raised. Or there is no program for 
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Replay:
-    """A captured call: ``run(args, kwargs)`` returns its result, or ``MISS``."""
+class CacheEntry:
+    """A captured call: ``run(args, kwargs)`` returns its result, or ``GUARD_MISS``."""
 
     run: Any
     guards: tuple[Guard, ...]
-    ready: Ready | None
+    prepared: PreparedRun | None
     source: str
     scope: dict[str, Any]
     lengths: Lengths
 
-    def by_python(self, function: Callable[[], T]) -> T:
+    def run_in_python(self, function: Callable[[], T]) -> T:
         """Return what ``function()`` does, which Python is to run."""
-        made = self.ready.program if self.ready is not None else None
-        return made.run(function) if isinstance(made, Family) else function()
+        made = self.prepared.program if self.prepared is not None else None
+        return made.run(function) if isinstance(made, ShapeSpecializations) else function()
 
-    def failing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
+    def first_failing_guard(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
         """Return the first guard that does not hold for these arguments."""
-        return next((guard for guard, _ in self._failing(self.guards, args, kwargs)), None)
+        return next((guard for guard, _ in self._failing_guards(self.guards, args, kwargs)), None)
 
-    def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
+    def changed_locations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
         """Return the places of numbers that are others by now (see ``reach.place_of``)."""
-        guards = [guard for guard in self.guards if guard.places]
-        found = self._failing(guards, args, kwargs)
-        return {place for guard, there in found if there for place in guard.places}
+        guards = [guard for guard in self.guards if guard.locations]
+        found = self._failing_guards(guards, args, kwargs)
+        return {place for guard, there in found if there for place in guard.locations}
 
-    def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Program]:
+    def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[CompiledProgram]:
         """Return what a call with these arguments runs, for which the guards hold."""
-        if self.ready is None:
+        if self.prepared is None:
             return []
-        made = self.ready.program
-        if isinstance(made, Staged):
+        made = self.prepared.program
+        if isinstance(made, MultiDeviceProgram):
             return [*made.programs]
-        scope = self._known(args, kwargs)
-        return [made.at({name: scope[name] for name in self.lengths.symbols})]
+        scope = self._guard_scope(args, kwargs)
+        return [made.for_sizes({name: scope[name] for name in self.lengths.symbols})]
 
-    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return what the names in guards stand for."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
         for name, at in self.lengths.symbols.items():
@@ -92,11 +100,11 @@ class Replay:
                 scope[name] = eval(at, scope)
         return scope
 
-    def _failing(
+    def _failing_guards(
         self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[tuple[Guard, bool]]:
         """Yield the guards that do not hold, and whether what they are about was there to be asked."""
-        scope = self._known(args, kwargs)
+        scope = self._guard_scope(args, kwargs)
         for guard in guards:
             try:
                 if not eval(guard.code, scope):  # written by this package
@@ -105,126 +113,140 @@ class Replay:
                 yield guard, False
 
 
-class Writer:
+class ReplayCodegen:
     """Writes the code of one replay. Raises ``NotReplayable`` where it cannot be written."""
 
-    def __init__(self, reach: Reach, observer: Observer, recorder: Recorder) -> None:
+    def __init__(self, reach: ReachableState, observer: SideEffectObserver, recorder: Recorder) -> None:
         self.reach, self.observer, self.recorder = reach, observer, recorder
         self.script = recorder.script
         self.outputs: list[Any] = []
-        self._several = len(recorder.recordings) > 1
+        self._multi_device = len(recorder.recordings) > 1
         """Whether values of several devices are computed: an output is then a ``Spot``, not a place."""
-        ran, hidden = {*observer.codes, *reach.later()}, {*map(id, self.script.owners), *self.script.grown}
-        hidden |= resting(reach, self.script.stepped)
+        ran, hidden = (
+            {*observer.codes, *reach.deferred_code()},
+            {*map(id, self.script.owners), *self.script.grown},
+        )
+        hidden |= idle_states(reach, self.script.stepped)
         self.unread = {
-            id(seen.thing) for seen in reach.tensors() if seen.before.state.node not in recorder.gradients
+            id(seen.obj) for seen in reach.tensors() if seen.before.state.node not in recorder.gradients
         }
         """The tensors whose gradients the run neither looked at nor changed."""
-        self.kept = {id(seen.thing): seen for seen in reach.behind(ran, hidden, self.unread)}
-        self.used = reach.used(ran)
+        self.kept = {id(seen.obj): seen for seen in reach.reachable_from(ran, hidden, self.unread)}
+        self.globals = reach.globals_read_by(ran)
         self._check()
-        for seen in reach.held_weakly(ran, hidden, self.unread):  # guards would keep it
-            raise NotReplayable(f"has {describe(seen)} by a weak reference only")
-        self.forgotten = {
-            id(seen.thing) for seen in self.kept.values()
+        for seen in reach.weakly_held(ran, hidden, self.unread):  # guards would keep it
+            raise Uncapturable(f"has {describe_object(seen)} by a weak reference only")
+        self.overwritten = {
+            id(seen.obj) for seen in self.kept.values()
             if isinstance(seen.before.state, TensorState) and recorder.gradients.get(seen.before.state.node)
             and seen.before.state.grad is None
         }  # fmt: skip
         """The tensors that had no gradient; had they had one, it would have been written over unread."""
-        self.guards = GuardWriter(
-            reach, self.kept, ran, self.script, recorder.grads, recorder.lengths, self.forgotten | self.unread
+        self.guards = GuardCodegen(
+            reach,
+            self.kept,
+            ran,
+            self.script,
+            recorder.grads,
+            recorder.lengths,
+            self.overwritten | self.unread,
         )
         self.guards.strict = self.strict
-        self._passed: set[int] = set()
-        self._homes: dict[int, list[Seen]] = {}
-        self._histories: dict[int, list[Seen]] = {}
+        self._passed_on: set[int] = set()
+        self._tensors_of_value: dict[int, list[TrackedObject]] = {}
+        self._tensors_of_history: dict[int, list[TrackedObject]] = {}
         for seen in self.kept.values():
             if isinstance(seen.before.state, TensorState):
-                self._homes.setdefault(id(seen.before.state.value), []).append(seen)
-                self._histories.setdefault(id(seen.thing._node), []).append(seen)
+                self._tensors_of_value.setdefault(id(seen.before.state.value), []).append(seen)
+                self._tensors_of_history.setdefault(id(seen.obj._node), []).append(seen)
 
-    def write(self, result: Any) -> Replay:
+    def emit(self, result: Any) -> CacheEntry:
         """Return the replay of the run that returned ``result``. A writer writes once."""
-        self.answer = AnswerWriter(self.reach, self.kept, self._output, self._shared)
+        self.output = OutputCodegen(self.reach, self.kept, self._output, self._shared)
         try:
-            return self._write(result)
+            return self._emit(result)
         finally:
-            del self.answer  # which leads back here, and would keep the tensors of the run
+            del self.output  # which leads back here, and would keep the tensors of the run
 
-    def _write(self, result: Any) -> Replay:
+    def _emit(self, result: Any) -> CacheEntry:
         recordings = [*self.recorder.recordings.values()]
-        changes = find(self.reach, self.kept.values(), self.used, self.script, self.forgotten)
+        changes = diff_state(self.reach, self.kept.values(), self.globals, self.script, self.overwritten)
         changes.rates = self.rates
-        if changes.rates or changes.why:
-            raise Moving(changes)
-        self._loosen(changes)
-        for seen in changes.contents:
-            now = look(seen.thing, self.reach.names)
-            if self.reach.filled.get(id(seen.thing)) == seen.before.state and not holds_alike(seen, now):
-                raise NotReplayable(f"changes {describe(seen)}, which is the same at each call")
-            self.reach.filled[id(seen.thing)] = now.state
+        if changes.rates or changes.reason:
+            raise StateVaries(changes)
+        self._relax(changes)
+        for seen in changes.refilled:
+            now = inspect_object(seen.obj, self.reach.names)
+            if self.reach.filled.get(id(seen.obj)) == seen.before.state and not differs_in_tensors_only(
+                seen, now
+            ):
+                raise Uncapturable(f"changes {describe_object(seen)}, which is the same at each call")
+            self.reach.filled[id(seen.obj)] = now.state
         effects = self._effects(changes)
-        answer = self.answer.build(result)
+        answer = self.output.emit(result)
         history = self._history(recordings) if self.outputs else []  # which may ask for more inputs
         values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         body = [*self.script.lines]
         if self.script.drifting and not self.script.owners:
             fails = "except (ArithmeticError, ValueError):"
-            body = ["try:", *[f"    {line}" for line in body], fails, "    return MISS"]
-        ready: Ready | None = None
+            body = ["try:", *[f"    {line}" for line in body], fails, "    return GUARD_MISS"]
+        ready: PreparedRun | None = None
         made: Any = None
         if self.outputs:
             made = self._program(recordings, changes)
-        self.guards.write(self.used)  # while the device may already be compiling
+        self.guards.emit(self.globals)  # while the device may already be compiling
         if self.outputs:
-            old = {} if self._several else self._before(recordings[0], changes)
-            in_place = not self._several and bool(self._replaces(recordings[0], changes))
-            leaves = tuple(seen.thing._node for seen in changes.grads)
-            ready = Ready(made, tuple(self.outputs), old, in_place, leaves)
+            old = {} if self._multi_device else self._old_inputs(recordings[0], changes)
+            in_place = not self._multi_device and bool(self._reused_inputs(recordings[0], changes))
+            leaves = tuple(seen.obj._node for seen in changes.grads)
+            ready = PreparedRun(made, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
-            body += self._released(changes, [*values, *self.answer.lines, *history, *effects, answer])
+            body += self._free_early(changes, [*values, *self.output.lines, *history, *effects, answer])
             at = len(body)
-            if isinstance(made, Family):
+            if isinstance(made, ShapeSpecializations):
                 body += ["o = p(v)"]
-            elif isinstance(made, Staged) or made.waits:
+            elif isinstance(made, MultiDeviceProgram) or made.waits:
                 body += ["o = run(v)"]
             else:
                 body += ["with lock:", "    o = run(v)"]
             entries = [e for recording in recordings for e in recording.entries]
             streams = {id(owner): owner for owner in self.script.owners}.values()
-            if any(may_fail_named(e.op) for e in entries) and all(type(x) is Generator for x in streams):
+            if any(may_fail_by_name(e.op) for e in entries) and all(type(x) is Generator for x in streams):
                 run = [f"    {line}" for line in body[at:]]
                 names = [self.script.name(x) for x in streams]
                 back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
-                body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FAILED"]
+                body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FALL_BACK"]
                 body[:0] = [f"s{name} = {name}.get_state()" for name in names]
-            if isinstance(made, Family):
-                body[:0] = [f"p = family.worth({_sizes(self.recorder)})", "if p is None: return FAILED"]
-            body += [*self.script.writes, *self.answer.lines, *history, *effects]
+            if isinstance(made, ShapeSpecializations):
+                body[:0] = [
+                    f"p = sizes.program_if_worthwhile({_sizes(self.recorder)})",
+                    "if p is None: return FALL_BACK",
+                ]
+            body += [*self.script.writes, *self.output.lines, *history, *effects]
         else:
-            body += [*self.script.writes, *self.answer.lines, *effects]
-        return self._made(body, answer, ready)
+            body += [*self.script.writes, *self.output.lines, *effects]
+        return self._compile_entry(body, answer, ready)
 
     def _check(self) -> None:
         recorder, observer = self.recorder, self.observer
         for reason in (observer.obstacle, self.script.obstacle):
             if reason is not None:
-                raise NotReplayable(reason)
-        if name := self.reach.ambient.differs(Ambient.now()):
-            raise NotReplayable(f"leaves Python with another {name} than it found")
+                raise Uncapturable(reason)
+        if name := self.reach.global_modes.first_difference(GlobalModes.current()):
+            raise Uncapturable(f"leaves Python with another {name} than it found")
         if recorder.breaks:
-            raise NotReplayable(f"needs values in Python: {recorder.breaks[0]}")
-        if observer.any_name and not self.reach.every:
-            raise NotReplayable("asks for attributes by computed names")
-        if self.reach.reads_later(self.script.held):
-            raise NotReplayable("a number that moves is read by what a kernel was given")
+            raise Uncapturable(f"needs values in Python: {recorder.breaks[0]}")
+        if observer.reads_any_name and not self.reach.all_attributes:
+            raise Uncapturable("asks for attributes by computed names")
+        if self.reach.deferred_code_reads(self.script.held):
+            raise Uncapturable("a number that moves is read by what a kernel was given")
         self.rates = self._check_script()
-        for scope, names in self.reach.unbound({*observer.codes}):
+        for scope, names in self.reach.missing_globals({*observer.codes}):
             if made := sorted(names & scope.keys()):
-                raise NotReplayable(f"makes the global {made[0]!r}")
+                raise Uncapturable(f"makes the global {made[0]!r}")
         for seen in self.kept.values():
             if seen.before.kind == "opaque":
-                raise NotReplayable(f"depends on {describe(seen)}, which Python cannot look into")
+                raise Uncapturable(f"depends on {describe_object(seen)}, which Python cannot look into")
 
     def _check_script(self) -> str | None:
         """Return what code may read of the script's numbers otherwise: they are no part of guards."""
@@ -242,72 +264,76 @@ class Writer:
             own = {n for n, v in getattr(owner, "__dict__", {}).items() if type(v) in (int, float)}
             if own & names:
                 return f"reads {min(own & names)!r} of a schedule, which changes at each step"
-        self.strict = not names.isdisjoint(("param_groups", *SCHEDULED)) or self._holds(groups)
+        self.strict = not names.isdisjoint(("param_groups", *SCHEDULED)) or self._has_other_holders(groups)
         if self.strict and self.script.owners and groups:
             return "looks into param_groups, which a schedule may change at each step"
         return self.script.told
 
-    def _holds(self, groups: Sequence[Any]) -> bool:
+    def _has_other_holders(self, groups: Sequence[Any]) -> bool:
         """Return whether anything but optimizers holds one of ``groups`` or a list of them."""
         own = {id(group) for group in groups}
-        every = [s.thing for s in self.kept.values() if type(s.thing) is list]
+        every = [s.obj for s in self.kept.values() if type(s.obj) is list]
         lists = {id(x) for x in every if own & {*map(id, x)}}
-        held = [c for s in self.kept.values() if not isinstance(s.thing, Optimizer) for _, c in s.parts]
-        held += [g.seen for g in self.used] + [seen for _, seen in self.reach.given]
-        things = [id(s.thing) for s in held if s is not None]
+        held = [c for s in self.kept.values() if not isinstance(s.obj, Optimizer) for _, c in s.children]
+        held += [g.tracked for g in self.globals] + [seen for _, seen in self.reach.argument_objects]
+        things = [id(s.obj) for s in held if s is not None]
         return not lists.isdisjoint(things) or any(things.count(k) > 1 for k in own)
 
-    def _loosen(self, changes: Changes) -> None:
+    def _relax(self, changes: Mutations) -> None:
         """Let tensors that the run replaces in containers be found there, whichever they are."""
-        for seen, part, _ in changes.slots:
+        for seen, part, _ in changes.container_tensors:
             child = self.kept.get(id(part.value))
-            uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
-            if child is None or uses != 1 or any(g.seen is child for g in self.reach.globals):
-                raise NotReplayable(
-                    f"replaces {label(part)} of {describe(seen)}, which is known elsewhere too"
+            uses = sum(c is child for s in self.kept.values() for _, c in s.children)
+            if child is None or uses != 1 or any(g.tracked is child for g in self.reach.globals):
+                raise Uncapturable(
+                    f"replaces {describe_ref(part)} of {describe_object(seen)}, which is known elsewhere too"
                 )
-            self._free(child, self.reach.access(seen, part))
+            self._relax_object(child, self.reach.access(seen, part))
         for seen in changes.grads:
             before = seen.before.state.grad
             child = self.kept.get(id(before)) if before is not None else None
             if child is not None:
-                child.fixed, child.at = False, f"{seen.at}._node.grad"
-        self._loosen_gradients()
-        self._loosen_state()
-        for found, _ in changes.names:
-            child = found.seen
-            uses = sum(c is child for s in self.kept.values() for _, c in s.parts)
-            if child is None or uses or any(g.seen is child and g is not found for g in self.reach.globals):
-                raise NotReplayable(f"assigns the global {found.name!r}, which is known elsewhere too")
-            self._free(child, self._global(found))
+                child.fixed, child.expr = False, f"{seen.expr}._node.grad"
+        self._relax_gradients()
+        self._relax_state()
+        for found, _ in changes.global_tensors:
+            child = found.tracked
+            uses = sum(c is child for s in self.kept.values() for _, c in s.children)
+            if (
+                child is None
+                or uses
+                or any(g.tracked is child and g is not found for g in self.reach.globals)
+            ):
+                raise Uncapturable(f"assigns the global {found.name!r}, which is known elsewhere too")
+            self._relax_object(child, self._global(found))
 
-    def _loosen_gradients(self) -> None:
+    def _relax_gradients(self) -> None:
         """Let gradients that the run only reads be found at their tensors: each backward makes others."""
-        held = Counter(id(c) for s in self.kept.values() for _, c in s.parts)
-        held.update(id(g.seen) for g in self.reach.globals)
+        held = Counter(id(c) for s in self.kept.values() for _, c in s.children)
+        held.update(id(g.tracked) for g in self.reach.globals)
         for seen in self.kept.values():
             state = seen.before.state
             child = self.kept.get(id(state.grad)) if isinstance(state, TensorState) else None
             if child is not None and child.fixed and held[id(child)] == 1:
-                child.fixed, child.at = False, f"{seen.at}._node.grad"
+                child.fixed, child.expr = False, f"{seen.expr}._node.grad"
 
-    def _loosen_state(self) -> None:
+    def _relax_state(self) -> None:
         """Let tensors in the place of which captures have found others be found there, whichever they are."""
-        for place, at, seen in self.reach.homes():
-            alone = all(child is None for _, child in seen.parts)
-            if place in self.reach.replaced and id(seen.thing) in self.kept and alone:
-                seen.fixed, seen.at = False, at
+        for place, at, seen in self.reach.unique_locations():
+            alone = all(child is None for _, child in seen.children)
+            if place in self.reach.replaced_locations and id(seen.obj) in self.kept and alone:
+                seen.fixed, seen.expr = False, at
 
-    def _free(self, child: Seen, at: str) -> None:
+    def _relax_object(self, child: TrackedObject, at: str) -> None:
         """Let an object be found where the code ``at`` finds one, and what it holds in it."""
-        child.fixed, child.at = False, at
-        for part, seen in child.parts:
+        child.fixed, child.expr = False, at
+        for part, seen in child.children:
             if seen is not None:
-                if sum(c is seen for s in self.kept.values() for _, c in s.parts) != 1:
-                    raise NotReplayable(
-                        f"replaces {label(part)} of {describe(child)}, which is known elsewhere"
+                if sum(c is seen for s in self.kept.values() for _, c in s.children) != 1:
+                    raise Uncapturable(
+                        f"replaces {describe_ref(part)} of {describe_object(child)}, which is known elsewhere"
                     )
-                self._free(seen, self.reach.access(child, part))
+                self._relax_object(seen, self.reach.access(child, part))
 
     def _input(self, feed: Feed) -> str:
         """Return the code of an input's value."""
@@ -315,171 +341,179 @@ class Writer:
             return feed.source.name
         if type(feed.source) is Transfer:
             return "None"  # until it is carried
-        return feed.source if isinstance(feed.source, str) else self._old(feed.value)
+        return feed.source if isinstance(feed.source, str) else self._value_from_before(feed.value)
 
-    def _old(self, value: Any) -> str:
+    def _value_from_before(self, value: Any) -> str:
         """Return the code of a value that was there before, or that was made of constants."""
-        homes = self._homes.get(id(value), [])
+        homes = self._tensors_of_value.get(id(value), [])
         for other in homes[1:]:
-            self.guards.add(f"{homes[0].at}._value is {other.at}._value", "tensors that hold the same value")
-        return f"{homes[0].at}._value" if homes else self.reach.name(value)
+            self.guards.add(
+                f"{homes[0].expr}._value is {other.expr}._value", "tensors that hold the same value"
+            )
+        return f"{homes[0].expr}._value" if homes else self.reach.name(value)
 
     def _output(self, x: Tensor) -> str:
         """Return the code of the value that a tensor holds after the run."""
         value = x._value
         known = value if type(value) is not Pending else value.value  # of an argument whose lengths are open
         if known is not None:
-            self._passed.add(id(known))
-            return self._old(known)
-        spot = (x.device, value.place) if self._several else value.place
+            self._passed_on.add(id(known))
+            return self._value_from_before(known)
+        spot = (x.device, value.place) if self._multi_device else value.place
         if spot not in self.outputs:
             self.outputs.append(spot)
         return f"o[{self.outputs.index(spot)}]"
 
     def _shared(self, x: Tensor) -> str | None:
         """Return the code of the history of ``x`` where a tensor that was there has the same: of a clone."""
-        homes = self._histories.get(id(x._node), []) if x._node is not None else []
+        homes = self._tensors_of_history.get(id(x._node), []) if x._node is not None else []
         for other in homes[1:]:
-            self.guards.add(f"{homes[0].at}._node is {other.at}._node", "tensors that share a history")
+            self.guards.add(f"{homes[0].expr}._node is {other.expr}._node", "tensors that share a history")
         if any(seen.before.state.node is not x._node for seen in homes):
-            raise NotReplayable(f"shares what it makes of {describe(homes[0])} with another tensor")
-        return f"{homes[0].at}._node" if homes else None
+            raise Uncapturable(f"shares what it makes of {describe_object(homes[0])} with another tensor")
+        return f"{homes[0].expr}._node" if homes else None
 
-    def _program(self, recordings: Sequence[Recording], changes: Changes) -> Any:
+    def _program(self, recordings: Sequence[Recording], changes: Mutations) -> Any:
         """Return what runs: in place where it may, if it is of one device."""
-        if self._several:
-            return Staged(self.recorder.recordings, self.outputs, self.recorder.program)
-        replaces = self._replaces(recordings[0], changes)
-        return program(recordings[0], self.outputs, self.recorder.mode, replaces=replaces)
+        if self._multi_device:
+            return MultiDeviceProgram(self.recorder.recordings, self.outputs, self.recorder.program)
+        replaces = self._reused_inputs(recordings[0], changes)
+        return compile_program(recordings[0], self.outputs, self.recorder.mode, replaces=replaces)
 
-    def _effects(self, changes: Changes) -> list[str]:
-        lines = [f"{seen.at}._value = {self._output(seen.thing)}" for seen in changes.cells]
-        lines += [f"{seen.at}._node = Leaf()" for seen in changes.leaves]
-        lines += [f"{s.at}._node.grad = {self.answer.build(s.thing._node.grad)}" for s in changes.grads]
-        lines += [self._put(s, part, self.answer.build(x)) for s, part, x in changes.slots]
-        lines += [self._put(s, part, repr(value)) for s, part, value in changes.flags]
+    def _effects(self, changes: Mutations) -> list[str]:
+        lines = [f"{seen.expr}._value = {self._output(seen.obj)}" for seen in changes.tensor_values]
+        lines += [f"{seen.expr}._node = Leaf()" for seen in changes.leaves]
+        lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in changes.grads]
+        lines += [self._assignment(s, part, self.output.emit(x)) for s, part, x in changes.container_tensors]
+        lines += [self._assignment(s, part, repr(value)) for s, part, value in changes.flags]
         lines += ["structure[0] += 1"] * bool(changes.flags)  # which guards that are counted rely on
-        lines += [f"{self._global(found)} = {self.answer.build(x)}" for found, x in changes.names]
+        lines += [f"{self._global(found)} = {self.output.emit(x)}" for found, x in changes.global_tensors]
         for held in self.script.held.values():
             if held.changed:
                 lines.append(held.assigned(self._number(held.now)))
         for grown in self.script.grown.values():
-            lines += [f"{grown.name}.append({self.answer.build(x)})" for x in grown.items]
-        return [*lines, *[self.answer.fill(s, FILLED.get(type(s.thing), "")) for s in changes.contents]]
+            lines += [f"{grown.expr}.append({self.output.emit(x)})" for x in grown.items]
+        return [
+            *lines,
+            *[self.output.emit_fill(s, REFILL_CODE.get(type(s.obj), "")) for s in changes.refilled],
+        ]
 
-    def _put(self, seen: Seen, part: Part, text: str) -> str:
+    def _assignment(self, seen: TrackedObject, part: ChildRef, text: str) -> str:
         """Return the code that puts something in a place."""
-        if isinstance(seen.thing, type) and isinstance(part.key, tuple):  # whose dictionary cannot be written
-            return f"type.__setattr__({seen.at}, {part.key[1]!r}, {text})"
+        if isinstance(seen.obj, type) and isinstance(part.key, tuple):  # whose dictionary cannot be written
+            return f"type.__setattr__({seen.expr}, {part.key[1]!r}, {text})"
         return f"{self.reach.access(seen, part)} = {text}"
 
     def _number(self, x: Any) -> str:
         """Return the code of what a place has come to hold."""
         if type(x) not in (Number, Length, int, float):
-            raise NotReplayable(f"puts a {type(x).__name__} in the place of a number")
-        return self.answer.build(x)
+            raise Uncapturable(f"puts a {type(x).__name__} in the place of a number")
+        return self.output.emit(x)
 
-    def _global(self, found: Global) -> str:
+    def _global(self, found: GlobalRef) -> str:
         return f"{self.reach.name(found.scope)}[{found.name!r}]"
 
-    def _released(self, changes: Changes, code: Sequence[str]) -> list[str]:
+    def _free_early(self, changes: Mutations, code: Sequence[str]) -> list[str]:
         """Return the code that lets go, before the run, of gradients that it replaces and nobody reads.
 
         Their memory serves the new ones then. A run that fails leaves none behind, as ``zero_grad`` does.
         """
         held = [
-            f"{seen.at}._node.grad" for seen in changes.grads
-            if seen.before.state.grad is not None or id(seen.thing) in self.forgotten
+            f"{seen.expr}._node.grad" for seen in changes.grads
+            if seen.before.state.grad is not None or id(seen.obj) in self.overwritten
         ]  # fmt: skip
         used = "\n".join([line.partition(" = ")[2] or line for line in code])
         return [f"{at} = None" for at in held if at not in used]
 
     def _history(self, recordings: Sequence[Recording]) -> list[str]:
         """Return the code that gives the results that have a history a compiled one."""
-        gone = [name for x, name in self.answer.tracked if is_spent(x)]
-        tracked = [(x, name) for x, name in self.answer.tracked if name not in gone]
-        lines = [f"{name}._node = spent()" for name in gone]
+        gone = [name for x, name in self.output.tracked if is_freed(x)]
+        tracked = [(x, name) for x, name in self.output.tracked if name not in gone]
+        lines = [f"{name}._node = freed_node()" for name in gone]
         if not tracked:
             return lines
-        if self._several:
-            raise NotReplayable("returns a tensor with a history that crosses devices")
+        if self._multi_device:
+            raise Uncapturable("returns a tensor with a history that crosses devices")
         (recording,), results = recordings, [x for x, _ in tracked]
         given = []
         for k, feed in enumerate(recording.feeds):
-            homes = self._homes.get(id(feed.value), []) if isinstance(feed.source, Tensor) else []
+            homes = self._tensors_of_value.get(id(feed.value), []) if isinstance(feed.source, Tensor) else []
             nodes = [s for s in homes if s.before.state.node is not None]
             if len({id(s.before.state.node) for s in nodes}) > 1:
-                raise NotReplayable("is given one value with two histories")
+                raise Uncapturable("is given one value with two histories")
             if nodes:
-                given.append((k, nodes[0].before.state.node, f"{nodes[0].at}._node"))
+                given.append((k, nodes[0].before.state.node, f"{nodes[0].expr}._node"))
         ends = {id(node) for _, node, _ in given}
         reached = {id(node) for node in autograd._reached([x._node for x in results], ends)}
         parents = [(k, node, at) for k, node, at in given if id(node) in reached]
-        made = derive(self.recorder, recording, results, [(k, node) for k, node, _ in parents], self.outputs)
+        made = trace_backward(
+            self.recorder, recording, results, [(k, node) for k, node, _ in parents], self.outputs
+        )
         names, tops = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
         sizes = _sizes(self.recorder)
-        return [*lines, f"attach({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
+        return [*lines, f"attach_node({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
 
-    def _replaces(self, recording: Recording, changes: Changes) -> dict[int, int]:
+    def _reused_inputs(self, recording: Recording, changes: Mutations) -> dict[int, int]:
         """Return which outputs take the place of which inputs in their cells.
 
         An input whose old value somebody gets, or that the history of a result keeps, stays as it is.
         """
-        if any(not is_spent(x) for x, _ in self.answer.tracked):
+        if any(not is_freed(x) for x, _ in self.output.tracked):
             return {}
-        place = _numbers(recording)
+        place = _input_numbers(recording)
         found: dict[int, int] = {}
-        for seen in changes.cells:
-            value, k = seen.thing._value, place.get(id(seen.before.state.value))
-            if k is None or k in found.values() or id(seen.before.state.value) in self._passed:
+        for seen in changes.tensor_values:
+            value, k = seen.obj._value, place.get(id(seen.before.state.value))
+            if k is None or k in found.values() or id(seen.before.state.value) in self._passed_on:
                 continue
             if type(value) is Pending:
                 found.setdefault(self.outputs.index(value.place), k)
         return found
 
-    def _before(self, recording: Recording, changes: Changes) -> dict[int, int]:
+    def _old_inputs(self, recording: Recording, changes: Mutations) -> dict[int, int]:
         """Return of the places of new values which input, by number, holds the old one."""
-        numbers = _numbers(recording)
+        numbers = _input_numbers(recording)
         return {
-            seen.thing._value.place: numbers[id(seen.before.state.value)]
-            for seen in changes.cells
-            if type(seen.thing._value) is Pending and id(seen.before.state.value) in numbers
+            seen.obj._value.place: numbers[id(seen.before.state.value)]
+            for seen in changes.tensor_values
+            if type(seen.obj._value) is Pending and id(seen.before.state.value) in numbers
         }
 
-    def _made(self, body: Sequence[str], answer: str, ready: Ready | None) -> Replay:
+    def _compile_entry(self, body: Sequence[str], answer: str, ready: PreparedRun | None) -> CacheEntry:
         lines = [f"    {line}" for line in body]
-        source = "\n".join([*self.guards.head(), *lines, f"    return {answer}"]) + "\n"
+        source = "\n".join([*self.guards.emit_head(), *lines, f"    return {answer}"]) + "\n"
         code = compile(source, "<replay>", "exec")  # while the device may still be compiling
-        counted = self.guards.counted()
+        counted = self.guards.emit_on_mutation()
         named = {
             *re.findall(r"\w+", source + counted)
         }  # what nobody names, old gradients say, is not kept for nothing
         constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
-            **AMBIENT, **constants, **self.script.constants, "MISS": MISS, "FAILED": FAILED, "Tensor": Tensor,
-            "structure": structure, "checked": [self.reach.structure], "remake": remake, "store": store,
-            "attach": attach, "spent": spent, "ValuesError": ValuesError,
+            **GUARD_GLOBALS, **constants, **self.script.constants, "GUARD_MISS": GUARD_MISS,
+            "FALL_BACK": FALL_BACK, "Tensor": Tensor, "structure": structure,
+            "checked": [self.reach.mutation_count], "construct": construct, "set_attribute": set_attribute,
+            "attach_node": attach_node, "freed_node": freed_node, "ValuesError": ValuesError,
         }  # fmt: skip
-        if ready is not None and isinstance(ready.program, Family):
-            scope.update(family=ready.program)
-        elif ready is not None and isinstance(ready.program, Staged):
+        if ready is not None and isinstance(ready.program, ShapeSpecializations):
+            scope.update(sizes=ready.program)
+        elif ready is not None and isinstance(ready.program, MultiDeviceProgram):
             scope.update(run=ready.program)
-        elif ready is not None and isinstance(ready.program, Program):
+        elif ready is not None and isinstance(ready.program, CompiledProgram):
             scope.update(run=ready.program.run, lock=ready.program.lock)
-        scope["unchanged"] = Unchanged(counted, scope)
+        scope["unchanged"] = CounterGuards(counted, scope)
         exec(code, scope)
         guards = tuple(self.guards.guards)
-        return Replay(
+        return CacheEntry(
             run=scope["replay"],
             guards=guards,
-            ready=ready,
+            prepared=ready,
             source=source + counted,
             scope=scope,
             lengths=self.recorder.lengths,
         )
 
 
-def _numbers(recording: Recording) -> dict[int, int]:
+def _input_numbers(recording: Recording) -> dict[int, int]:
     """Return which input each value of a tensor is, by id."""
     return {id(feed.value): k for k, feed in enumerate(recording.feeds) if isinstance(feed.source, Tensor)}
 

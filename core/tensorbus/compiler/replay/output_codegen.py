@@ -15,13 +15,13 @@ from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.sym_int import Length
 from ...tracing.sym_number import Number
-from ..state.class_layout import is_foreign, slot_names
-from ..state.object_view import LOCKS, NotReplayable, is_fixed, look
-from ..state.reachable import Reach, Seen
-from ..state.value_identity import is_plain
+from ..state.class_layout import has_c_state, slot_names
+from ..state.object_view import LOCKS, Uncapturable, compares_by_identity, inspect_object
+from ..state.reachable import ReachableState, TrackedObject
+from ..state.value_identity import is_scalar
 
 
-class AnswerWriter:
+class OutputCodegen:
     """Writes ``lines`` that make objects, each once. Raises ``NotReplayable`` for one that it cannot make.
 
     ``output`` returns the code of the value that a tensor holds after the run, ``shared`` that of a history
@@ -29,21 +29,21 @@ class AnswerWriter:
     """
 
     def __init__(
-        self, reach: Reach, kept: Mapping[int, Seen], output: Callable[[Tensor], str],
+        self, reach: ReachableState, kept: Mapping[int, TrackedObject], output: Callable[[Tensor], str],
         shared: Callable[[Tensor], str | None],
     ) -> None:  # fmt: skip
         self.reach, self.kept, self.output, self.shared = reach, kept, output, shared
         self.lines: list[str] = []
         self.tracked: list[tuple[Tensor, str]] = []
         self._names: dict[int, str] = {}
-        self._leaves: dict[int, str] = {}
-        self._hold: list[Any] = []
-        self._open: set[int] = set()
+        self._leaf_names: dict[int, str] = {}
+        self._kept_alive: list[Any] = []
+        self._in_progress: set[int] = set()
         """The ids of what is being made: what it holds comes first."""
 
-    def build(self, x: Any) -> str:
+    def emit(self, x: Any) -> str:
         """Return the code of a part of the result; objects that were there before are found again."""
-        if is_plain(x):
+        if is_scalar(x):
             return repr(x) if x is None or type(x) in (bool, int, str) else self.reach.name(x)
         if type(x) is Length:
             return x.text
@@ -54,65 +54,69 @@ class AnswerWriter:
             return known
         seen = self.kept.get(id(x))
         if seen is not None:
-            return self._found(x, seen.at) if not seen.fixed and not seen.at.isidentifier() else seen.at
-        if id(x) in self.reach.seen and not is_fixed(x):
-            raise NotReplayable(f"returns a {type(x).__name__} that was there before, and nothing names")
+            return (
+                self._assign_name(x, seen.expr)
+                if not seen.fixed and not seen.expr.isidentifier()
+                else seen.expr
+            )
+        if id(x) in self.reach.objects and not compares_by_identity(x):
+            raise Uncapturable(f"returns a {type(x).__name__} that was there before, and nothing names")
         if isinstance(x, Tensor):
             return self._tensor(x)
-        if id(x) in self._open:
-            raise NotReplayable(f"makes a {type(x).__name__} that holds itself")
-        self._open.add(id(x))
+        if id(x) in self._in_progress:
+            raise Uncapturable(f"makes a {type(x).__name__} that holds itself")
+        self._in_progress.add(id(x))
         made = self._container(x)
-        self._open.remove(id(x))
-        return self._found(x, made)
+        self._in_progress.remove(id(x))
+        return self._assign_name(x, made)
 
-    def fill(self, seen: Seen, code: str) -> str:
+    def emit_fill(self, seen: TrackedObject, code: str) -> str:
         """Return the code that gives a container, in ``code`` for its type, or an instance what it holds."""
-        x = seen.thing
-        at = self.build(x)
+        x = seen.obj
+        at = self.emit(x)
         if seen.before.kind != "instance":
             parts = {"pairs": self._pairs(x)} if isinstance(x, dict) else {}
             if isinstance(x, (set, frozenset)):
-                if not all(is_plain(v) for v in x):
-                    raise NotReplayable("puts objects into a set")
+                if not all(is_scalar(v) for v in x):
+                    raise Uncapturable("puts objects into a set")
                 parts = {"set": self.reach.name(frozenset(x))}
             elif not parts:
-                parts = {"all": self._all(x)}
+                parts = {"all": self._emit_all(x)}
             return code.format(at=at, **parts)
-        before = {part.key: part.value for part, _ in seen.parts}
+        before = {part.key: part.value for part, _ in seen.children}
         lines = []
-        for part in look(x, self.reach.names).parts:
+        for part in inspect_object(x, self.reach.names).children:
             old = before.pop(part.key, self)
             if old is not part.value and part.key != "class":
-                lines.append(f"store({at}, {part.key[1]!r}, {self.build(part.value)})")
-        lines += [f"store({at}, {key[1]!r})" for key in before if key != "class"]
+                lines.append(f"set_attribute({at}, {part.key[1]!r}, {self.emit(part.value)})")
+        lines += [f"set_attribute({at}, {key[1]!r})" for key in before if key != "class"]
         return "; ".join(lines)
 
-    def _found(self, x: Any, made: str) -> str:
+    def _assign_name(self, x: Any, made: str) -> str:
         """Give an object a name before anything is changed."""
         name = self._names[id(x)] = f"b{len(self._names)}"
-        self._hold.append(x)
+        self._kept_alive.append(x)
         self.lines.append(f"{name} = {made}")
         return name
 
     def _tensor(self, x: Tensor) -> str:
         if type(x) is not Tensor:
-            raise NotReplayable(f"makes a {type(x).__name__}")
+            raise Uncapturable(f"makes a {type(x).__name__}")
         name = self._names[id(x)] = f"t{len(self._names)}"
-        self._hold.append(x)
+        self._kept_alive.append(x)
         self.lines += [
             f"{name} = Tensor()",
             f"{name}._value = {self.output(x)}",
             f"{name}._vtype = {self.reach.name(x._vtype.settled)}",
         ]
-        shared = self.shared(x) or self._leaves.get(id(x._node))
+        shared = self.shared(x) or self._leaf_names.get(id(x._node))
         self.lines.append(f"{name}._node = {shared}")
         if shared is not None:
             return name
         if isinstance(x._node, Leaf):
             if x._node.grad is not None or getattr(x._node, "hooks", None):
-                raise NotReplayable("makes a tensor that has a gradient of its own")
-            self._leaves[id(x._node)] = f"{name}._node"
+                raise Uncapturable("makes a tensor that has a gradient of its own")
+            self._leaf_names[id(x._node)] = f"{name}._node"
             self.lines.append(f"{name}._node = Leaf()")
         elif x._node is not None:
             self.tracked.append((x, name))
@@ -121,50 +125,52 @@ class AnswerWriter:
     def _container(self, x: Any) -> str:
         kind, name = type(x), self.reach.name
         if kind is list:
-            return f"[{self._all(x)}]"
+            return f"[{self._emit_all(x)}]"
         if kind is slice:
-            return f"slice({self._all((x.start, x.stop, x.step))})"
+            return f"slice({self._emit_all((x.start, x.stop, x.step))})"
         if kind is tuple:
-            return f"({self._all(x)})"
+            return f"({self._emit_all(x)})"
         if isinstance(x, tuple) and hasattr(kind, "_make"):
-            return f"{name(kind)}._make(({self._all(x)}))"
-        if kind in (set, frozenset) and all(is_plain(v) for v in x):
+            return f"{name(kind)}._make(({self._emit_all(x)}))"
+        if kind in (set, frozenset) and all(is_scalar(v) for v in x):
             return f"{kind.__name__}({name(frozenset(x))})"
         if kind in (dict, OrderedDict):
             return f"{name(kind)}(({self._pairs(x)}))"
         if kind is Counter:
             return f"{name(kind)}(dict(({self._pairs(x)})))"
         if isinstance(x, defaultdict) and kind is defaultdict:
-            return f"{name(kind)}({self.build(x.default_factory)}, ({self._pairs(x)}))"
-        if is_fixed(x) and not isinstance(x, (types.FunctionType, types.CellType, functools.partial)):
-            if id(x) not in self.reach.seen and not _lasts(x):
-                raise NotReplayable(f"makes a {kind.__name__}, another at each call")
+            return f"{name(kind)}({self.emit(x.default_factory)}, ({self._pairs(x)}))"
+        if compares_by_identity(x) and not isinstance(
+            x, (types.FunctionType, types.CellType, functools.partial)
+        ):
+            if id(x) not in self.reach.objects and not _is_permanent(x):
+                raise Uncapturable(f"makes a {kind.__name__}, another at each call")
             return name(x)
         return self._instance(x)
 
-    def _all(self, parts: Iterable[Any]) -> str:
-        return "".join(f"{self.build(v)}, " for v in parts)
+    def _emit_all(self, parts: Iterable[Any]) -> str:
+        return "".join(f"{self.emit(v)}, " for v in parts)
 
     def _pairs(self, x: Mapping[Any, Any]) -> str:
-        return "".join(f"({self.build(k)}, {self.build(v)}), " for k, v in x.items())
+        return "".join(f"({self.emit(k)}, {self.emit(v)}), " for k, v in x.items())
 
     def _named_parts(self, parts: Iterable[tuple[str, Any]]) -> str:
-        return "".join(f"({name!r}, {self.build(value)}), " for name, value in parts)
+        return "".join(f"({name!r}, {self.emit(value)}), " for name, value in parts)
 
     def _instance(self, x: Any) -> str:
         """Return the code that makes an instance of a class written in Python as this one is."""
         kind = type(x)
         bases = kind.__mro__[:-1]
         made_otherwise = any("__new__" in vars(base) for base in bases)
-        if made_otherwise or any(is_foreign(base) for base in bases):
-            raise NotReplayable(f"returns a {kind.__module__}.{kind.__qualname__}")
+        if made_otherwise or any(has_c_state(base) for base in bases):
+            raise Uncapturable(f"returns a {kind.__module__}.{kind.__qualname__}")
         slots = [name for base in bases for name in slot_names(base) if hasattr(x, name)]
         places = self._named_parts((name, getattr(x, name)) for name in slots)
         entries = self._named_parts(getattr(x, "__dict__", {}).items())
-        return f"remake({self.reach.name(kind)}, ({entries}), ({places}))"
+        return f"construct({self.reach.name(kind)}, ({entries}), ({places}))"
 
 
-def _lasts(x: Any) -> bool:
+def _is_permanent(x: Any) -> bool:
     """Return whether an object that is told from others by identity is there without a call that makes it."""
     if isinstance(x, type):
         try:
@@ -176,7 +182,7 @@ def _lasts(x: Any) -> bool:
     return not isinstance(x, (Module, Generator, *LOCKS)) and type(x) is not object
 
 
-def remake(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:
+def construct(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:
     """Return an instance with these attributes, and these in slots."""
     made: Any = object.__new__(kind)
     if entries:
@@ -186,7 +192,7 @@ def remake(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tupl
     return made
 
 
-def store(x: Any, name: str, *value: Any) -> None:
+def set_attribute(x: Any, name: str, *value: Any) -> None:
     """Set an attribute of an instance, or take it away, as if its class had no say."""
     own = getattr(x, "__dict__", None)
     if own is not None and (name in own or (value and not hasattr(type(x), name))):

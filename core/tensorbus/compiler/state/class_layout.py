@@ -20,23 +20,23 @@ def slot_names(base: type) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def writes_itself(x: Any) -> bool:
+def overrides_setitem(x: Any) -> bool:
     """Return whether code of the user's runs where items of ``x`` are assigned."""
     return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & HEAP_TYPE)
 
 
-def is_foreign(base: type) -> bool:
+def has_c_state(base: type) -> bool:
     """Return whether instances of a base hold state that Python code cannot see."""
-    found = _foreign.get(base)
+    found = _has_c_state.get(base)
     if found is None:
-        found = _foreign[base] = _holds_unseen(base)
+        found = _has_c_state[base] = _holds_c_state(base)
     return found
 
 
-_foreign: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
+_has_c_state: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
 
 
-def _holds_unseen(base: type) -> bool:
+def _holds_c_state(base: type) -> bool:
     if base in (object, types.SimpleNamespace):
         return False
     if not base.__flags__ & HEAP_TYPE:

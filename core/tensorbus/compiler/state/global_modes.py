@@ -12,7 +12,7 @@ from ...dtypes import definition as dt
 from ...tensor.grad_mode import is_grad_enabled
 
 
-class Ambient(NamedTuple):
+class GlobalModes(NamedTuple):
     """What they are at one time."""
 
     grad_mode: bool
@@ -23,14 +23,14 @@ class Ambient(NamedTuple):
     matmul_precision: str
 
     @staticmethod
-    def now() -> Ambient:
+    def current() -> GlobalModes:
         """Return what they are now."""
-        return Ambient(
+        return GlobalModes(
             is_grad_enabled(), default_state(), dt.default_float, autocast_dtype(),
             kernel_preference._preferred.get(), get_matmul_precision(),
         )  # fmt: skip
 
-    def differs(self, other: Ambient) -> str | None:
+    def first_difference(self, other: GlobalModes) -> str | None:
         """Return the name of the first that is another; None: there is none."""
         each = zip(self._fields, self, other, strict=True)
         return next((name.replace("_", " ") for name, a, b in each if a != b), None)

@@ -11,12 +11,20 @@ from typing import Any, Final, NamedTuple
 from ...tensor.leaf import detached_in
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.host_script import Script
-from .class_layout import writes_itself
-from .object_view import Keyed, Look, NotReplayable, Part, Settling, TensorState, look
-from .reachable import Global, Reach, Seen
-from .value_identity import is_plain, mark
+from .class_layout import overrides_setitem
+from .object_view import (
+    ChildRef,
+    KeyAccess,
+    ObjectView,
+    StateNotSettled,
+    TensorState,
+    Uncapturable,
+    inspect_object,
+)
+from .reachable import GlobalRef, ReachableState, TrackedObject
+from .value_identity import identity_key, is_scalar
 
-FILLED: Final[dict[type, str]] = {
+REFILL_CODE: Final[dict[type, str]] = {
     list: "{at}[:] = ({all})", deque: "{at}.clear(); {at}.extend(({all}))",
     dict: "{at}.clear(); {at}.update(({pairs}))", OrderedDict: "{at}.clear(); {at}.update(({pairs}))",
     defaultdict: "{at}.clear(); {at}.update(({pairs}))",
@@ -35,7 +43,7 @@ class CacheInfo(NamedTuple):
 
 
 @dataclass(slots=True)
-class Changes:
+class Mutations:
     """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold other tensors.
 
     Or tuples and such of tensors, as ``names`` do, which are globals. ``contents`` are arguments, and what
@@ -45,201 +53,211 @@ class Changes:
     that have ``grown``, and ``rates``: what code read of the script's state. ``why`` says it of the first.
     """
 
-    cells: list[Seen] = field(default_factory=list)
-    grads: list[Seen] = field(default_factory=list)
-    slots: list[tuple[Seen, Part, Any]] = field(default_factory=list)
-    contents: list[Seen] = field(default_factory=list)
-    flags: list[tuple[Seen, Part, bool]] = field(default_factory=list)
-    names: list[tuple[Global, Any]] = field(default_factory=list)
-    leaves: list[Seen] = field(default_factory=list)
-    numbers: list[tuple[Seen, Part]] = field(default_factory=list)
-    counters: list[Global] = field(default_factory=list)
-    grown: list[Seen] = field(default_factory=list)
+    tensor_values: list[TrackedObject] = field(default_factory=list)
+    grads: list[TrackedObject] = field(default_factory=list)
+    container_tensors: list[tuple[TrackedObject, ChildRef, Any]] = field(default_factory=list)
+    refilled: list[TrackedObject] = field(default_factory=list)
+    flags: list[tuple[TrackedObject, ChildRef, bool]] = field(default_factory=list)
+    global_tensors: list[tuple[GlobalRef, Any]] = field(default_factory=list)
+    leaves: list[TrackedObject] = field(default_factory=list)
+    numbers: list[tuple[TrackedObject, ChildRef]] = field(default_factory=list)
+    global_numbers: list[GlobalRef] = field(default_factory=list)
+    appended: list[TrackedObject] = field(default_factory=list)
     rates: str | None = None
-    why: str | None = None
+    reason: str | None = None
 
-    def goes_on(self, why: str) -> None:
+    def note(self, why: str) -> None:
         """Note why the next run is another."""
-        self.why = self.why or why
+        self.reason = self.reason or why
 
 
-class Moving(NotReplayable):
+class StateVaries(Uncapturable):
     """The next run is another; ``changes`` say in what."""
 
-    def __init__(self, changes: Changes) -> None:
-        super().__init__(changes.rates or changes.why)
-        self.changes = changes
+    def __init__(self, changes: Mutations) -> None:
+        super().__init__(changes.rates or changes.reason)
+        self.mutations = changes
 
 
-def find(
-    reach: Reach, kept: Iterable[Seen], names: Iterable[Global], script: Script, forgotten: Container[int]
-) -> Changes:
+def diff_state(
+    reach: ReachableState,
+    kept: Iterable[TrackedObject],
+    names: Iterable[GlobalRef],
+    script: Script,
+    forgotten: Container[int],
+) -> Mutations:
     """Compare everything kept with what it was. Raises ``NotReplayable`` for a change of another kind.
 
     ``forgotten`` are the ids of tensors whose gradients are written over, whatever they were.
     """
-    changes = Changes()
+    changes = Mutations()
     for seen in kept:
-        after = look(seen.thing, reach.names)
+        after = inspect_object(seen.obj, reach.names)
         if isinstance(seen.before.state, TensorState):
-            _tensor(seen, seen.before.state, after.state, changes)
-            if detached_in(seen.thing, script):
-                raise NotReplayable(f"leaves a gradient at {describe(seen)}, which requires none")
-            if id(seen.thing) in forgotten and after.state.grad is None:
+            _compare_tensor(seen, seen.before.state, after.state, changes)
+            if detached_in(seen.obj, script):
+                raise Uncapturable(f"leaves a gradient at {describe_object(seen)}, which requires none")
+            if id(seen.obj) in forgotten and after.state.grad is None:
                 changes.grads.append(seen)
         elif after.kind != seen.before.kind:
-            raise NotReplayable(f"changes {describe(seen)}")
-        elif id(seen.thing) in script.grown:
+            raise Uncapturable(f"changes {describe_object(seen)}")
+        elif id(seen.obj) in script.grown:
             continue
-        elif after.state != seen.before.state and can_be_filled(seen, script):
-            changes.contents.append(seen)
-        elif after.state != seen.before.state and _grows(seen):
-            changes.grown.append(seen)
-            changes.goes_on(f"adds to {describe(seen)}")
+        elif after.state != seen.before.state and is_refillable(seen, script):
+            changes.refilled.append(seen)
+        elif after.state != seen.before.state and _is_appended_to(seen):
+            changes.appended.append(seen)
+            changes.note(f"adds to {describe_object(seen)}")
         elif after.state != seen.before.state:
             if seen.before.kind == "cache":
-                _cache(seen, CacheInfo(*seen.before.state[0]), CacheInfo(*after.state[0]))
-            _container(reach, seen, {part.key: part for part in after.parts}, changes, script)
+                _compare_cache(seen, CacheInfo(*seen.before.state[0]), CacheInfo(*after.state[0]))
+            _compare_container(reach, seen, {part.key: part for part in after.children}, changes, script)
     for name in names:
         now = name.scope.get(name.name)
         if now is name.value:
             continue
-        if _is_tree(now) and type(now) is type(name.value) and _is_tree(name.value):
-            changes.names.append((name, now))
-        elif _is_step(name.value, now):
-            changes.counters.append(name)
-            changes.goes_on(f"assigns the global {name.name!r}")
+        if _is_tensor_tree(now) and type(now) is type(name.value) and _is_tensor_tree(name.value):
+            changes.global_tensors.append((name, now))
+        elif _is_number_change(name.value, now):
+            changes.global_numbers.append(name)
+            changes.note(f"assigns the global {name.name!r}")
         else:
-            raise NotReplayable(f"assigns the global {name.name!r}")
+            raise Uncapturable(f"assigns the global {name.name!r}")
     return changes
 
 
-def _tensor(seen: Seen, before: TensorState, after: TensorState, changes: Changes) -> None:
+def _compare_tensor(seen: TrackedObject, before: TensorState, after: TensorState, changes: Mutations) -> None:
     if after.vtype is not before.vtype or after.hooks != before.hooks:
-        raise NotReplayable(f"changes the dtype, the device or the hooks of {describe(seen)}")
+        raise Uncapturable(f"changes the dtype, the device or the hooks of {describe_object(seen)}")
     if before.node is None and type(after.node) is Leaf and not seen.fixed:
         changes.leaves.append(seen)
     elif after.node is not before.node:
-        raise NotReplayable(f"changes the history of {describe(seen)}")
+        raise Uncapturable(f"changes the history of {describe_object(seen)}")
     if after.value is not before.value:
         if before.node is not None and not isinstance(before.node, Leaf):
-            raise NotReplayable(f"changes {describe(seen)}, which has a history")
-        changes.cells.append(seen)
+            raise Uncapturable(f"changes {describe_object(seen)}, which has a history")
+        changes.tensor_values.append(seen)
     if after.grad is not before.grad:
         changes.grads.append(seen)
 
 
-def _cache(seen: Seen, before: CacheInfo, after: CacheInfo) -> None:
+def _compare_cache(seen: TrackedObject, before: CacheInfo, after: CacheInfo) -> None:
     if (before.misses, before.currsize) != (after.misses, after.currsize):
-        raise Settling(f"computes what {describe(seen)} keeps")
+        raise StateNotSettled(f"computes what {describe_object(seen)} keeps")
     if after.hits != before.hits and after.currsize == after.maxsize:
-        raise NotReplayable(f"asks {describe(seen)} that is full, and forgets by what was asked for last")
+        raise Uncapturable(
+            f"asks {describe_object(seen)} that is full, and forgets by what was asked for last"
+        )
 
 
-def _container(reach: Reach, seen: Seen, now: dict[Any, Part], changes: Changes, script: Script) -> None:
+def _compare_container(
+    reach: ReachableState, seen: TrackedObject, now: dict[Any, ChildRef], changes: Mutations, script: Script
+) -> None:
     if seen.before.kind == "set":
-        raise NotReplayable(f"changes {describe(seen)}")
-    if seen.before.kind in ("sequence", "mapping") and writes_itself(seen.thing):
-        raise NotReplayable(f"changes {describe(seen)}, whose class says itself what that does")
+        raise Uncapturable(f"changes {describe_object(seen)}")
+    if seen.before.kind in ("sequence", "mapping") and overrides_setitem(seen.obj):
+        raise Uncapturable(f"changes {describe_object(seen)}, whose class says itself what that does")
     keys = [part.key for part in now.values()]
-    if seen.before.kind == "mapping" and [part.key for part, _ in seen.parts if part.key in now] != [
-        key for key in keys if any(part.key == key for part, _ in seen.parts)
+    if seen.before.kind == "mapping" and [part.key for part, _ in seen.children if part.key in now] != [
+        key for key in keys if any(part.key == key for part, _ in seen.children)
     ]:
-        raise NotReplayable(f"changes the order of {describe(seen)}")
-    for old, _ in seen.parts:
+        raise Uncapturable(f"changes the order of {describe_object(seen)}")
+    for old, _ in seen.children:
         new = now.pop(old.key, None)
-        if new is None and is_of_script(script, seen, old):
+        if new is None and is_prologue_number(script, seen, old):
             continue
         if new is None:
-            raise NotReplayable(f"takes {label(old)} out of {describe(seen)}")
-        if new.value is old.value or (is_of_script(script, seen, old) and not _is_rate(script, seen)):
+            raise Uncapturable(f"takes {describe_ref(old)} out of {describe_object(seen)}")
+        if new.value is old.value or (
+            is_prologue_number(script, seen, old) and not _is_schedule_rate(script, seen)
+        ):
             continue
-        if _is_tree(new.value) and type(old.value) is type(new.value) and _is_tree(old.value):
-            changes.slots.append((seen, old, new.value))
+        if _is_tensor_tree(new.value) and type(old.value) is type(new.value) and _is_tensor_tree(old.value):
+            changes.container_tensors.append((seen, old, new.value))
         elif type(old.value) is bool and type(new.value) is bool:
             changes.flags.append((seen, old, new.value))
-        elif _is_step(old.value, new.value):
+        elif _is_number_change(old.value, new.value):
             changes.numbers.append((seen, old))
-            changes.goes_on(f"changes {label(old)} of {describe(seen)}")
+            changes.note(f"changes {describe_ref(old)} of {describe_object(seen)}")
         elif _differ(old.value, new.value):
-            raise NotReplayable(f"changes {label(old)} of {describe(seen)}")
+            raise Uncapturable(f"changes {describe_ref(old)} of {describe_object(seen)}")
     for new in now.values():
-        if not is_of_script(script, seen, new):
-            raise NotReplayable(f"adds {label(new)} to {describe(seen)}")
+        if not is_prologue_number(script, seen, new):
+            raise Uncapturable(f"adds {describe_ref(new)} to {describe_object(seen)}")
 
 
-def _is_rate(script: Script, seen: Seen) -> bool:
+def _is_schedule_rate(script: Script, seen: TrackedObject) -> bool:
     """Return whether an entry of ``seen`` is one that the script only reads, so that others changed it."""
-    return isinstance(seen.thing, dict) and "params" in seen.thing and not script.owners
+    return isinstance(seen.obj, dict) and "params" in seen.obj and not script.owners
 
 
-def can_be_filled(seen: Seen, script: Script) -> bool:
+def is_refillable(seen: TrackedObject, script: Script) -> bool:
     """Return whether generated code can give an object of the caller's, of any call, what it is to hold.
 
     One that is the same at each call would be found changed by the next: Python serves that better.
     """
-    if seen.fixed or any(is_of_script(script, seen, part) for part, _ in seen.parts):
+    if seen.fixed or any(is_prologue_number(script, seen, part) for part, _ in seen.children):
         return False
-    return seen.before.kind == "instance" or type(seen.thing) in FILLED
+    return seen.before.kind == "instance" or type(seen.obj) in REFILL_CODE
 
 
-def holds_alike(seen: Seen, now: Look) -> bool:
+def differs_in_tensors_only(seen: TrackedObject, now: ObjectView) -> bool:
     """Return whether an object holds what it did, but for other tensors: another run finds no difference."""
-    if [part.key for part, _ in seen.parts] != [part.key for part in now.parts]:
+    if [part.key for part, _ in seen.children] != [part.key for part in now.children]:
         return False
-    pairs = [(old.value, new.value) for (old, _), new in zip(seen.parts, now.parts, strict=True)]
-    return all(a is b or (type(a) is type(b) and _is_tree(a) and _is_tree(b)) for a, b in pairs)
+    pairs = [(old.value, new.value) for (old, _), new in zip(seen.children, now.children, strict=True)]
+    return all(a is b or (type(a) is type(b) and _is_tensor_tree(a) and _is_tensor_tree(b)) for a, b in pairs)
 
 
-def _is_tree(x: Any) -> bool:
+def _is_tensor_tree(x: Any) -> bool:
     """Return whether ``x`` is a tensor, or a tuple, list or dict that holds tensors and nothing else."""
     if type(x) is Tensor:
         return True
     parts = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
-    return bool(parts) and all(map(_is_tree, parts))
+    return bool(parts) and all(map(_is_tensor_tree, parts))
 
 
-def _grows(seen: Seen) -> bool:
+def _is_appended_to(seen: TrackedObject) -> bool:
     """Return whether a list or queue has more entries than it had; others, where their number is limited."""
-    thing, known = seen.thing, seen.parts
+    thing, known = seen.obj, seen.children
     if type(thing) is deque and thing.maxlen is not None:
         return seen.fixed
     return seen.fixed and type(thing) in (list, deque) and len(thing) > len(known)
 
 
-def _is_step(old: Any, new: Any) -> bool:
+def _is_number_change(old: Any, new: Any) -> bool:
     """Return whether a number took the place of another."""
     return type(old) in (int, float) and type(new) is type(old) and repr(old) != repr(new)
 
 
 def _differ(old: Any, new: Any) -> bool:
-    return bool(mark(old) != mark(new))
+    return bool(identity_key(old) != identity_key(new))
 
 
-def is_of_script(script: Script, seen: Seen, part: Part) -> bool:
+def is_prologue_number(script: Script, seen: TrackedObject, part: ChildRef) -> bool:
     """Return whether an entry is a number that the script reads or writes."""
-    if (id(seen.thing), part.key) in script.held:
+    if (id(seen.obj), part.key) in script.held:
         return True
-    return isinstance(part.access, Keyed) and (id(seen.thing), part.access.key) in script.reads
+    return isinstance(part.access, KeyAccess) and (id(seen.obj), part.access.key) in script.reads
 
 
-def describe(seen: Seen) -> str:
+def describe_object(seen: TrackedObject) -> str:
     """Return what an object is called in messages."""
-    thing = seen.thing
+    thing = seen.obj
     if isinstance(thing, ModuleType):
         return f"module {thing.__name__}"
     if isinstance(thing, (type, FunctionType)):
         kind = f"{'class' if isinstance(thing, type) else 'function'} {thing.__qualname__}"
-        return kind if seen.fixed else f"argument {seen.at} ({kind})"
+        return kind if seen.fixed else f"argument {seen.expr} ({kind})"
     kind = "cache" if seen.before.kind == "cache" else type(thing).__name__
-    return f"a {kind}" if seen.fixed else f"argument {seen.at} ({kind})"
+    return f"a {kind}" if seen.fixed else f"argument {seen.expr} ({kind})"
 
 
-def label(part: Part) -> str:
+def describe_ref(part: ChildRef) -> str:
     """Return what a part is called in messages."""
-    if isinstance(part.access, Keyed):
+    if isinstance(part.access, KeyAccess):
         key = part.access.key
-        return f"entry {key!r}" if is_plain(key) else f"an entry for a {type(key).__name__}"
+        return f"entry {key!r}" if is_scalar(key) else f"an entry for a {type(key).__name__}"
     if isinstance(part.key, tuple) and part.key[0] in ("attribute", "slot"):
         return f"attribute {part.key[1]!r}"
     return part.access.strip(".")

@@ -31,15 +31,15 @@ from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.lazy_value import GIVEN, restructured
 from ..capture.side_effect_observer import is_own, is_pure, is_standard
-from .class_layout import HEAP_TYPE, is_foreign, slot_names
-from .value_identity import is_a, is_plain, mark
+from .class_layout import HEAP_TYPE, has_c_state, slot_names
+from .value_identity import exact_isinstance, identity_key, is_scalar
 
 _CONSTANTS: Final = frozenset(
     """pi e inf nan newaxis float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_
     complex64 complex128""".split()
 )
 _SLOTS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, _collections._tuplegetter)
-_COMPILED: Final = "tensorbus.compiler.api"
+_COMPILED_FUNCTION_MODULE: Final = "tensorbus.compiler.api"
 LOCKS: Final = (type(allocate_lock()), type(RLock()))
 _BY_IDENTITY: Final = (
     type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -48,35 +48,35 @@ _BY_IDENTITY: Final = (
     enum.Enum, Generator, operator.attrgetter, operator.itemgetter, operator.methodcaller,
     *LOCKS,
 )  # fmt: skip
-_BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
+_BOUND_METHODS: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _STATELESS: Final = frozenset({object, abc.ABC, typing.Generic, typing.Protocol, BaseException, Exception})
 _CONTAINERS: Final = frozenset(
     {list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict,
      collections.Counter, types.MappingProxyType}
 )  # fmt: skip
-_CONTAINERS_READ: Final = (list, tuple, dict, collections.deque)
-_READERS: Final = frozenset({"__iter__", "__len__", "__getitem__", "__eq__", "keys", "items"})
-_WRITTEN: Final = frozenset({type(None), bool, int, str, bytes})
+_ITERATED_CONTAINERS: Final = (list, tuple, dict, collections.deque)
+_READING_METHODS: Final = frozenset({"__iter__", "__len__", "__getitem__", "__eq__", "keys", "items"})
+_LITERAL_KEY_TYPES: Final = frozenset({type(None), bool, int, str, bytes})
 """The types of keys that code finds as they are printed."""
-_NAMED: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
+_NAMED_BY_IDENTITY: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
 
 
-_TOLD: Final = (type, types.FunctionType, types.ModuleType)
+_OBSERVED_TYPES: Final = (type, types.FunctionType, types.ModuleType)
 """What the observer sees whoever calls it; C code may call what is written in C unseen."""
-_SAYS: Final = frozenset({"stdout", "stderr", "warn"})
+_OUTPUT_NAMES: Final = frozenset({"stdout", "stderr", "warn"})
 """What code of the standard library's modules says something by, and reads nothing from."""
 _METADATA: Final = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 
 
-class NotReplayable(Exception):  # noqa: N818 - it is told, not raised to users
+class Uncapturable(Exception):  # noqa: N818 - it is told, not raised to users
     """Why Python must run the function itself at each call."""
 
 
-class Settling(NotReplayable):
+class StateNotSettled(Uncapturable):
     """The run set up what the next one finds: that one is worth another capture."""
 
 
-class Part(NamedTuple):  # made by the thousand, like looks: thrice as fast as a frozen dataclass
+class ChildRef(NamedTuple):  # made by the thousand, like looks: thrice as fast as a frozen dataclass
     """An object behind another: ``access`` is the code that gets it, ``stable``: it is always the same.
 
     ``constant``: it is found without the other, as a key of a dict that was found by it.
@@ -89,7 +89,7 @@ class Part(NamedTuple):  # made by the thousand, like looks: thrice as fast as a
     constant: bool = False
 
 
-class Rule(NamedTuple):
+class ExtraGuard(NamedTuple):
     """A condition beyond those on parts: ``code`` of the object ``{at}`` and of ``{k}``, ``value()`` now."""
 
     code: str
@@ -97,7 +97,7 @@ class Rule(NamedTuple):
     text: str
 
 
-class Look(NamedTuple):
+class ObjectView(NamedTuple):
     """``kind`` of object, its own ``state`` without that of its parts, and the parts. See ``look``.
 
     ``rules`` are conditions on names that code asks for and that are not there, say.
@@ -105,8 +105,8 @@ class Look(NamedTuple):
 
     kind: str
     state: Any
-    parts: tuple[Part, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    children: tuple[ChildRef, ...] = ()
+    extra_guards: tuple[ExtraGuard, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -141,250 +141,269 @@ class TensorState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_fixed(x: Any) -> bool:
+def compares_by_identity(x: Any) -> bool:
     """Return whether ``x``, an argument say, is told from others by identity alone."""
-    return type(x) is object or is_a(x, (*_BY_IDENTITY, *_NAMED))
+    return type(x) is object or exact_isinstance(x, (*_BY_IDENTITY, *_NAMED_BY_IDENTITY))
 
 
-def is_made_anew(x: Any) -> bool:
+def is_recreated(x: Any) -> bool:
     """Return whether ``x``, which ``is_fixed``, may be another at each call and do the same there."""
     if type(x) is types.FunctionType:
         return not is_own(x.__code__.co_filename) and not is_standard(x.__code__.co_filename)
-    return is_a(x, (types.CellType, functools.partial))
+    return exact_isinstance(x, (types.CellType, functools.partial))
 
 
-def is_nameless(x: Any) -> bool:
+def has_no_attributes(x: Any) -> bool:
     """Return whether ``look`` tells the same of ``x`` whatever names it is given."""
-    return type(x) in _CONTAINERS or is_a(x, Tensor)
+    return type(x) in _CONTAINERS or exact_isinstance(x, Tensor)
 
 
-class Every(frozenset[str]):
+class AllAttributes(frozenset[str]):
     """All attributes count. Of tensorbus's own modules, which have hundreds, those that code names: these."""
 
 
-def look(x: Any, names: frozenset[str] | None) -> Look:
+def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
     """Return what ``x`` is. Of attributes only those in ``names`` are looked at; ``Every`` or None: all.
 
     No code of the user's runs: looking, like the guards, is to have no effects.
     """
-    if is_a(x, Tensor):
+    if exact_isinstance(x, Tensor):
         return _tensor(x)
-    if _tells_itself(type(x)):
-        return Look("opaque", None)
-    if is_a(x, types.ModuleType) and is_own(str(getattr(x, "__file__", None) or "")):
+    if _runs_user_code(type(x)):
+        return ObjectView("opaque", None)
+    if exact_isinstance(x, types.ModuleType) and is_own(str(getattr(x, "__file__", None) or "")):
         return _library(x, names or frozenset())
     asked = _METADATA.intersection(names or ())
-    if isinstance(names, Every):
+    if isinstance(names, AllAttributes):
         names = None
-    if is_a(x, type):
+    if exact_isinstance(x, type):
         return _class(x, names, asked)
-    if is_a(x, enum.Enum):
-        return _member(x, names)
-    if is_a(x, types.FunctionType):
+    if exact_isinstance(x, enum.Enum):
+        return _enum_member(x, names)
+    if exact_isinstance(x, types.FunctionType):
         return _function(x, names, asked)
-    if is_a(x, types.ModuleType):
+    if exact_isinstance(x, types.ModuleType):
         return _module(x, names)
     if type(x) is functools._lru_cache_wrapper:
-        return _cache(x, names)
-    if is_a(x, _BOUND) and not isinstance(x.__self__, (types.ModuleType, type, types.NoneType)):
-        return Look("method", None, (Part("s", ".__self__", x.__self__, True),))  # append of a list, say
-    if type(x) is object or is_a(x, _BY_IDENTITY):
-        return Look("fixed", None)
-    if is_a(x, types.MethodType):
-        return Look(
+        return _lru_cache(x, names)
+    if exact_isinstance(x, _BOUND_METHODS) and not isinstance(
+        x.__self__, (types.ModuleType, type, types.NoneType)
+    ):
+        return ObjectView(
+            "method", None, (ChildRef("s", ".__self__", x.__self__, True),)
+        )  # append of a list, say
+    if type(x) is object or exact_isinstance(x, _BY_IDENTITY):
+        return ObjectView("fixed", None)
+    if exact_isinstance(x, types.MethodType):
+        return ObjectView(
             "method",
             None,
-            (Part("f", ".__func__", x.__func__, True), Part("s", ".__self__", x.__self__, True)),
+            (ChildRef("f", ".__func__", x.__func__, True), ChildRef("s", ".__self__", x.__self__, True)),
         )
-    if is_a(x, functools.partial):
-        if _is_unseen(x.func):
-            return Look("opaque", None)
-        parts = tuple(Part(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
+    if exact_isinstance(x, functools.partial):
+        if _may_have_effects(x.func):
+            return ObjectView("opaque", None)
+        parts = tuple(ChildRef(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
         return _with_attributes("partial", x, None, parts, names)
-    if type(x).__module__ == _COMPILED:
-        return _with_attributes("partial", x, None, (Part("f", "._function", x._function, True),), names)
-    if is_a(x, (staticmethod, classmethod)):
-        return Look("wrapper", None, (Part("f", ".__func__", x.__func__, True),))
-    if is_a(x, property):
-        return Look(
-            "property", None, tuple(Part(n, f".{n}", getattr(x, n), True) for n in ("fget", "fset", "fdel"))
+    if type(x).__module__ == _COMPILED_FUNCTION_MODULE:
+        return _with_attributes("partial", x, None, (ChildRef("f", "._function", x._function, True),), names)
+    if exact_isinstance(x, (staticmethod, classmethod)):
+        return ObjectView("wrapper", None, (ChildRef("f", ".__func__", x.__func__, True),))
+    if exact_isinstance(x, property):
+        return ObjectView(
+            "property",
+            None,
+            tuple(ChildRef(n, f".{n}", getattr(x, n), True) for n in ("fget", "fset", "fdel")),
         )
-    if is_a(x, types.CellType):
+    if exact_isinstance(x, types.CellType):
         return _cell(x)
     if type(x) is weakref.ref:
-        return Look("reference", None, (Part("referent", "()", x()),))
-    if is_a(x, (list, tuple, collections.deque)):
-        parts = tuple(Part(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
-        return _with_attributes("sequence", x, (len(x), tuple([mark(v) for v in x])), parts, names)
-    if is_a(x, (dict, types.MappingProxyType)):
-        unseen = is_a(x, collections.defaultdict) and _is_unseen(x.default_factory)
-        return Look("opaque", None) if unseen else _mapping(x, names)
-    if is_a(x, (set, frozenset)):
-        if not all(map(is_plain, x)):
-            return Look("opaque", None)
-        return _with_attributes("set", x, tuple([(mark(v), v) for v in x]), (), names)
+        return ObjectView("reference", None, (ChildRef("referent", "()", x()),))
+    if exact_isinstance(x, (list, tuple, collections.deque)):
+        parts = tuple(ChildRef(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
+        return _with_attributes("sequence", x, (len(x), tuple([identity_key(v) for v in x])), parts, names)
+    if exact_isinstance(x, (dict, types.MappingProxyType)):
+        unseen = exact_isinstance(x, collections.defaultdict) and _may_have_effects(x.default_factory)
+        return ObjectView("opaque", None) if unseen else _mapping(x, names)
+    if exact_isinstance(x, (set, frozenset)):
+        if not all(map(is_scalar, x)):
+            return ObjectView("opaque", None)
+        return _with_attributes("set", x, tuple([(identity_key(v), v) for v in x]), (), names)
     return _instance(x, names)
 
 
-def _is_unseen(function: Any) -> bool:
+def _may_have_effects(function: Any) -> bool:
     """Return whether a function may do more than compute, which is not seen where C code calls it."""
-    owner = function.__self__ if is_a(function, types.BuiltinFunctionType) else None
+    owner = function.__self__ if exact_isinstance(function, types.BuiltinFunctionType) else None
     return isinstance(owner, types.ModuleType) and not is_pure(owner.__name__)
 
 
-def _tensor(x: Tensor) -> Look:
+def _tensor(x: Tensor) -> ObjectView:
     state = TensorState.of(x)
     own = getattr(x, "__dict__", None)  # of parameters, and of what others derive from tensors
-    parts = [] if own is None else [Part("attributes", ".__dict__", own, True)]
+    parts = [] if own is None else [ChildRef("attributes", ".__dict__", own, True)]
     if isinstance(state.node, Leaf):
-        parts += [Part("grad", "._node.grad", state.grad)]
+        parts += [ChildRef("grad", "._node.grad", state.grad)]
         parts += [
-            Part(("hook", k), f"._node.hooks[{k}]", h) for k, h in getattr(state.node, "hooks", {}).items()
+            ChildRef(("hook", k), f"._node.hooks[{k}]", h)
+            for k, h in getattr(state.node, "hooks", {}).items()
         ]
-    return Look("tensor", state, tuple(parts))
+    return ObjectView("tensor", state, tuple(parts))
 
 
-def _cell(x: types.CellType) -> Look:
+def _cell(x: types.CellType) -> ObjectView:
     try:
         value = x.cell_contents
     except ValueError:
-        rule = Rule("{at} == {k}", types.CellType, "that a variable has no value")
-        return Look("empty", None, (), (rule,))
-    return Look("cell", mark(value), (Part("contents", ".cell_contents", value),))
+        rule = ExtraGuard("{at} == {k}", types.CellType, "that a variable has no value")
+        return ObjectView("empty", None, (), (rule,))
+    return ObjectView("cell", identity_key(value), (ChildRef("contents", ".cell_contents", value),))
 
 
-def _attributes(x: Any, names: frozenset[str] | None) -> tuple[Part, ...]:
+def _attributes(x: Any, names: frozenset[str] | None) -> tuple[ChildRef, ...]:
     return tuple(
-        Part(("attribute", n), f".__dict__[{n!r}]", v)
+        ChildRef(("attribute", n), f".__dict__[{n!r}]", v)
         for n, v in vars(x).items()
         if names is None or n in names
     )
 
 
-def _metadata(x: Any, asked: frozenset[str]) -> tuple[Part, ...]:
+def _metadata(x: Any, asked: frozenset[str]) -> tuple[ChildRef, ...]:
     """Return what a function or class is called and told of, as far as code asks for that."""
     found = ((n, getattr(x, n, None)) for n in sorted(asked))
-    return tuple(Part(("metadata", n), f".{n}", v) for n, v in found if is_plain(v))
+    return tuple(ChildRef(("metadata", n), f".{n}", v) for n, v in found if is_scalar(v))
 
 
-def _marks(parts: tuple[Part, ...]) -> tuple[Any, ...]:
-    return tuple([(part.key, mark(part.value)) for part in parts])
+def _identity_keys(parts: tuple[ChildRef, ...]) -> tuple[Any, ...]:
+    return tuple([(part.key, identity_key(part.value)) for part in parts])
 
 
 def _with_attributes(
-    kind: str, x: Any, state: Any, parts: tuple[Part, ...], names: frozenset[str] | None
-) -> Look:
+    kind: str, x: Any, state: Any, parts: tuple[ChildRef, ...], names: frozenset[str] | None
+) -> ObjectView:
     """Add the attributes that an object has beside its items, and the class where it is a subclass."""
     if type(x) in _CONTAINERS:
-        return Look(kind, (state, ()), parts)
+        return ObjectView(kind, (state, ()), parts)
     inner = hasattr(x, "__dict__")
     extra = _attributes(x, names) if inner else ()
-    kind_of = (Part("class", ".__class__", type(x)),) if type(x).__flags__ & HEAP_TYPE else ()
-    return Look(kind, (state, _marks(extra)), (*parts, *extra, *kind_of), _lacking(x, names) if inner else ())
+    kind_of = (ChildRef("class", ".__class__", type(x)),) if type(x).__flags__ & HEAP_TYPE else ()
+    return ObjectView(
+        kind,
+        (state, _identity_keys(extra)),
+        (*parts, *extra, *kind_of),
+        _absence_guards(x, names) if inner else (),
+    )
 
 
-def _lacking(x: Any, names: frozenset[str] | None) -> tuple[Rule, ...]:
+def _absence_guards(x: Any, names: frozenset[str] | None) -> tuple[ExtraGuard, ...]:
     """Return the condition that no attribute comes to an instance, say, that code asks for."""
     own = [*vars(x)]
     if isinstance(x, types.ModuleType) and names is not None:  # which may have many others
         code = "{at}.__dict__.keys().isdisjoint({k})"
-        return (Rule(code, lambda: names.difference(own), "that no other names appear"),)
+        return (ExtraGuard(code, lambda: names.difference(own), "that no other names appear"),)
     if not own:
-        return (Rule("not {at}.__dict__", lambda: None, "that no attributes are set"),)
+        return (ExtraGuard("not {at}.__dict__", lambda: None, "that no attributes are set"),)
     if names is None:
-        return (Rule("[*{at}.__dict__] == {k}", lambda: own, "the names of the attributes"),)
+        return (ExtraGuard("[*{at}.__dict__] == {k}", lambda: own, "the names of the attributes"),)
     code = "{k}.isdisjoint({at}.__dict__)"
-    return (Rule(code, lambda: names.difference(own), "that no other attributes are set"),)
+    return (ExtraGuard(code, lambda: names.difference(own), "that no other attributes are set"),)
 
 
-def _mapping(x: Any, names: frozenset[str] | None) -> Look:
-    parts = [Part(("item", mark(k)), Keyed(k), v) for k, v in list(x.items())]
-    parts += [Part(("key", id(k)), "", k, True, True) for k in x if not is_plain(k)]
-    if is_a(x, collections.defaultdict):
-        parts.append(Part("factory", ".default_factory", x.default_factory))
-    state = (len(x), tuple([(mark(k), mark(v)) for k, v in list(x.items())]))
+def _mapping(x: Any, names: frozenset[str] | None) -> ObjectView:
+    parts = [ChildRef(("item", identity_key(k)), KeyAccess(k), v) for k, v in list(x.items())]
+    parts += [ChildRef(("key", id(k)), "", k, True, True) for k in x if not is_scalar(k)]
+    if exact_isinstance(x, collections.defaultdict):
+        parts.append(ChildRef("factory", ".default_factory", x.default_factory))
+    state = (len(x), tuple([(identity_key(k), identity_key(v)) for k, v in list(x.items())]))
     return _with_attributes("mapping", x, state, tuple(parts), names)
 
 
-class Keyed(str):
+class KeyAccess(str):
     """The access to an entry of a dict; ``key`` is an object where it has no text."""
 
     key: Any
 
-    def __new__(cls, key: Any) -> Keyed:
+    def __new__(cls, key: Any) -> KeyAccess:
         """Write the key where it has a text; else leave it to be named."""
-        made = super().__new__(cls, f"[{key!r}]" if type(key) in _WRITTEN else "[?]")
+        made = super().__new__(cls, f"[{key!r}]" if type(key) in _LITERAL_KEY_TYPES else "[?]")
         made.key = key
         return made
 
 
-def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozenset[str]) -> Look:
+def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozenset[str]) -> ObjectView:
     closure = tuple(
-        Part(("closure", k), f".__closure__[{k}]", c, True) for k, c in enumerate(x.__closure__ or ())
+        ChildRef(("closure", k), f".__closure__[{k}]", c, True) for k, c in enumerate(x.__closure__ or ())
     )
     if is_own(x.__code__.co_filename):
         inner = vars(x).get("__wrapped__")  # a function of the user's within one of ours
         wraps = isinstance(inner, types.FunctionType) and not is_own(inner.__code__.co_filename)
         given = vars(x).get(GIVEN)
-        brought = (Part("given", f".__dict__[{GIVEN!r}]", given, True),) if given else ()
-        return Look("function", None, (*(closure if wraps else ()), *brought))
+        brought = (ChildRef("given", f".__dict__[{GIVEN!r}]", given, True),) if given else ()
+        return ObjectView("function", None, (*(closure if wraps else ()), *brought))
     defaults = tuple(
-        Part(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
+        ChildRef(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
     )
     named = tuple(
-        Part(("named", k), f".__kwdefaults__[{k!r}]", v) for k, v in (x.__kwdefaults__ or {}).items()
+        ChildRef(("named", k), f".__kwdefaults__[{k!r}]", v) for k, v in (x.__kwdefaults__ or {}).items()
     )
     extra = (*_attributes(x, names), *_metadata(x, asked))
-    rule = Rule("{at}.__code__ is {k}", lambda: x.__code__, "the code")
+    rule = ExtraGuard("{at}.__code__ is {k}", lambda: x.__code__, "the code")
     parts = (*closure, *defaults, *named, *extra)
-    return Look("function", (id(x.__code__), _marks(extra)), parts, (rule, *_lacking(x, names)))
+    return ObjectView(
+        "function", (id(x.__code__), _identity_keys(extra)), parts, (rule, *_absence_guards(x, names))
+    )
 
 
-def _module(x: types.ModuleType, names: frozenset[str] | None) -> Look:
+def _module(x: types.ModuleType, names: frozenset[str] | None) -> ObjectView:
     file = str(getattr(x, "__file__", None) or "")
     if is_pure(x.__name__):
-        return Look("fixed", None)
+        return ObjectView("fixed", None)
     if x.__name__.partition(".")[0] in sys.stdlib_module_names:
-        return _standard(x, names)
+        return _standard_module(x, names)
     if not file.endswith(".py") or is_standard(file):
-        return Look("opaque", None)
+        return ObjectView("opaque", None)
     if "site-packages" in file:
         used = set(vars(x)) if names is None else names & set(vars(x))
-        return Look("fixed" if used <= _CONSTANTS else "opaque", None)
+        return ObjectView("fixed" if used <= _CONSTANTS else "opaque", None)
     parts = _attributes(x, names)
-    return Look("module", _marks(parts), parts, _lacking(x, names))
+    return ObjectView("module", _identity_keys(parts), parts, _absence_guards(x, names))
 
 
-def _standard(x: types.ModuleType, names: frozenset[str] | None) -> Look:
+def _standard_module(x: types.ModuleType, names: frozenset[str] | None) -> ObjectView:
     """Look at what code names of a module that does more than compute: what is called, the observer sees."""
     if names is None:
-        return Look("opaque", None)
-    found = [(n, v) for n, v in vars(x).items() if n in names and n not in _SAYS]
-    if not all(is_a(v, _TOLD) or is_plain(v) or (is_a(v, tuple) and all(map(is_plain, v))) for _, v in found):
-        return Look("opaque", None)
-    parts = tuple(Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found)
-    return Look("module", _marks(parts), parts, _lacking(x, names))
+        return ObjectView("opaque", None)
+    found = [(n, v) for n, v in vars(x).items() if n in names and n not in _OUTPUT_NAMES]
+    if not all(
+        exact_isinstance(v, _OBSERVED_TYPES)
+        or is_scalar(v)
+        or (exact_isinstance(v, tuple) and all(map(is_scalar, v)))
+        for _, v in found
+    ):
+        return ObjectView("opaque", None)
+    parts = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found)
+    return ObjectView("module", _identity_keys(parts), parts, _absence_guards(x, names))
 
 
-def _cache(x: Any, names: frozenset[str] | None) -> Look:
+def _lru_cache(x: Any, names: frozenset[str] | None) -> ObjectView:
     """Look at a function with a cache: what it keeps may be changed by whoever was given it."""
     referents = gc.get_referents(x)
     at = max((k for k, r in enumerate(referents) if r is x.__wrapped__), default=0)
     held, info = referents[at - 1], x.cache_info()
     if at == 0 or type(held) is not dict or len(held) != info.currsize:
-        return Look("opaque", None)
+        return ObjectView("opaque", None)
     keys = {*map(id, held)}
     kept = held.values() if info.maxsize is None else referents[1 : at - 1]
     links = {id(type(link)) for link in held.values()} if info.maxsize is not None else ()
-    results = {id(r): r for r in kept if not is_plain(r) and id(r) not in keys and id(r) not in links}
-    parts = tuple([Part(("kept", k), "", r, True, True) for k, r in results.items()])
+    results = {id(r): r for r in kept if not is_scalar(r) and id(r) not in keys and id(r) not in links}
+    parts = tuple([ChildRef(("kept", k), "", r, True, True) for k, r in results.items()])
     code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
     found = _with_attributes("cache", x, tuple(info), parts, names)
-    rule = Rule(code, lambda: x.cache_info()[1::2], "what is held")
-    return found._replace(rules=(*found.rules, rule))
+    rule = ExtraGuard(code, lambda: x.cache_info()[1::2], "what is held")
+    return found._replace(extra_guards=(*found.extra_guards, rule))
 
 
-class _Watched(types.ModuleType):
+class _CountedModule(types.ModuleType):
     """A module of tensorbus that counts when something is put in the place of one of its functions."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -398,59 +417,65 @@ class _Watched(types.ModuleType):
         restructured()
 
 
-def _library(x: types.ModuleType, names: frozenset[str]) -> Look:
+def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
     """Look at a module of tensorbus: at what code names, which it may be given anew or for the first time."""
     if type(x) is types.ModuleType:
-        x.__class__ = _Watched
-    found = {n: v for n, v in vars(x).items() if n in names and (callable(v) or is_plain(v) or _is_part(v))}
-    parts = tuple(Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found.items())
+        x.__class__ = _CountedModule
+    found = {
+        n: v for n, v in vars(x).items() if n in names and (callable(v) or is_scalar(v) or _is_submodule(v))
+    }
+    parts = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found.items())
     code = "{at}.__dict__.keys().isdisjoint({k})"  # what it imports later, ``dir`` tells now
-    rule = Rule(code, lambda: names.difference(dir(x)), "that no other names appear")
-    return Look("counted", _marks(parts), parts, (rule,))
+    rule = ExtraGuard(code, lambda: names.difference(dir(x)), "that no other names appear")
+    return ObjectView("counted", _identity_keys(parts), parts, (rule,))
 
 
-def _is_part(x: Any) -> bool:
+def _is_submodule(x: Any) -> bool:
     return isinstance(x, types.ModuleType) and x.__name__.startswith("tensorbus.")
 
 
-def _class(x: type, names: frozenset[str] | None, asked: frozenset[str]) -> Look:
+def _class(x: type, names: frozenset[str] | None, asked: frozenset[str]) -> ObjectView:
     if x.__module__ == "decimal":  # it computes as the thread's context says
-        return Look("opaque", None)
+        return ObjectView("opaque", None)
     if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus":
-        return Look("fixed", None)
+        return ObjectView("fixed", None)
     kind: type = type(x)
-    made_by = (Part("class", ".__class__", kind, True),) if kind.__flags__ & HEAP_TYPE else ()
+    made_by = (ChildRef("class", ".__class__", kind, True),) if kind.__flags__ & HEAP_TYPE else ()
     bases = made_by + tuple(
-        Part(("base", k), f".__mro__[{k}]", b, True) for k, b in enumerate(x.__mro__) if k and b is not object
+        ChildRef(("base", k), f".__mro__[{k}]", b, True)
+        for k, b in enumerate(x.__mro__)
+        if k and b is not object
     )
     own = [(n, v) for n, v in list(vars(x).items()) if names is None or n in names or _is_special(n, v)]
     parts = tuple(
-        Part(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
+        ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
         if not isinstance(v, _SLOTS)
     )  # fmt: skip
     if kind in (type, abc.ABCMeta):  # another may say itself what a class is called
         parts += _metadata(x, asked)
-    rules: tuple[Rule, ...] = (
-        Rule("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes"),
-        Rule("{at}.__mro__ == {k}", lambda: x.__mro__, "the bases"),
+    rules: tuple[ExtraGuard, ...] = (
+        ExtraGuard("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes"),
+        ExtraGuard("{at}.__mro__ == {k}", lambda: x.__mro__, "the bases"),
     )
     if isinstance(x, abc.ABCMeta):  # classes may be registered as derived from it
         code = "{k}[0]() == {k}[1]"
-        rules += (Rule(code, lambda: (abc.get_cache_token, abc.get_cache_token()), "what is registered"),)
-    return Look("class", _marks(parts), (*bases, *parts), rules)
+        rules += (
+            ExtraGuard(code, lambda: (abc.get_cache_token, abc.get_cache_token()), "what is registered"),
+        )
+    return ObjectView("class", _identity_keys(parts), (*bases, *parts), rules)
 
 
 def _is_special(name: str, value: Any) -> bool:
     return name.startswith("__") and name.endswith("__") and isinstance(value, types.FunctionType)
 
 
-def _instance(x: Any, names: frozenset[str] | None) -> Look:
+def _instance(x: Any, names: frozenset[str] | None) -> ObjectView:
     """Look at an instance of a class written in Python; of anything else nothing is known."""
     cls = type(x)
     plain = cls.__flags__ & HEAP_TYPE or cls is types.SimpleNamespace
-    if not plain or any(is_foreign(base) for base in cls.__mro__):
-        return Look("opaque", None)
-    counted = is_a(x, (Module, Hooks))
+    if not plain or any(has_c_state(base) for base in cls.__mro__):
+        return ObjectView("opaque", None)
+    counted = exact_isinstance(x, (Module, Hooks))
     every = counted or any(_is_library(base) for base in cls.__mro__)
     inner = hasattr(x, "__dict__")
     parts = list(_attributes(x, None if every else names)) if inner else []
@@ -458,30 +483,30 @@ def _instance(x: Any, names: frozenset[str] | None) -> Look:
     for base in cls.__mro__:
         for name in slot_names(base):
             if hasattr(x, name):
-                parts.append(Part(("slot", name), f".{name}", getattr(x, name)))
+                parts.append(ChildRef(("slot", name), f".{name}", getattr(x, name)))
             else:
                 unset.append(name)
-    state = (cls, _marks(tuple(parts)))
-    rules = _lacking(x, names) if inner else ()
+    state = (cls, _identity_keys(tuple(parts)))
+    rules = _absence_guards(x, names) if inner else ()
     for name in unset:
-        rules += (Rule(f"not hasattr({{at}}, {name!r})", lambda: None, f"that no {name} is set"),)
-    return Look(
-        "counted" if counted else "instance", state, (Part("class", ".__class__", cls), *parts), rules
+        rules += (ExtraGuard(f"not hasattr({{at}}, {name!r})", lambda: None, f"that no {name} is set"),)
+    return ObjectView(
+        "counted" if counted else "instance", state, (ChildRef("class", ".__class__", cls), *parts), rules
     )
 
 
-def _member(x: enum.Enum, names: frozenset[str] | None) -> Look:
+def _enum_member(x: enum.Enum, names: frozenset[str] | None) -> ObjectView:
     parts = _attributes(x, None if names is None else names | {"_value_"})
-    cls = Part("class", ".__class__", type(x), True)
-    return Look("member", _marks(parts), (*parts, cls), _lacking(x, names))
+    cls = ChildRef("class", ".__class__", type(x), True)
+    return ObjectView("member", _identity_keys(parts), (*parts, cls), _absence_guards(x, names))
 
 
-def _tells_itself(kind: type) -> bool:
+def _runs_user_code(kind: type) -> bool:
     """Return whether code of the user's runs where instances are read: guards would run it once more."""
     written = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE and not _is_library(base)]
     asked = {"__getattribute__", "__class__"}
-    if issubclass(kind, (*_CONTAINERS_READ, set, frozenset)):
-        asked |= _READERS
+    if issubclass(kind, (*_ITERATED_CONTAINERS, set, frozenset)):
+        asked |= _READING_METHODS
     if any("__slots__" in vars(base) for base in written):
         asked.add("__getattr__")  # which slots without a value come to
     return any(not asked.isdisjoint(vars(base)) for base in written)

@@ -12,26 +12,26 @@ from typing import Any, Final
 from ...autograd.engine import no_grad
 from ...optim.optimizer import Optimizer, State
 from ...tensor.tensor import Leaf, Tensor
-from .reachable import Reach
+from .reachable import ReachableState
 
-_LOOKS: Final = frozenset({"state", "state_dict", "first_state", "deepcopy", "dumps"})
+_STATE_READERS: Final = frozenset({"state", "state_dict", "first_state", "deepcopy", "dumps"})
 """The names by which code looks at what optimizers keep."""
 
 
-class Begun:
+class OptimizerInit:
     """The state that the optimizers of ``reach`` were given that have none yet."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._made: list[tuple[Optimizer, Tensor, dict[str, Any]]] = []
-        if _is_looked_at(reach):
+    def __init__(self, reach: ReachableState) -> None:
+        self._initialized: list[tuple[Optimizer, Tensor, dict[str, Any]]] = []
+        if _user_reads_state(reach):
             return
-        for thing in [seen.thing for seen in reach.seen.values()]:
-            if isinstance(thing, Optimizer) and not thing.state and id(thing.state) in reach.seen:
-                self._begin(thing)
-                reach.look_again(thing.state)
+        for thing in [seen.obj for seen in reach.objects.values()]:
+            if isinstance(thing, Optimizer) and not thing.state and id(thing.state) in reach.objects:
+                self._initialize(thing)
+                reach.inspect_again(thing.state)
 
-    def _begin(self, optimizer: Optimizer) -> None:
-        if not _tells(type(optimizer)):
+    def _initialize(self, optimizer: Optimizer) -> None:
+        if not _defines_first_state(type(optimizer)):
             return
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -41,43 +41,43 @@ class Begun:
                     made = optimizer.begin(parameter, group)
                 state: State = {k: v.detach() if isinstance(v, Tensor) else v for k, v in made.items()}
                 optimizer.state[parameter] = state
-                self._made.append((optimizer, parameter, {k: _mark(v) for k, v in state.items()}))
+                self._initialized.append((optimizer, parameter, {k: _identity(v) for k, v in state.items()}))
 
-    def take_back(self, stepped: Container[int] = ()) -> bool:
+    def undo_unused(self, stepped: Container[int] = ()) -> bool:
         """Take away the state of parameters that took no step; return whether optimizers that did have any.
 
         ``stepped`` are the states of those, by id.
         """
         found = False
-        for optimizer, parameter, was in self._made:
+        for optimizer, parameter, was in self._initialized:
             state = optimizer.state.get(parameter, {})
-            if state.keys() == was.keys() and all(_mark(v) is was[k] for k, v in state.items()):
+            if state.keys() == was.keys() and all(_identity(v) is was[k] for k, v in state.items()):
                 del optimizer.state[parameter]
                 found = found or id(optimizer.state) in stepped
-        self._made = []
+        self._initialized = []
         return found
 
 
-def resting(reach: Reach, stepped: Container[int]) -> set[int]:
+def idle_states(reach: ReachableState, stepped: Container[int]) -> set[int]:
     """Return the states, by id, of optimizers that took no step, where nobody else looks at them either."""
-    if _is_looked_at(reach):
+    if _user_reads_state(reach):
         return set()
-    every = [s.thing for s in reach.seen.values() if isinstance(s.thing, Optimizer)]
+    every = [s.obj for s in reach.objects.values() if isinstance(s.obj, Optimizer)]
     states = {id(o.state) for o in every if type(o).step is Optimizer.step}
     return {state for state in states if state not in stepped}
 
 
-def _is_looked_at(reach: Reach) -> bool:
+def _user_reads_state(reach: ReachableState) -> bool:
     """Return whether code of the user's may look at the state of optimizers."""
-    named = (not _LOOKS.isdisjoint((*code.co_names, *code.co_consts)) for code in reach.codes)
-    return reach.every or any(named)
+    named = (not _STATE_READERS.isdisjoint((*code.co_names, *code.co_consts)) for code in reach.codes)
+    return reach.all_attributes or any(named)
 
 
-def _mark(x: Any) -> Any:
+def _identity(x: Any) -> Any:
     return x._value if isinstance(x, Tensor) else x
 
 
-def _tells(cls: type[Optimizer]) -> bool:
+def _defines_first_state(cls: type[Optimizer]) -> bool:
     """Return whether the class that ``update`` is of tells the first state: a subclass may keep another."""
     owner = next(c for c in cls.__mro__ if "update" in vars(c))
     return owner is not Optimizer and "first_state" in vars(owner)

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from ...errors import TensorbusError
 from ...tensor.tensor import Leaf
-from .object_view import Keyed, Look, NotReplayable, TensorState, look
-from .reachable import Reach
+from .object_view import KeyAccess, ObjectView, TensorState, Uncapturable, inspect_object
+from .reachable import ReachableState
 
-ENDS_DRY_RUNS: Final = (
-    NotReplayable, TensorbusError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
+DRY_RUN_ERRORS: Final = (
+    Uncapturable, TensorbusError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
 )  # fmt: skip
 """What a dry run may raise where its stand-ins do not do: then nothing is known of other calls."""
 _ABSENT: Final = object()
 
 
-def surely(*steps: Callable[[], None]) -> None:
+def complete_all(*steps: Callable[[], None]) -> None:
     """Take steps that put things back, each of which may be taken again; an interrupt waits for the last."""
     interrupt: BaseException | None = None
     for step in steps:
@@ -42,34 +42,34 @@ def surely(*steps: Callable[[], None]) -> None:
 class Snapshot:
     """What everything in ``reach`` was when it was reached, or is ``now``; ``put_back`` makes it so again."""
 
-    def __init__(self, reach: Reach, *, now: bool = False) -> None:
+    def __init__(self, reach: ReachableState, *, now: bool = False) -> None:
         self._names = reach.names
-        things = reach.seen.values()
-        self._looks = {
-            id(s.thing): (s.thing, look(s.thing, reach.names) if now else s.before) for s in things
+        things = reach.objects.values()
+        self._views = {
+            id(s.obj): (s.obj, inspect_object(s.obj, reach.names) if now else s.before) for s in things
         }
         self._globals: list[tuple[dict[str, Any], str, Any]] = [
             (g.scope, g.name, g.scope.get(g.name, _ABSENT) if now else g.value) for g in reach.globals
         ]
-        for scope, names in reach.unbound({*reach.codes}):
+        for scope, names in reach.missing_globals({*reach.codes}):
             self._globals += [(scope, name, _ABSENT) for name in names]
 
     def value(self, key: int, part: Any) -> Any:
         """Return what is at a place of the object with this id, or at a name of these globals; else self."""
-        if key in self._looks:
-            parts = self._looks[key][1].parts
+        if key in self._views:
+            parts = self._views[key][1].children
             return next((p.value for p in parts if p.key == part), self)
         return next((v for scope, name, v in self._globals if id(scope) == key and name == part), self)
 
-    def parts(self, x: Any) -> list[Any] | None:
+    def list_items(self, x: Any) -> list[Any] | None:
         """Return what a list holds."""
-        found = self._looks.get(id(x))
-        return None if found is None else [p.value for p in found[1].parts if type(p.key) is int]
+        found = self._views.get(id(x))
+        return None if found is None else [p.value for p in found[1].children if type(p.key) is int]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Put everything back."""
-        for thing, was in self._looks.values():
-            put(thing, was, self._names)
+        for thing, was in self._views.values():
+            restore_object(thing, was, self._names)
         for scope, name, value in self._globals:
             if value is _ABSENT:
                 scope.pop(name, None)
@@ -77,21 +77,21 @@ class Snapshot:
                 scope[name] = value
 
 
-def put(x: Any, was: Look, names: frozenset[str] | None) -> None:
+def restore_object(x: Any, was: ObjectView, names: frozenset[str] | None) -> None:
     """Make ``x`` what it was when it was looked at, of attributes those in ``names``; None: all."""
     if isinstance(was.state, TensorState):
-        _tensor(x, was.state)
+        _restore_tensor(x, was.state)
         return
     if isinstance(x, types.CellType):
-        _cell(x, was)
+        _restore_cell(x, was)
         return
-    now = look(x, names)
+    now = inspect_object(x, names)
     if now.state == was.state:
         return
     if was.kind == "set":
         type(x).clear(x)
         type(x).update(x, [v for _, v in was.state[0]])
-    items = [part for part in was.parts if type(part.key) is int]
+    items = [part for part in was.children if type(part.key) is int]
     if isinstance(x, list):
         list.__setitem__(x, slice(None), [part.value for part in items])
     elif isinstance(x, deque):
@@ -100,37 +100,37 @@ def put(x: Any, was: Look, names: frozenset[str] | None) -> None:
     elif isinstance(x, dict):
         kind = OrderedDict if isinstance(x, OrderedDict) else dict
         kind.clear(x)
-        for part in was.parts:
-            if isinstance(part.access, Keyed) and part.key[0] == "item":
+        for part in was.children:
+            if isinstance(part.access, KeyAccess) and part.key[0] == "item":
                 kind.__setitem__(x, part.access.key, part.value)
-    _attributes(x, _named(was, "attribute"), _named(now, "attribute"))
-    slots = _named(was, "slot")
-    for name in {**_named(now, "slot"), **slots}:
+    _restore_attributes(x, _children_of_kind(was, "attribute"), _children_of_kind(now, "attribute"))
+    slots = _children_of_kind(was, "slot")
+    for name in {**_children_of_kind(now, "slot"), **slots}:
         if name not in slots:
             object.__delattr__(x, name)
         elif getattr(x, name, _ABSENT) is not slots[name]:
             object.__setattr__(x, name, slots[name])
 
 
-def _tensor(x: Any, state: TensorState) -> None:
+def _restore_tensor(x: Any, state: TensorState) -> None:
     x._value, x._vtype, x._node = state.value, state.vtype, state.node
     if isinstance(state.node, Leaf):
         state.node.grad = state.grad
 
 
-def _cell(x: types.CellType, was: Look) -> None:
+def _restore_cell(x: types.CellType, was: ObjectView) -> None:
     if was.kind != "empty":
-        x.cell_contents = was.parts[0].value
-    elif look(x, None).kind != "empty":
+        x.cell_contents = was.children[0].value
+    elif inspect_object(x, None).kind != "empty":
         del x.cell_contents
 
 
-def _named(found: Look, kind: str) -> dict[str, Any]:
-    keyed = [part for part in found.parts if type(part.key) is tuple]
+def _children_of_kind(found: ObjectView, kind: str) -> dict[str, Any]:
+    keyed = [part for part in found.children if type(part.key) is tuple]
     return {part.key[1]: part.value for part in keyed if part.key[0] == kind}
 
 
-def _attributes(x: Any, was: dict[str, Any], now: dict[str, Any]) -> None:
+def _restore_attributes(x: Any, was: dict[str, Any], now: dict[str, Any]) -> None:
     if isinstance(x, type):
         for name in now.keys() - was.keys():
             type.__delattr__(x, name)

@@ -20,47 +20,51 @@ _SCALARS: Final = frozenset(
 _ABSENT: Final = object()
 
 
-def is_a(x: Any, kinds: type | tuple[type, ...]) -> bool:
+def exact_isinstance(x: Any, kinds: type | tuple[type, ...]) -> bool:
     """Return whether ``x`` is an instance, whatever its class says: ``isinstance`` would ask that."""
     return issubclass(type(x), kinds)
 
 
-def is_plain(x: Any) -> bool:
+def is_scalar(x: Any) -> bool:
     """Return whether ``x`` never changes and is told from others by its value."""
     kind = type(x)
     if kind is slice:
-        return is_plain(x.start) and is_plain(x.stop) and is_plain(x.step)
+        return is_scalar(x.start) and is_scalar(x.stop) and is_scalar(x.step)
     return kind in _SCALARS or (
         kind.__module__ == "numpy" and getattr(x, "shape", 0) == () and not hasattr(kind, "__setitem__")
     )
 
 
-def mark(x: Any) -> Any:
+def identity_key(x: Any) -> Any:
     """Return what tells ``x`` from another object in its place."""
-    return (type(x), repr(x)) if is_plain(x) else id(x)
+    return (type(x), repr(x)) if is_scalar(x) else id(x)
 
 
-def are(found: Iterable[Any], known: Sequence[Any]) -> bool:
+def same_items(found: Iterable[Any], known: Sequence[Any]) -> bool:
     """Return whether keys of a dict, or items of a set, are those known, in their order."""
     given = [*found]
     if len(given) != len(known):
         return False
-    return all(map(is_, given, known)) or all(map(_is, given, known))  # mostly the very same
+    return all(map(is_, given, known)) or all(map(_is_same_item, given, known))  # mostly the very same
 
 
-def _is(key: Any, known: Any) -> bool:
+def _is_same_item(key: Any, known: Any) -> bool:
     if key is known:
         return True
-    if type(key) is not type(known) or is_a(key, (Tensor, type, enum.Enum)):
+    if type(key) is not type(known) or exact_isinstance(key, (Tensor, type, enum.Enum)):
         return False
-    if is_plain(key):
+    if is_scalar(key):
         return repr(key) == repr(known)
     if type(key) in (tuple, frozenset):
-        return are(key, known)
-    return hash(key) == hash(known) and bool(key == known) and are(_attributes(key), _attributes(known))
+        return same_items(key, known)
+    return (
+        hash(key) == hash(known)
+        and bool(key == known)
+        and same_items(_attribute_items(key), _attribute_items(known))
+    )
 
 
-def _attributes(key: Any) -> list[tuple[str, Any]]:
+def _attribute_items(key: Any) -> list[tuple[str, Any]]:
     """Return what a key holds: two that are equal may differ in what their ``==`` does not ask for."""
     held = [*getattr(key, "__dict__", {}).items()]
     for base in type(key).__mro__:
@@ -71,7 +75,7 @@ def _attributes(key: Any) -> list[tuple[str, Any]]:
     return held
 
 
-class Entries:
+class DictItems:
     """The entries of a dict, which makes none where it has none: a ``defaultdict`` would."""
 
     __slots__ = ("_of",)
