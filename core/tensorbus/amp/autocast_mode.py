@@ -24,17 +24,6 @@ from ..tracing.lazy_value import narrow, recorders
 
 P = ParamSpec("P")
 R = TypeVar("R")
-NARROW: Final = frozenset(
-    "matmul linear conv conv_transpose conv_weight bilinear scaled_dot_product_attention".split()
-)
-"""Ops that gain by a narrow dtype, and accumulate in a wide one."""
-WIDE: Final = frozenset(
-    """power exp expm1 log log1p log2 log10 sum mean prod var std cumulative_sum cumulative_prod softmax
-    log_softmax logsumexp layer_norm rms_norm group_norm instance_norm batch_norm cross_entropy nll_loss
-    binary_cross_entropy binary_cross_entropy_with_logits mse_loss l1_loss huber_loss smooth_l1_loss kl_div
-    vector_norm matrix_norm cdist cosine_similarity""".split()
-)
-"""Ops whose sums or exponentials overflow or round away in a narrow dtype."""
 _FLOATS: Final = frozenset({dt.float16, dt.bfloat16, dt.float32})
 
 
@@ -115,14 +104,12 @@ def autocast_dtype() -> DType | Within | None:
 def as_asked(op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
     """Return the operands of ``op`` in the dtypes that ``autocast`` asks for here."""
     low = narrow.get()
-    if low is None:
+    if low is None or op.autocast is None:
         return operands
     only = None
     if type(low) is Within:
         only, low = low.device_type, low.dtype
-    wanted = low if op.name in NARROW else dt.float32 if op.name in WIDE else None
-    if wanted is None:
-        return operands
+    wanted = low if op.autocast == "narrow" else dt.float32
     cast = table.function("cast")
 
     def fits(x: Any) -> bool:

@@ -31,8 +31,6 @@ from .inplace_kernel import dynamic_slice, run_in_place
 
 _SCALARS = frozenset({bool, int, float, complex})
 _MANY = 4096
-_MEMOIZED = frozenset({"cast", "movement", "reduction", "scan", "softmax", "sorting"})
-"""Families whose calls are recognized by their arguments as given, before they are normalized."""
 
 
 def function(op: Op[...]) -> Callable[..., Any]:
@@ -45,7 +43,7 @@ def function(op: Op[...]) -> Callable[..., Any]:
         made = _binary(op)
     elif op.family == "matmul" and op.operands == ("x", "y"):
         made = _pair(op)
-    elif op.family in _MEMOIZED and op.operands == ("x",):
+    elif op.memoize:
         made = _with_attributes(op)
     else:
         made = _general(op)

@@ -217,15 +217,9 @@ def _one_by_one(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-_NO_METHODS: Final = frozenset(
-    "attention_gradients bitwise_count entr random_bits scaled_dot_product_attention".split()
-)
-"""Ops that are functions only, though their first operand is a tensor."""
-
-
 def attach_op(op: Op[...]) -> None:
     """Make a method of an op whose first operand is a tensor, unless the name is taken."""
-    takes_tensor = op.operands and not op.operands[0].startswith("*") and op.name not in _NO_METHODS
+    takes_tensor = op.method and op.operands and not op.operands[0].startswith("*")
     if takes_tensor and not hasattr(Tensor, op.name):
         setattr(Tensor, op.name, table.function(op.name))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..dtypes.definition import DType
 from ..graph.ir import Node
+from ..ops.definition import table
 
 if TYPE_CHECKING:
     from .ir.layout import Layout
@@ -23,6 +24,11 @@ SCANS: Final = {
 SORTS: Final = frozenset({"sort", "argsort"})
 INSIDE: Final = "inside"
 """The attribute by which a bundle brings its decomposition along: a graph. One without is a call."""
+
+
+def calls_function(op: str) -> bool:
+    """Return whether a node of this op costs a mathematical function for each element."""
+    return op in table and table[op].cost == "function"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, ParamSpec
 
 from ..dtypes.definition import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Shape = tuple[int, ...]
 Attrs = Mapping[str, Any]
+Cost = Literal["light", "function", "heavy"]
+"""What an op costs beside reading its operands and writing its result.
+
+``light``: a few instructions an element, or moving it. ``function``: a mathematical function an element.
+``heavy``: more than can be computed as an element is read: products, reductions, sorts, factorizations.
+"""
+Autocast = Literal["narrow", "wide"]
+"""The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
 """The family of the ops that a program brings its own kernels for."""
 
@@ -60,6 +68,17 @@ class Op(Generic[P]):
     additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
     ``samples()`` yields the sample calls that the op is tested with. ``late`` names attributes on which
     neither shapes nor dtypes depend: kernels may take them with each call instead of being prepared for them.
+
+    What the rest of tensorbus has to know of an op is a field as well; no other module lists ops by what they
+    are. ``cost`` guides fusion: a value of heavy ops is stored, one of functions is not computed again for
+    each reader. A composite has the cost of its decomposition; its own counts where a language has an
+    expression for it. ``recompute`` allows a backward program to compute the op again rather than to keep its
+    result. ``autocast`` is ``"narrow"`` for ops that gain by a narrow dtype and accumulate in a wide one,
+    ``"wide"`` for those whose sums or exponentials overflow or round away in it; None takes what comes.
+    ``raises_for`` names the operands whose values decide whether a call raises that ``infer`` accepts:
+    indices, which may be out of range, or matrices, which may be singular. ``method`` says that the op is a
+    method of its first operand too. ``memoize`` lets the eager function of an op of one operand ``x``
+    recognize a call by its arguments as they stand, before they are normalized.
     """
 
     name: str
@@ -77,6 +96,12 @@ class Op(Generic[P]):
     dtypes: tuple[DType, ...]
     broadcasts: bool = False
     late: tuple[str, ...] = ()
+    cost: Cost = "heavy"
+    recompute: bool = False
+    autocast: Autocast | None = None
+    raises_for: tuple[str, ...] = ()
+    method: bool = True
+    memoize: bool = False
     doc: str = ""
     needs: frozenset[str] = field(init=False, default=frozenset())
 

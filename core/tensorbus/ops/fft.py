@@ -78,7 +78,7 @@ def _along_axis(
     return table.add(
         Op(
             name=name, family="fft", operands=("x",), arguments=arguments, normalize=normalize, infer=infer,
-            compute=compute, vjp=vjp, batch=shifted(name, "axis"), dtypes=dtypes, doc=doc,
+            compute=compute, vjp=vjp, batch=shifted(name, "axis"), dtypes=dtypes, method=False, doc=doc,
         )
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def bundle(
     made: Op[...] = Op(
         name=name, family="elementwise", operands=operands, results=results,
         arguments=lambda *given: (given, {}), infer=infer, compute=compute, decompose=function,
-        dtypes=FLOATING, broadcasts=True, doc="",
+        dtypes=FLOATING, broadcasts=True, cost="light", recompute=True, method=False, doc="",
     )  # fmt: skip
     return table.add_unlisted(made, "tensorbus")
 

@@ -16,7 +16,6 @@ from typing import Final
 from ...ops.definition import table
 from ..programs.op_trace import Recording
 
-_CHEAP_FAMILIES: Final = frozenset({"elementwise", "movement", "cast", "creation", "indexing"})
 _INFINITE: Final = 1 << 62
 _SOURCE, _SINK = -1, -2
 
@@ -44,7 +43,7 @@ def saved_values(
         if place in given or e.op == "constant":
             continue
         edge(2 * place, 2 * place + 1, max(prod(e.spec.shape) * e.spec.dtype.itemsize, 1))
-        if e.op != "result" and (e.op not in table or table[e.op].family not in _CHEAP_FAMILIES):
+        if e.op != "result" and (e.op not in table or not table[e.op].recompute):
             edge(_SOURCE, 2 * place, _INFINITE)
         for x in e.operands:
             if x not in given and entries[x].op != "constant":

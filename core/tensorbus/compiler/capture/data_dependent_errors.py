@@ -11,7 +11,7 @@ import dis
 from collections.abc import Sequence
 from functools import cache
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any
 
 from ...devices.device import ValueType
 from ...ops.creation.creation import zeros
@@ -22,20 +22,15 @@ from ..programs.op_trace import Recording
 from ..programs.program_cache import compile_single_use
 from .side_effect_observer import is_own, is_standard
 
-_NEVER_FAIL: Final = frozenset({"vector_norm", "matrix_exp", "adjugate"})
-INDEXING: Final = "indexing"
-READING_OPS: Final = frozenset({"gather", "take_along_axis"})
-"""What reads at indices: where these are known, trying costs little."""
+
+def may_fail(name: str) -> bool:
+    """Return whether the op that a recording calls ``name`` fails for some values of its operands."""
+    return name in table and bool(table[name].raises_for)
 
 
-def may_fail(op: Op[...]) -> bool:
-    """Return whether an op fails for some values of its operands."""
-    return op.family == INDEXING or (op.family == "linalg" and op.name not in _NEVER_FAIL)
-
-
-def may_fail_by_name(name: str) -> bool:
-    """Return the same for the op that a recording calls ``name``."""
-    return name in table and may_fail(table[name])
+def is_checked_read(op: Op[...]) -> bool:
+    """Return whether an op reads at indices: where these are known, trying it costs little."""
+    return op.raises_for == op.operands[1:]
 
 
 def run_now(
@@ -43,9 +38,9 @@ def run_now(
 ) -> None:
     """Compute an op that was just recorded, and forget the result: an error is raised as without a capture.
 
-    What an indexing op takes values from is not computed: its shape tells which indices are in range.
+    Operands whose values do not decide are not computed: of an array that is indexed the shape will do.
     """
-    free = () if op.family != INDEXING else range(2 if "value" in op.operands else 1)
+    free = [k for k, name in enumerate(op.operands) if name not in op.raises_for]
     waiting = [
         k for k, x in enumerate(operands)
         if isinstance(x, Tensor) and type(x._value) is Pending and x._value.value is None and k not in free

@@ -33,7 +33,7 @@ from ...tracing.sym_number import Number
 from ..programs.op_trace import Key, Recording, Transfer
 from ..programs.program_cache import CompiledProgram, PreparedRun, compile_program
 from . import symbolic_index as moving_index
-from .data_dependent_errors import INDEXING, READING_OPS, is_error_handled, may_fail, run_now
+from .data_dependent_errors import is_checked_read, is_error_handled, run_now
 from .flush import Finish
 from .graph_break import GraphBreak, locate_break
 from .side_effect_observer import restore_profiler, unobserved
@@ -158,7 +158,7 @@ class Recorder:
         if tracked and planned.differentiable and autograd.is_grad_enabled():
             apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]
             place = recording.tracked(place, tuple(apart))
-        if may_fail(op):
+        if op.raises_for:
             self._attempt(recording, op, operands, places, planned.attrs)
         if tracked and not self.script.dry:  # the history may be walked when no script is there any more
             operands = [x.plain if type(x) is Number else x for x in operands]
@@ -195,13 +195,13 @@ class Recorder:
         """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
         if self.script.dry or self.lengths.symbols or any(feed.value is None for feed in recording.feeds):
             return
-        if self.trial or (op.name in READING_OPS and not any(_is_pending(x) for x in operands[1:])):
+        if self.trial or (is_checked_read(op) and not any(_is_pending(x) for x in operands[1:])):
             try:
                 self.aside(partial(run_now, recording, op, operands, places, attrs, self.mode))
             except Exception:
                 self.script.obstacle = f"has run into an error of {op.name}, which depends on values"
                 raise
-        elif not self.fullgraph and (op.family != INDEXING or is_error_handled(sys._getframe(1))):
+        elif not self.fullgraph and (op.raises_for == op.operands or is_error_handled(sys._getframe(1))):
             self._fragile = op.name
 
     def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:

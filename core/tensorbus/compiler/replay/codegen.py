@@ -22,7 +22,7 @@ from ...tracing.lazy_value import Pending, structure
 from ...tracing.sym_int import Length, Lengths
 from ...tracing.sym_number import Number
 from ..aot_autograd.joint_graph import attach_node, freed_node, is_freed, trace_backward
-from ..capture.data_dependent_errors import may_fail_by_name
+from ..capture.data_dependent_errors import may_fail
 from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..guards.guard_codegen import GUARD_GLOBALS, CounterGuards, Guard, GuardCodegen
@@ -211,7 +211,7 @@ class ReplayCodegen:
                 body += ["with lock:", "    o = run(v)"]
             entries = [e for recording in recordings for e in recording.entries]
             streams = {id(owner): owner for owner in self.script.owners}.values()
-            if any(may_fail_by_name(e.op) for e in entries) and all(type(x) is Generator for x in streams):
+            if any(may_fail(e.op) for e in entries) and all(type(x) is Generator for x in streams):
                 run = [f"    {line}" for line in body[at:]]
                 names = [self.script.name(x) for x in streams]
                 back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again

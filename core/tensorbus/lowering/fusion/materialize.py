@@ -15,16 +15,11 @@ from ...backend_interface.strided_array import row_major
 from ...graph.ir import Graph, Node
 from ..ir.inline import ELEMENTWISE, PULLED
 from ..ir.layout import Layout, view
-from ..op_sets import INSIDE, REDUCTIONS, SCANS, SORTS, Library
+from ..op_sets import INSIDE, REDUCTIONS, SCANS, SORTS, Library, calls_function
 from .access_map import own_access, picked
 
 ROOTS: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
 """The ops that schedules of their own are written for."""
-COSTLY: Final = frozenset(
-    """power sqrt rsqrt exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
-    atanh atan2 erf floor_divide remainder random_bits""".split()
-)
-"""The ops that call a function for each element."""
 CHEAP: Final = 6
 LONG: Final = 50
 CALL: Final = 100
@@ -67,7 +62,7 @@ def is_stack(node: Node, cost: int) -> bool:
 
 def cost_of(graph: Graph) -> int:
     """Return what an element of a graph costs, counted in simple ops."""
-    return sum(CALL if node.op in COSTLY else node.op in ELEMENTWISE for node in graph)
+    return sum(CALL if calls_function(node.op) else node.op in ELEMENTWISE for node in graph)
 
 
 def is_computed_stack(node: Node) -> bool:
@@ -77,7 +72,7 @@ def is_computed_stack(node: Node) -> bool:
     cost, seen, left = 0, {node}, [node]
     while left and cost <= CHEAP:
         at = left.pop()
-        cost += CALL if at.op in COSTLY else at.op in ELEMENTWISE
+        cost += CALL if calls_function(at.op) else at.op in ELEMENTWISE
         left += {*at.inputs} - seen
         seen.update(at.inputs)
     return cost > CHEAP
@@ -111,7 +106,7 @@ def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
             left.append(x)
             if len(found) > CHEAP:
                 return False
-    return all(x.op in _VIEWS or (x.op in ELEMENTWISE and x.op not in COSTLY) for x in found)
+    return all(x.op in _VIEWS or (x.op in ELEMENTWISE and not calls_function(x.op)) for x in found)
 
 
 def materialized(
@@ -131,7 +126,7 @@ def materialized(
     for node in nodes:
         op = node.op
         made = op in ROOTS or op == "result" or node in calls or INSIDE in node.attrs
-        own = CALL if op in COSTLY else GATHER if op == "gather" else op in ELEMENTWISE
+        own = CALL if calls_function(op) else GATHER if op == "gather" else op in ELEMENTWISE
         if made or op == "input":
             cost[node] = int(own)
             size[node] = 0 if made else 1

@@ -13,10 +13,11 @@ from typing import Final
 from ...graph.ir import Node
 from ..ir.inline import ELEMENTWISE
 from ..ir.layout import Layout
+from ..op_sets import calls_function
 from ..target import Target
 from .access_map import FREE, reads
 from .fusion_groups import Group
-from .materialize import BODY, CALL, COSTLY
+from .materialize import BODY, CALL
 
 OPS_PER_BYTE: Final = 16
 """How many simple ops a processor does while its memory moves a byte: 10 on an H100, 8 on 4 cores of AVX2.
@@ -83,7 +84,7 @@ def _cost(body: Collection[Node], target: Target) -> int:
     for node in body:
         if node.op not in ELEMENTWISE and node.op not in _MOVED and node.op != "constant":
             return _NEVER
-        if node.op in COSTLY:
+        if calls_function(node.op):
             fast = not target.solo_rows or node.op in target.wide_ops or node.op in target.map_ops
             cost += CALL if fast else _NEVER
         else:

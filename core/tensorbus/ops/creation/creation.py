@@ -73,6 +73,9 @@ full = table.add(
         arguments=_full_arguments,
         infer=lambda specs, shape, value, dtype: Spec(shape, dtype),
         dtypes=ALL,
+        cost="light",
+        recompute=True,
+        method=False,
         doc="``shape`` filled with ``fill_value``, which kernels know as ``value``.",
     )
 )
@@ -115,6 +118,9 @@ iota = table.add(
         arguments=_iota_arguments,
         infer=lambda specs, length, start, step, dtype: Spec((length,), dtype),
         dtypes=dt.REAL,
+        cost="light",
+        recompute=True,
+        method=False,
         doc="``start + i * step`` for ``i`` from 0 to ``length``; integers wrap.",
     )
 )

@@ -76,6 +76,8 @@ random_bits = table.add(
         decompose=_philox,
         batch=looped("random_bits"),
         dtypes=(dt.uint64,),
+        cost="function",
+        method=False,
         doc="The uint32 words of Philox4x32-10; ``state`` is uint64: the key, then the first block.",
     )
 )

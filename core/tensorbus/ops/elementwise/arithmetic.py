@@ -25,11 +25,11 @@ divide = elementwise(
     vjp=lambda g, out, y: (g / conj(y), -g * conj(out / y)), doc="``x / y``; integers give floats.",
 )  # fmt: skip
 floor_divide = elementwise(
-    "floor_divide", arity=2, dtypes=REAL, vjp=lambda g: (None, None),
+    "floor_divide", cost="function", arity=2, dtypes=REAL, vjp=lambda g: (None, None),
     doc="``x // y``, rounded down, at infinities too. An integer divided by zero gives 0.",
 )  # fmt: skip
 remainder = elementwise(
-    "remainder", domain=((-4, 4), (1.5, 4)), arity=2, dtypes=REAL,
+    "remainder", cost="function", domain=((-4, 4), (1.5, 4)), arity=2, dtypes=REAL,
     vjp=lambda g, x, y: (g, -g * floor_divide(x, y)),
     doc="``x % y``, with the sign of ``y``. An integer modulo zero gives 0.",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from ...dtypes.definition import DType
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_int import distinct
 from ..batching_rules import aligned
-from ..definition import Op, Shape, Spec, table
+from ..definition import Autocast, Cost, Op, Shape, Spec, table
 
 if TYPE_CHECKING:
     from ...testing.sample import Sample
@@ -99,6 +99,9 @@ def elementwise_op(
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     domain: Domain | None = None,
     smooth: bool = True,
+    cost: Cost = "light",
+    autocast: Autocast | None = None,
+    method: bool = True,
     doc: str = "",
 ) -> Op[...]:
     """Return an elementwise op of one, two or three operands ``x``, ``y``, ``z``.
@@ -107,6 +110,7 @@ def elementwise_op(
 
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
+    ``cost``, ``autocast`` and ``method`` are the fields of ``Op``.
     """
     operands = ("x", "y", "z")[:arity]
 
@@ -125,7 +129,7 @@ def elementwise_op(
     return Op(
         name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
         compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), samples=samples, dtypes=dtypes,
-        broadcasts=True, doc=doc,
+        broadcasts=True, cost=cost, recompute=True, autocast=autocast, method=method, doc=doc,
     )  # fmt: skip
 
 

@@ -51,6 +51,6 @@ def _repeated(pattern: int, width: int) -> int:
 
 
 bitwise_count = elementwise(
-    "bitwise_count", dtypes=INTEGER, result=_to_uint8, decompose=_count,
+    "bitwise_count", method=False, dtypes=INTEGER, result=_to_uint8, decompose=_count,
     doc="How many bits of the magnitude of ``x`` are set.",
 )  # fmt: skip

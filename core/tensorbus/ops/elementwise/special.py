@@ -191,7 +191,8 @@ xlogy = elementwise(
     doc="``x * log(y)``, and 0 where ``x`` is 0 unless ``y`` is NaN.",
 )  # fmt: skip
 entr = elementwise(
-    "entr", domain=(0.1, 3), dtypes=FLOATING, decompose=lambda x: where(less(x, 0), -math.inf, -xlogy(x, x)),
+    "entr", domain=(0.1, 3), dtypes=FLOATING, method=False,
+    decompose=lambda x: where(less(x, 0), -math.inf, -xlogy(x, x)),
     vjp=lambda g, x: (-g * (log(x) + 1),), doc="The entropy ``-x * log(x)``: 0 at 0, -inf below.",
 )  # fmt: skip
 

@@ -46,17 +46,17 @@ def _log(x: Any) -> Any:
 
 
 power = elementwise(
-    "power", domain=((0.2, 3), (-2, 3)), arity=2, dtypes=NUMERIC,
+    "power", autocast="wide", cost="function", domain=((0.2, 3), (-2, 3)), arity=2, dtypes=NUMERIC,
     vjp=lambda g, out, x, y: (_power_base(g, x, y), _power_exponent(g, out, x, y)),
     doc="``x ** y``. Integers wrap; a negative exponent gives 0 except for the bases 1 and -1.",
 )  # fmt: skip
 
 sqrt = elementwise(
-    "sqrt", domain=(0.1, 9), dtypes=INEXACT, vjp=lambda g, out: (g / conj(2 * out),),
+    "sqrt", cost="function", domain=(0.1, 9), dtypes=INEXACT, vjp=lambda g, out: (g / conj(2 * out),),
     doc="The square root.",
 )  # fmt: skip
 rsqrt = elementwise(
-    "rsqrt", domain=(0.1, 9), dtypes=FLOATING, decompose=lambda x: 1 / sqrt(x),
+    "rsqrt", cost="function", domain=(0.1, 9), dtypes=FLOATING, decompose=lambda x: 1 / sqrt(x),
     vjp=lambda g, out, x: (g * out / x * -0.5,), doc="The reciprocal square root.",
 )  # fmt: skip
 square = elementwise(
@@ -66,9 +66,21 @@ reciprocal = elementwise(
     "reciprocal", domain=(0.2, 5), dtypes=INEXACT, decompose=lambda x: 1 / x,
     vjp=lambda g, out: (-g * conj(out * out),), doc="``1 / x``.",
 )  # fmt: skip
-exp = elementwise("exp", dtypes=INEXACT, vjp=lambda g, out: (g * conj(out),), doc="e to the power ``x``.")
+exp = elementwise(
+    "exp",
+    autocast="wide",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, out: (g * conj(out),),
+    doc="e to the power ``x``.",
+)
 expm1 = elementwise(
-    "expm1", dtypes=INEXACT, vjp=lambda g, out: (g * conj(out + 1),), doc="``exp(x) - 1``, exact near 0."
+    "expm1",
+    autocast="wide",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, out: (g * conj(out + 1),),
+    doc="``exp(x) - 1``, exact near 0.",
 )
 exp2 = elementwise(
     "exp2", dtypes=FLOATING, decompose=wide(lambda x: power(2.0, x)),
@@ -98,11 +110,13 @@ rad2deg = elementwise(
     vjp=lambda g: (g * (180 / math.pi),), doc="Radians as degrees.",
 )  # fmt: skip
 log = elementwise(
-    "log", domain=(0.1, 9), dtypes=INEXACT, vjp=lambda g, x: (g / conj(x),),
+    "log", autocast="wide", cost="function", domain=(0.1, 9), dtypes=INEXACT, vjp=lambda g, x: (g / conj(x),),
     doc="The natural logarithm.",
 )  # fmt: skip
 log1p = elementwise(
     "log1p",
+    autocast="wide",
+    cost="function",
     domain=(-0.8, 5),
     dtypes=INEXACT,
     vjp=lambda g, x: (g / conj(1 + x),),
@@ -110,6 +124,8 @@ log1p = elementwise(
 )
 log2 = elementwise(
     "log2",
+    autocast="wide",
+    cost="function",
     domain=(0.1, 9),
     dtypes=INEXACT,
     vjp=lambda g, x: (g / conj(x * math.log(2)),),
@@ -123,15 +139,23 @@ def _times(x: Any, factor: float) -> Any:
 
 
 log10 = elementwise(
-    "log10", domain=(0.1, 9), dtypes=INEXACT, decompose=lambda x: _times(log(x), 1 / math.log(10)),
+    "log10", autocast="wide", cost="function", domain=(0.1, 9), dtypes=INEXACT,
+    decompose=lambda x: _times(log(x), 1 / math.log(10)),
     vjp=lambda g, x: (g / conj(x * math.log(10)),), doc="The logarithm to base 10.",
 )  # fmt: skip
-sin = elementwise("sin", dtypes=INEXACT, vjp=lambda g, x: (g * conj(cos(x)),), doc="The sine, of radians.")
+sin = elementwise(
+    "sin", cost="function", dtypes=INEXACT, vjp=lambda g, x: (g * conj(cos(x)),), doc="The sine, of radians."
+)
 cos: Op[...] = elementwise(
-    "cos", dtypes=INEXACT, vjp=lambda g, x: (-g * conj(sin(x)),), doc="The cosine, of radians."
+    "cos",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, x: (-g * conj(sin(x)),),
+    doc="The cosine, of radians.",
 )
 tan = elementwise(
     "tan",
+    cost="function",
     domain=(-1.3, 1.3),
     dtypes=INEXACT,
     vjp=lambda g, out: (g * conj(1 + out * out),),
@@ -139,6 +163,7 @@ tan = elementwise(
 )
 asin = elementwise(
     "asin",
+    cost="function",
     domain=(-0.9, 0.9),
     dtypes=INEXACT,
     vjp=lambda g, x: (g / conj(sqrt(1 - x * x)),),
@@ -146,13 +171,18 @@ asin = elementwise(
 )
 acos = elementwise(
     "acos",
+    cost="function",
     domain=(-0.9, 0.9),
     dtypes=INEXACT,
     vjp=lambda g, x: (-g / conj(sqrt(1 - x * x)),),
     doc="The inverse cosine.",
 )
 atan = elementwise(
-    "atan", dtypes=INEXACT, vjp=lambda g, x: (g / conj(1 + x * x),), doc="The inverse tangent."
+    "atan",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, x: (g / conj(1 + x * x),),
+    doc="The inverse tangent.",
 )
 
 
@@ -163,22 +193,37 @@ def _norm(x: Any, y: Any) -> Any:
 
 
 atan2 = elementwise(
-    "atan2", arity=2, dtypes=FLOATING,
+    "atan2", cost="function", arity=2, dtypes=FLOATING,
     vjp=lambda g, x, y: (g * y / _norm(x, y), -g * x / _norm(x, y)),
     doc="The angle of the point ``(y, x)``: ``x`` is the ordinate.",
 )  # fmt: skip
-sinh = elementwise("sinh", dtypes=INEXACT, vjp=lambda g, x: (g * conj(cosh(x)),), doc="The hyperbolic sine.")
+sinh = elementwise(
+    "sinh", cost="function", dtypes=INEXACT, vjp=lambda g, x: (g * conj(cosh(x)),), doc="The hyperbolic sine."
+)
 cosh: Op[...] = elementwise(
-    "cosh", dtypes=INEXACT, vjp=lambda g, x: (g * conj(sinh(x)),), doc="The hyperbolic cosine."
+    "cosh",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, x: (g * conj(sinh(x)),),
+    doc="The hyperbolic cosine.",
 )
 tanh = elementwise(
-    "tanh", dtypes=INEXACT, vjp=lambda g, out: (g * conj(1 - out * out),), doc="The hyperbolic tangent."
+    "tanh",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, out: (g * conj(1 - out * out),),
+    doc="The hyperbolic tangent.",
 )
 asinh = elementwise(
-    "asinh", dtypes=INEXACT, vjp=lambda g, x: (g / conj(sqrt(x * x + 1)),), doc="The inverse of sinh."
+    "asinh",
+    cost="function",
+    dtypes=INEXACT,
+    vjp=lambda g, x: (g / conj(sqrt(x * x + 1)),),
+    doc="The inverse of sinh.",
 )
 acosh = elementwise(
     "acosh",
+    cost="function",
     domain=(1.1, 9),
     dtypes=INEXACT,
     vjp=lambda g, x: (g / conj(sqrt(x - 1) * sqrt(x + 1)),),
@@ -186,12 +231,13 @@ acosh = elementwise(
 )
 atanh = elementwise(
     "atanh",
+    cost="function",
     domain=(-0.9, 0.9),
     dtypes=INEXACT,
     vjp=lambda g, x: (g / conj(1 - x * x),),
     doc="The inverse of tanh.",
 )
 erf = elementwise(
-    "erf", dtypes=FLOATING, vjp=lambda g, x: (g * (2 / math.sqrt(math.pi)) * exp(-x * x),),
+    "erf", cost="function", dtypes=FLOATING, vjp=lambda g, x: (g * (2 / math.sqrt(math.pi)) * exp(-x * x),),
     doc="The error function.",
 )  # fmt: skip

@@ -33,6 +33,9 @@ cast = table.add(
         vjp=lambda g: (g,),
         batch=unchanged("cast"),
         dtypes=ALL,
+        cost="light",
+        recompute=True,
+        memoize=True,
         broadcasts=True,
         doc="``x`` with another dtype. Floats become integers by truncation, saturating; NaN gives 0.",
     )
@@ -94,6 +97,8 @@ where: Op[...] = table.add(
         batch=aligned("where"),
         vjp=lambda g, condition: (None, where(condition, g, 0), where(condition, 0, g)),
         dtypes=ALL,
+        cost="light",
+        recompute=True,
         broadcasts=True,
         doc="``x`` where ``condition`` is true, ``y`` elsewhere.",
     )

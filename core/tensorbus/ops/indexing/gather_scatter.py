@@ -67,6 +67,9 @@ gather = table.add(
         ),
         batch=gathered,
         dtypes=ALL,
+        cost="light",
+        recompute=True,
+        raises_for=("*indices",),
         doc="The parts of ``x`` at ``indices``, one tensor for each of its first axes, all of one shape.",
     )
 )
@@ -168,6 +171,9 @@ scatter: Op[...] = table.add(
         vjp=_vjp,
         batch=scattered,
         dtypes=ALL,
+        cost="light",
+        recompute=True,
+        raises_for=("*indices",),
         doc="``x`` with ``value`` stored at ``indices`` into its first axes. Of several values for one place"
         " the last stays; modes 'add', 'multiply', 'min' and 'max' combine them with what is there.",
     )

@@ -88,6 +88,9 @@ take_along_axis: Op[...] = table.add(
         ),
         batch=shifted("take_along_axis", "axis"),
         dtypes=ALL,
+        cost="light",
+        recompute=True,
+        raises_for=("indices",),
         doc="For each element of ``indices`` the element of ``x`` that it names along ``axis``; the other"
         " axes broadcast. Negative indices count from the end.",
     )
@@ -148,6 +151,9 @@ scatter_along_axis: Op[...] = table.add(
         vjp=_put_vjp,
         batch=shifted("scatter_along_axis", "axis"),
         dtypes=ALL,
+        cost="light",
+        recompute=True,
+        raises_for=("indices",),
         doc="``x`` with ``values`` at the places that ``indices`` name along ``axis``; both broadcast besides"
         " it. Of several values for one place the last stays; modes 'add', 'multiply', 'min' and 'max'"
         " combine them with what is there. Negative indices count from the end.",

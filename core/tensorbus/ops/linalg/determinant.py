@@ -40,6 +40,7 @@ def _adjugate_vjp(g: Any, x: Any) -> tuple[Any, ...]:
 
 adjugate: Op[...] = of_matrices(
     "adjugate",
+    raises=False,
     arguments=one_matrix,
     infer=square("adjugate"),
     decompose=_adjugate,

@@ -75,6 +75,8 @@ _pinv_op: Op[...] = table.add(
         vjp=_pinv_vjp,
         batch=aligned("pinv"),
         dtypes=FACTORED,
+        raises_for=("x", "rtol"),
+        method=False,
         doc="Pseudo-inverses; singular values up to ``rtol`` (1 by 1 matrices) times the largest count as 0.",
     )
 )

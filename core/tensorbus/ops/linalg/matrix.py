@@ -55,6 +55,7 @@ def of_matrices(
     results: tuple[str, ...] = (),
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    raises: bool = True,
     doc: str,
 ) -> Op[...]:
     """Define an op on each matrix of a stack; of several operands the stacks broadcast."""
@@ -65,7 +66,8 @@ def of_matrices(
     return table.add(
         Op(
             name=name, family="linalg", operands=operands, results=results, arguments=arguments, infer=infer,
-            compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=FACTORED, doc=doc,
+            compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=FACTORED,
+            raises_for=operands if raises else (), method=False, doc=doc,
         )
     )  # fmt: skip
 

@@ -118,6 +118,8 @@ _vector_norm: Op[...] = table.add(
         vjp=_vjp,
         batch=shifted("vector_norm", "axis"),
         dtypes=INEXACT,
+        autocast="wide",
+        method=False,
         doc="``sum(abs(x) ** ord) ** (1 / ord)`` along ``axis``, and its limits for 0 and infinities.",
     )
 )

@@ -102,6 +102,7 @@ def _exp_vjp(g: Any, x: Any) -> tuple[Any, ...]:
 
 _matrix_exp: Op[...] = of_matrices(
     "matrix_exp",
+    raises=False,
     arguments=one_matrix,
     infer=square("matrix_exp"),
     vjp=_exp_vjp,

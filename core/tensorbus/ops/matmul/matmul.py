@@ -64,6 +64,7 @@ product = table.add(
         vjp=_vjp,
         batch=aligned("matmul"),
         dtypes=NUMERIC,
+        autocast="narrow",
         doc="The matrix product over the last two axes; the axes before them broadcast.",
     )
 )

@@ -48,7 +48,7 @@ def _decompose(x: Any, y: Any, *added: Any, ends: str) -> Any:
 affine = table.add(
     Op(
         name=NAME, family="matmul", operands=("x", "y", "*added"), arguments=_arguments, infer=_infer,
-        compute=_compute, decompose=_decompose, dtypes=NUMERIC,
+        compute=_compute, decompose=_decompose, dtypes=NUMERIC, method=False,
         doc="``x @ y`` plus operands that broadcast to its shape; ``ends`` names an op that follows.",
     )
 )  # fmt: skip

@@ -80,7 +80,7 @@ def _decompose(x: Any, y: Any, scale_x: Any, scale_y: Any, *bias: Any, dtype: DT
 _op = table.add(
     Op(
         name=NAME, family="matmul", operands=("x", "y", "scale_x", "scale_y", "*bias"), arguments=_arguments,
-        infer=_infer, compute=_compute, decompose=_decompose, dtypes=QUANTIZED,
+        infer=_infer, compute=_compute, decompose=_decompose, dtypes=QUANTIZED, method=False,
         doc="The matrix product of narrow numbers, times a factor for each operand.",
     )
 )  # fmt: skip

@@ -42,6 +42,8 @@ def movement(
     batch: Rule,
     family: str = "movement",
     late: tuple[str, ...] = (),
+    recompute: bool = True,
+    memoize: bool = True,
     doc: str,
 ) -> Op[...]:
     """Define an op that moves elements of any dtype."""
@@ -49,7 +51,8 @@ def movement(
         Op(
             name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
             normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, late=late,
-            doc=doc,
+            cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
+            method=not operands[0].startswith("*"), doc=doc,
         )
     )  # fmt: skip
 
@@ -237,6 +240,8 @@ def _pad_normalize(specs: tuple[Spec, ...], low: Shape, high: Shape, value: Scal
 pad = movement(
     "pad",
     family="padding",
+    recompute=False,
+    memoize=False,
     arguments=lambda x, /, low, high, value=0: (
         (x,), {"low": tuple(low), "high": tuple(high), "value": value}
     ),

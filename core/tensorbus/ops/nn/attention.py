@@ -58,7 +58,7 @@ attention = table.add(
     Op(
         name=NAME, family="attention", operands=("query", "key", "value", "*attn_mask"),
         arguments=_arguments, infer=attention_infer, compute=attention_compute, decompose=_decompose,
-        vjp=_vjp, dtypes=FLOATING,
+        vjp=_vjp, dtypes=FLOATING, autocast="narrow", method=False,
         doc="``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.",
     )
 )  # fmt: skip

@@ -83,7 +83,7 @@ attention_gradients = table.add(
     Op(
         name=_NAME, family="attention", operands=("grad", "out", "query", "key", "value", "*attn_mask"),
         results=("query", "key", "value"), arguments=_arguments, infer=_infer, compute=_compute,
-        decompose=_decompose, dtypes=FLOATING,
+        decompose=_decompose, dtypes=FLOATING, method=False,
         doc="The gradients of attention's operands, from its result ``out`` and the result's gradient.",
     )
 )  # fmt: skip

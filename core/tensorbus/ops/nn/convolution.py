@@ -143,6 +143,8 @@ conv = table.add(
         vjp=_conv_vjp,
         batch=convolved,
         dtypes=FLOATING,
+        autocast="narrow",
+        method=False,
         doc="The cross-correlation of ``x`` with ``weight`` over their spatial axes.",
     )
 )

@@ -156,7 +156,7 @@ def _bernoulli_vjp(g: Any, x: Any, y: Any) -> tuple[Any, ...]:
 
 
 bernoulli_loss = elementwise(
-    "bernoulli_loss", arity=2, dtypes=FLOATING, decompose=wide(_bernoulli), vjp=_bernoulli_vjp,
+    "bernoulli_loss", method=False, arity=2, dtypes=FLOATING, decompose=wide(_bernoulli), vjp=_bernoulli_vjp,
     domain=(0.1, 0.9),
     doc="The negative log likelihood of ``y`` in [0, 1] under the probability ``x``; logs end at -100.",
 )  # fmt: skip

@@ -43,7 +43,8 @@ def _normalizer(
         Op(
             name=name, family="normalization", operands=("x",), arguments=_normalize_arguments, infer=infer,
             compute=lambda given, **_: (fit(name, common_dtype(given), FLOATING),),
-            decompose=decompose, vjp=vjp, batch=unchanged(name), dtypes=FLOATING, doc=doc,
+            decompose=decompose, vjp=vjp, batch=unchanged(name), dtypes=FLOATING,
+            method=False, doc=doc,
         )
     )  # fmt: skip
 

@@ -120,6 +120,7 @@ max_pool = table.add(
         vjp=_pool_vjp,
         batch=unchanged("max_pool"),
         dtypes=REAL,
+        method=False,
         doc="The largest element of each window over the last axes.",
     )
 )

@@ -64,6 +64,7 @@ sort: Op[...] = table.add(
         vjp=_sort_vjp,
         batch=shifted("sort", "axis"),
         dtypes=ORDERED,
+        memoize=True,
         doc="The elements in order along ``axis``; NaN counts as the largest.",
     )
 )
@@ -86,6 +87,7 @@ argsort: Op[...] = table.add(
         infer=lambda specs, **_: Spec(specs[0].shape, dt.default_int),
         batch=shifted("argsort", "axis"),
         dtypes=ORDERED,
+        memoize=True,
         doc="The indices that put ``x`` in order along ``axis``; NaN counts as the largest. Equal elements"
         " keep their order unless ``stable`` is false.",
     )
@@ -158,6 +160,7 @@ argsort_part: Op[...] = table.add(
         decompose=_select,
         batch=shifted("argsort_part", "axis"),
         dtypes=ORDERED,
+        memoize=True,
         doc="The indices of ``count`` elements in order along ``axis``, from number ``start`` on: a part of"
         " ``argsort``. Equal elements keep their order.",
     )

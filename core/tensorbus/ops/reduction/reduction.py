@@ -15,7 +15,7 @@ from ...dtypes.definition import BOOL, INEXACT, NUMERIC, REAL, DType
 from ...errors import DtypeError, ShapeError
 from ..batching_rules import Rule, shifted
 from ..call_errors import with_form
-from ..definition import Op, Shape, Spec, table
+from ..definition import Autocast, Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj, divide, real
 from ..elementwise.comparison import equal
 from ..elementwise.family import Operand, fit
@@ -64,6 +64,7 @@ def reduction(
     limit: float | None = None,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    autocast: Autocast | None = None,
     doc: str = "",
 ) -> Op[...]:
     """Define a reduction. Without an ``identity`` the reduction of no elements is an error.
@@ -110,7 +111,7 @@ def reduction(
             name=name, family="reduction", operands=("x",), infer=infer,
             arguments=typed_arguments if typed else arguments, normalize=normalize, compute=compute,
             decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), samples=samples, dtypes=dtypes,
-            doc=doc,
+            autocast=autocast, memoize=True, doc=doc,
         )
     )  # fmt: skip
 
@@ -167,12 +168,12 @@ def products_of_others(rows: Any) -> Any:
 
 
 sum = reduction(
-    "sum", dtypes=NUMERIC, accumulate=sum_dtype, typed=True,
+    "sum", autocast="wide", dtypes=NUMERIC, accumulate=sum_dtype, typed=True,
     vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),),
     doc="The sum; integers and bools add up in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
 prod = reduction(
-    "prod", limit=1.2, dtypes=NUMERIC, accumulate=sum_dtype, typed=True, vjp=_prod_vjp,
+    "prod", autocast="wide", limit=1.2, dtypes=NUMERIC, accumulate=sum_dtype, typed=True, vjp=_prod_vjp,
     doc="The product; integers and bools multiply in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
 max = reduction("max", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The largest element, or NaN.")
@@ -197,7 +198,7 @@ def _mean(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 
 mean = reduction(
-    "mean", dtypes=INEXACT,
+    "mean", autocast="wide", dtypes=INEXACT,
     accumulate=lambda d: d if d.is_inexact else dt.default_float,
     decompose=_mean,
     vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis) * _reciprocal(_count(x_shape, axis)),),
@@ -242,7 +243,8 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
     return table.add(
         Op(
             name=name, family="reduction", operands=("x",), arguments=arguments, infer=infer,
-            normalize=normalize, compute=compute, batch=_arg_batch(name), dtypes=REAL, doc=doc,
+            normalize=normalize, compute=compute, batch=_arg_batch(name), dtypes=REAL,
+            memoize=True, doc=doc,
         )
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from ...errors import ArgumentError, ShapeError
 from ..batching_rules import shifted
 from ..call_errors import with_form
 from ..creation.creation import iota, zeros
-from ..definition import Op, Spec, table
+from ..definition import Autocast, Op, Spec, table
 from ..elementwise.activation import logaddexp
 from ..elementwise.arithmetic import maximum, minimum, subtract
 from ..elementwise.comparison import equal, isnan, logical_or, not_equal
@@ -39,6 +39,7 @@ def scan(
     accumulate: Callable[[DType], DType] = lambda d: d,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    autocast: Autocast | None = None,
     doc: str,
 ) -> Op[...]:
     """Define a scan along ``axis``, which only a 1-dimensional tensor may leave out."""
@@ -61,7 +62,7 @@ def scan(
         Op(
             name=name, family="scan", operands=("x",), arguments=arguments, normalize=normalize,
             infer=lambda specs, **_: specs[0], compute=compute, decompose=decompose, vjp=vjp,
-            batch=shifted(name, "axis"), dtypes=dtypes, doc=doc,
+            batch=shifted(name, "axis"), dtypes=dtypes, autocast=autocast, memoize=True, doc=doc,
         )
     )  # fmt: skip
 
@@ -106,12 +107,13 @@ def _extreme_vjp(g: Any, out: Any, x: Any, axis: int) -> tuple[Any, ...]:
 
 
 sum_scan: Op[...] = scan(
-    "cumulative_sum", dtypes=NUMERIC, accumulate=sum_dtype,
+    "cumulative_sum", autocast="wide", dtypes=NUMERIC, accumulate=sum_dtype,
     vjp=lambda g, axis: (flip(sum_scan(flip(g, axis=axis), axis=axis), axis=axis),),
     doc="The running sum along ``axis``.",
 )  # fmt: skip
 prod_scan: Op[...] = scan(
-    "cumulative_prod", dtypes=NUMERIC, accumulate=sum_dtype, decompose=_doubling(lambda x, y: x * y),
+    "cumulative_prod", autocast="wide", dtypes=NUMERIC, accumulate=sum_dtype,
+    decompose=_doubling(lambda x, y: x * y),
     doc="The running product along ``axis``.",
 )  # fmt: skip
 max_scan: Op[...] = scan(

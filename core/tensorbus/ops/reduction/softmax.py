@@ -30,7 +30,8 @@ def _along(
             normalize=lambda specs, axis: {"axis": normalize_axis(name, axis, len(specs[0].shape))},
             infer=lambda specs, axis: specs[0],
             compute=lambda given, **_: (fit(name, given[0], FLOATING),),
-            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING, doc=doc,
+            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING,
+            autocast="wide", memoize=True, doc=doc,
         )
     )  # fmt: skip
 
@@ -97,6 +98,7 @@ logsumexp = table.add(
         ),
         compute=lambda given, **_: (fit("logsumexp", given[0], FLOATING),),
         decompose=_logsumexp, vjp=_logsumexp_vjp, batch=shifted("logsumexp", "axis"), dtypes=FLOATING,
+        autocast="wide", memoize=True,
         doc="``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.",
     )
 )  # fmt: skip

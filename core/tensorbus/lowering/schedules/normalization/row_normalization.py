@@ -13,7 +13,6 @@ from math import prod
 from ....graph.ir import Node
 from ...fusion.canonicalize import Fused, Output
 from ...fusion.fusion_groups import SHORT
-from ...fusion.materialize import COSTLY
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ZERO, const
@@ -21,7 +20,7 @@ from ...ir.inline import Index, Leaf
 from ...ir.kernel_task import Loops, Steps, spread
 from ...ir.layout import Layout
 from ...ir.loop_ir import Cast, Expr, Fetch
-from ...op_sets import REDUCTIONS
+from ...op_sets import REDUCTIONS, calls_function
 from ..pointwise.stores import domain_lengths, elsewhere, goes_past, place_of, same_slots
 from ..pointwise.vectorize import Walk, map_vectors, row_vectors
 from ..reduction.reducer import Reducer, Several, State
@@ -172,7 +171,7 @@ class Rows:
 
     def keeps(self, node: Node) -> bool:
         """Return whether an element is kept for later walks, not made again."""
-        return node.op in COSTLY
+        return calls_function(node.op)
 
     def _near(self, node: Node) -> Output | None:
         """Return an array of the item's own that keeps a node's row, where that is better than a result.
@@ -293,7 +292,7 @@ class Rows:
     def _is_costly(self) -> bool:
         """Return whether the walk that comes computes functions of each element."""
         roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS and self.waves[id(n)] == self.walked]
-        return any(n.op in COSTLY for n in self._behind(roots))
+        return any(calls_function(n.op) for n in self._behind(roots))
 
     def _ahead(self, row: Index) -> Ahead | None:
         """Return what fetches the next row, element by element; None where rows do not come from memory.

@@ -8,7 +8,6 @@ from math import prod
 from ....dtypes.definition import DType
 from ....graph.ir import Graph
 from ...fusion.canonicalize import Fused
-from ...fusion.materialize import COSTLY
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import const
@@ -16,6 +15,7 @@ from ...ir.inline import Index, Pull
 from ...ir.kernel_task import Job, Loops, Steps, place, spread
 from ...ir.layout import Layout, Shape, packed
 from ...ir.loop_ir import Expr
+from ...op_sets import calls_function
 from ..reduction.reducer import State
 from .grid_stride import fits, streams
 from .stores import domain_lengths, goes_past, place_of, same_slots
@@ -79,7 +79,7 @@ def _packed(
     if lanes == 1:
         return []
     small = all(d.itemsize <= 2 for d in (*dtypes, *leaves))
-    if small and domain[-1] % (2 * lanes) == 0 and any(n.op in COSTLY for n in graph):
+    if small and domain[-1] % (2 * lanes) == 0 and any(calls_function(n.op) for n in graph):
         lanes *= 2  # what one packet waits for, the other computes
     count = domain[-1] // lanes
     outer, loops = spread(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
@@ -104,7 +104,7 @@ def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DTy
     if target.wide_ops:
         return True
     rounds = not WIDE.issuperset(dtypes)
-    costly = prod(shape) >= LARGE and (rounds or any(node.op in COSTLY for node in graph))
+    costly = prod(shape) >= LARGE and (rounds or any(calls_function(node.op) for node in graph))
     even = len(shape) == 1 or shape[-1] % max(target.map_lanes, 1) == 0  # others end up past the caches too
     return bool(target.map_ops) and (costly or (even and any(goes_past(shape, d) for d in dtypes)))
 

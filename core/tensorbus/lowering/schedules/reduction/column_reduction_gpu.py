@@ -12,14 +12,13 @@ from math import prod
 from typing import Final
 
 from ...fusion.canonicalize import Fused
-from ...fusion.materialize import COSTLY
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ZERO, const
 from ...ir.inline import Index
 from ...ir.kernel_task import Steps
 from ...ir.loop_ir import INDEX, Array, Barrier, Const, Expr, Load, Var
-from ...op_sets import REDUCTIONS
+from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
 from ..pointwise.stores import domain_lengths, same_slots
 from ..pointwise.vector_access import LEAST, packet_of, packets
@@ -276,7 +275,7 @@ class _Stack(Parts):
         kinds = [n.inputs[0].spec.dtype for n in self.reductions]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
         lanes = packet_of(target, domain[-1], [*kinds, *read])
-        busy = any(n.op in COSTLY for n in fused.graph)
+        busy = any(calls_function(n.op) for n in fused.graph)
         ahead = ROWS if busy or self.full else 2 * ROWS
         beside = prod(domain[k] for k in self.kept[:-1])
         cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())

@@ -11,13 +11,13 @@ from math import isqrt, prod
 
 from ....dtypes.definition import DType, int64
 from ....graph.ir import Graph
-from ...fusion.materialize import COSTLY
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import Job, Steps, place, spread
 from ...ir.layout import Layout, packed
 from ...ir.loop_ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
+from ...op_sets import calls_function
 from ...target import Target
 from ..pointwise.vector_access import packet_of
 from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
@@ -196,7 +196,7 @@ def is_window(target: Target, lengths: Sequence[int]) -> bool:
 
 def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
     """Return how many elements of a reduction are left to one item: it may be the last one of others."""
-    if not target.ends or any(n.op in COSTLY for n in graph):
+    if not target.ends or any(calls_function(n.op) for n in graph):
         return 0
     return ALONE if rows else ALONE // 8  # which no vectors add up
 
