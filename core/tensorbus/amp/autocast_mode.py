@@ -20,7 +20,8 @@ from ..ops.definition import Op, table
 from ..plugins import known_types
 from ..system.context_decorator import inside
 from ..tensor.tensor import Tensor
-from ..tracing.lazy_value import narrow, recorders
+from ..tracing.active_tracer import active_tracers
+from ..tracing.autocast_state import autocast_dtype
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,14 +77,14 @@ class autocast:  # noqa: N801 - a function to its users
         self._tokens: list[Token[DType | Within | None]] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(narrow.set(self._given))
-        recorders[self, len(self._tokens)] = self  # type: ignore[index,assignment]
+        self._tokens.append(autocast_dtype.set(self._given))
+        active_tracers[self, len(self._tokens)] = self  # type: ignore[index,assignment]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        recorders.pop((self, len(self._tokens)), None)  # type: ignore[call-overload]
-        narrow.reset(self._tokens.pop())
+        active_tracers.pop((self, len(self._tokens)), None)  # type: ignore[call-overload]
+        autocast_dtype.reset(self._tokens.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""
@@ -95,15 +96,9 @@ class autocast:  # noqa: N801 - a function to its users
         return again
 
 
-def autocast_dtype() -> DType | Within | None:
-    """Return the narrow dtype that products compute in here; None where nothing is cast."""
-    found: DType | Within | None = narrow.get()
-    return found
-
-
 def as_asked(op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
     """Return the operands of ``op`` in the dtypes that ``autocast`` asks for here."""
-    low = narrow.get()
+    low = autocast_dtype.get()
     if low is None or op.autocast is None:
         return operands
     only = None

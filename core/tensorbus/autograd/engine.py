@@ -35,7 +35,7 @@ from ..tensor.leaf import (
     report_history_use,
 )
 from ..tensor.tensor import Tensor, wrap_settled
-from ..tracing.lazy_value import recorders, unwatched
+from ..tracing.active_tracer import active_tracers, unprofiled
 from .gradient_shape import fitted
 
 _order = itertools.count(1)
@@ -64,12 +64,12 @@ class Node:
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each operand, given that of the result."""
         plan = self.plan
-        if plan.programs is not None and not create and not recorders:
+        if plan.programs is not None and not create and not active_tracers:
             backs: list[Any] | None = _fused_vjp().derivative(self, g)
             if backs is not None:
                 return backs
         own = table.owner(plan.op.name) == "tensorbus"
-        return unwatched(_pull, self, g, create) if own else _pull(self, g, create)
+        return unprofiled(_pull, self, g, create) if own else _pull(self, g, create)
 
     def release(self) -> None:
         """Let go what the derivative needs."""
@@ -176,7 +176,7 @@ def backward(
     Raises ``AutogradError`` where there is no history, or it has been let go, and for an input that keeps no
     gradient.
     """
-    if recorders:
+    if active_tracers:
         report_gradient_use()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     seeds = _as_list(grad_tensors, len(outputs))
@@ -190,7 +190,7 @@ def backward(
     grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
-            if recorders:
+            if active_tracers:
                 report_gradient_use(node)
             with GradMode(create_graph):
                 node.grad = g._again() if node.grad is None else node.grad + g
@@ -310,7 +310,7 @@ def _walk(
             if isinstance(node, Part):
                 _gather_part(grads, node, g)
                 continue
-            if recorders:
+            if active_tracers:
                 report_history_use(node.order)
             for parent, back in zip(node.parents, node.pull(g, create), strict=True):
                 if back is not None and id(parent) in useful:

@@ -26,7 +26,8 @@ from ..nn.uninitialized_parameter import is_lazy
 from ..ops.call_errors import with_form
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
-from ..tracing.lazy_value import Pending, land, recorder, recorders
+from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.lazy_value import LazyValue, wait_for_copies
 from .capture.graph_break import GraphBreak
 from .capture.side_effect_observer import SideEffectObserver
 from .capture.tracer import Recorder
@@ -113,7 +114,7 @@ class CompiledFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns."""
-        if recorders and recorder() is not None:  # part of what is being captured
+        if active_tracers and active_tracer() is not None:  # part of what is being captured
             return self._function(*args, **kwargs)
         for found in self.replays:
             out = found.run(args, kwargs)
@@ -161,7 +162,7 @@ class CompiledFunction(Generic[P, R]):
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         if _is_transformed(args, kwargs):
             return self._function(*args, **kwargs)
-        land()  # guards know values that are there
+        wait_for_copies()  # guards know values that are there
         with self._lock:
             if self._python_only:
                 return self._run(args, kwargs)
@@ -249,9 +250,9 @@ class CompiledFunction(Generic[P, R]):
             moving: Mutations | None = None
             settling = False
             try:
-                if begun.undo_unused(active.script.stepped):
+                if begun.undo_unused(active.prologue.stepped_optimizers):
                     raise Uncapturable("an optimizer has parameters that took no step")
-                replay, reason = active.aside(lambda: self._emit_entry(reach, observer, active, out)), None
+                replay, reason = active.untraced(lambda: self._emit_entry(reach, observer, active, out)), None
             except Uncapturable as error:
                 replay, reason = None, str(error)
                 settling = isinstance(error, StateNotSettled)
@@ -274,7 +275,7 @@ class CompiledFunction(Generic[P, R]):
             moving = Mutations()
         if moving is not None:
             recording = recordings[0] if recordings else None
-            seen = FirstTrace(reach, active.script, recording, len(first), out)
+            seen = FirstTrace(reach, active.prologue, recording, len(first), out)
             codes = {**self._extra_code, **observer.codes}
             make = partial(
                 ReachableState,
@@ -346,7 +347,7 @@ def _drop_old_values(reach: ReachableState) -> None:
     """Forget the old values of tensors that a run gives new ones: these may take their places."""
     for seen in reach.objects.values():
         state = seen.before.state
-        if isinstance(state, TensorState) and type(seen.obj._value) is Pending:
+        if isinstance(state, TensorState) and type(seen.obj._value) is LazyValue:
             state.value = None
 
 

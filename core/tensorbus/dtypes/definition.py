@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from ..errors import DtypeError, suggest
-from ..tracing.sym_int import Length
+from ..tracing.sym_int import SymInt
 
 Kind = Literal["bool", "int", "uint", "float", "complex"]
 Scalar = bool | int | float | complex
@@ -220,7 +220,7 @@ def as_scalar(name: str, value: object) -> Scalar:
 
     Raises ``DtypeError`` for anything else.
     """
-    if isinstance(value, (bool, int, float, complex)) or type(value) is Length:
+    if isinstance(value, (bool, int, float, complex)) or type(value) is SymInt:
         return value  # type: ignore[return-value]
     item = getattr(value, "item", None)
     if item is None or getattr(value, "shape", None) != ():

@@ -25,7 +25,7 @@ from ..ops import call_errors as form
 from ..ops import fused_function as joined
 from ..ops.definition import Op, Spec, table
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing.lazy_value import recorder, recorders
+from ..tracing.active_tracer import active_tracer, active_tracers
 from . import methods
 from .inplace_kernel import dynamic_slice, run_in_place
 
@@ -68,7 +68,7 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, /) -> Any:
-        if type(x) is not Tensor or recorders:
+        if type(x) is not Tensor or active_tracers:
             return run((x,), {})
         try:
             found = plans[x._vtype]
@@ -104,7 +104,7 @@ def _of_two(
     """Return the short path of two operands; ``run`` is the one for any."""
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is not Tensor or recorders:
+        if type(x) is not Tensor or active_tracers:
             return run((x, y), {})
         key: Any = x._vtype  # stands for both where they are the same: no tuple is made and hashed
         if type(y) is Tensor:
@@ -139,7 +139,7 @@ def _pair(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is Tensor and type(y) is Tensor and not recorders:
+        if type(x) is Tensor and type(y) is Tensor and not active_tracers:
             a, b = x._value, y._value
             found = plans.get((x._vtype, y._vtype, a.shape, b.shape))
             if found is not None:
@@ -166,7 +166,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     shape_free = op.broadcasts
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if type(x) is Tensor and not recorders:
+        if type(x) is Tensor and not active_tracers:
             for given in (*args, *kwargs.values()):
                 if type(given) is float:  # equal to an integer as a key, but not as an axis
                     return general(x, *args, **kwargs)
@@ -246,10 +246,10 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
     def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not all(isinstance(x, Tensor) for x in operands):
             operands = _as_operands(op, operands)
-        if recorders:
+        if active_tracers:
             operands = as_asked(op, operands)
-            if (active := recorder()) is not None:
-                made = active.apply(op, operands, attrs)
+            if (active := active_tracer()) is not None:
+                made = active.record(op, operands, attrs)
                 if made is not NotImplemented:
                     return results(*made)
                 operands = lifted(operands)
@@ -321,10 +321,10 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
     takes_scalars = op.family == "elementwise"
 
     def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        if recorders:
+        if active_tracers:
             operands = as_asked(op, operands)
-            if (active := recorder()) is not None:
-                made = active.apply(op, operands, attrs)
+            if (active := active_tracer()) is not None:
+                made = active.record(op, operands, attrs)
                 if made is not NotImplemented:
                     return made
                 operands = lifted(operands)

@@ -26,8 +26,8 @@ from ..ops.movement.torch_view import view
 from ..ops.ordering import sorting
 from ..ops.reduction import reduction, scan
 from ..tensor.tensor import Tensor
-from ..tracing.sym_int import Length
-from ..tracing.sym_number import Number
+from ..tracing.sym_int import SymInt
+from ..tracing.sym_number import SymNumber
 from .inplace_kernel import LARGE
 from .setitem import assign
 
@@ -169,7 +169,7 @@ def _fits(number: int, dtype: DType) -> bool:
     return low <= number <= high
 
 
-_NUMBERS: Final = (Tensor, bool, int, float, complex, Number, Length)
+_NUMBERS: Final = (Tensor, bool, int, float, complex, SymNumber, SymInt)
 
 
 _ask = yielding(lambda operands, _: matmul.matmul(*operands), "matmul")

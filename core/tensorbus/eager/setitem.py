@@ -11,7 +11,7 @@ from ..ops.indexing import indexing
 from ..ops.movement.movement import broadcast_to
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
-from ..tracing.lazy_value import recorders
+from ..tracing.active_tracer import active_tracers
 
 _NUMBERS: Final = frozenset({bool, int, float})
 _MANY: Final = 1024
@@ -26,7 +26,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
     what = given = None
     if isinstance(value, Tensor):
         given = value
-    elif type(value) in _NUMBERS and not recorders and beneath(self._vtype.device) is None:
+    elif type(value) in _NUMBERS and not active_tracers and beneath(self._vtype.device) is None:
         what = _of_number(self, key, value)
     if what is None:
         given = assigned(value, self) if given is None else given

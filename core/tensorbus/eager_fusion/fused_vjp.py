@@ -19,7 +19,7 @@ from ..errors import TensorbusError
 from ..graph.ir import Node
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing.lazy_value import Pending
+from ..tracing.lazy_value import LazyValue
 from .fused_function import OPS, Program, Run, program, recorded, remember
 
 
@@ -51,7 +51,7 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
             values.append(value)
     if plan.keeps_out:
         values += node.out if plan.op.results else [node.out]
-    if any(type(value) is Pending for value in values):
+    if any(type(value) is LazyValue for value in values):
         return None
     key = tuple(kinds), tuple(numbers)
     found = plan.backs.get(key)

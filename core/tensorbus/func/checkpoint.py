@@ -16,7 +16,7 @@ from ..ops.definition import Op
 from ..random.generator import Tape
 from ..tensor.grad_mode import GradMode, is_grad_enabled
 from ..tensor.tensor import Leaf, Tensor
-from ..tracing.lazy_value import recorder
+from ..tracing.active_tracer import active_tracer
 from .pytree import leaves, tree_map
 
 
@@ -33,8 +33,8 @@ class _Block(autograd.Node):
                 "checkpoint: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
             )
-        active, start = recorder(), next(autograd._order)
-        with GradMode(True), active.again() if active is not None else nullcontext():
+        active, start = active_tracer(), next(autograd._order)
+        with GradMode(True), active.recomputed() if active is not None else nullcontext():
             results = _made(self.run(), start)
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]

@@ -23,8 +23,8 @@ from ..ops.definition import Shape, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import dlpack_types, host_backend
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing import host_script as symbolic
-from ..tracing.lazy_value import recorder, recorders
+from ..tracing import host_prologue
+from ..tracing.active_tracer import active_tracer, active_tracers
 from .nested_sequence import arranged, numbers
 from .transfer import by_device, check_dtype, device_of, from_bytes, runtime, to, to_bytes
 
@@ -75,7 +75,7 @@ def asarray(
     inner = beneath(where)
     if inner is not None:
         return raised(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
-    if recorders and (made := _moving(obj, want, where)) is not None:
+    if active_tracers and (made := _moving(obj, want, where)) is not None:
         return made
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
     if isinstance(obj, _PYTHONS) and not keeps:
@@ -98,10 +98,10 @@ def asarray(
 
 def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
     """Return a tensor of numbers that are others at each run of a program; None: ``obj`` holds none."""
-    active = recorder()
-    if active is None or not active.script.drifting:
+    active = active_tracer()
+    if active is None or not active.prologue.varying:
         return None
-    flat, known = symbolic.numbered(obj)
+    flat, known = host_prologue.flat_numbers(obj)
     if not flat:
         return None
     shape, _, found = numbers(known)
@@ -111,7 +111,7 @@ def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
         one = [table.function("reshape")(fill(x), (1,)) for x in flat]
         return table.function("reshape")(table.function("concat")(one), shape)
 
-    made: Tensor = active.moving(partial(_from_sequence, known, want, where), make)
+    made: Tensor = active.trace_symbolic(partial(_from_sequence, known, want, where), make)
     return made
 
 

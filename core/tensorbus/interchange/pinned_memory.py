@@ -15,7 +15,7 @@ from ..errors import DeviceError
 from ..ops.definition import Shape
 from ..plugins import backend, host_type, known_types, opened
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing.lazy_value import arriving
+from ..tracing.lazy_value import pending_copy
 from .transfer import runtime, to_bytes
 
 
@@ -76,7 +76,7 @@ def _under_way(data: memoryview, wait: Any, far: SupportsHostMemory, shape: Shap
         wait()
         return far.from_memory(data, shape, kind.dtype, kind.device.index)
 
-    return wrap(arriving(shape, arrival), kind.pending())
+    return wrap(pending_copy(shape, arrival), kind.pending())
 
 
 def _pinning(where: Device) -> SupportsPinnedMemory:

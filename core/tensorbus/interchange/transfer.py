@@ -19,7 +19,7 @@ from ..ops.definition import Op, Shape, Spec, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import backend, known_types
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing.lazy_value import aside, recorder, recorders
+from ..tracing.active_tracer import active_tracer, active_tracers, untraced
 
 
 def runtime(where: Device) -> Runtime:
@@ -51,7 +51,7 @@ def check_dtype(what: str, dtype: DType, where: Device) -> None:
 
 def by_device(function: Callable[..., Any], *args: Any) -> Any:
     """Call a runtime's function; a capture that is going on does not look into it."""
-    return aside(partial(function, *args)) if recorders else function(*args)
+    return untraced(partial(function, *args)) if active_tracers else function(*args)
 
 
 def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
@@ -173,7 +173,7 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     if inner is not None:
         return raised(to(x, inner), there)  # type: ignore[no-any-return]
     check_dtype("to", x.dtype, there)
-    active = recorder() if recorders else None
+    active = active_tracer() if active_tracers else None
     out: Any = NotImplemented if active is None else active.transfer(x, there)
     if out is NotImplemented:
         out = None

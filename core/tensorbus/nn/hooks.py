@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..autograd.engine import is_grad_enabled
-from ..tracing.lazy_value import restructured
+from ..tracing.mutation_counter import bump_mutation_counter
 from .backward_hooks import Watch
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class RemovableHandle:
             self._hooks.clear()
         self._hooks[self._key] = hook
         self._hooks.update(rest)
-        restructured()
+        bump_mutation_counter()
         return self
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
         self._hooks.pop(self._key, None)
-        restructured()
+        bump_mutation_counter()
 
     def __enter__(self) -> RemovableHandle:
         return self

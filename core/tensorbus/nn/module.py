@@ -13,7 +13,7 @@ from ..compat import torch_names
 from ..dtypes import definition as dt
 from ..ops.creation.creation import empty, zeros_like
 from ..tensor.tensor import Leaf, Tensor
-from ..tracing.lazy_value import restructured
+from ..tracing.mutation_counter import bump_mutation_counter
 from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
 from .module_to import move
@@ -85,7 +85,7 @@ class Module:
         from .. import compile  # which stands above modules: by its public name
 
         self._hooks.compiled = compile(self._run, **options)
-        restructured()
+        bump_mutation_counter()
 
     def __getattr__(self, name: str) -> Any:
         for table in _TABLES:
@@ -96,7 +96,7 @@ class Module:
         raise AttributeError(told + torch_names.of_module(name), name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        restructured()
+        bump_mutation_counter()
         tables = [self.__dict__.get(table) for table in _TABLES]
         kinds: tuple[type, ...] = (Parameter, Tensor, Module)
         home = 0 if isinstance(value, Parameter) else 2 if isinstance(value, Module) else None
@@ -124,7 +124,7 @@ class Module:
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        restructured()
+        bump_mutation_counter()
         for table in _TABLES:
             if name in self.__dict__.get(table, ()):
                 del self.__dict__[table][name]
@@ -205,7 +205,7 @@ class Module:
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"a {what} is a {kind.__name__} or None, got {type(value).__name__}.")
         self._table(place)[name] = value
-        restructured()
+        bump_mutation_counter()
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Yield this module and all below it with their dotted names, each module once."""

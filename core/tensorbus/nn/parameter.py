@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.engine import no_grad
 from ..tensor.tensor import Leaf, Tensor
-from ..tracing.lazy_value import restructured
+from ..tracing.mutation_counter import bump_mutation_counter
 
 
 class Parameter(Tensor):
@@ -64,7 +64,7 @@ def hold(cell: Tensor, value: Tensor) -> None:
         with no_grad():
             gradient = node.grad.to(value.device, value.dtype)
     cell._hold(value)
-    restructured()
+    bump_mutation_counter()
     if gradient is not None:
         node.grad = gradient
     elif node is not None and not isinstance(node, Leaf):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
 from ..tensor.tensor import Tensor
-from ..tracing.lazy_value import restructured
+from ..tracing.mutation_counter import bump_mutation_counter
 from .module import Module
 from .parameter import Parameter
 
@@ -104,7 +104,7 @@ class ParameterDict(Module):
 
     def __delitem__(self, key: str) -> None:
         del self._parameters[key]
-        restructured()
+        bump_mutation_counter()
 
     def __len__(self) -> int:
         return len(self._parameters)

@@ -11,7 +11,7 @@ from typing import Any
 from ..autograd.engine import no_grad
 from ..errors import ArgumentError, ShapeError
 from ..tensor.tensor import Tensor
-from ..tracing.lazy_value import restructured
+from ..tracing.mutation_counter import bump_mutation_counter
 from .module import Module
 from .modules.container import ModuleDict, ModuleList
 from .parameter import Parameter
@@ -71,7 +71,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         module.__class__ = type(f"Parametrized{type(module).__name__}", (type(module),), {})
         module.parametrizations = ModuleDict()
     del module._parameters[tensor_name]
-    restructured()
+    bump_mutation_counter()
     module.parametrizations[tensor_name] = made
     setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
     return module
@@ -101,7 +101,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     del module.parametrizations[tensor_name]
     if not len(module.parametrizations):
         del module._modules["parametrizations"]
-        restructured()
+        bump_mutation_counter()
         module.__class__ = type(module).__bases__[0]
     module.register_parameter(tensor_name, Parameter(value.detach(), learned))
     return module

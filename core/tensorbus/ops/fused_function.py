@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from ..tracing.lazy_value import recorders
+from ..tracing.active_tracer import active_tracers
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SERVED: Final[dict[Any, Callable[..., Any] | None]] = {}
@@ -43,7 +43,7 @@ def joined(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if recorders:
+        if active_tracers:
             return function(*args, **kwargs)
         first: Any = args[0] if args else next(iter(kwargs.values()), None)
         try:

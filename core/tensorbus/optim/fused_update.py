@@ -10,7 +10,7 @@ from typing import Any
 from ..ops.definition import Op
 from ..ops.fused_update import bundle
 from ..tensor.tensor import Tensor
-from ..tracing.lazy_value import recorder, recorders
+from ..tracing.active_tracer import active_tracer, active_tracers
 
 Update = Callable[..., tuple[Tensor, ...]]
 
@@ -30,9 +30,9 @@ def bundled(*results: str) -> Callable[[Update], Update]:
 
         @wraps(function)
         def call(*operands: Any) -> tuple[Tensor, ...]:
-            active = recorder() if recorders else None
+            active = active_tracer() if active_tracers else None
             if active is not None and _is_even(op, operands):
-                made = active.apply(op, operands, {})
+                made = active.record(op, operands, {})
                 if made is not NotImplemented:
                     return tuple(made)
             return function(*operands)

@@ -12,8 +12,8 @@ from ..ops.creation.creation import zeros_like
 from ..ops.elementwise.complex import view_as_complex, view_as_real
 from ..tensor.leaf import HookHandle
 from ..tensor.tensor import Leaf, Tensor
-from ..tracing import host_script as symbolic
-from ..tracing.lazy_value import unwatched
+from ..tracing import host_prologue
+from ..tracing.active_tracer import unprofiled
 from .step_hooks import StepHook, around
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -162,7 +162,7 @@ class Optimizer:
                 loss = closure()
         with no_grad():
             if self._is_own():
-                unwatched(self._change)
+                unprofiled(self._change)
             else:
                 self._change()
         return loss
@@ -185,15 +185,15 @@ class Optimizer:
         return plain and all(name.startswith("tensorbus.") for name in written)
 
     def _change(self) -> None:
-        symbolic.stepping(self.state)
+        host_prologue.note_optimizer_step(self.state)
         changes = []
         for group in self.param_groups:
-            settings = symbolic.numbers(group, SCHEDULED) | {"shared": {}}
+            settings = host_prologue.symbolic_numbers(group, SCHEDULED) | {"shared": {}}
             for parameter in group["params"]:
                 gradient = parameter.grad
                 if gradient is not None:
                     known = self.state.get(parameter, {})
-                    state = symbolic.numbers(known, known)
+                    state = host_prologue.symbolic_numbers(known, known)
                     follow(parameter, state)
                     if group.get("maximize"):
                         gradient = -gradient
@@ -312,7 +312,7 @@ def _store(known: State, state: State) -> None:
     for name, value in state.items():
         old = known.get(name)
         if not isinstance(value, Tensor):
-            symbolic.store(known, name, value)
+            host_prologue.store_number(known, name, value)
         elif isinstance(old, Tensor) and (old.shape, old.dtype, old.device) == (
             value.shape, value.dtype, value.device
         ):  # fmt: skip

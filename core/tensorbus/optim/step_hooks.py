@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..errors import ArgumentError
 from ..tensor.leaf import HookHandle
-from ..tracing.lazy_value import restructured
+from ..tracing.mutation_counter import bump_mutation_counter
 
 StepHook = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _order: Final = count()
@@ -27,7 +27,7 @@ def around(optimizer: Any, kind: str, hook: StepHook) -> HookHandle:
     hooks: dict[int, StepHook] = own["_step_hooks"][kind]
     key = next(_order)
     hooks[key] = hook
-    restructured()
+    bump_mutation_counter()
     return HookHandle(hooks, key)
 
 

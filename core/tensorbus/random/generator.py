@@ -30,8 +30,8 @@ from ..ops.elementwise.where_cast import cast
 from ..ops.fused_function import joined
 from ..ops.movement.movement import as_shape
 from ..system import fork_safe_locks
-from ..tracing import host_script as symbolic
-from ..tracing.lazy_value import Recorder, recorder
+from ..tracing import host_prologue
+from ..tracing.active_tracer import CaptureTracer, active_tracer
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
@@ -58,7 +58,7 @@ class Generator:
             whole = int(seed)
         except (TypeError, ValueError, OverflowError):
             raise ArgumentError(f"manual_seed: a whole number is needed, got {seed!r}.") from None
-        symbolic.call(self, partial(self._go, whole & 0xFFFFFFFFFFFFFFFF, 0))
+        host_prologue.call_each_run(self, partial(self._go, whole & 0xFFFFFFFFFFFFFFFF, 0))
         return self
 
     def _go(self, seed: int, position: int) -> None:
@@ -66,12 +66,12 @@ class Generator:
 
     def get_state(self) -> tuple[int, int]:
         """Return the seed and the position, for ``set_state``."""
-        symbolic.reading("the state of a random generator")
+        host_prologue.note_read("the state of a random generator")
         return self._seed, self._position
 
     def set_state(self, state: tuple[int, int]) -> None:
         """Go to a position that ``get_state`` returned."""
-        symbolic.call(self, partial(self._go, int(state[0]), int(state[1])))
+        host_prologue.call_each_run(self, partial(self._go, int(state[0]), int(state[1])))
 
     def advance(self, words: int) -> tuple[int, int]:
         """Return the seed and the first block of the next ``words`` words, and step over them."""
@@ -103,8 +103,10 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
     def fresh(words: int) -> Tensor:
         return _taped(_tape.get(), partial(state, words))
 
-    captured = partial(symbolic.value, source, fresh, words)  # each run draws what the tape around it says
-    drawn = fresh(words) if recorder() is None else _taped(_tape.get(), captured)
+    captured = partial(
+        host_prologue.value_each_run, source, fresh, words
+    )  # each run draws what the tape around it says
+    drawn = fresh(words) if active_tracer() is None else _taped(_tape.get(), captured)
     found: Tensor = raised(drawn, asked)
     return found
 
@@ -117,7 +119,7 @@ def _taped(tape: Tape | None, draw: Callable[[], Tensor]) -> Tensor:
     """Return the next state of ``tape`` or, where it records, of those around it, and then of ``draw``."""
     if tape is None:
         return draw()
-    if tape.within is not recorder():
+    if tape.within is not active_tracer():
         return _taped(tape.outer, draw)
     if tape.playing:
         return tape.states.pop(0)
@@ -136,12 +138,12 @@ class Tape:
 
     states: list[Tensor] = field(default_factory=list)
     playing: bool = False
-    within: Recorder | None = None
+    within: CaptureTracer | None = None
     outer: Tape | None = None
     _token: Token[Tape | None] | None = None
 
     def __enter__(self) -> None:
-        self.within, self.outer = recorder(), _tape.get()
+        self.within, self.outer = active_tracer(), _tape.get()
         self._token = _tape.set(self)
 
     def __exit__(self, *exception: object) -> None:

@@ -24,7 +24,7 @@ from ..errors import StateError
 from ..interchange.transfer import check_dtype, from_bytes, to_bytes
 from ..ops.call_errors import with_form
 from ..tensor.tensor import Tensor
-from ..tracing.host_script import reading, writing
+from ..tracing.host_prologue import note_read, note_write
 from .pytree_json import pack, unpack
 
 CODES: Final = {
@@ -55,7 +55,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, metadata: Mapping[Any, Any] 
     ...     tb.load(f"{folder}/model.safetensors")["w"].tolist()
     [1.0, 1.0]
     """
-    writing("a file")
+    note_write("a file")
     tensors, tree = pack(obj)
     notes = dict(metadata or {})
     for key, value in notes.items():
@@ -126,7 +126,7 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> An
     Nothing in the file is ever run. Raises ``StateError`` for a file that is damaged or of another format,
     ``UnsupportedDtypeError`` for a dtype that the device lacks, ``OSError`` where the file cannot be read.
     """
-    reading("a file")
+    note_read("a file")
     where = _device(device)
     name = os.fspath(path)
     with open(path, "rb") as file:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import AutogradError, ShapeError
-from ..tracing import host_script as symbolic
-from ..tracing.lazy_value import recorder, recorders, restructured
+from ..tracing import host_prologue
+from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.mutation_counter import bump_mutation_counter
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -35,7 +36,7 @@ _resting: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}
 
 
 def _since() -> weakref.ref[Any] | None:
-    active = symbolic.script()
+    active = host_prologue.active_prologue()
     return None if active is None else weakref.ref(active)
 
 
@@ -44,13 +45,13 @@ def set_requires_grad(x: Tensor, asking: bool) -> None:
     if asking:
         _, found, since = _resting.pop(id(x), (None, None, None))
         if found is not None and found.grad is not None and since != _since():
-            symbolic.reading("a gradient that a tensor had before it asked again")
+            host_prologue.note_read("a gradient that a tensor had before it asked again")
         x._node = found or Leaf()
     else:
         key = id(x)
         _resting[key] = weakref.ref(x, lambda _: _resting.pop(key, None)), x._node, _since()
         x._node = None
-    restructured()
+    bump_mutation_counter()
 
 
 def detached_in(x: Tensor, script: Any) -> bool:
@@ -70,7 +71,7 @@ def _rested(x: Tensor) -> Leaf | None:
     _, found, _ = _resting.get(id(x), (None, None, None))
     if x._node is not None or found is None or found.grad is None:
         return None
-    symbolic.reading("the gradient of a tensor that requires none any more")
+    host_prologue.note_read("the gradient of a tensor that requires none any more")
     return found
 
 
@@ -107,7 +108,7 @@ class PostAccumulateHook:
 
 def report_gradient_use(leaf: Leaf | None = None, *, written: bool = False) -> None:
     """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
-    active = recorder()
+    active = active_tracer()
     if active is not None:
         active.grads = True
         if leaf is not None:
@@ -116,23 +117,23 @@ def report_gradient_use(leaf: Leaf | None = None, *, written: bool = False) -> N
 
 def report_history_use(order: int) -> None:
     """Tell the recorder of this thread that a history is walked: one from before is another at each call."""
-    active = recorder()
+    active = active_tracer()
     if active is not None and order < active.began:
-        symbolic.reading("the history of a tensor that was there before")
+        host_prologue.note_read("the history of a tensor that was there before")
 
 
 def gradient(x: Tensor) -> Tensor | None:
     """Return the gradient gathered at ``x``, or kept by it."""
     node = x._node
     if isinstance(node, Leaf):
-        if recorders:
+        if active_tracers:
             report_gradient_use(node)
         return node.grad
     kept = _retained(node)
     if kept is None:
         rested = _rested(x) if _resting else None
         return None if rested is None else rested.grad
-    symbolic.reading("the gradient that the result of an op keeps")
+    host_prologue.note_read("the gradient that the result of an op keeps")
     return kept.grad
 
 
@@ -153,7 +154,7 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
             f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"
             f" {x.device}; got {value.shape} {value.dtype} on {value.device}."
         )
-    if recorders and isinstance(kept, Leaf):
+    if active_tracers and isinstance(kept, Leaf):
         report_gradient_use(kept, written=True)
     kept.grad = value
 
@@ -194,7 +195,7 @@ class HookHandle:
     def remove(self) -> None:
         """Take the hook away; again is no error."""
         self._hooks.pop(self._key, None)
-        restructured()
+        bump_mutation_counter()
 
 
 def add_hook(node: Any, key: int, hook: Callable[..., Any]) -> HookHandle:
@@ -205,5 +206,5 @@ def add_hook(node: Any, key: int, hook: Callable[..., Any]) -> HookHandle:
     hooks[key] = hook
     if kept is not None:
         hooks[RETAINED] = kept
-    restructured()
+    bump_mutation_counter()
     return HookHandle(hooks, key)

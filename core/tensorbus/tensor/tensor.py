@@ -19,7 +19,8 @@ from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..ops.definition import Shape, table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
-from ..tracing.lazy_value import Pending, recorder, recorders
+from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.lazy_value import LazyValue
 from . import leaf
 from .leaf import HookHandle as HookHandle
 from .leaf import Leaf as Leaf
@@ -35,27 +36,27 @@ def wrap(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     x._value = value
     x._vtype = vtype
     x._node = node
-    if type(value) is Pending:
-        value.cells.append(weakref.ref(x))
+    if type(value) is LazyValue:
+        value.tensors.append(weakref.ref(x))
     return x
 
 
 def materialize(x: Tensor) -> Any:
     """Return the device's value that ``x`` holds; a pending one is computed first, and held from then on."""
     value = x._value
-    if type(value) is Pending:
-        x._value = value = value.settle()
+    if type(value) is LazyValue:
+        x._value = value = value.materialize()
         x._vtype = x._vtype.settled
-    elif recorders and (active := recorder()) is not None:
-        active.settle("Python asks for a value")
+    elif active_tracers and (active := active_tracer()) is not None:
+        active.materialize("Python asks for a value")
     return value
 
 
 def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     """Return a tensor that holds ``value`` of the settled type ``vtype``, which may still be pending."""
-    if type(value) is Pending:
-        if value.recorder is None:
-            value = value.settle()
+    if type(value) is LazyValue:
+        if value.tracer is None:
+            value = value.materialize()
         else:
             vtype = vtype.pending()
     return wrap(value, vtype, node)
@@ -253,8 +254,8 @@ class Tensor:
     def _hold(self, other: Tensor) -> None:
         """Make this cell hold the value of another, history apart."""
         self._value, self._vtype = other._value, other._vtype
-        if type(other._value) is Pending:
-            other._value.cells.append(weakref.ref(self))
+        if type(other._value) is LazyValue:
+            other._value.tensors.append(weakref.ref(self))
 
     def beside(self, data: Any) -> Tensor:
         """Return host data (numbers, lists, arrays) as a tensor on this tensor's device."""

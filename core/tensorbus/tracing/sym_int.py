@@ -26,7 +26,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"ceil": ceil, "floor": flo
 _NEUTRAL: Final = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
 
 
-class Lengths:
+class ShapeEnv:
     """The symbols of one capture, and the conditions that Python's decisions put on them.
 
     ``symbols`` maps each to the code that finds it at a call, ``hints`` to what it was at the capture.
@@ -36,26 +36,26 @@ class Lengths:
     def __init__(self, number: Callable[[str, float], Any]) -> None:
         self.symbols: dict[str, str] = {}
         self.hints: dict[str, int] = {}
-        self.conditions: list[str] = []
+        self.guards: list[str] = []
         self.number = number
 
-    def symbol(self, hint: int, at: str, least: int = 2, most: int | None = None) -> Length:
+    def new_symbol(self, hint: int, at: str, least: int = 2, most: int | None = None) -> SymInt:
         """Return a new symbol for what the code ``at`` finds, which was ``hint`` at the capture."""
         name = f"s{len(self.symbols)}"
         self.symbols[name], self.hints[name] = at, hint
-        self.require(f"{name} >= {least}")
+        self.add_guard(f"{name} >= {least}")
         if most is not None:
-            self.require(f"{name} <= {most}")
-        return Length(self, name, hint)
+            self.add_guard(f"{name} <= {most}")
+        return SymInt(self, name, hint)
 
-    def require(self, condition: str) -> None:
+    def add_guard(self, condition: str) -> None:
         """Add a condition, once."""
-        if condition not in self.conditions:
-            self.conditions.append(condition)
+        if condition not in self.guards:
+            self.guards.append(condition)
 
-    def fixes(self, name: str) -> bool:
+    def is_specialized(self, name: str) -> bool:
         """Return whether the conditions on this symbol alone hold for none of many other values."""
-        codes = [compile(text, "<condition>", "eval") for text in self.conditions]
+        codes = [compile(text, "<condition>", "eval") for text in self.guards]
         codes = [code for code in codes if self.symbols.keys() & code.co_names == {name}]
         hint = self.hints[name]
         near = [n for away in range(1, 257) for n in (hint + away, hint - away)]
@@ -69,13 +69,13 @@ def _holds(code: CodeType, name: str, n: int) -> bool:
         return False
 
 
-class Length:
+class SymInt:
     """A length: ``text`` over the symbols, and its value ``hint`` at the capture."""
 
-    __slots__ = ("hint", "home", "text")
+    __slots__ = ("env", "hint", "text")
 
-    def __init__(self, home: Lengths, text: str, hint: int) -> None:
-        self.home, self.text, self.hint = home, text, hint
+    def __init__(self, home: ShapeEnv, text: str, hint: int) -> None:
+        self.env, self.text, self.hint = home, text, hint
 
     def _with(self, sign: str, other: Any, swapped: bool = False) -> Any:
         if type(other) is int or type(other) is bool:
@@ -86,7 +86,7 @@ class Length:
                 return self
             if swapped and ((sign, hint) in (("+", 0), ("*", 1))):
                 return self
-        elif type(other) is Length:
+        elif type(other) is SymInt:
             text, hint = other.text, other.hint
         elif type(other) is float or hasattr(other, "plain"):  # a number, of Python or of the script
             number = self.number()
@@ -96,7 +96,7 @@ class Length:
         left, right = (
             ((text, hint), (self.text, self.hint)) if swapped else ((self.text, self.hint), (text, hint))
         )
-        return Length(self.home, f"({left[0]} {sign} {right[0]})", _INFIX[sign](left[1], right[1]))
+        return SymInt(self.env, f"({left[0]} {sign} {right[0]})", _INFIX[sign](left[1], right[1]))
 
     def __add__(self, other: Any) -> Any:
         return self._with("+", other)
@@ -105,7 +105,7 @@ class Length:
         return self._with("+", other, True)
 
     def __sub__(self, other: Any) -> Any:
-        if type(other) is Length and other.text == self.text:
+        if type(other) is SymInt and other.text == self.text:
             return 0
         return self._with("-", other)
 
@@ -119,7 +119,7 @@ class Length:
         return self._with("*", other, True)
 
     def __floordiv__(self, other: Any) -> Any:
-        if type(other) is Length and other.text == self.text:
+        if type(other) is SymInt and other.text == self.text:
             return 1
         return self._with("//", other)
 
@@ -139,9 +139,9 @@ class Length:
         return other // self, other % self
 
     def __pow__(self, other: Any) -> Any:
-        if type(other) in (int, Length) and other >= 0:
+        if type(other) in (int, SymInt) and other >= 0:
             return self._with("**", other)
-        return self.number() ** (other.number() if type(other) is Length else other)
+        return self.number() ** (other.number() if type(other) is SymInt else other)
 
     def __rpow__(self, other: Any) -> Any:
         return self._with("**", other, True) if self >= 0 else other ** self.number()
@@ -168,7 +168,7 @@ class Length:
 
     def bit_length(self) -> Any:
         """Return how many bits the length takes."""
-        return Length(self.home, f"{self.text}.bit_length()", self.hint.bit_length())
+        return SymInt(self.env, f"{self.text}.bit_length()", self.hint.bit_length())
 
     def __neg__(self) -> Any:
         return self._with("*", -1)
@@ -180,37 +180,37 @@ class Length:
         return -self if self < 0 else self
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self.settled(), digits) if digits is not None and digits < 0 else self
+        return round(self.guard_int(), digits) if digits is not None and digits < 0 else self
 
     __ceil__ = __floor__ = __trunc__ = __pos__
 
     def __truediv__(self, other: Any) -> Any:
-        if type(other) not in (int, float, Length):
+        if type(other) not in (int, float, SymInt):
             return self.number() / other if hasattr(other, "plain") else NotImplemented
-        text, hint = (other.text, other.hint) if type(other) is Length else (repr(other), other)
-        return self.home.number(f"({self.text} / {text})", self.hint / hint)
+        text, hint = (other.text, other.hint) if type(other) is SymInt else (repr(other), other)
+        return self.env.number(f"({self.text} / {text})", self.hint / hint)
 
     def __rtruediv__(self, other: Any) -> Any:
         if type(other) not in (int, float):
             return other / self.number() if hasattr(other, "plain") else NotImplemented
-        return self.home.number(f"({other!r} / {self.text})", other / self.hint)
+        return self.env.number(f"({other!r} / {self.text})", other / self.hint)
 
     def number(self) -> Any:
         """Return the length as a number that ops take as an operand."""
-        return self.home.number(self.text, self.hint)
+        return self.env.number(self.text, self.hint)
 
     def _compare(self, sign: str, other: Any) -> Any:
-        if type(other) is Length and other.text == self.text:
+        if type(other) is SymInt and other.text == self.text:
             return sign in ("==", "<=", ">=")
         found = self._with(sign, other)
         if found is NotImplemented or type(found) is bool:  # which a number has decided
             return found
         if found is self:  # compared with a neutral number
-            found = Length(
+            found = SymInt(
                 self.home, f"({self.text} {sign} {int(other)})", _INFIX[sign](self.hint, int(other))
             )
         holds = bool(found.hint)
-        self.home.require(found.text if holds else f"not {found.text}")
+        self.env.add_guard(found.text if holds else f"not {found.text}")
         return holds
 
     def __eq__(self, other: object) -> Any:
@@ -232,7 +232,7 @@ class Length:
         return self._compare(">=", other)
 
     def __hash__(self) -> int:
-        return hash(self.settled())
+        return hash(self.guard_int())
 
     def __bool__(self) -> bool:
         return bool(self._compare("!=", 0))
@@ -242,25 +242,25 @@ class Length:
         """``int``, so that ``isinstance`` decides as it does for the integer."""
         return int
 
-    def settled(self) -> int:
+    def guard_int(self) -> int:
         """Return the value at the capture, which later calls must have again."""
-        self.home.require(f"{self.text} == {self.hint}")
+        self.env.add_guard(f"{self.text} == {self.hint}")
         return self.hint
 
     def __index__(self) -> int:
-        return self.settled()
+        return self.guard_int()
 
     def __int__(self) -> int:
-        return self.settled()
+        return self.guard_int()
 
     def __float__(self) -> float:
-        return float(self.settled())
+        return float(self.guard_int())
 
     def __repr__(self) -> str:
-        return str(self.settled())
+        return str(self.guard_int())
 
     def __format__(self, spec: str) -> str:
-        return format(self.settled(), spec)
+        return format(self.guard_int(), spec)
 
 
 def integer(n: Any) -> int:
@@ -272,7 +272,7 @@ def integer(n: Any) -> int:
 
 def index(n: Any) -> Any:
     """Return ``n`` as an int; a ``Length`` as it is. Raises ``TypeError`` for what is no integer."""
-    return n if type(n) is Length else operator.index(n)
+    return n if type(n) is SymInt else operator.index(n)
 
 
 def hints(x: Any) -> Any:
@@ -282,7 +282,7 @@ def hints(x: Any) -> Any:
 
 def closed(x: Any) -> Any:
     """Return ``x`` without open lengths: lists and dicts are changed, tuples made anew where they had any."""
-    if type(x) is Length:
+    if type(x) is SymInt:
         return x.hint
     if type(x) is list:
         x[:] = [closed(v) for v in x] if any(map(is_open, x)) else x
@@ -309,14 +309,14 @@ def texts(x: Any) -> Any:
 
 def at(x: Any, sizes: Mapping[str, int]) -> Any:
     """Return ``x`` with its lengths for these values of the symbols."""
-    return closing(sizes)(x)
+    return substitute(sizes)(x)
 
 
-def closing(sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+def substitute(sizes: Mapping[str, int]) -> Callable[[Any], Any]:
     """Return what gives things with lengths for these values of the symbols, each computed once."""
     scope, known = {"__builtins__": {}, **FUNCTIONS, **sizes}, dict(sizes)
 
-    def value(length: Length) -> int:
+    def value(length: SymInt) -> int:
         found = known.get(length.text)
         if found is None:
             found = known[length.text] = eval(length.text, scope)
@@ -329,11 +329,11 @@ def is_open(x: Any) -> bool:
     """Return whether there is a length in ``x``."""
     if type(x) in (tuple, list):
         return any(map(is_open, x))
-    return any(map(is_open, x.values())) if type(x) is dict else type(x) is Length
+    return any(map(is_open, x.values())) if type(x) is dict else type(x) is SymInt
 
 
-def _mapped(x: Any, change: Callable[[Length], Any]) -> Any:
-    if type(x) is Length:
+def _mapped(x: Any, change: Callable[[SymInt], Any]) -> Any:
+    if type(x) is SymInt:
         return change(x)
     if type(x) in (tuple, list):
         return type(x)(_mapped(v, change) for v in x)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .host_script import Script
+    from .host_prologue import HostPrologue
 
 OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
     "add": ("({} + {})", operator.add), "sub": ("({} - {})", operator.sub),
@@ -21,22 +21,22 @@ OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
 """How each operator is written, and what it computes."""
 
 
-class Number:
+class SymNumber:
     """A number of the script: ``name`` is its variable there, ``plain`` its value at the capture.
 
     Arithmetic gives further numbers. Where Python decides by one, or needs its value, the outcome becomes a
     condition of the script: a run for which it differs is captured anew.
     """
 
-    __slots__ = ("name", "plain", "script")
+    __slots__ = ("name", "plain", "prologue")
 
-    def __init__(self, script: Script, name: str, plain: Any) -> None:
-        self.script, self.name, self.plain = script, name, plain
+    def __init__(self, script: HostPrologue, name: str, plain: Any) -> None:
+        self.prologue, self.name, self.plain = script, name, plain
 
     def _binary(self, op: str, other: Any, swapped: bool = False) -> Any:
-        if type(other) not in (Number, int, float, bool):
+        if type(other) not in (SymNumber, int, float, bool):
             return NotImplemented
-        return self.script.apply(op, *((other, self) if swapped else (self, other)))
+        return self.prologue.apply(op, *((other, self) if swapped else (self, other)))
 
     def __add__(self, other: Any) -> Any:
         return self._binary("add", other)
@@ -81,7 +81,7 @@ class Number:
         return self._binary("floordiv", other, True)
 
     def __neg__(self) -> Any:
-        return self.script.apply("neg", self)
+        return self.prologue.apply("neg", self)
 
     def __pos__(self) -> Any:
         return self
@@ -90,13 +90,13 @@ class Number:
         return -self if self < 0 else self
 
     def __ceil__(self) -> Any:
-        return self.script.rounded("ceil", self)
+        return self.prologue.rounded("ceil", self)
 
     def __floor__(self) -> Any:
-        return self.script.rounded("floor", self)
+        return self.prologue.rounded("floor", self)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self.script.rounded("round", self) if digits is None else round(self._value(), digits)
+        return self.prologue.rounded("round", self) if digits is None else round(self._value(), digits)
 
     def conjugate(self) -> Any:
         """Return the number itself: it is real. Derivatives ask for it."""
@@ -104,7 +104,7 @@ class Number:
 
     def _decides(self, op: str, other: Any) -> Any:
         found = self._binary(op, other)
-        return found if found is NotImplemented else self.script.decide(found)
+        return found if found is NotImplemented else self.prologue.decide(found)
 
     def __lt__(self, other: Any) -> Any:
         return self._decides("lt", other)
@@ -125,10 +125,10 @@ class Number:
         return self._decides("ne", other)
 
     def __bool__(self) -> bool:
-        return bool(self.script.decide(self.script.apply("bool", self)))
+        return bool(self.prologue.decide(self.prologue.apply("bool", self)))
 
     def _value(self) -> Any:
-        self.script.decide(self)
+        self.prologue.decide(self)
         return self.plain
 
     def __float__(self) -> float:
@@ -144,8 +144,8 @@ class Number:
         return hash(self._value())
 
     def __repr__(self) -> str:
-        if self.name in self.script.drifting:
-            self.script.decide(self)
+        if self.name in self.prologue.varying:
+            self.prologue.decide(self)
         return f"{self.plain!r}"
 
     def __format__(self, spec: str) -> str:

@@ -21,7 +21,7 @@ from ..ops.batching_rules import looped
 from ..ops.definition import USER, Op, Spec, table
 from ..plugins.manifest import is_type_name
 from ..system import fork_safe_locks
-from ..tracing.lazy_value import GIVEN
+from ..tracing.active_tracer import DEFERRED_CODE
 from .definition import Definition, Rule, checked_default, checked_vjp, defined, named
 
 
@@ -121,7 +121,7 @@ def kernel(
         op = _op(made, vjp, default, doc)
         register_program_kernels(op.name, kernels)
         function = table.add_unlisted(op).function
-        vars(function)[GIVEN] = tuple(f for f in (vjp, default) if f is not None)
+        vars(function)[DEFERRED_CODE] = tuple(f for f in (vjp, default) if f is not None)
         return function
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus.compiler.guards.guard_codegen import CounterGuards
-from tensorbus.tracing.lazy_value import structure
+from tensorbus.tracing.mutation_counter import mutation_counter
 
 
 class Scaled(tb.nn.Module):
@@ -43,7 +43,7 @@ def test_a_change_elsewhere_is_looked_at_once_and_captures_nothing_anew() -> Non
     assert compiled(x).tolist() == wanted
     (replay,) = compiled.replays
     assert replay.scope["unchanged"]._run is not None
-    assert replay.scope["checked"] == [structure[0]]
+    assert replay.scope["checked"] == [mutation_counter[0]]
 
 
 def test_changes_between_calls_are_seen_each_time() -> None:
@@ -86,10 +86,10 @@ def made_up() -> Iterator[Any]:
 
 
 def test_a_part_of_the_package_that_is_imported_is_no_change(made_up: Any) -> None:
-    before = structure[0]
+    before = mutation_counter[0]
     tb.made_up = made_up
-    assert structure[0] == before
+    assert mutation_counter[0] == before
     tb.made_up = made_up  # in the place of something
-    assert structure[0] == before + 1
+    assert mutation_counter[0] == before + 1
     tb.another = made_up
-    assert structure[0] == before + 2
+    assert mutation_counter[0] == before + 2

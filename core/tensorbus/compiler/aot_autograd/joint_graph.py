@@ -21,9 +21,10 @@ from ...ops.creation.creation import full
 from ...ops.definition import Op, Spec, table
 from ...tensor.grad_mode import GradMode
 from ...tensor.tensor import Leaf, Tensor, materialize, wrap, wrap_settled
-from ...tracing.lazy_value import Pending, recorder
+from ...tracing.active_tracer import active_tracer
+from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import at
-from ...tracing.sym_number import Number
+from ...tracing.sym_number import SymNumber
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Recording
 from ..programs.program_cache import CompiledProgram, ShapeSpecializations, compile_program
@@ -85,7 +86,7 @@ class CompiledFunctionNode(autograd.Node):
             full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
             for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
         ]
-        if create or recorder() is not None:
+        if create or active_tracer() is not None:
             return self._double_backward(seeds, asked, create)
         device = d.kinds[0].device
         values = d.backward.for_sizes(self.sizes)([*self.values, *self.out, *[materialize(x) for x in seeds]])
@@ -183,7 +184,7 @@ def trace_backward(
     try:
         for x in results:
             place = recording.input(Spec(x.shape, x.dtype), "", None)
-            seeds.append(wrap(Pending(active, place, x.shape), x._vtype.settled.pending()))
+            seeds.append(wrap(LazyValue(active, place, x.shape), x._vtype.settled.pending()))
         numbers = recording.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:
@@ -194,9 +195,9 @@ def trace_backward(
     finally:
         del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
         del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
-    if active.script.obstacle is not None:
-        raise Uncapturable(active.script.obstacle)
-    if any(type(feed.source) is not Number for _, feed in more):
+    if active.prologue.obstacle is not None:
+        raise Uncapturable(active.prologue.obstacle)
+    if any(type(feed.source) is not SymNumber for _, feed in more):
         raise Uncapturable("returns a tensor whose derivative draws random numbers or makes constants")
     for place, feed in more:  # numbers that only the derivative takes, as one over a length: they are kept
         inputs.append(place)

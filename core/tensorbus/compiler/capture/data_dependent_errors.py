@@ -17,7 +17,7 @@ from ...devices.device import ValueType
 from ...ops.creation.creation import zeros
 from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap_settled
-from ...tracing.lazy_value import Pending
+from ...tracing.lazy_value import LazyValue
 from ..programs.op_trace import Recording
 from ..programs.program_cache import compile_single_use
 from .side_effect_observer import is_own, is_standard
@@ -43,7 +43,7 @@ def run_now(
     free = [k for k, name in enumerate(op.operands) if name not in op.raises_for]
     waiting = [
         k for k, x in enumerate(operands)
-        if isinstance(x, Tensor) and type(x._value) is Pending and x._value.value is None and k not in free
+        if isinstance(x, Tensor) and type(x._value) is LazyValue and x._value.value is None and k not in free
     ]  # fmt: skip
     found: dict[int, Any] = {}
     if waiting:
@@ -55,7 +55,7 @@ def run_now(
         if k in found:
             spec = recording.entries[places[k]].spec
             given.append(wrap_settled(found[k], ValueType.of(spec.dtype, recording.device)))
-        elif k in free and isinstance(x, Tensor) and type(x._value) is Pending:
+        elif k in free and isinstance(x, Tensor) and type(x._value) is LazyValue:
             given.append(zeros(x.shape, dtype=x.dtype, device=x.device))
         else:
             given.append(x.detach() if isinstance(x, Tensor) else x)

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ...devices.device import Device
-from ...tracing.lazy_value import Pending
+from ...tracing.lazy_value import LazyValue
 from ..programs.multi_device import MultiDeviceProgram, ValueRef
 from ..programs.op_trace import Recording
 from ..programs.program_cache import (
@@ -104,7 +104,7 @@ class Finish:
             with suppress(Exception):
                 device.synchronize()
 
-    def _fill(self, spot: ValueRef, p: Pending, interrupted: bool) -> None:
+    def _fill(self, spot: ValueRef, p: LazyValue, interrupted: bool) -> None:
         values = self._values()
         if spot not in values and interrupted:
             assert self._ready is not None
@@ -136,11 +136,11 @@ class Finish:
             if active.trial:
                 made = compile_single_use(recording, outputs, active.mode)
             else:
-                made, more = with_lifted_constants(recording, outputs, active.mode, active.lengths.hints)
+                made, more = with_lifted_constants(recording, outputs, active.mode, active.shape_env.hints)
             active.programs.append(made)
             self._call(made, [(device, place) for place in outputs], more)
         if ready is not None:
-            made = ready.program.for_sizes(active.lengths.hints)
+            made = ready.program.for_sizes(active.shape_env.hints)
             active.programs.insert(len(active.programs) - bool(outputs), made)
             self._call(made, [(device, place) for place in ready.outputs], in_place=ready.in_place)
 
@@ -191,4 +191,4 @@ class Finish:
 
 
 def _is_lost(value: Any) -> bool:
-    return type(value) is Pending and value.value is None
+    return type(value) is LazyValue and value.value is None

@@ -12,12 +12,12 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...ops.creation.creation import iota, zeros
 from ...tensor.tensor import Tensor
-from ...tracing.host_script import Script
-from ...tracing.sym_number import Number
+from ...tracing.host_prologue import HostPrologue
+from ...tracing.sym_number import SymNumber
 from ..programs.op_trace import Recording
 
 
-def is_symbolic(script: Script, key: Any) -> bool:
+def is_symbolic(script: HostPrologue, key: Any) -> bool:
     """Return whether a key holds a number that is another at each run."""
     return any(_is_symbolic_number(script, n) for n in key_numbers(key))
 
@@ -34,8 +34,8 @@ def concrete_key(key: Any) -> Any:
 
 
 def record_indexing(
-    script: Script, recording: Recording, known: Tensor, function: Callable[..., Tensor], x: Tensor, key: Any,
-    *value: Any,
+    script: HostPrologue, recording: Recording, known: Tensor, function: Callable[..., Tensor],
+    x: Tensor, key: Any, *value: Any,
 ) -> Tensor:  # fmt: skip
     """Return what ``function`` makes of a key that moves; ``known`` is what it made of the key of this run.
 
@@ -51,7 +51,7 @@ def record_indexing(
     return made
 
 
-def index_tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
+def index_tensors(script: HostPrologue, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
     """Return a tensor and a key of index tensors that select the same, and note for which numbers they do.
 
     None: there are none. The key is known to be one of ``x`` for the numbers of this run. ``reading``: the
@@ -82,13 +82,13 @@ def index_tensors(script: Script, x: Tensor, key: Any, reading: bool) -> tuple[T
     return x, tuple(found)
 
 
-def _index_of(script: Script, x: Tensor, at: Number, axis: int) -> Tensor:
+def _index_of(script: HostPrologue, x: Tensor, at: SymNumber, axis: int) -> Tensor:
     length = x.shape[axis]
     script.bounded(at, -length, length - 1)
     return zeros((), dtype=dt.int64, device=x.device) + at
 
 
-def _indices_of_slice(script: Script, x: Tensor, item: slice, axis: int) -> Tensor | None:
+def _indices_of_slice(script: HostPrologue, x: Tensor, item: slice, axis: int) -> Tensor | None:
     """Return the places of a slice of a constant length that does not leave the axis."""
     first, stop, length = item.start, item.stop, x.shape[axis]
     if first is None or stop is None or not (item.step is None or item.step == 1):
@@ -97,7 +97,7 @@ def _indices_of_slice(script: Script, x: Tensor, item: slice, axis: int) -> Tens
     if not 0 <= begin < end <= length or stop - first != end - begin:
         return None
     for n in (first, stop):
-        if type(n) is Number:
+        if type(n) is SymNumber:
             script.bounded(n, 0, length)
     places: Tensor = iota(end - begin, device=x.device) + first
     return places
@@ -111,11 +111,11 @@ def _item_numbers(item: Any) -> tuple[Any, ...]:
     return (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
 
 
-def _is_symbolic_number(script: Script, n: Any) -> bool:
-    return type(n) is Number and n.name in script.drifting and type(n.plain) is int
+def _is_symbolic_number(script: HostPrologue, n: Any) -> bool:
+    return type(n) is SymNumber and n.name in script.varying and type(n.plain) is int
 
 
 def _concrete(item: Any) -> Any:
     if isinstance(item, slice):
         return slice(_concrete(item.start), _concrete(item.stop), _concrete(item.step))
-    return item.plain if type(item) is Number else item
+    return item.plain if type(item) is SymNumber else item

@@ -26,10 +26,11 @@ from ...nn.parameter import Parameter
 from ...ops.definition import Op, Spec
 from ...random.generator import untaped
 from ...tensor.tensor import Tensor, wrap
-from ...tracing.host_script import Script
-from ...tracing.lazy_value import Pending, recorders
-from ...tracing.sym_int import Length, Lengths, hints, is_open, texts
-from ...tracing.sym_number import Number
+from ...tracing.active_tracer import active_tracers
+from ...tracing.host_prologue import HostPrologue
+from ...tracing.lazy_value import LazyValue
+from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open, texts
+from ...tracing.sym_number import SymNumber
 from ..programs.op_trace import Key, Recording, Transfer
 from ..programs.program_cache import CompiledProgram, PreparedRun, compile_program
 from . import symbolic_index as moving_index
@@ -39,7 +40,7 @@ from .graph_break import GraphBreak, locate_break
 from .side_effect_observer import restore_profiler, unobserved
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
-_OPERANDS: Final = _SCALARS | {Tensor, Parameter, Number}
+_OPERANDS: Final = _SCALARS | {Tensor, Parameter, SymNumber}
 _OWN: Final = str(Path(__file__).parents[2])
 
 
@@ -70,42 +71,42 @@ class Recorder:
         self.mode = mode
         self.trial = trial
         self.fullgraph = fullgraph
-        self.script = Script(dry)
+        self.prologue = HostPrologue(dry)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
         self.began = next(autograd._order)
-        self.lengths = self.script.lengths = Lengths(self.script.number)
-        self._opened: list[tuple[Tensor, Pending]] = []
+        self.shape_env = self.prologue.shape_env = ShapeEnv(self.prologue.number)
+        self._opened: list[tuple[Tensor, LazyValue]] = []
         self.breaks: list[GraphBreak] = []
         self.programs: list[CompiledProgram] = []
         self.recordings: dict[Device, Recording] = {}
         self._places: dict[int, tuple[Device, int]] = {}
         self._brought: dict[tuple[Transfer, Device], int] = {}
         self._kept: list[Any] = []
-        self._again = self._number = 0
+        self._recompute_tag = self._number = 0
         self._fragile = ""
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Recorder:
-        recorders[self._thread] = self
+        active_tracers[self._thread] = self
         return self
 
     def __exit__(self, *exception: object) -> None:
-        recorders.pop(self._thread, None)
-        if exception[0] is not None and self.recordings and not self.script.dry:
+        active_tracers.pop(self._thread, None)
+        if exception[0] is not None and self.recordings and not self.prologue.dry:
             self.run()  # an interrupt came between the lines that see to it
 
-    def aside(self, function: Callable[[], Any]) -> Any:
+    def untraced(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` as if nothing were being captured."""
-        active = recorders.pop(self._thread, None)
+        active = active_tracers.pop(self._thread, None)
         try:
             with unobserved():
                 return function()
         finally:
             if active is not None:
-                recorders[self._thread] = active
+                active_tracers[self._thread] = active
 
-    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result, or ``NotImplemented`` for values of another transform."""
         for x in operands:
             if type(x) not in _OPERANDS:
@@ -122,7 +123,7 @@ class Recorder:
             where: Any = attrs.get("device")
             if where is None or is_transform(where.type):
                 return NotImplemented
-            if type(attrs.get("value")) is Number:
+            if type(attrs.get("value")) is SymNumber:
                 return self._filled(op, attrs)
         tensors = True
         for x in operands:
@@ -131,7 +132,7 @@ class Recorder:
             elif is_transform(x._vtype.device.type):
                 return NotImplemented
         if not tensors:
-            operands = [x.number() if type(x) is Length else x for x in operands]
+            operands = [x.number() if type(x) is SymInt else x for x in operands]
             operands = self._as_operands(op, operands)
         observed = sys.getprofile()
         sys.setprofile(None)  # what follows runs nothing of the user's
@@ -160,8 +161,8 @@ class Recorder:
             place = recording.tracked(place, tuple(apart))
         if op.raises_for:
             self._attempt(recording, op, operands, places, planned.attrs)
-        if tracked and not self.script.dry:  # the history may be walked when no script is there any more
-            operands = [x.plain if type(x) is Number else x for x in operands]
+        if tracked and not self.prologue.dry:  # the history may be walked when no script is there any more
+            operands = [x.plain if type(x) is SymNumber else x for x in operands]
         if not op.results:
             out = self._cell(recording, place, found.specs[0], planned.out)
             if tracked:
@@ -186,29 +187,29 @@ class Recorder:
         """Return what an op made, computed if it is one that may fail here."""
         if self._fragile:
             name, self._fragile = self._fragile, ""
-            self.settle(f"{name} may fail, for some values")
+            self.materialize(f"{name} may fail, for some values")
         return made
 
     def _attempt(
         self, recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any
     ) -> None:
         """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
-        if self.script.dry or self.lengths.symbols or any(feed.value is None for feed in recording.feeds):
+        if self.prologue.dry or self.shape_env.symbols or any(feed.value is None for feed in recording.feeds):
             return
         if self.trial or (is_checked_read(op) and not any(_is_pending(x) for x in operands[1:])):
             try:
-                self.aside(partial(run_now, recording, op, operands, places, attrs, self.mode))
+                self.untraced(partial(run_now, recording, op, operands, places, attrs, self.mode))
             except Exception:
-                self.script.obstacle = f"has run into an error of {op.name}, which depends on values"
+                self.prologue.obstacle = f"has run into an error of {op.name}, which depends on values"
                 raise
         elif not self.fullgraph and (op.raises_for == op.operands or is_error_handled(sys._getframe(1))):
             self._fragile = op.name
 
     def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
         if op.family != "elementwise" or not all(
-            isinstance(x, Tensor) or type(x) in _SCALARS or type(x) is Number for x in operands
+            isinstance(x, Tensor) or type(x) in _SCALARS or type(x) is SymNumber for x in operands
         ):
-            plain = [x._value() if type(x) is Number else x for x in operands]
+            plain = [x._value() if type(x) is SymNumber else x for x in operands]
             return call._as_operands(op, plain)
         return operands
 
@@ -216,7 +217,7 @@ class Recorder:
         self, op: Op[...], kinds: Sequence[Any], operands: Sequence[Any], attrs: dict[str, Any]
     ) -> _Signature:
         shapes = [x._value.shape if isinstance(x, Tensor) else () for x in operands]
-        if self.lengths.symbols and (is_open(shapes) or is_open(attrs)):
+        if self.shape_env.symbols and (is_open(shapes) or is_open(attrs)):
             return self._open_signature(op, kinds, shapes, attrs)
         named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
         key = (op, *kinds, *shapes, *attrs, *named)
@@ -240,7 +241,7 @@ class Recorder:
             _signatures[key] = found
         for kind, x, computed in zip(kinds, operands, found.plan.computed, strict=True):
             if kind is int:
-                self.script.checked(partial(check_scalar, op.name, dtype=computed), x)
+                self.prologue.checked(partial(check_scalar, op.name, dtype=computed), x)
         return found
 
     def _open_signature(
@@ -276,13 +277,13 @@ class Recorder:
                 return known
         found = self.recordings.get(device)
         if found is None:
-            found = self.recordings[device] = Recording(device, self.lengths.symbols)
+            found = self.recordings[device] = Recording(device, self.shape_env.symbols)
         return found
 
     def _operand(self, recording: Recording, device: Device, x: Any, dtype: Any, cast: bool) -> int:
         if not isinstance(x, Tensor):
             spec = Spec((), dtype)
-            if type(x) is not Number:
+            if type(x) is not SymNumber:
                 return recording.constant(x, spec)
             place = self._places.get(id(x))
             if place is None or place[0] != device or recording.entries[place[1]].spec != spec:
@@ -290,7 +291,7 @@ class Recorder:
                 self._places[id(x)] = place
                 self._kept.append(x)
                 if dtype.is_integer and type(x.plain) is int:
-                    self.script.bounded(x, *integer_range(dtype))
+                    self.prologue.bounded(x, *integer_range(dtype))
             return place[1]
         place_of = self.place(x)
         if cast:
@@ -301,8 +302,8 @@ class Recorder:
     def place(self, x: Tensor) -> int:
         """Return where the value of a tensor stands in the recording of its device; a new one is an input."""
         value = x._value
-        if type(value) is Pending:
-            if value.recorder is self:
+        if type(value) is LazyValue:
+            if value.tracer is self:
                 return value.place
             from ...tensor.tensor import materialize
 
@@ -316,7 +317,7 @@ class Recorder:
         return found[1]
 
     def _cell(self, recording: Recording, place: int, spec: Spec, kind: ValueType) -> Tensor:
-        value = Pending(self, place, spec.shape)
+        value = LazyValue(self, place, spec.shape)
         recording.pendings.append(value)
         return wrap(value, kind.pending())
 
@@ -324,11 +325,11 @@ class Recorder:
         """Leave the lengths of ``axes`` of ``x``, which the code ``at`` finds, open within these limits."""
         value = x._value
         shape: Any = tuple(
-            self.lengths.symbol(n, f"{at}._value.shape[{k}]", *axes[k]) if k in axes else n
+            self.shape_env.new_symbol(n, f"{at}._value.shape[{k}]", *axes[k]) if k in axes else n
             for k, n in enumerate(value.shape)
         )
         place = self._recording(x.device).input(Spec(shape, x.dtype), x, value)
-        stand = Pending(self, place, shape)
+        stand = LazyValue(self, place, shape)
         stand.value = value
         self._opened.append((x, stand))
         x._value, x._vtype = stand, x._vtype.pending()
@@ -338,9 +339,9 @@ class Recorder:
         self.close()
         for recording in self.recordings.values():
             for p in recording.pendings:
-                p.recorder = None
+                p.tracer = None
         for _, stand in self._opened:
-            stand.recorder = None
+            stand.tracer = None
 
     def close(self) -> None:
         """Put the values of tensors back whose lengths were left open."""
@@ -348,13 +349,13 @@ class Recorder:
             if x._value is stand:
                 x._value, x._vtype = stand.value, x._vtype.settled
 
-    def whole(self) -> bool:
+    def is_one_program(self) -> bool:
         """Return whether all that is recorded is to become one program."""
-        return self.trial or self.fullgraph or self.script.dry
+        return self.trial or self.fullgraph or self.prologue.dry
 
     def transfer(self, x: Tensor, there: Device) -> Any:
         """Record that ``x`` is brought to another device; ``NotImplemented``: it is to be brought at once."""
-        if self.script.dry or is_transform(x._vtype.device.type) or is_transform(there.type):
+        if self.prologue.dry or is_transform(x._vtype.device.type) or is_transform(there.type):
             return NotImplemented
         source = Transfer(x.device, self.place(x))
         recording, spec = self._recording(there), Spec(x._value.shape, x.dtype)
@@ -363,7 +364,7 @@ class Recorder:
             found = self._brought[source, there] = recording.input(spec, source, None)
         return self._cell(recording, found, spec, ValueType.of(x.dtype, there))
 
-    def moving(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
+    def trace_symbolic(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
         """Return the tensor that ``make`` computes from numbers which are others at each run.
 
         ``known`` makes what it is in this run: for comparison with a run that knew no numbers that move.
@@ -381,46 +382,46 @@ class Recorder:
         if not (kind.is_floating or (kind.is_integer and type(n.plain) is int)):
             return self._applied(op, (), {**attrs, "value": check_scalar(op.name, n._value(), kind)})
         none = {**attrs, "value": -0.0 if kind.is_floating else 0}  # which keeps the sign of a zero
-        return self.moving(
+        return self.trace_symbolic(
             lambda: self._recorded(op, (), {**attrs, "value": check_scalar(op.name, n.plain, kind)}),
             lambda: self._recorded(op, (), none) + n,
         )
 
-    def moves(self, key: Any) -> bool:
+    def is_varying_key(self, key: Any) -> bool:
         """Return whether a key of ``x[key]`` is another at each run."""
-        return bool(self.script.drifting) and moving_index.is_symbolic(self.script, key)
+        return bool(self.prologue.varying) and moving_index.is_symbolic(self.prologue, key)
 
     def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
         """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
         now = moving_index.concrete_key(key)
-        known = self.script.checked(lambda *_: function(x, now, *value), *moving_index.key_numbers(key))
+        known = self.prologue.checked(lambda *_: function(x, now, *value), *moving_index.key_numbers(key))
         return moving_index.record_indexing(
-            self.script, self._recording(x.device), known, function, x, key, *value
+            self.prologue, self._recording(x.device), known, function, x, key, *value
         )
 
-    def made(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
+    def made_each_run(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
         """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
-        x = self.aside(partial(self._make, owner, function, sizes))
-        name = f"m{len(self.script.lines)}"
-        self.script.lines[-1] = f"{name} = {self.script.lines[-1]}._value"
+        x = self.untraced(partial(self._make, owner, function, sizes))
+        name = f"m{len(self.prologue.lines)}"
+        self.prologue.lines[-1] = f"{name} = {self.prologue.lines[-1]}._value"
         place = self._recording(x.device).input(Spec(x.shape, x.dtype), name, x._value)
         self._places[id(x._value)] = (x.device, place)
         self._kept.append(x._value)
         return x
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def recomputed(self) -> Iterator[None]:
         """Record what is done meanwhile as computed again: it is not what was recorded before."""
-        self._again += 1
-        outer, self._number = self._number, self._again
+        self._recompute_tag += 1
+        outer, self._number = self._number, self._recompute_tag
         try:
             yield
         finally:
             self._number = outer
 
     def _make(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
-        made = self.script.call(owner, function, sizes=sizes)
-        if not self.script.dry:
+        made = self.prologue.call(owner, function, sizes=sizes)
+        if not self.prologue.dry:
             return made
         kept = {name: getattr(owner, name) for name in type(owner).__slots__}
         try:
@@ -430,9 +431,9 @@ class Recorder:
             for name, value in kept.items():
                 setattr(owner, name, value)
 
-    def settle(self, reason: str) -> None:
+    def materialize(self, reason: str) -> None:
         """Run what was recorded, because of ``reason``."""
-        if self.script.dry:
+        if self.prologue.dry:
             raise CaptureError(f"compile: {reason}, where lengths are open.")
         found = locate_break(reason)
         if self.fullgraph:
@@ -452,17 +453,17 @@ class Recorder:
         finish = Finish(self, recordings, ready)
         try:
             self.recordings, self._places, self._brought, self._kept = {}, {}, {}, []
-            self.aside(finish.run)
+            self.untraced(finish.run)
         except BaseException as error:
-            self.aside(partial(finish.rescue, error))
+            self.untraced(partial(finish.rescue, error))
             raise
         finally:
             for recording in recordings.values():
                 for p in recording.pendings:
-                    p.recorder = None
+                    p.tracer = None
             self.close()
             for _, stand in self._opened:
-                stand.recorder = None
+                stand.tracer = None
                 stand.fill(stand.value)
             self._opened = []
 
@@ -472,8 +473,8 @@ class Recorder:
 
 
 def _is_pending(x: Any) -> bool:
-    return isinstance(x, Tensor) and type(x._value) is Pending and x._value.value is None
+    return isinstance(x, Tensor) and type(x._value) is LazyValue and x._value.value is None
 
 
 def _kind(x: Any) -> type:
-    return type(x.plain) if type(x) is Number else type(x)
+    return type(x.plain) if type(x) is SymNumber else type(x)

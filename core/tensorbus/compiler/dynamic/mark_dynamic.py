@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...errors import ShapeError
 from ...ops.movement.movement import normalize_axis
 from ...tensor.tensor import Tensor
-from ...tracing.sym_int import Lengths
+from ...tracing.sym_int import ShapeEnv
 from ..state.reachable import Location, ReachableState
 
 Bounds = tuple[int, int | None]
@@ -87,7 +87,7 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
     return axis if isinstance(axis, Iterable) else (axis,)
 
 
-def contradicted_marks(axes: Axes, lengths: Lengths) -> list[str]:
+def contradicted_marks(axes: Axes, lengths: ShapeEnv) -> list[str]:
     """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
     names = {where: name for name, where in lengths.symbols.items() if "._value.shape[" in where}
     said = []
@@ -98,7 +98,7 @@ def contradicted_marks(axes: Axes, lengths: Lengths) -> list[str]:
         for k in open_axes.keys() & marks.open.keys():
             name = names.get(f"{at}._value.shape[{k}]")
             least, most = marks.open[k]
-            if least != most and (not names or (name is not None and lengths.fixes(name))):
+            if least != most and (not names or (name is not None and lengths.is_specialized(name))):
                 said.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
     return said
 

@@ -13,7 +13,7 @@ from functools import _lru_cache_wrapper, partial
 from typing import Any
 
 from ...tracing.sym_int import at
-from ...tracing.sym_number import Number
+from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Entry
@@ -49,7 +49,7 @@ def retrace_with_shapes(
             active.close()
             if not _is_same_trace(first, active):
                 return None
-            return active.aside(lambda: ReplayCodegen(reach, observer, active).emit(out))  # type: ignore[no-any-return]
+            return active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))  # type: ignore[no-any-return]
     except DRY_RUN_ERRORS:
         return None
     finally:
@@ -66,13 +66,15 @@ def _is_same_trace(first: Sequence[Entry], active: Recorder) -> bool:
         return False
     plain = {
         place: feed.source.plain
-        for place, feed in zip(found.inputs, found.feeds, strict=True) if type(feed.source) is Number
+        for place, feed in zip(found.inputs, found.feeds, strict=True) if type(feed.source) is SymNumber
     }  # fmt: skip
     places: list[int] = []  # of what was found, in the first program: what is one there may be several here
     done = 0
     for k, b in enumerate(found.entries):
         operands = tuple(places[place] for place in b.operands)
-        alike = partial(_is_same_node, b=b, operands=operands, plain=plain.get(k), sizes=active.lengths.hints)
+        alike = partial(
+            _is_same_node, b=b, operands=operands, plain=plain.get(k), sizes=active.shape_env.hints
+        )
         at_last = done < len(first) and alike(first[done])
         place = done if at_last else next((j for j in range(done) if alike(first[j])), None)
         if place is None:

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from ...ops.definition import Spec
 from ...tensor.tensor import Tensor
-from ...tracing.host_script import ARGUMENT, Held, Script
-from ...tracing.sym_int import Length, hints
+from ...tracing.host_prologue import ARGUMENT, HostPrologue, SymbolicSlot
+from ...tracing.sym_int import SymInt, hints
 from ...tracing.sym_int import at as closed_at
-from ...tracing.sym_number import Number
+from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Recording
@@ -44,7 +44,7 @@ class FirstTrace:
     """
 
     reach: ReachableState
-    script: Script
+    script: HostPrologue
     recording: Recording | None
     count: int
     out: Any
@@ -98,15 +98,15 @@ def retrace_with_state(
             run.finish()
             second = [*active.recordings.values()]
             if len(second) > 1 or not _is_same_trace(
-                seen, second[0] if second else None, active.lengths.hints
+                seen, second[0] if second else None, active.shape_env.hints
             ):
                 return None
             if not _is_same_value(seen.out, out) or not run.agrees(after):
                 return None
-            if any(map(active.lengths.fixes, run.symbols)):
+            if any(map(active.shape_env.is_specialized, run.symbols)):
                 return None
-            made: CacheEntry = active.aside(lambda: ReplayCodegen(reach, observer, active).emit(out))
-            return made, places.add(active.script, run.rates)
+            made: CacheEntry = active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))
+            return made, places.add(active.prologue, run.rates)
     except DRY_RUN_ERRORS:
         return None
     finally:
@@ -119,7 +119,7 @@ class _DryRun:
     def __init__(
         self, active: Recorder, seen: FirstTrace, changes: Mutations, places: VaryingInputs, integers: bool
     ) -> None:
-        self.script = active.script
+        self.script = active.prologue
         self.symbols: list[str] = []
         self._open, self._small = integers, places.small
         self.rates = changes.rates is not None or places.rates
@@ -134,7 +134,7 @@ class _DryRun:
             if part.key in self._given and type(part.value) in NUMBER_TYPES:
                 home: Any = args if isinstance(part.key, int) else kwargs
                 get, put = partial(home.__getitem__, part.key), partial(home.__setitem__, part.key)
-                self._hold((ARGUMENT, part.key), Held(part.access, get, put, str))
+                self._hold((ARGUMENT, part.key), SymbolicSlot(part.access, get, put, str))
         wanted: set[tuple[int | str, Any]] = {*self._known}
         wanted |= {(id(seen.obj), part.key) for seen, part in self._changes.numbers}
         if self.rates:
@@ -162,23 +162,23 @@ class _DryRun:
         if any(id(part.value) in lists for part, _ in reach.argument_objects):
             raise Uncapturable("is given a list that it adds to")
 
-    def _hold(self, key: tuple[int, Any], held: Held) -> None:
+    def _hold(self, key: tuple[int, Any], held: SymbolicSlot) -> None:
         """Leave a number to the script, or open."""
         is_small = type(held.plain) is int and held.plain < _MIN_SYMBOLIC_INT
         (self._small.add if is_small else self._small.discard)(key)
         if self._open and type(held.plain) is int and not is_small:
             self.symbols.append(self.script.open(key, held))
         else:
-            self.script.hold(key, held)
+            self.script.bind(key, held)
 
     def _stand_in(self, reach: ReachableState, owner: Any, part: ChildRef | GlobalRef, access: str) -> None:
         """Put a list that takes note in the place of one."""
-        grown = self.script.grown.get(id(part.value))
+        grown = self.script.appended.get(id(part.value))
         if grown is None:
             kind = RecordingList if type(part.value) is list else RecordingDeque
             grown = AppendedList(part.value, reach.name(part.value), kind(part.value))
             grown.stand_in.take(grown.items, self.script)
-            self.script.grown[id(part.value)] = grown
+            self.script.appended[id(part.value)] = grown
         put = partial(owner.__setitem__, part.name) if isinstance(part, GlobalRef) else _setter(owner, part)
         grown.exprs.append(access)
         self._lists.append((put, part.value))
@@ -200,7 +200,7 @@ class _DryRun:
 
     def agrees(self, after: Snapshot) -> bool:
         """Return whether the numbers and lists have come to be what the first run left there."""
-        for grown in self.script.grown.values():
+        for grown in self.script.appended.values():
             left = after.list_items(grown.obj)
             if left is None or not all(
                 map(_is_same_value, left[len(left) - len(grown.items) :], grown.items)
@@ -208,7 +208,7 @@ class _DryRun:
                 return False
         return all(
             _is_same_value(left, held.now)
-            for (key, part), held in self.script.held.items()
+            for (key, part), held in self.script.slots.items()
             if (left := after.value(key, part)) is not after
         )
 
@@ -216,7 +216,7 @@ class _DryRun:
 class _Math:
     """The module ``math``, whose functions take numbers of a script as well."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: HostPrologue) -> None:
         self._script = script
 
     def __getattr__(self, name: str) -> Any:
@@ -250,7 +250,7 @@ def _reading_method(name: str, kind: type) -> Callable[..., Any]:
     method = getattr(kind, name)
 
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        script = self.script
+        script = self.prologue
         script.obstacle = script.obstacle or f"looks into a {kind.__name__} that grows at each call"
         return method(self, *args, **kwargs)
 
@@ -276,7 +276,7 @@ RecordingList: Final = _recording_class(list)
 RecordingDeque: Final = _recording_class(deque)
 
 
-def _prologue_locations(script: Script) -> set[tuple[int, Any]]:
+def _prologue_locations(script: HostPrologue) -> set[tuple[int, Any]]:
     """Return the places whose numbers the first run's script has read or changed."""
     found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in script.reads}
     for owner in script.owners:
@@ -285,31 +285,31 @@ def _prologue_locations(script: Script) -> set[tuple[int, Any]]:
     return found
 
 
-def _slot(seen: TrackedObject, part: ChildRef, access: str) -> Held:
+def _slot(seen: TrackedObject, part: ChildRef, access: str) -> SymbolicSlot:
     owner: Any = seen.obj
     put = _setter(owner, part)
     if isinstance(owner, types.CellType):
-        return Held(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
+        return SymbolicSlot(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
     kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
     if kind == "slot":
-        return Held(
+        return SymbolicSlot(
             access, lambda: getattr(owner, name), put,
             lambda text: f"object.__setattr__({seen.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute" and isinstance(owner, type):
-        return Held(
+        return SymbolicSlot(
             access, lambda: owner.__dict__[name], put,
             lambda text: f"type.__setattr__({seen.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute":
-        return Held(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
+        return SymbolicSlot(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
     where = part.access.key if isinstance(part.access, KeyAccess) else part.key
-    return Held(access, lambda: owner[where], put, lambda text: f"{access} = {text}")
+    return SymbolicSlot(access, lambda: owner[where], put, lambda text: f"{access} = {text}")
 
 
-def _global_slot(g: GlobalRef, access: str) -> Held:
+def _global_slot(g: GlobalRef, access: str) -> SymbolicSlot:
     scope, name = g.scope, g.name
-    return Held(
+    return SymbolicSlot(
         access, lambda: scope[name], partial(scope.__setitem__, name), lambda text: f"{access} = {text}"
     )
 
@@ -381,7 +381,7 @@ def _numbered_ops(
         elif e.op == "input" and recording is not None:
             feed = recording.feeds[e.attrs["index"]]
             key = ("tensor", id(feed.value), spec)
-            if type(feed.source) is Number:
+            if type(feed.source) is SymNumber:
                 key = ("number", repr(feed.source.plain), spec)
             elif id(feed.value) not in before:  # drawn, or made of constants, by each run
                 made += 1
@@ -395,9 +395,9 @@ def _numbered_ops(
 
 def _is_same_value(a: Any, b: Any, depth: int = 0) -> bool:
     """Return whether ``b``, of the dry run, is what ``a`` of the first one is."""
-    if type(b) is Number:
+    if type(b) is SymNumber:
         return type(a) is type(b.plain) and repr(a) == repr(b.plain)
-    if type(b) is Length:
+    if type(b) is SymInt:
         return type(a) is int and a == b.hint
     if type(a) is not type(b) or depth > _MAX_COMPARED_DEPTH:
         return False

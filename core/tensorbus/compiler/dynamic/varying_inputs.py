@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...tracing.host_script import ARGUMENT, FEW, Script
+from ...tracing.host_prologue import ARGUMENT, FEW_VALUES, HostPrologue
 from ..replay.codegen import CacheEntry
 from ..state.reachable import NUMBER_TYPES, ReachableState
 
@@ -86,7 +86,7 @@ class VaryingInputs:
 
     def retrace_order(self) -> tuple[bool, bool]:
         """Return whether integers are tried as numbers first, or as lengths, by which more can be decided."""
-        return (False, True) if self.guard_less_misses < FEW else (True, False)
+        return (False, True) if self.guard_less_misses < FEW_VALUES else (True, False)
 
     def may_be_read_by(self, reach: ReachableState) -> bool:
         """Return whether code that reaches this much may meet them."""
@@ -102,10 +102,11 @@ class VaryingInputs:
         """Return all places at which scripts are to hold what they find."""
         return {*self.known, *self.outside}
 
-    def add(self, script: Script, rates: bool) -> bool:
+    def add(self, script: HostPrologue, rates: bool) -> bool:
         """Add what a script holds; return whether any of it is new."""
         known = len(self.known), self.rates
-        self.known.update({key: held.put for key, held in script.held.items()})  # which keeps its owner alive
+        # a slot's setter keeps its owner alive
+        self.known.update({key: slot.put for key, slot in script.slots.items()})
         self.known.update({key: None for key in self.outside if type(key[0]) is str})
         self.outside = set()
         self.rates = self.rates or rates

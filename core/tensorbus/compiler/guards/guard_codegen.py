@@ -18,9 +18,9 @@ from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ...tensor.grad_mode import recording
 from ...tensor.tensor import Leaf
-from ...tracing.host_script import ARGUMENT, Script
-from ...tracing.lazy_value import narrow
-from ...tracing.sym_int import FUNCTIONS, Lengths, integer
+from ...tracing.autocast_state import autocast_dtype
+from ...tracing.host_prologue import ARGUMENT, HostPrologue
+from ...tracing.sym_int import FUNCTIONS, ShapeEnv, integer
 from ..state.mutations import describe_object, describe_ref, is_prologue_number
 from ..state.object_view import KeyAccess, TensorState
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject, is_number, number_locations
@@ -28,9 +28,8 @@ from ..state.value_identity import DictItems, is_scalar, same_items
 
 GUARD_GLOBALS: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
-    "preferred": kernel_preference._preferred.get, "autocast": narrow.get, "Leaf": Leaf,
-    "NoneType": type(None),
-    "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
+    "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
+    "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
 }  # fmt: skip
 """What the code of guards names besides the constants of a capture."""
@@ -61,7 +60,7 @@ def _parameter_names(function: Any) -> tuple[str, ...]:
 class Guard:
     """A condition, as code, and what it is about.
 
-    One that is ``counted`` can only fail after a change that is counted (see ``pending.structure``).
+    One that is ``counted`` can only fail after a change that is counted (see ``tracing.mutation_counter``).
     ``places`` are those of the numbers that it is about: see ``reach.place_of``.
     """
 
@@ -96,8 +95,8 @@ class GuardCodegen:
     """
 
     def __init__(
-        self, reach: ReachableState, kept: Mapping[int, TrackedObject], ran: set[CodeType], script: Script,
-        grads: bool, lengths: Lengths, forgotten: Container[int],
+        self, reach: ReachableState, kept: Mapping[int, TrackedObject], ran: set[CodeType],
+        script: HostPrologue, grads: bool, lengths: ShapeEnv, forgotten: Container[int],
     ) -> None:  # fmt: skip
         self.ran = ran
         self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
@@ -129,15 +128,15 @@ class GuardCodegen:
         self._modes()
         called = {k: f"{name!r}, " for k, name in enumerate(_parameter_names(self.reach.roots[0].obj))}
         for part, seen in self.reach.argument_objects:
-            if (ARGUMENT, part.key) in self.script.held:
+            if (ARGUMENT, part.key) in self.script.slots:
                 continue
             self._child(part.access, part.value, seen, f"{called.get(part.key, '')}argument {part.key!r}")
-        for grown in self.script.grown.values():
+        for grown in self.script.appended.values():
             for at in grown.exprs:
                 self.add(f"{at} is {grown.expr}", f"the {type(grown.obj).__name__} that is added to")
         for found in used:
             at = f"{self.reach.name(found.scope)}[{found.name!r}]"
-            if (id(found.scope), found.name) in self.script.held:
+            if (id(found.scope), found.name) in self.script.slots:
                 self._prologue_number(at, found.value, f"the global {found.name!r}")
                 continue
             self._locations = ((id(found.scope), found.name),) if is_number(found.value) else ()
@@ -155,7 +154,7 @@ class GuardCodegen:
             code = f"not any({self.reach.name(tuple(seen.obj for seen in self._empty))})"
             first = ", ".join(map(describe_object, self._empty[:_MAX_NAMED]))
             self.add(code, f"that nothing is in {first} and the like")
-        for condition in self.lengths.conditions:
+        for condition in self.lengths.guards:
             where = " and ".join(
                 f"{name} is {at.replace('._value', '')}" for name, at in self.lengths.symbols.items()
                 if re.search(rf"\b{name}\b", condition)
@@ -242,7 +241,7 @@ class GuardCodegen:
                 self._empty.append(seen)
             elif all(map(is_scalar, keys)) or not any(
                 is_prologue_number(self.script, seen, part)
-                and (id(seen.obj), part.key) not in self.script.held
+                and (id(seen.obj), part.key) not in self.script.slots
                 for part, _ in seen.children
             ):
                 self._keys(at, keys, f"the keys of {text}", counted)
@@ -258,7 +257,7 @@ class GuardCodegen:
         for part, child in seen.children:
             if part.constant:
                 continue
-            if (id(seen.obj), part.key) in self.script.held:
+            if (id(seen.obj), part.key) in self.script.slots:
                 self._prologue_number(
                     self.reach.access(seen, part), part.value, f"{describe_ref(part)} of {text}"
                 )
@@ -306,7 +305,7 @@ class GuardCodegen:
         if type(seen.obj) is not list or len(seen.children) < _MIN_LIST_GUARD_ITEMS:
             return False
         for part, child in seen.children:
-            if child is not None or (id(seen.obj), part.key) in self.script.held:
+            if child is not None or (id(seen.obj), part.key) in self.script.slots:
                 return False
         values = [part.value for part, _ in seen.children]
         kinds, at, name = [type(v) for v in values], seen.expr, self.reach.name
@@ -364,7 +363,7 @@ class GuardCodegen:
         text = ["def replay(a, k):", "    try:", *self._bind_names("        ")]
         text += [f"        if not ({always}):", "            return GUARD_MISS"]
         if any(g.on_mutation_only for g in self.guards):
-            text += ["        now = structure[0]", "        if now != checked[0]:"]
+            text += ["        now = mutation_counter[0]", "        if now != checked[0]:"]
             text += [
                 "            if not unchanged(a, k):",
                 "                return GUARD_MISS",

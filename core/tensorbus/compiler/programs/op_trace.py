@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 from ...devices.device import Device
 from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
-from ...tracing.lazy_value import Pending
-from ...tracing.sym_int import closing, is_open, texts
+from ...tracing.lazy_value import LazyValue
+from ...tracing.sym_int import is_open, substitute, texts
 
 Key = tuple[Any, ...]
 
@@ -65,7 +65,7 @@ class Recording:
         self.device, self.symbols = device, symbols
         self.entries: list[Entry] = []
         self.inputs: list[int] = []
-        self.pendings: list[Pending] = []
+        self.pendings: list[LazyValue] = []
         self.feeds: list[Feed] = []
         self.again = 0
         self.twins: dict[int, int] = {}
@@ -135,7 +135,7 @@ class Recording:
         self.twins[place] = known
         self.beside.update(range(first, len(self.entries)))
 
-    def alive(self) -> list[Pending]:
+    def alive(self) -> list[LazyValue]:
         """Return the pending values that somebody has: tensors, or histories."""
         found = []
         for k in range(len(self.pendings)):
@@ -206,7 +206,7 @@ class Recording:
         """Return the entries for these sizes: as they would be had the lengths never been open."""
         if not sizes:
             return [self.entries[p] for p in places]
-        close, opened = closing(sizes), self._opened()
+        close, opened = substitute(sizes), self._opened()
         return [_closed(self.entries[p], close) if opened[p] else self.entries[p] for p in places]
 
 

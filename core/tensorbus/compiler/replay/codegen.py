@@ -18,9 +18,10 @@ from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
 from ...tensor.tensor import Tensor
-from ...tracing.lazy_value import Pending, structure
-from ...tracing.sym_int import Length, Lengths
-from ...tracing.sym_number import Number
+from ...tracing.lazy_value import LazyValue
+from ...tracing.mutation_counter import mutation_counter
+from ...tracing.sym_int import ShapeEnv, SymInt
+from ...tracing.sym_number import SymNumber
 from ..aot_autograd.joint_graph import attach_node, freed_node, is_freed, trace_backward
 from ..capture.data_dependent_errors import may_fail
 from ..capture.side_effect_observer import SideEffectObserver
@@ -65,7 +66,7 @@ class CacheEntry:
     prepared: PreparedRun | None
     source: str
     scope: dict[str, Any]
-    lengths: Lengths
+    lengths: ShapeEnv
 
     def run_in_python(self, function: Callable[[], T]) -> T:
         """Return what ``function()`` does, which Python is to run."""
@@ -118,15 +119,15 @@ class ReplayCodegen:
 
     def __init__(self, reach: ReachableState, observer: SideEffectObserver, recorder: Recorder) -> None:
         self.reach, self.observer, self.recorder = reach, observer, recorder
-        self.script = recorder.script
+        self.script = recorder.prologue
         self.outputs: list[Any] = []
         self._multi_device = len(recorder.recordings) > 1
         """Whether values of several devices are computed: an output is then a ``Spot``, not a place."""
         ran, hidden = (
             {*observer.codes, *reach.deferred_code()},
-            {*map(id, self.script.owners), *self.script.grown},
+            {*map(id, self.script.owners), *self.script.appended},
         )
-        hidden |= idle_states(reach, self.script.stepped)
+        hidden |= idle_states(reach, self.script.stepped_optimizers)
         self.unread = {
             id(seen.obj) for seen in reach.tensors() if seen.before.state.node not in recorder.gradients
         }
@@ -148,7 +149,7 @@ class ReplayCodegen:
             ran,
             self.script,
             recorder.grads,
-            recorder.lengths,
+            recorder.shape_env,
             self.overwritten | self.unread,
         )
         self.guards.strict = self.strict
@@ -187,7 +188,7 @@ class ReplayCodegen:
         history = self._history(recordings) if self.outputs else []  # which may ask for more inputs
         values = [self._input(feed) for recording in recordings for feed in recording.feeds]
         body = [*self.script.lines]
-        if self.script.drifting and not self.script.owners:
+        if self.script.varying and not self.script.owners:
             fails = "except (ArithmeticError, ValueError):"
             body = ["try:", *[f"    {line}" for line in body], fails, "    return GUARD_MISS"]
         ready: PreparedRun | None = None
@@ -238,7 +239,7 @@ class ReplayCodegen:
             raise Uncapturable(f"needs values in Python: {recorder.breaks[0]}")
         if observer.reads_any_name and not self.reach.all_attributes:
             raise Uncapturable("asks for attributes by computed names")
-        if self.reach.deferred_code_reads(self.script.held):
+        if self.reach.deferred_code_reads(self.script.slots):
             raise Uncapturable("a number that moves is read by what a kernel was given")
         self.rates = self._check_script()
         for scope, names in self.reach.missing_globals({*observer.codes}):
@@ -267,7 +268,7 @@ class ReplayCodegen:
         self.strict = not names.isdisjoint(("param_groups", *SCHEDULED)) or self._has_other_holders(groups)
         if self.strict and self.script.owners and groups:
             return "looks into param_groups, which a schedule may change at each step"
-        return self.script.told
+        return self.script.observed
 
     def _has_other_holders(self, groups: Sequence[Any]) -> bool:
         """Return whether anything but optimizers holds one of ``groups`` or a list of them."""
@@ -337,7 +338,7 @@ class ReplayCodegen:
 
     def _input(self, feed: Feed) -> str:
         """Return the code of an input's value."""
-        if type(feed.source) is Number:
+        if type(feed.source) is SymNumber:
             return feed.source.name
         if type(feed.source) is Transfer:
             return "None"  # until it is carried
@@ -355,7 +356,9 @@ class ReplayCodegen:
     def _output(self, x: Tensor) -> str:
         """Return the code of the value that a tensor holds after the run."""
         value = x._value
-        known = value if type(value) is not Pending else value.value  # of an argument whose lengths are open
+        known = (
+            value if type(value) is not LazyValue else value.value
+        )  # of an argument whose lengths are open
         if known is not None:
             self._passed_on.add(id(known))
             return self._value_from_before(known)
@@ -386,12 +389,12 @@ class ReplayCodegen:
         lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in changes.grads]
         lines += [self._assignment(s, part, self.output.emit(x)) for s, part, x in changes.container_tensors]
         lines += [self._assignment(s, part, repr(value)) for s, part, value in changes.flags]
-        lines += ["structure[0] += 1"] * bool(changes.flags)  # which guards that are counted rely on
+        lines += ["mutation_counter[0] += 1"] * bool(changes.flags)  # which guards that are counted rely on
         lines += [f"{self._global(found)} = {self.output.emit(x)}" for found, x in changes.global_tensors]
-        for held in self.script.held.values():
+        for held in self.script.slots.values():
             if held.changed:
                 lines.append(held.assigned(self._number(held.now)))
-        for grown in self.script.grown.values():
+        for grown in self.script.appended.values():
             lines += [f"{grown.expr}.append({self.output.emit(x)})" for x in grown.items]
         return [
             *lines,
@@ -406,7 +409,7 @@ class ReplayCodegen:
 
     def _number(self, x: Any) -> str:
         """Return the code of what a place has come to hold."""
-        if type(x) not in (Number, Length, int, float):
+        if type(x) not in (SymNumber, SymInt, int, float):
             raise Uncapturable(f"puts a {type(x).__name__} in the place of a number")
         return self.output.emit(x)
 
@@ -466,7 +469,7 @@ class ReplayCodegen:
             value, k = seen.obj._value, place.get(id(seen.before.state.value))
             if k is None or k in found.values() or id(seen.before.state.value) in self._passed_on:
                 continue
-            if type(value) is Pending:
+            if type(value) is LazyValue:
                 found.setdefault(self.outputs.index(value.place), k)
         return found
 
@@ -476,7 +479,7 @@ class ReplayCodegen:
         return {
             seen.obj._value.place: numbers[id(seen.before.state.value)]
             for seen in changes.tensor_values
-            if type(seen.obj._value) is Pending and id(seen.before.state.value) in numbers
+            if type(seen.obj._value) is LazyValue and id(seen.before.state.value) in numbers
         }
 
     def _compile_entry(self, body: Sequence[str], answer: str, ready: PreparedRun | None) -> CacheEntry:
@@ -490,9 +493,10 @@ class ReplayCodegen:
         constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
             **GUARD_GLOBALS, **constants, **self.script.constants, "GUARD_MISS": GUARD_MISS,
-            "FALL_BACK": FALL_BACK, "Tensor": Tensor, "structure": structure,
-            "checked": [self.reach.mutation_count], "construct": construct, "set_attribute": set_attribute,
-            "attach_node": attach_node, "freed_node": freed_node, "ValuesError": ValuesError,
+            "FALL_BACK": FALL_BACK, "Tensor": Tensor, "mutation_counter": mutation_counter,
+            "checked": [self.reach.mutation_count], "construct": construct,
+            "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
+            "ValuesError": ValuesError,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, ShapeSpecializations):
             scope.update(sizes=ready.program)
@@ -509,7 +513,7 @@ class ReplayCodegen:
             prepared=ready,
             source=source + counted,
             scope=scope,
-            lengths=self.recorder.lengths,
+            lengths=self.recorder.shape_env,
         )
 
 
@@ -519,4 +523,4 @@ def _input_numbers(recording: Recording) -> dict[int, int]:
 
 
 def _sizes(recorder: Recorder) -> str:
-    return "{" + ", ".join(f"{name!r}: {name}" for name in recorder.lengths.symbols) + "}"
+    return "{" + ", ".join(f"{name!r}: {name}" for name in recorder.shape_env.symbols) + "}"

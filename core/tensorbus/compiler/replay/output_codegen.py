@@ -13,8 +13,8 @@ from typing import Any
 from ...nn.module import Module
 from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
-from ...tracing.sym_int import Length
-from ...tracing.sym_number import Number
+from ...tracing.sym_int import SymInt
+from ...tracing.sym_number import SymNumber
 from ..state.class_layout import has_c_state, slot_names
 from ..state.object_view import LOCKS, Uncapturable, compares_by_identity, inspect_object
 from ..state.reachable import ReachableState, TrackedObject
@@ -45,9 +45,9 @@ class OutputCodegen:
         """Return the code of a part of the result; objects that were there before are found again."""
         if is_scalar(x):
             return repr(x) if x is None or type(x) in (bool, int, str) else self.reach.name(x)
-        if type(x) is Length:
+        if type(x) is SymInt:
             return x.text
-        if type(x) is Number:
+        if type(x) is SymNumber:
             return x.name
         known = self._names.get(id(x))
         if known is not None:

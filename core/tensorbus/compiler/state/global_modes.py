@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...amp.autocast_mode import autocast_dtype
 from ...amp.matmul_precision import get_matmul_precision
 from ...devices.device import default_state
 from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
 from ...tensor.grad_mode import is_grad_enabled
+from ...tracing.autocast_state import autocast_dtype
 
 
 class GlobalModes(NamedTuple):
@@ -26,7 +26,7 @@ class GlobalModes(NamedTuple):
     def current() -> GlobalModes:
         """Return what they are now."""
         return GlobalModes(
-            is_grad_enabled(), default_state(), dt.default_float, autocast_dtype(),
+            is_grad_enabled(), default_state(), dt.default_float, autocast_dtype.get(),
             kernel_preference._preferred.get(), get_matmul_precision(),
         )  # fmt: skip
 

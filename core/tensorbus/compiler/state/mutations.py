@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ...tensor.leaf import detached_in
 from ...tensor.tensor import Leaf, Tensor
-from ...tracing.host_script import Script
+from ...tracing.host_prologue import HostPrologue
 from .class_layout import overrides_setitem
 from .object_view import (
     ChildRef,
@@ -83,7 +83,7 @@ def diff_state(
     reach: ReachableState,
     kept: Iterable[TrackedObject],
     names: Iterable[GlobalRef],
-    script: Script,
+    script: HostPrologue,
     forgotten: Container[int],
 ) -> Mutations:
     """Compare everything kept with what it was. Raises ``NotReplayable`` for a change of another kind.
@@ -101,7 +101,7 @@ def diff_state(
                 changes.grads.append(seen)
         elif after.kind != seen.before.kind:
             raise Uncapturable(f"changes {describe_object(seen)}")
-        elif id(seen.obj) in script.grown:
+        elif id(seen.obj) in script.appended:
             continue
         elif after.state != seen.before.state and is_refillable(seen, script):
             changes.refilled.append(seen)
@@ -151,7 +151,11 @@ def _compare_cache(seen: TrackedObject, before: CacheInfo, after: CacheInfo) -> 
 
 
 def _compare_container(
-    reach: ReachableState, seen: TrackedObject, now: dict[Any, ChildRef], changes: Mutations, script: Script
+    reach: ReachableState,
+    seen: TrackedObject,
+    now: dict[Any, ChildRef],
+    changes: Mutations,
+    script: HostPrologue,
 ) -> None:
     if seen.before.kind == "set":
         raise Uncapturable(f"changes {describe_object(seen)}")
@@ -186,12 +190,12 @@ def _compare_container(
             raise Uncapturable(f"adds {describe_ref(new)} to {describe_object(seen)}")
 
 
-def _is_schedule_rate(script: Script, seen: TrackedObject) -> bool:
+def _is_schedule_rate(script: HostPrologue, seen: TrackedObject) -> bool:
     """Return whether an entry of ``seen`` is one that the script only reads, so that others changed it."""
     return isinstance(seen.obj, dict) and "params" in seen.obj and not script.owners
 
 
-def is_refillable(seen: TrackedObject, script: Script) -> bool:
+def is_refillable(seen: TrackedObject, script: HostPrologue) -> bool:
     """Return whether generated code can give an object of the caller's, of any call, what it is to hold.
 
     One that is the same at each call would be found changed by the next: Python serves that better.
@@ -234,9 +238,9 @@ def _differ(old: Any, new: Any) -> bool:
     return bool(identity_key(old) != identity_key(new))
 
 
-def is_prologue_number(script: Script, seen: TrackedObject, part: ChildRef) -> bool:
+def is_prologue_number(script: HostPrologue, seen: TrackedObject, part: ChildRef) -> bool:
     """Return whether an entry is a number that the script reads or writes."""
-    if (id(seen.obj), part.key) in script.held:
+    if (id(seen.obj), part.key) in script.slots:
         return True
     return isinstance(part.access, KeyAccess) and (id(seen.obj), part.access.key) in script.reads
 

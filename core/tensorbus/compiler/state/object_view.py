@@ -29,7 +29,8 @@ from ...nn.module import Module
 from ...ops.definition import Op
 from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
-from ...tracing.lazy_value import GIVEN, restructured
+from ...tracing.active_tracer import DEFERRED_CODE
+from ...tracing.mutation_counter import bump_mutation_counter
 from ..capture.side_effect_observer import is_own, is_pure, is_standard
 from .class_layout import HEAP_TYPE, has_c_state, slot_names
 from .value_identity import exact_isinstance, identity_key, is_scalar
@@ -337,8 +338,8 @@ def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozen
     if is_own(x.__code__.co_filename):
         inner = vars(x).get("__wrapped__")  # a function of the user's within one of ours
         wraps = isinstance(inner, types.FunctionType) and not is_own(inner.__code__.co_filename)
-        given = vars(x).get(GIVEN)
-        brought = (ChildRef("given", f".__dict__[{GIVEN!r}]", given, True),) if given else ()
+        given = vars(x).get(DEFERRED_CODE)
+        brought = (ChildRef("given", f".__dict__[{DEFERRED_CODE!r}]", given, True),) if given else ()
         return ObjectView("function", None, (*(closure if wraps else ()), *brought))
     defaults = tuple(
         ChildRef(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
@@ -410,11 +411,11 @@ class _CountedModule(types.ModuleType):
         imported = name not in self.__dict__ and value is sys.modules.get(f"{self.__name__}.{name}")
         super().__setattr__(name, value)
         if not imported:
-            restructured()
+            bump_mutation_counter()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        restructured()
+        bump_mutation_counter()
 
 
 def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:

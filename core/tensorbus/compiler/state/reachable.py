@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from ...nn.hooks import EVERYWHERE
 from ...tensor.tensor import Tensor, materialize
-from ...tracing.lazy_value import GIVEN, structure
+from ...tracing.active_tracer import DEFERRED_CODE
+from ...tracing.mutation_counter import mutation_counter
 from ..capture.side_effect_observer import is_own, is_standard
 from .global_modes import GlobalModes
 from .object_view import (
@@ -175,7 +176,7 @@ class ReachableState:
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         self._views: dict[int, ObjectView] = {}
         self.global_modes = GlobalModes.current()
-        self.mutation_count = structure[0]
+        self.mutation_count = mutation_counter[0]
         """The count of changes to structure when looking began."""
         while True:  # more code names more attributes, which lead to more code
             known = len(self.names), len(self.codes)
@@ -354,7 +355,7 @@ class ReachableState:
         """Return the code that runs when a program is differentiated or lowered: what kernels were given."""
         found: set[Code] = set()
         things = [seen.obj for seen in self._functions()]
-        stack = [f for thing in things for f in vars(thing).get(GIVEN, ())]
+        stack = [f for thing in things for f in vars(thing).get(DEFERRED_CODE, ())]
         while stack:
             f = stack.pop()
             if isinstance(f, types.FunctionType) and f.__code__ in self.codes and f.__code__ not in found:

@@ -7,7 +7,7 @@ from itertools import count, groupby
 from types import NoneType
 from typing import Any, ClassVar, Self, cast, overload
 
-from ...tracing.lazy_value import restructured
+from ...tracing.mutation_counter import bump_mutation_counter
 from ..module import Module, _indented
 
 
@@ -26,7 +26,7 @@ class _Numbered(Module):
         given = self._checked(modules)
         self._modules.clear()
         self._modules.update((str(k), module) for k, module in enumerate(given))
-        restructured()
+        bump_mutation_counter()
 
     def _key(self, index: int) -> str:
         place = index.__index__()
@@ -166,7 +166,7 @@ class ModuleDict(Module):
 
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
-        restructured()
+        bump_mutation_counter()
 
     def __len__(self) -> int:
         return len(self._modules)

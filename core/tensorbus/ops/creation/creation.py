@@ -10,9 +10,9 @@ from ...devices.device import Device, device, get_default_device
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType, Scalar, as_scalar, check_scalar
 from ...errors import ArgumentError, DtypeError, ShapeError
-from ...tracing.lazy_value import recorder
-from ...tracing.sym_int import Length
-from ...tracing.sym_number import Number
+from ...tracing.active_tracer import active_tracer
+from ...tracing.sym_int import SymInt
+from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.comparison import equal, greater_equal
@@ -53,13 +53,13 @@ def _full_arguments(
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     given: Any = fill_value
-    given = given.number() if type(given) is Length else given
-    now = given.plain if type(given) is Number else as_scalar("full", given)
+    given = given.number() if type(given) is SymInt else given
+    now = given.plain if type(given) is SymNumber else as_scalar("full", given)
     kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(now)
     value = check_scalar("full", now, kind)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),
-        "value": given if type(given) is Number else value,  # a recorder knows the former
+        "value": given if type(given) is SymNumber else value,  # a recorder knows the former
         "dtype": kind,
         "device": resolve(device),
     }
@@ -104,10 +104,10 @@ def _iota_arguments(
 
 def _start(first: Any, kind: DType) -> Any:
     """Return the first value as the Python type of its dtype; an open length as it is, if it fits."""
-    if type(first) is not Length:
+    if type(first) is not SymInt:
         return check_scalar("iota", first, kind)
     low, high = dt.integer_range(kind) if kind.is_integer else (first, first)
-    return first if low <= first <= high else check_scalar("iota", first.settled(), kind)
+    return first if low <= first <= high else check_scalar("iota", first.guard_int(), kind)
 
 
 iota = table.add(
@@ -224,25 +224,25 @@ def arange(
     if stop is None:
         start, stop = 0, start
     first: Any = start
-    if type(first) is Number and type(width := stop - first) is Number and width == width.plain:
+    if type(first) is SymNumber and type(width := stop - first) is SymNumber and width == width.plain:
         return asked(_moving_range(first, width.plain, step, dtype, device), requires_grad)
     start, stop, step = (_real("arange", n) for n in (start, stop, step))
     if step == 0:
         raise ShapeError("arange: the step must not be 0.")
-    if not all(type(n) is Length or math.isfinite(n) for n in (start, stop, step)):
+    if not all(type(n) is SymInt or math.isfinite(n) for n in (start, stop, step)):
         raise ShapeError(f"arange: start, stop and step must be finite, got {start}, {stop}, {step}.")
-    exact = all(isinstance(n, (int, Length)) for n in (start, stop, step))
+    exact = all(isinstance(n, (int, SymInt)) for n in (start, stop, step))
     length: Any = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
     kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
     made = iota(max(length, 0), start, step, dtype=dt.real_of(kind), device=device)
     return asked(cast(made, kind) if kind.is_complex else made, requires_grad)
 
 
-def _moving_range(start: Number, width: Any, step: Any, dtype: Any, device: DeviceLike) -> Tensor:
+def _moving_range(start: SymNumber, width: Any, step: Any, dtype: Any, device: DeviceLike) -> Tensor:
     """Return a range of constant width, from a place that is another at each run of a program."""
     made = partial(arange, step=step, dtype=dtype, device=device)
-    active: Any = recorder()
-    found: Tensor = active.moving(
+    active: Any = active_tracer()
+    found: Tensor = active.trace_symbolic(
         partial(made, start.plain, start.plain + width), lambda: made(start.plain * 0, width) + start
     )
     return found

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ...dtypes.definition import FLOATING, INEXACT, NUMERIC
-from ...tracing.sym_number import Number
+from ...tracing.sym_number import SymNumber
 from ..definition import Op, table
 from .arithmetic import complex as from_parts
 from .arithmetic import conj, imag, real
@@ -38,11 +38,11 @@ def _power_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 def _is_scalar(x: Any) -> bool:
-    return isinstance(x, (bool, int, float, complex, Number))
+    return isinstance(x, (bool, int, float, complex, SymNumber))
 
 
 def _log(x: Any) -> Any:
-    return x.script.outcome(math.log, x) if type(x) is Number else math.log(x)
+    return x.prologue.outcome(math.log, x) if type(x) is SymNumber else math.log(x)
 
 
 power = elementwise(

@@ -7,7 +7,7 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import Scalar, check_scalar
 from ...errors import DtypeError, ShapeError
-from ...tracing.sym_number import Number
+from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import where
@@ -107,4 +107,4 @@ def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
         if value.shape != ():
             raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
         return where(mask, value if value.dtype is x.dtype else value.to(x.dtype), x)
-    return where(mask, value if type(value) is Number else check_scalar("masked_fill", value, x.dtype), x)
+    return where(mask, value if type(value) is SymNumber else check_scalar("masked_fill", value, x.dtype), x)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...dtypes import definition as dt
 from ...errors import IndexingError, ShapeError
-from ...tracing.lazy_value import recorder, recorders
-from ...tracing.sym_int import Length, is_open
+from ...tracing.active_tracer import active_tracer, active_tracers
+from ...tracing.sym_int import SymInt, is_open
 from ..call_errors import with_form
 from ..creation.creation import zeros
 from ..definition import Change, Shape, table
@@ -53,7 +53,7 @@ def _integer(item: Any) -> int | None:
         return None
     if hasattr(item, "dtype") and not isinstance(item, int):
         return None
-    return item if type(item) is Length else int(item.__index__())  # type: ignore[return-value]
+    return item if type(item) is SymInt else int(item.__index__())  # type: ignore[return-value]
 
 
 def parse(x: Tensor, key: Any) -> Key:
@@ -271,7 +271,7 @@ def _plain(item: Any) -> Any:
 
 def basic(x: Tensor, item: Any) -> tuple[Key, Shape] | None:
     """Return what a basic key of numbers that are known cuts out, and its shape; None for any other key."""
-    if recorders and is_open(x.shape):
+    if active_tracers and is_open(x.shape):
         return None
     memo = (x.shape, _plain(item))
     if memo[1] is _UNKNOWN:
@@ -317,14 +317,14 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     >>> tb.asarray([[1, 2], [3, 4]])[:, tb.asarray([1, 0])].tolist()
     [[2, 1], [4, 3]]
     """
-    if recorders and (active := recorder()) is not None and active.moves(item):
+    if active_tracers and (active := active_tracer()) is not None and active.is_varying_key(item):
         return active.indexed(getitem, x, item)  # type: ignore[no-any-return]
     # What is open is equal to other lengths on a condition: no key of a memo.
     known = basic(x, item)
     if known is not None:
         key, shape = known
         box = _cut(x, key)
-        if not recorders and box is not x and shape == key.size:  # of open lengths that is a condition
+        if not active_tracers and box is not x and shape == key.size:  # of open lengths that is a condition
             return box
         return reshape(box, shape)
     if _indexes_rows(x, item):
@@ -363,7 +363,7 @@ def parts(x: Tensor) -> Iterator[Tensor]:
 
 def assignment(x: Tensor, item: Any, value: Any) -> Change | None:
     """Return the op that ``x[item] = value`` comes down to; None where it takes several, or is captured."""
-    if recorders or (value.dtype is not x.dtype and value.device != x.device):
+    if active_tracers or (value.dtype is not x.dtype and value.device != x.device):
         return None
     known = basic(x, item)
     if known is None:
@@ -387,14 +387,14 @@ def _by_tensor(x: Tensor, item: Any, value: Any) -> Change | None:
 
 def _indexes_rows(x: Tensor, item: Any) -> bool:
     """Return whether a key is one tensor of integers, for the first axis of what is not empty."""
-    if recorders or not hasattr(item, "_vtype") or not item.shape or not x.shape:
+    if active_tracers or not hasattr(item, "_vtype") or not item.shape or not x.shape:
         return False
     return item.dtype.is_integer and item.device == x.device and 0 not in x.shape
 
 
 def _masks_rows(x: Tensor, item: Any) -> bool:
     """Return whether a key is one mask of the first axes of what is not empty."""
-    if recorders or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
+    if active_tracers or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
         return False
     return item.shape == x.shape[: len(item.shape)] and item.device == x.device and 0 not in x.shape
 
@@ -418,7 +418,7 @@ def _spread(x: Tensor, value: Any, target: Shape) -> Any:
 
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
-    if recorders and (active := recorder()) is not None and active.moves(item):
+    if active_tracers and (active := active_tracer()) is not None and active.is_varying_key(item):
         return active.indexed(setitem, x, item, value)  # type: ignore[no-any-return]
     whole, item = _lift(x, item)
     if whole is not x:

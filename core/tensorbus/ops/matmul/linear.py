@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import ShapeError
-from ...tracing.lazy_value import narrow
+from ...tracing.autocast_state import autocast_dtype
 from ..call_errors import with_form
 from ..elementwise.where_cast import cast
 from ..movement.movement import permute_dims, reshape
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def beside(out: Tensor, bias: Tensor) -> Tensor:
     """Return ``bias`` as it is added to a product: in its dtype, where ``autocast`` has made that narrow."""
-    if narrow.get() is None or bias.dtype.itemsize <= out.dtype.itemsize:
+    if autocast_dtype.get() is None or bias.dtype.itemsize <= out.dtype.itemsize:
         return bias
     return cast(bias, out.dtype)
 

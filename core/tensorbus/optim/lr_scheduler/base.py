@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArgumentError, StateError
-from ...tracing import host_script as symbolic
+from ...tracing import host_prologue
 from ..optimizer import SCHEDULED, Group, Optimizer
 
 
@@ -40,7 +40,7 @@ class LRScheduler:
         self._call(partial(self._go, epoch))
 
     def _call(self, function: Callable[[], None]) -> None:
-        symbolic.call(self, function, self._touched(), self._parts())
+        host_prologue.call_each_run(self, function, self._touched(), self._parts())
 
     def _next(self) -> None:
         self._enter(self.last_epoch + 1)
@@ -83,7 +83,7 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rate of each group."""
-        symbolic.telling("the learning rate")
+        host_prologue.note_observed("the learning rate")
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:

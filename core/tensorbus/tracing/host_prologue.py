@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from .lazy_value import recorder
-from .sym_int import FUNCTIONS, Length, Lengths, hints
-from .sym_number import OPERATORS, Number
+from .active_tracer import active_tracer
+from .sym_int import FUNCTIONS, ShapeEnv, SymInt, hints
+from .sym_number import OPERATORS, SymNumber
 
 T = TypeVar("T")
 
-FEW: Final = 4
+FEW_VALUES: Final = 4
 """How many values a number may take that Python needs itself: each is captured by itself."""
 ARGUMENT: Final = 0
 """Stands for the id of an owner in the places of arguments."""
 
 
-class Script:
+class HostPrologue:
     """What Python does before a run of a captured program, line by line, in the order in which it happened.
 
     ``constants`` are the objects that the lines name. ``reads`` and ``owners`` say which state belongs to the
@@ -41,23 +41,23 @@ class Script:
         self.owners: list[Any] = []
         self.writes: list[str] = []
         self.obstacle: str | None = None
-        self.told: str | None = None
+        self.observed: str | None = None
         self.free = False
-        self.held: dict[tuple[int, Any], Held] = {}
-        self.grown: dict[int, Any] = {}
-        self.drifting: set[str] = set()
-        self.stepped: set[int] = set()
-        self._known: dict[tuple[Any, ...], Number] = {}
+        self.slots: dict[tuple[int, Any], SymbolicSlot] = {}
+        self.appended: dict[int, Any] = {}
+        self.varying: set[str] = set()
+        self.stepped_optimizers: set[int] = set()
+        self._known: dict[tuple[Any, ...], SymNumber] = {}
         self._names: dict[int, str] = {}
-        self._written: dict[tuple[int, Any], Number] = {}
+        self._written: dict[tuple[int, Any], SymNumber] = {}
         self._called = False
         self._count = 0
         self._first = 0
         self._touched: dict[tuple[int, Any], int] = {}
         self._late: set[str] = set()
-        self._few: set[str] = set()
-        self._over: dict[str, str] = {}
-        self.lengths: Lengths | None = None
+        self._few_valued: set[str] = set()
+        self._over_sizes: dict[str, str] = {}
+        self.shape_env: ShapeEnv | None = None
 
     def name(self, thing: Any) -> str:
         """Return the name under which the lines find ``thing``."""
@@ -68,16 +68,16 @@ class Script:
         return found
 
     def _text(self, x: Any) -> str:
-        if type(x) is Length:
+        if type(x) is SymInt:
             return x.text
-        if type(x) is Number:
+        if type(x) is SymNumber:
             return x.name
         return repr(x) if x == x and abs(x) != float("inf") else self.name(x)
 
-    def _number(self, key: tuple[Any, ...], plain: Any, line: str, late: bool = False) -> Number:
+    def _number(self, key: tuple[Any, ...], plain: Any, line: str, late: bool = False) -> SymNumber:
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = Number(self, f"n{len(self._known)}", plain)
+            found = self._known[key] = SymNumber(self, f"n{len(self._known)}", plain)
             if late:
                 self._late.add(found.name)
             self._line(f"{found.name} = {line}", late)
@@ -91,13 +91,13 @@ class Script:
             self.lines.insert(self._first, text)
             self._first += 1
 
-    def number(self, text: str, plain: Any) -> Number:
+    def number(self, text: str, plain: Any) -> SymNumber:
         """Return the number that an expression over lengths gives."""
         found = self._number(("length", text), plain, text)
-        self._over[found.name] = text
+        self._over_sizes[found.name] = text
         return found
 
-    def rounded(self, how: str, x: Number) -> Any:
+    def rounded(self, how: str, x: SymNumber) -> Any:
         """Return an integer made of a number: a length where it is one of lengths alone."""
         return self.outcome(FUNCTIONS[how], x)
 
@@ -108,7 +108,7 @@ class Script:
             return written
         value, changes = container[key], self._touched.get((id(container), key), 0)
         late = changes > 0
-        if (id(container), ("item", (type(key), repr(key)))) in self.held:
+        if (id(container), ("item", (type(key), repr(key)))) in self.slots:
             return value  # a number of the script, or one that the program put there
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
             self.reads[id(container), key] = container
@@ -124,7 +124,7 @@ class Script:
         line = f"{self.name(container)}[{key!r}]"
         return self._number(("read", id(container), key, changes), value, line, late)
 
-    def apply(self, op: str, *operands: Any) -> Number:
+    def apply(self, op: str, *operands: Any) -> SymNumber:
         """Return the number that an operator makes of others."""
         text, function = OPERATORS[op]
         plain = self.checked(function, *operands)
@@ -132,77 +132,80 @@ class Script:
         late = not self._late.isdisjoint(parts)
         known = (op, *parts) in self._known
         found = self._number((op, *parts), plain, text.format(*parts), late)
-        if all(part in self._over for x, part in zip(operands, parts, strict=True) if type(x) is Number):
-            self._over[found.name] = text.format(*[self._over.get(part, part) for part in parts])
-        if not self.drifting.isdisjoint(parts):
-            self.drifting.add(found.name)
+        if all(
+            part in self._over_sizes for x, part in zip(operands, parts, strict=True) if type(x) is SymNumber
+        ):
+            self._over_sizes[found.name] = text.format(*[self._over_sizes.get(part, part) for part in parts])
+        if not self.varying.isdisjoint(parts):
+            self.varying.add(found.name)
             self._count_values(op, found, operands)
             if op == "pow" and not known:  # of integers a float, of negative ones a complex number
                 self._line(f"if type({found.name}) is not {type(plain).__name__}: return GUARD_MISS", late)
         return found
 
-    def _count_values(self, op: str, found: Number, operands: Iterable[Any]) -> None:
+    def _count_values(self, op: str, found: SymNumber, operands: Iterable[Any]) -> None:
         """Note a number that takes few values, as a remainder does, however its operands move."""
         *_, last = operands
-        small = op == "mod" and type(last) is int and 1 <= last <= FEW and type(found.plain) is int
-        if small or all(x.name in self._few for x in operands if type(x) is Number):
-            self._few.add(found.name)
+        small = op == "mod" and type(last) is int and 1 <= last <= FEW_VALUES and type(found.plain) is int
+        if small or all(x.name in self._few_valued for x in operands if type(x) is SymNumber):
+            self._few_valued.add(found.name)
 
     def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Return the number that a function of ``math`` makes of numbers; without one of ours, its result.
 
         What rounds a number of lengths alone gives a length.
         """
-        operands = tuple([x.number() if type(x) is Length else x for x in operands])
-        if not any(type(x) is Number for x in operands):
+        operands = tuple([x.number() if type(x) is SymInt else x for x in operands])
+        if not any(type(x) is SymNumber for x in operands):
             return function(*operands)
         how = next((name for name, known in FUNCTIONS.items() if known is function), None)
-        if how is not None and self.lengths is not None and (over := self._over.get(operands[0].name)):
-            return Length(self.lengths, f"{how}({over})", function(operands[0].plain))
+        over = self._over_sizes.get(operands[0].name)
+        if how is not None and self.shape_env is not None and over:
+            return SymInt(self.shape_env, f"{how}({over})", function(operands[0].plain))
         parts = [self._text(x) for x in operands]
         plain = self.checked(function, *operands)
         text = f"{self.name(function)}({', '.join(parts)})"
         found = self._number((function, *parts), plain, text, not self._late.isdisjoint(parts))
-        if not self.drifting.isdisjoint(parts):
-            self.drifting.add(found.name)
+        if not self.varying.isdisjoint(parts):
+            self.varying.add(found.name)
         return found
 
     def checked(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Return what a function makes of the numbers of this run; that it fails depends on all of them."""
         try:
-            return function(*[x.plain if type(x) is Number else x for x in operands])
+            return function(*[x.plain if type(x) is SymNumber else x for x in operands])
         except Exception:
             for x in operands:
-                if type(x) is Number:
+                if type(x) is SymNumber:
                     self.decide(x)
             raise
 
-    def bounded(self, found: Number, low: int, high: int) -> None:
+    def bounded(self, found: SymNumber, low: int, high: int) -> None:
         """Make it a condition that a number which moves lies in a range: others are an error of the op."""
-        if self.lengths is not None and found.name in self._over:
-            self.lengths.require(f"{low} <= {self._over[found.name]} <= {high}")
-        elif found.name in self.drifting:
+        if self.shape_env is not None and found.name in self._over_sizes:
+            self.shape_env.add_guard(f"{low} <= {self._over_sizes[found.name]} <= {high}")
+        elif found.name in self.varying:
             late = found.name in self._late
             if late:
                 self.obstacle = self.obstacle or "computes with integers that a schedule changes"
             self._line(f"if not {low} <= {found.name} <= {high}: return GUARD_MISS", late)
 
-    def hold(self, key: tuple[int, Any], held: Held) -> None:
+    def bind(self, key: tuple[int, Any], held: SymbolicSlot) -> None:
         """Leave the number at a place to the script, from now on: it is read at each run."""
         value = held.get()
-        self.held[key] = held
+        self.slots[key] = held
         self._fresh(held, value)
 
-    def open(self, key: tuple[int, Any], held: Held) -> str:
+    def open(self, key: tuple[int, Any], held: SymbolicSlot) -> str:
         """Leave the integer at a place open, as a length is; return the name of its symbol."""
-        assert self.lengths is not None
-        self.held[key] = held
-        opened = self.lengths.symbol(held.get(), f"integer({held.access})")
+        assert self.shape_env is not None
+        self.slots[key] = held
+        opened = self.shape_env.new_symbol(held.get(), f"integer({held.access})")
         held.now = opened
         held.put(opened)
         return opened.text
 
-    def _fresh(self, held: Held, value: Any) -> None:
+    def _fresh(self, held: SymbolicSlot, value: Any) -> None:
         """Put numbers of the script in the place of plain ones."""
         plain = value if type(value) is tuple else (value,)
         self._count += 1
@@ -210,7 +213,7 @@ class Script:
         for k, each in enumerate(plain):
             at = f"{held.access}[{k}]" if type(value) is tuple else held.access
             found = self._number(("held", self._count, k), each, at, self._called)
-            self.drifting.add(found.name)
+            self.varying.add(found.name)
             if not self._called:
                 self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return GUARD_MISS")
             made.append(found)
@@ -222,7 +225,7 @@ class Script:
 
         A place that is gone holds None, and gets nothing back.
         """
-        for held in self.held.values():
+        for held in self.slots.values():
             try:
                 now = held.get()
             except (LookupError, AttributeError, ValueError):
@@ -231,22 +234,26 @@ class Script:
             held.now, held.changed = now, now is not held.now
             held.put(held.plain)
 
-    def decide(self, found: Number) -> Any:
+    def decide(self, found: SymNumber) -> Any:
         """Return the value of ``found`` at the capture, which a later run must have again."""
-        if self.lengths is not None and found.name in self._over:
-            self.lengths.require(f"({self._over[found.name]} == {found.plain!r})")
+        if self.shape_env is not None and found.name in self._over_sizes:
+            self.shape_env.add_guard(f"({self._over_sizes[found.name]} == {found.plain!r})")
             return found.plain
         late = found.name in self._late
         if late:
             self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"
-        if found.name in self.drifting and type(found.plain) is not bool and found.name not in self._few:
+        if (
+            found.name in self.varying
+            and type(found.plain) is not bool
+            and found.name not in self._few_valued
+        ):
             self.obstacle = self.obstacle or "needs the value of a number that is another at each call"
         self._line(f"if {found.name} != {self._text(found.plain)}: return GUARD_MISS", late)
         return found.plain
 
-    def write(self, container: Any, key: Any, value: Number) -> None:
+    def write(self, container: Any, key: Any, value: SymNumber) -> None:
         """Make ``container[key]`` the number, now and at each run."""
-        held = self.held.get((id(container), ("item", (type(key), repr(key)))))
+        held = self.slots.get((id(container), ("item", (type(key), repr(key)))))
         if held is not None:
             held.now = value
             container[key] = value
@@ -275,17 +282,17 @@ class Script:
         self.reads.update({(id(container), key): container for container, key in touched})
         self.lines.extend(self.writes)
         self.writes = []
-        given = ", ".join(n.text if type(n) is Length else repr(n) for n in sizes)
+        given = ", ".join(n.text if type(n) is SymInt else repr(n) for n in sizes)
         touched = {(id(container), ("item", (type(key), repr(key)))) for container, key in touched}
         own = {id(each) for each in owners}
-        moved = [h for at, h in self.held.items() if at in touched or at[0] in own]
-        self.lines += [line for h in moved for line in h.settled(self._text)]
+        moved = [h for at, h in self.slots.items() if at in touched or at[0] in own]
+        self.lines += [line for h in moved for line in h.write_back(self._text)]
         self.lines.append(f"{self.name(function)}({given})")
         if moved and not sizes:
             return self._moved(moved, function)
         return function(*hints(sizes)) if not self.dry else None  # type: ignore[return-value]
 
-    def _moved(self, moved: list[Held], function: Callable[..., T]) -> T:
+    def _moved(self, moved: list[SymbolicSlot], function: Callable[..., T]) -> T:
         """Call what changes places that are held, on plain numbers; take up the new ones."""
         out = function()
         for held in moved:
@@ -293,7 +300,7 @@ class Script:
         return out
 
 
-class Held:
+class SymbolicSlot:
     """A place whose number is the script's: ``access`` is its code, ``plain`` what it was to begin with.
 
     ``now`` is the number that the script knows to be there, ``assigned(text)`` the code that changes it.
@@ -308,12 +315,12 @@ class Held:
         self.plain = self.now = get()
         self.changed = False
 
-    def settled(self, text: Callable[[Any], str]) -> list[str]:
+    def write_back(self, text: Callable[[Any], str]) -> list[str]:
         """Put the plain number in the place; return the code that does so where it is another by now."""
         value = self.get()
         changed = value is not self.now
         parts = value if type(value) is tuple else (value,)
-        plain = [x.plain if type(x) is Number else hints(x) for x in parts]
+        plain = [x.plain if type(x) is SymNumber else hints(x) for x in parts]
         self.put(tuple(plain) if type(value) is tuple else plain[0])
         if not changed:
             return []
@@ -321,12 +328,12 @@ class Held:
         return [self.assigned(f"({', '.join(texts)},)" if type(value) is tuple else texts[0])]
 
 
-def numbered(obj: Any) -> tuple[list[Any], Any]:
+def flat_numbers(obj: Any) -> tuple[list[Any], Any]:
     """Return the items of nested lists in order, and the lists with plain numbers in the place of ours.
 
     There are no items where no number is ours, or something is no number.
     """
-    if type(obj) is Number:
+    if type(obj) is SymNumber:
         return [obj], obj.plain
     if type(obj) not in (list, tuple):
         return [], obj
@@ -336,23 +343,23 @@ def numbered(obj: Any) -> tuple[list[Any], Any]:
         if type(x) in (list, tuple):
             return [plain(each) for each in x]
         flat.append(x)
-        return x.plain if type(x) is Number else x
+        return x.plain if type(x) is SymNumber else x
 
     known = plain(obj)
     kinds = {*map(type, flat)}
-    return (flat if Number in kinds and kinds <= {Number, int, float} else []), known
+    return (flat if SymNumber in kinds and kinds <= {SymNumber, int, float} else []), known
 
 
-def script() -> Script | None:
+def active_prologue() -> HostPrologue | None:
     """Return the script of the capture that is going on in this thread, if any."""
-    active = recorder()
-    return active.script if active is not None else None
+    active = active_tracer()
+    return active.prologue if active is not None else None
 
 
-def numbers(container: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def symbolic_numbers(container: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``container`` whose numbers under ``keys`` are those of each run."""
     found = dict(container)
-    active = script()
+    active = active_prologue()
     if active is not None:
         for key in keys:
             if key in found:
@@ -360,57 +367,57 @@ def numbers(container: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def store(container: dict[str, Any], key: str, value: Any) -> None:
+def store_number(container: dict[str, Any], key: str, value: Any) -> None:
     """Make ``container[key]`` a number, at each run."""
-    if type(value) is Number:
-        value.script.write(container, key, value)
+    if type(value) is SymNumber:
+        value.prologue.write(container, key, value)
     else:
         container[key] = value
 
 
-def call(
+def call_each_run(
     owner: Any, function: Callable[[], T], touched: Iterable[tuple[Any, Any]] = (), parts: Iterable[Any] = ()
 ) -> T:
     """Call ``function``, at each run: it changes numbers of ``owner``, its ``parts``, and those ``touched``.
 
     It changes no tensor.
     """
-    active = recorder()
+    active = active_tracer()
     if active is None:
         return function()
-    made: T = active.aside(lambda: active.script.call(owner, function, touched, parts=parts))
+    made: T = active.untraced(lambda: active.prologue.call(owner, function, touched, parts=parts))
     return made
 
 
-def value(owner: Any, function: Callable[..., Any], *sizes: int) -> Any:
+def value_each_run(owner: Any, function: Callable[..., Any], *sizes: int) -> Any:
     """Return the tensor ``function(*sizes)``, made from Python state of ``owner``: at each run another."""
-    active = recorder()
-    return function(*sizes) if active is None else active.made(owner, function, sizes)
+    active = active_tracer()
+    return function(*sizes) if active is None else active.made_each_run(owner, function, sizes)
 
 
-def stepping(state: dict[Any, Any]) -> None:
+def note_optimizer_step(state: dict[Any, Any]) -> None:
     """Say that an optimizer takes a step, and so looks at its ``state``."""
-    active = script()
+    active = active_prologue()
     if active is not None:
-        active.stepped.add(id(state))
+        active.stepped_optimizers.add(id(state))
 
 
-def reading(what: str) -> None:
+def note_read(what: str) -> None:
     """Say that Python is told state that belongs to a script: the program cannot run without Python then."""
-    active = script()
+    active = active_prologue()
     if active is not None:
         active.obstacle = active.obstacle or f"Python reads {what}"
 
 
-def writing(what: str) -> None:
+def note_write(what: str) -> None:
     """Say that Python leaves something behind that a program does not: it cannot run without Python then."""
-    active = script()
+    active = active_prologue()
     if active is not None:
         active.obstacle = active.obstacle or f"Python writes {what}"
 
 
-def telling(what: str) -> None:
+def note_observed(what: str) -> None:
     """Say that Python is told numbers that a script can hold: a run that holds none knows them too early."""
-    active = script()
+    active = active_prologue()
     if active is not None:
-        active.told = active.told or f"reads {what}, which changes at each step"
+        active.observed = active.observed or f"reads {what}, which changes at each step"
