@@ -17,7 +17,7 @@ from tensorbus.dispatch.planner import invalidate
 from tensorbus.eager_fusion import fused_vjp as derivatives
 from tensorbus.eager_fusion.fused_function import programs_on
 from tensorbus.kernels import from_dialect
-from tensorbus.ops.fused_function import joined
+from tensorbus.ops.fused_function import fuse_in_eager
 
 F: Any = tb.nn.functional
 RNG = np.random.default_rng(0)
@@ -288,7 +288,7 @@ def test_a_preferred_kernel_is_used(device: str) -> None:
 
 
 def test_a_function_returns_an_operand_as_it_is(device: str) -> None:
-    same = joined(lambda x: x)
+    same = fuse_in_eager(lambda x: x)
     x = tb.asarray(X, device=device)
     assert same(x) is x
 

@@ -21,7 +21,7 @@ from ..errors import (
     UnsupportedDtypeError,
     UnsupportedOpError,
 )
-from ..ops import fused_function as joined
+from ..ops import fused_function
 from ..ops.definition import Op, Shape, Spec, table
 from ..ops.elementwise.family import broadcast_shapes
 from ..plugins import known_types, on_change
@@ -173,7 +173,7 @@ def new_cache() -> dict[Any, Plan]:
 def invalidate() -> None:
     """Forget every plan and every kernel table."""
     forget()
-    joined.forget()
+    fused_function.forget_programs()
     for cache in _caches:
         cache.clear()
 

@@ -22,7 +22,7 @@ from ..dispatch.planner import Plan, is_transform, lifted, new_cache, plan
 from ..dtypes.definition import check_scalar, plain
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from ..ops import call_errors as form
-from ..ops import fused_function as joined
+from ..ops import fused_function
 from ..ops.definition import Op, Spec, table
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_tracer import active_tracer, active_tracers
@@ -475,13 +475,13 @@ def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: 
     return DeviceError(f"{where}: {kernel} failed with {type(error).__name__}: {error}")
 
 
-def _joins(kind: ValueType) -> Any:
-    """Return what runs joined functions on values of a type: None for most devices."""
+def _fused_runner(kind: ValueType) -> Any:
+    """Return what runs fused functions on values of a type: None for most devices."""
     if is_transform(kind.device.type) or programs(kind.device.type) is None:
         return None
     return import_module("tensorbus.eager_fusion.fused_function").call
 
 
 table.bind(function, runner, dynamic_slice, run_in_place)
-joined.bind(_joins)
+fused_function.bind(_fused_runner)
 methods.attach()

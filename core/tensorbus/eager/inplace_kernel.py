@@ -19,7 +19,7 @@ from ..dispatch import kernel_preference
 from ..dispatch.planner import Plan, new_cache, plan
 from ..dtypes.definition import check_scalar
 from ..errors import DeviceError, TensorbusError
-from ..ops.definition import Change, Shape, table
+from ..ops.definition import InPlaceCall, Shape, table
 from ..ops.elementwise.family import broadcast_shapes
 from ..tensor.grad_mode import recording
 from ..tensor.leaf import Leaf
@@ -82,7 +82,7 @@ def _first_cut(x: Tensor, key: tuple[Any, ...], start: Shape) -> Any:
     return table.function("slice")(x, start, size, step)  # whose first result is examined
 
 
-def run_in_place(what: Change) -> bool:
+def run_in_place(what: InPlaceCall) -> bool:
     """Write the result of an op over the operand at ``place``, which then has its history; say whether it is.
 
     Otherwise nothing has happened, and the op is to be run as ever.
@@ -143,7 +143,7 @@ def run_in_place(what: Change) -> bool:
 
 
 def _plan_in_place(
-    what: Change, kinds: Sequence[Any], shapes: Sequence[Shape]
+    what: InPlaceCall, kinds: Sequence[Any], shapes: Sequence[Shape]
 ) -> tuple[Plan | None, Callable[..., bool] | None]:
     """Return the plan of a change, and what makes it; None where it takes a new value."""
     name, _, attrs, place = what

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..dtypes.definition import bool_
 from ..errors import ArgumentError
 from ..interchange.host_array import assigned
-from ..ops.definition import Change, table
+from ..ops.definition import InPlaceCall, table
 from ..ops.elementwise.activation import clip
 from ..ops.elementwise.arithmetic import add as _add
 from ..ops.elementwise.arithmetic import addcdiv, addcmul, divide, floor_divide, fmod, multiply, trunc
@@ -39,7 +39,7 @@ def _fill(x: Tensor, value: Any) -> Tensor:
     """Hold a value everywhere."""
     given = value if isinstance(value, Tensor) else assigned(value, x)
     what = indexing.assignment(x, ..., given)
-    return x if what is not None and table.change(what) else indexing.setitem(x, ..., given)
+    return x if what is not None and table.run_in_place(what) else indexing.setitem(x, ..., given)
 
 
 def _zero(x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Hold ``value`` where ``mask`` is true."""
     if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= LARGE:
         given = value if isinstance(value, Tensor) else assigned(value, x)
-        if table.change(Change("where", (mask, given, x), {}, 2)):
+        if table.run_in_place(InPlaceCall("where", (mask, given, x), {}, 2)):
             return x
     made: Tensor = _masked_fill(x, mask, value)
     return made
@@ -131,7 +131,7 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
     @wraps(function)
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         large = len(args) == 1 and not kwargs and prod(self._value.shape) >= LARGE
-        if op and large and table.change(Change(op, (self, *args), {})):
+        if op and large and table.run_in_place(InPlaceCall(op, (self, *args), {})):
             return self
         made = function(self, *args, **kwargs)
         if made is self:

@@ -13,7 +13,7 @@ from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError
 from ..ops.creation import creation
-from ..ops.definition import Change, Op, table
+from ..ops.definition import InPlaceCall, Op, table
 from ..ops.elementwise import activation, arithmetic
 from ..ops.elementwise.where_cast import cast
 from ..ops.indexing import indexing
@@ -134,7 +134,8 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], T
 
 def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callable[[Any, Any], Tensor]:
     def change(self: Tensor, other: Any) -> Tensor:
-        if name and prod(self._value.shape) >= LARGE and table.change(Change(name, (self, other), {})):
+        large = name and prod(self._value.shape) >= LARGE
+        if large and table.run_in_place(InPlaceCall(name, (self, other), {})):
             return self
         made = function(self, other)
         if not isinstance(made, Tensor):  # the other operand's answer

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..dispatch.planner import beneath, new_cache
 from ..interchange.host_array import assigned
-from ..ops.definition import Change, table
+from ..ops.definition import InPlaceCall, table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import broadcast_to
 from ..system import fork_safe_locks
@@ -33,7 +33,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
         what = indexing.assignment(self, key, given)
     while True:  # anew, where another thread has assigned to another part since: neither may be lost
         with _storing:
-            if what is not None and table.change(what):
+            if what is not None and table.run_in_place(what):
                 return
             seen = self._value
         made = indexing.setitem(self, key, given) if what is None else table.run(*what[:3])
@@ -43,7 +43,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
                 return
 
 
-def _of_number(x: Tensor, key: Any, number: Any) -> Change | None:
+def _of_number(x: Tensor, key: Any, number: Any) -> InPlaceCall | None:
     """Return the op that assigns a number to a box; None for other keys."""
     found = indexing.basic(x, key)
     if found is None:
@@ -55,4 +55,4 @@ def _of_number(x: Tensor, key: Any, number: Any) -> Change | None:
         if len(_given) >= _MANY:
             _given.clear()
         given = _given[memo] = broadcast_to(assigned(number, x), size)
-    return Change("slice_update", (x, given), {"start": start, "step": step})
+    return InPlaceCall("slice_update", (x, given), {"start": start, "step": step})

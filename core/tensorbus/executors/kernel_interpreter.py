@@ -24,7 +24,7 @@ from ..graph.ir import Graph, Node
 from ..graph.passes.simplify import frozen
 from ..interchange.host_array import asarray
 from ..ops.definition import Op, table
-from ..ops.fused_update import is_bundle
+from ..ops.fused_update import is_fused_update
 from ..tensor.tensor import wrap
 
 _INDENT: Final = "    "
@@ -57,7 +57,7 @@ class Interpreting:
 
     def compile(self, order: CompileRequest) -> Executable:
         """Return the program as calls of kernels. Raises ``UnsupportedOpError`` where there is none."""
-        graph = decompose(order.graph, lambda op: not is_bundle(op))
+        graph = decompose(order.graph, lambda op: not is_fused_update(op))
         return Interpreted(graph, Device(self.device_type, order.index))
 
 

@@ -17,7 +17,7 @@ from ..lowering.fusion.materialize import ROOTS
 from ..lowering.ir.inline import ASKED, PULLED
 from ..lowering.op_sets import INSIDE, Library
 from ..ops.definition import USER, Spec, table
-from ..ops.fused_update import is_bundle
+from ..ops.fused_update import is_fused_update
 
 MANY: Final = 1024
 """How many decompositions of bundles are kept."""
@@ -39,8 +39,8 @@ def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DTyp
     library = Library(frozenset(), dtypes)
     own = {node.op for node in graph if not library.lacks(node)}
     lacking = {node.op for node in graph if library.lacks(node)}
-    called = {op for op in lacking - own if op in table and not is_bundle(op)}
-    apart = {op for op in lacking if is_bundle(op)}
+    called = {op for op in lacking - own if op in table and not is_fused_update(op)}
+    apart = {op for op in lacking if is_fused_update(op)}
     made = simplify(
         decompose(graph, lambda op: op not in apart and (op in called or _stays(op) or keeps(op)))
     )
@@ -48,12 +48,12 @@ def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DTyp
 
 
 def _stays(op: str) -> bool:
-    return table[op].family == USER or is_bundle(op)
+    return table[op].family == USER or is_fused_update(op)
 
 
 def _with_insides(graph: Graph) -> Graph:
     """Return ``graph`` whose bundles bring their decompositions along."""
-    bundles = {op for op in {node.op for node in graph} if is_bundle(op)}
+    bundles = {op for op in {node.op for node in graph} if is_fused_update(op)}
     for node in graph if bundles else ():
         if node.op in bundles:  # the nodes are ours: ``simplify`` made them
             node.attrs = {INSIDE: _inside(node.op, tuple([x.spec for x in node.inputs]))}

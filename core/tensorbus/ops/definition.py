@@ -113,8 +113,8 @@ class Op(Generic[P]):
 
     def specs(self, operands: tuple[Spec, ...], attrs: Attrs) -> tuple[Spec, ...]:
         """Return the spec of each result: ``infer``, with one result as a tuple of one."""
-        found = self.infer(operands, **attrs)
-        return found if self.results else (found,)
+        inferred = self.infer(operands, **attrs)
+        return inferred if self.results else (inferred,)
 
     @property
     def is_prim(self) -> bool:
@@ -134,13 +134,13 @@ class Op(Generic[P]):
         return f"<op {self.name}>"
 
 
-class Change(NamedTuple):
-    """An op whose result is to take the place of the operand at ``place``."""
+class InPlaceCall(NamedTuple):
+    """A call of an op whose result is to be stored in the buffer of the operand with number ``target``."""
 
     name: str
     operands: tuple[Any, ...]
     attrs: Attrs
-    place: int = 0
+    target: int = 0
 
 
 def _unbound(*_: Any) -> Any:
@@ -159,10 +159,10 @@ class OpTable:
         self._owners: dict[str, str] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._runners: dict[str, Callable[..., Any]] = {}
-        self._bind: Callable[[Op[...]], Callable[..., Any]] | None = None
-        self._bind_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
-        self.cut: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
-        self.change: Callable[[Change], bool] = _unbound
+        self._make_function: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self._make_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
+        self.dynamic_slice: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
+        self.run_in_place: Callable[[InPlaceCall], bool] = _unbound
         self._on_miss: Callable[[str], None] | None = None
         self._lock = fork_safe_locks.reentrant()
 
@@ -179,7 +179,7 @@ class OpTable:
         return op
 
     def add_unlisted(self, op: Op[P], owner: str = "the program") -> Op[P]:
-        """Make ``op`` found by its name without listing it: it belongs to one program, or to one function."""
+        """Register ``op`` by its name without listing it: it belongs to one program, or to one function."""
         with self._lock:
             if op.name in self:
                 raise PluginError(f"op {op.name!r} is already defined; another name is needed.")
@@ -196,50 +196,54 @@ class OpTable:
             self._runners.pop(name, None)
 
     def bind(
-        self, make: Callable[[Op[...]], Callable[..., Any]], runner: Callable[[Op[...]], Callable[..., Any]],
-        cut: Callable[[Any, Shape, Shape, Shape], Any], change: Callable[[Change], bool],
+        self, make_function: Callable[[Op[...]], Callable[..., Any]],
+        make_runner: Callable[[Op[...]], Callable[..., Any]],
+        dynamic_slice: Callable[[Any, Shape, Shape, Shape], Any],
+        run_in_place: Callable[[InPlaceCall], bool],
     ) -> None:  # fmt: skip
-        """Say how the Python function of an op is made, and what runs it on operands and attributes.
+        """Set what makes the Python function of an op, and its runner on operands and attributes.
 
-        ``cut`` takes a box of a tensor, which is known to fit; ``change`` makes a change in place where
-        nobody can tell, and says whether it did. Called once, by the module that runs ops.
+        ``dynamic_slice`` takes a box of a tensor, which is known to fit; ``run_in_place`` makes a call in
+        place where no other reference can tell, and returns whether it did. Called once, by the module that
+        runs ops.
         """
-        self._bind, self._bind_runner, self.cut, self.change = make, runner, cut, change
+        self._make_function, self._make_runner = make_function, make_runner
+        self.dynamic_slice, self.run_in_place = dynamic_slice, run_in_place
 
-    def on_miss(self, look: Callable[[str], None]) -> None:
-        """Say what may add an op that is asked for and not there: the search for plugins' ops."""
-        self._on_miss = look
+    def on_miss(self, find: Callable[[str], None]) -> None:
+        """Set what may add an op that the table lacks: the search for plugins' ops."""
+        self._on_miss = find
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return the Python function that runs the op."""
-        found = self._functions.get(name)
-        if found is None:
+        function = self._functions.get(name)
+        if function is None:
             op = self[name]
-            assert self._bind is not None, "tensorbus.eager.call binds the table at import"
+            assert self._make_function is not None, "tensorbus.eager.call binds the table at import"
             with self._lock:
-                found = self._functions.setdefault(name, self._bind(op))
-        return found
+                function = self._functions.setdefault(name, self._make_function(op))
+        return function
 
     def run(self, name: str, operands: Sequence[Any], attrs: Attrs) -> Any:
         """Run an op on operands and attributes as its rules know them, past its Python signature."""
-        found = self._runners.get(name)
-        if found is None:
-            assert self._bind_runner is not None, "tensorbus.eager.call binds the table at import"
-            found = self._runners.setdefault(name, self._bind_runner(self[name]))
-        return found(operands, dict(attrs))
+        runner = self._runners.get(name)
+        if runner is None:
+            assert self._make_runner is not None, "tensorbus.eager.call binds the table at import"
+            runner = self._runners.setdefault(name, self._make_runner(self[name]))
+        return runner(operands, dict(attrs))
 
     def owner(self, name: str) -> str:
         """Return which distribution defined the op."""
         return self._owners.get(name, "the program")
 
     def __getitem__(self, name: str) -> Op[...]:
-        found = self._ops.get(name) or self._unlisted.get(name)
-        if found is None and self._on_miss is not None:
+        op = self._ops.get(name) or self._unlisted.get(name)
+        if op is None and self._on_miss is not None:
             self._on_miss(name)
-            found = self._ops.get(name)
-        if found is None:
+            op = self._ops.get(name)
+        if op is None:
             raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")
-        return found
+        return op
 
     def __contains__(self, name: str) -> bool:
         return name in self._ops or name in self._unlisted

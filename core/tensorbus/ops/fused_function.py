@@ -1,4 +1,4 @@
-"""Functions of several ops that run as one program where a device makes programs at once.
+"""``fuse_in_eager``: a function of several ops runs as one program where a device makes programs at once.
 
 Such a function is written in ops and stays what it is: captured, inside of transforms, and on devices that
 have a kernel for each op only, its ops run one by one. A device that generates code runs all of them in one
@@ -14,28 +14,28 @@ from typing import Any, Final, TypeVar
 from ..tracing.active_tracer import active_tracers
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-SERVED: Final[dict[Any, Callable[..., Any] | None]] = {}
-"""By type of value, what runs such functions; None: its ops run one by one. Others are asked about."""
-_caches: Final[list[dict[Any, Any]]] = [SERVED]
-_asks: list[Callable[[Any], Callable[..., Any] | None]] = []
+RUNNERS: Final[dict[Any, Callable[..., Any] | None]] = {}
+"""The runner of fused functions by type of value; None: ops run one by one. A type is looked up once."""
+_caches: Final[list[dict[Any, Any]]] = [RUNNERS]
+_find_runner: list[Callable[[Any], Callable[..., Any] | None]] = []
 
 
-def bind(ask: Callable[[Any], Callable[..., Any] | None]) -> None:
-    """Say who knows what runs the functions of a type of values; called once, by who runs ops."""
-    _asks.append(ask)
+def bind(find_runner: Callable[[Any], Callable[..., Any] | None]) -> None:
+    """Set what finds the runner of a type of values. Called once, by the module that runs ops."""
+    _find_runner.append(find_runner)
 
 
-def forget() -> None:
-    """Forget every program: plugins came or went."""
+def forget_programs() -> None:
+    """Drop every program: plugins were added or removed."""
     for cache in _caches:
         cache.clear()
 
 
-def joined(function: Function) -> Function:
-    """Return ``function``, which runs as one program where the device of its first operand makes them.
+def fuse_in_eager(function: Function) -> Function:
+    """Return ``function``, which runs as one program where the device of its first operand makes programs.
 
-    Its arguments are tensors, and what a program is made for: None, numbers, texts and tuples of them; with
-    others it runs as it is. It returns a tensor or a tuple of them, and depends on nothing else: neither on
+    Its arguments are tensors, and values that a program is specialized on: None, numbers, texts and tuples of
+    them; with others it runs op by op. It returns a tensor or a tuple of them, and depends on nothing else: neither on
     anything that can change, nor on the elements of its tensors.
     """
     known: dict[Any, Any] = {}
@@ -47,10 +47,10 @@ def joined(function: Function) -> Function:
             return function(*args, **kwargs)
         first: Any = args[0] if args else next(iter(kwargs.values()), None)
         try:
-            run = SERVED[first._vtype]
+            run = RUNNERS[first._vtype]
         except (AttributeError, KeyError):
             kind = getattr(first, "_vtype", None)
-            run = None if kind is None else SERVED.setdefault(kind, _asks[0](kind))
+            run = None if kind is None else RUNNERS.setdefault(kind, _find_runner[0](kind))
         return function(*args, **kwargs) if run is None else run(function, known, args, kwargs)
 
     return call  # type: ignore[return-value]

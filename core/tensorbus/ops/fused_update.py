@@ -1,8 +1,9 @@
-"""Bundles: elementwise ops of several results, each what a few ops make of operands of one shape.
+"""Fused updates: elementwise ops of several results, each a few ops on operands of one shape.
 
-A captured program has one node for a bundle where it would have a dozen, and a device that generates code
-opens it when it makes the kernel, once for all equal ones. Everybody else decomposes it. Bundles are in no
-list of ops: a function that has one runs as plain ops wherever nothing is captured.
+An optimizer's step is one for each parameter (PyTorch's ``foreach``). A captured program has one node for it
+where it would have a dozen, and a device that generates code expands it when it makes the kernel, once for
+all equal ones. Others decompose it. These ops are not listed in the table: a function that has one runs as
+plain ops wherever nothing is captured.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from .definition import Op, Spec, table
 from .elementwise.family import broadcast_shapes, common_dtype
 
 
-def bundle(
+def fused_update_op(
     name: str, operands: tuple[str, ...], results: tuple[str, ...], function: Callable[..., Any]
 ) -> Op[...]:
-    """Return the op, by its name in the table, that is ``function`` of ``operands``.
+    """Register ``function`` of ``operands`` as an op, by its name in the table; return the op.
 
-    It must give a tuple of ``results``, each of the shape that the operands broadcast to and in their common
-    dtype, by nothing but elementwise ops, and depend on nothing else. ``inside``, among its attributes, is
+    It must return a tuple of ``results``, each of the shape that the operands broadcast to and in their
+    common dtype, by nothing but elementwise ops, and depend on nothing else. ``inside``, among its attributes, is
     its decomposition in a program that is being lowered. Raises ``PluginError`` for a name that is taken.
     """
 
-    def compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
-        return (common_dtype(given),) * len(given)
+    def compute(operands: tuple[DType | type, ...]) -> tuple[DType, ...]:
+        return (common_dtype(operands),) * len(operands)
 
     def infer(specs: tuple[Spec, ...], inside: Any = None) -> tuple[Spec, ...]:
         return (Spec(broadcast_shapes(*(s.shape for s in specs)), specs[0].dtype),) * len(results)
 
-    made: Op[...] = Op(
+    op: Op[...] = Op(
         name=name, family="elementwise", operands=operands, results=results,
-        arguments=lambda *given: (given, {}), infer=infer, compute=compute, decompose=function,
+        arguments=lambda *operands: (operands, {}), infer=infer, compute=compute, decompose=function,
         dtypes=FLOATING, broadcasts=True, cost="light", recompute=True, method=False, doc="",
     )  # fmt: skip
-    return table.add_unlisted(made, "tensorbus")
+    return table.add_unlisted(op, "tensorbus")
 
 
-def is_bundle(op: str) -> bool:
-    """Return whether the op of this name is a bundle."""
+def is_fused_update(op: str) -> bool:
+    """Return whether the op of this name is a fused update."""
     return op in table and bool(table[op].results) and table[op].family == "elementwise"

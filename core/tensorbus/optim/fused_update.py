@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from ..ops.definition import Op
-from ..ops.fused_update import bundle
+from ..ops.fused_update import fused_update_op
 from ..tensor.tensor import Tensor
 from ..tracing.active_tracer import active_tracer, active_tracers
 
@@ -26,7 +26,7 @@ def bundled(*results: str) -> Callable[[Update], Update]:
 
     def decorate(function: Update) -> Update:
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        op = bundle(name, tuple(signature(function).parameters), results, function)
+        op = fused_update_op(name, tuple(signature(function).parameters), results, function)
 
         @wraps(function)
         def call(*operands: Any) -> tuple[Tensor, ...]:

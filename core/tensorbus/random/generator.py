@@ -27,7 +27,7 @@ from ..ops.definition import Shape
 from ..ops.elementwise.comparison import bitwise_and, bitwise_right_shift, less
 from ..ops.elementwise.transcendental import cos, log, sqrt
 from ..ops.elementwise.where_cast import cast
-from ..ops.fused_function import joined
+from ..ops.fused_function import fuse_in_eager
 from ..ops.movement.movement import as_shape
 from ..system import fork_safe_locks
 from ..tracing import host_prologue
@@ -186,7 +186,7 @@ def open_unit(shape: Shape, device: DeviceLike, generator: Generator | None) -> 
     return open_unit_of(drawing(shape, device, generator), shape)
 
 
-@joined
+@fuse_in_eager
 def open_unit_of(state: Tensor, shape: Shape) -> Tensor:
     """Return what ``open_unit`` draws from a state."""
     return unit_of(state, shape, 23) + 2.0**-24
@@ -206,7 +206,7 @@ def uniform(
     return _uniform(drawing(size, device, generator), size, low, high, kind)
 
 
-@joined
+@fuse_in_eager
 def _uniform(state: Tensor, shape: Shape, low: Any, high: Any, kind: DType) -> Tensor:
     unit = unit_of(state, shape, _BITS.get(kind, 24))
     spread = unit if (low, high) == (0.0, 1.0) else unit * (high - low) + low
@@ -229,7 +229,7 @@ def normal(
     return _normal(drawing((2, *size), device, generator), size, mean, std, kind)
 
 
-@joined
+@fuse_in_eager
 def _normal(state: Tensor, shape: Shape, mean: Any, std: Any, kind: DType) -> Tensor:
     pairs = unit_of(state, (2, *shape))
     radius = sqrt(-2.0 * log(1.0 - pairs[0]))
@@ -271,7 +271,7 @@ def randint(
     return _integers(*states, shape=size, low=low, span=span, kind=kind)
 
 
-@joined
+@fuse_in_eager
 def _integers(*states: Tensor, shape: Shape, low: int, span: int, kind: DType) -> Tensor:
     high, *low_words = [cast(random_bits(state, shape), dt.uint64) for state in states]
     drawn = _share(high, low_words[0], span) if low_words else bitwise_right_shift(high * span, 32)
@@ -313,7 +313,7 @@ def bernoulli(
     return chosen(drawing(size, p.device, generator), size, wide)
 
 
-@joined
+@fuse_in_eager
 def chosen(state: Tensor, shape: Shape, p: Any) -> Tensor:
     """Return what ``bernoulli`` draws from a state."""
     return less(unit_of(state, shape), p)

@@ -17,7 +17,7 @@ from tensorbus.lowering.op_sets import INSIDE, Library
 from tensorbus.lowering.program.lower import Program, lower
 from tensorbus.lowering.program.program import steps_of
 from tensorbus.ops.definition import Spec, table
-from tensorbus.ops.fused_update import is_bundle
+from tensorbus.ops.fused_update import is_fused_update
 from tensorbus.optim import fused_update as bundled
 from tensorbus.optim.adam import adam
 
@@ -84,7 +84,7 @@ def test_a_step_has_one_node_for_each_parameter() -> None:
     (graph,) = step.graphs
     ops = Counter(node.op for node in graph)
     parameters = len(optimizer.param_groups[0]["params"])
-    assert [n for op, n in ops.items() if is_bundle(op)] == [parameters]
+    assert [n for op, n in ops.items() if is_fused_update(op)] == [parameters]
     assert "sqrt" not in ops
 
 
@@ -102,7 +102,7 @@ def test_a_bundle_is_recorded_only_where_it_says_the_same() -> None:
     assert [r.dtype for r in mixed(x, y)] == [r.dtype for r in adam(x, y, x, x, *[0.5] * 6)]
     integers(tb.asarray([1, 2]))
     for function in (mixed, integers):
-        assert not any(is_bundle(node.op) for graph in function.graphs for node in graph)
+        assert not any(is_fused_update(node.op) for graph in function.graphs for node in graph)
 
 
 def lowered(graph: Graph) -> Program:
@@ -134,9 +134,9 @@ def test_equal_bundles_are_opened_once_and_share_a_kernel() -> None:
 
 
 def test_a_bundle_is_in_no_list_of_ops() -> None:
-    assert is_bundle("adam.adam")
+    assert is_fused_update("adam.adam")
     assert "adam.adam" not in table.names()
-    assert not is_bundle("add")
+    assert not is_fused_update("add")
 
 
 def test_what_an_update_of_the_users_does_is_seen() -> None:

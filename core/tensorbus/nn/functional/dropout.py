@@ -14,7 +14,7 @@ from ...ops.creation.creation import iota, zeros_like
 from ...ops.elementwise.comparison import equal
 from ...ops.elementwise.transcendental import log
 from ...ops.elementwise.where_cast import cast, where
-from ...ops.fused_function import joined
+from ...ops.fused_function import fuse_in_eager
 from ...ops.movement.movement import reshape
 from ...ops.reduction.reduction import argmax
 from ...ops.reduction.softmax import softmax
@@ -85,7 +85,7 @@ def _dropped(
     return _put(x, out, inplace)
 
 
-@joined
+@fuse_in_eager
 def _thinned(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
     """Return ``x`` with some elements, or some of its channels, dropped; a derivative draws them again."""
     return x * (cast(chosen(state, mask, 1 - p), x.dtype) * (1 / (1 - p)))
@@ -134,7 +134,7 @@ def _alpha(
     return _put(x, _limited(x, drawing(mask, x.device, generator), mask, p), inplace)
 
 
-@joined
+@fuse_in_eager
 def _limited(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
     scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
     kept = cast(chosen(state, mask, 1 - p), x.dtype)
@@ -161,7 +161,7 @@ def gumbel_softmax(
     return cast(where(one, 1.0, zeros_like(shares)), shares.dtype) - shares.detach() + shares
 
 
-@joined
+@fuse_in_eager
 def _shares(logits: Tensor, state: Tensor, tau: float, dim: int) -> Tensor:
     noise = cast(-log(-log(open_unit_of(state, logits.shape))), logits.dtype)
     return softmax((logits + noise) / tau, axis=dim)

@@ -8,7 +8,7 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING, REAL
 from ...errors import ArgumentError, ShapeError
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from .arithmetic import abs, maximum, minimum
 from .comparison import equal, greater, greater_equal, isnan, less, less_equal, logical_and
 from .family import elementwise
@@ -205,7 +205,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Any:
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
-@joined
+@fuse_in_eager
 def selu(x: Any) -> Any:
     """Return the self-normalizing exponential unit (Klambauer and others 2017)."""
     return elu_op(x, _SELU_ALPHA) * _SELU_SCALE
@@ -216,7 +216,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
     return leaky_relu_op(x, negative_slope)
 
 
-@joined
+@fuse_in_eager
 def prelu(input: Any, weight: Any) -> Any:
     """Return ``input`` above zero, ``weight * input`` below: one weight, or one for each channel (axis 1).
 
@@ -232,13 +232,13 @@ def prelu(input: Any, weight: Any) -> Any:
     return leaky_relu_op(input, weight)
 
 
-@joined
+@fuse_in_eager
 def relu6(x: Any) -> Any:
     """Return ``min(max(x, 0), 6)``."""
     return hardtanh(x, 0.0, 6.0)
 
 
-@joined
+@fuse_in_eager
 def hardtanh(x: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
     """Return ``x`` limited to ``[min_val, max_val]``, with a derivative of 0 at the limits.
 
@@ -264,7 +264,7 @@ def softshrink(input: Any, lambd: Any = 0.5) -> Any:
     return softshrink_op(input, lambd)
 
 
-@joined
+@fuse_in_eager
 def threshold(x: Any, threshold: Any, value: Any) -> Any:
     """Return ``x`` where it is above ``threshold`` or NaN, ``value`` elsewhere; integers stay integers."""
     if x.dtype.is_integer and isinstance(value, float):
@@ -272,7 +272,7 @@ def threshold(x: Any, threshold: Any, value: Any) -> Any:
     return where(less_equal(x, threshold), value, x)
 
 
-@joined
+@fuse_in_eager
 def softplus_scaled(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """Return ``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above ``threshold``."""
     scaled = x if beta == 1 else x * beta
@@ -281,7 +281,7 @@ def softplus_scaled(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return where(above, x, smooth if beta == 1 else smooth / beta)
 
 
-@joined
+@fuse_in_eager
 def glu(input: Any, dim: int = -1) -> Any:
     """Return the first half of ``input`` along an axis times the sigmoid of the second.
 
@@ -307,7 +307,7 @@ def gelu(input: Any, approximate: str = "none") -> Any:
     return gelu_tanh(input) if approximate == "tanh" else gelu_erf(input)
 
 
-@joined
+@fuse_in_eager
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """Return ``x`` limited to ``min`` from below and ``max`` from above; NaN stays NaN.
 

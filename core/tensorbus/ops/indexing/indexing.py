@@ -18,7 +18,7 @@ from ...tracing.active_tracer import active_tracer, active_tracers
 from ...tracing.sym_int import SymInt, is_open
 from ..call_errors import with_form
 from ..creation.creation import zeros
-from ..definition import Change, Shape, table
+from ..definition import InPlaceCall, Shape, table
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import cast, where
 from ..movement.movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
@@ -201,7 +201,7 @@ def _box(item: Any, length: int) -> tuple[int, int, int]:
 
 def _cut(x: Tensor, key: Key) -> Tensor:
     whole = key.size == x.shape and all(s == 1 for s in key.step)
-    return x if whole else table.cut(x, key.start, key.size, key.step)
+    return x if whole else table.dynamic_slice(x, key.start, key.size, key.step)
 
 
 class Selection(NamedTuple):
@@ -361,7 +361,7 @@ def parts(x: Tensor) -> Iterator[Tensor]:
         yield from parts(slice(x, (half, *still), (length - half, *rest), steps))
 
 
-def assignment(x: Tensor, item: Any, value: Any) -> Change | None:
+def assignment(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     """Return the op that ``x[item] = value`` comes down to; None where it takes several, or is captured."""
     if active_tracers or (value.dtype is not x.dtype and value.device != x.device):
         return None
@@ -371,18 +371,18 @@ def assignment(x: Tensor, item: Any, value: Any) -> Change | None:
     key, target = known
     given = _spread(x, value, target)
     given = given if target == key.size else reshape(given, key.size)
-    return Change("slice_update", (x, given), {"start": key.start, "step": key.step})
+    return InPlaceCall("slice_update", (x, given), {"start": key.start, "step": key.step})
 
 
-def _by_tensor(x: Tensor, item: Any, value: Any) -> Change | None:
+def _by_tensor(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     """Return the op of an assignment to what a mask or an index of the first axis selects."""
     if _indexes_rows(x, item):
         given = _spread(x, value, (*item.shape, *x.shape[1:]))
-        return Change("scatter", (x, given, from_front(item, x.shape[0])), {"mode": "set"})
+        return InPlaceCall("scatter", (x, given, from_front(item, x.shape[0])), {"mode": "set"})
     if not _is_mask(item) or not item.shape or getattr(item, "device", None) != x.device:
         return None
     spread = _spread_mask(x, item, value)
-    return None if spread is None else Change("where", (spread, cast(value, x.dtype), x), {}, 2)
+    return None if spread is None else InPlaceCall("where", (spread, cast(value, x.dtype), x), {}, 2)
 
 
 def _indexes_rows(x: Tensor, item: Any) -> bool:

@@ -17,7 +17,7 @@ from ..elementwise.comparison import equal, isinf, logical_or, not_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import power, sqrt
 from ..elementwise.where_cast import cast, narrowed, where, widened
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..movement.movement import moveaxis, normalize_axis, reshape
 from ..reduction import reduction
 from ..reduction.reduction import keep, normalize_axes, reduced_shape, sum
@@ -114,7 +114,7 @@ _vector_norm: Op[...] = table.add(
         normalize=_normalize,
         infer=_infer,
         compute=_compute,
-        decompose=joined(_norm),
+        decompose=fuse_in_eager(_norm),
         vjp=_vjp,
         batch=shifted("vector_norm", "axis"),
         dtypes=INEXACT,

@@ -16,7 +16,7 @@ from ..elementwise.comparison import equal, not_equal
 from ..elementwise.family import common_dtype
 from ..elementwise.transcendental import power, sqrt
 from ..elementwise.where_cast import narrowed, where, widened
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..indexing.gather_scatter import gather
 from ..nn.loss import Reduction, reduced
 from ..reduction.reduction import max, sum
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
-@joined
+@fuse_in_eager
 def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) -> Tensor:
     """Return the ``p``-norm along ``axis``; its derivative at 0 is 0, not NaN.
 
@@ -50,7 +50,7 @@ def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) 
     return length
 
 
-@joined
+@fuse_in_eager
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """Return ``input`` divided by its ``p``-norm along ``dim``, or by ``eps`` where that is larger.
 
@@ -61,7 +61,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
     return input / maximum(vector_length(input, dim, True, p), eps)
 
 
-@joined
+@fuse_in_eager
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it.
 
@@ -79,7 +79,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return cosine
 
 
-@joined
+@fuse_in_eager
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -109,7 +109,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return vector_length(gather(input, first) - gather(input, second), 1, p=p)
 
 
-@joined
+@fuse_in_eager
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -122,7 +122,7 @@ def cosine_embedding_loss(
     return reduced("cosine_embedding_loss", losses, reduction)
 
 
-@joined
+@fuse_in_eager
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -131,7 +131,7 @@ def hinge_embedding_loss(
     return reduced("hinge_embedding_loss", apart + where(not_equal(target, -1), input, 0.0), reduction)
 
 
-@joined
+@fuse_in_eager
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -140,7 +140,7 @@ def margin_ranking_loss(
     return reduced("margin_ranking_loss", losses, reduction)
 
 
-@joined
+@fuse_in_eager
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-6, swap: bool = False, *, reduction: Reduction = "mean",

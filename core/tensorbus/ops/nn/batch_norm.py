@@ -12,7 +12,7 @@ from ...errors import ArgumentError, ShapeError
 from ..definition import Shape
 from ..elementwise.transcendental import rsqrt
 from ..elementwise.where_cast import cast, narrowed, widened
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..movement.movement import reshape
 from ..reduction.reduction import mean
 from .normalization import by_channel, standardize
@@ -79,7 +79,7 @@ def instance_norm(
     return by_channel(reshape(standardize(rows, 1, eps), input.shape), "instance_norm", weight, bias)
 
 
-@joined
+@fuse_in_eager
 def _by_batch(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: Shape, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,7 +110,7 @@ def _check(
             )
 
 
-@joined
+@fuse_in_eager
 def _by_running(
     x: Tensor, name: str, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
     bias: Tensor | None, eps: float,
@@ -131,7 +131,7 @@ def _follow(running: Tensor | None, found: Tensor, momentum: float, share: float
         running.rebind(_moved(running.detach(), found.detach(), momentum, share))
 
 
-@joined
+@fuse_in_eager
 def _moved(running: Tensor, found: Tensor, momentum: float, share: float) -> Tensor:
     """Return a running statistic, moved by ``momentum`` towards ``share`` of one that was found."""
     found = found if share == 1 else found * share

@@ -16,7 +16,7 @@ from ..elementwise.comparison import logical_not
 from ..elementwise.family import broadcast_shapes, elementwise
 from ..elementwise.transcendental import log, log1p
 from ..elementwise.where_cast import cast, tensors, where, wide
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..indexing.gather_scatter import gather
 from ..movement.movement import moveaxis, reshape
 from ..reduction.reduction import any, mean, sum
@@ -43,7 +43,7 @@ def reduced(name: str, losses: Tensor, reduction: str, total: Any = None) -> Ten
     return mean(losses) if total is None else sum(losses) / total
 
 
-@joined
+@fuse_in_eager
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100,
     reduction: Reduction = "mean", label_smoothing: float = 0.0,
@@ -80,7 +80,7 @@ def cross_entropy(
     return reduced("cross_entropy", losses, reduction, sum(factors))
 
 
-@joined
+@fuse_in_eager
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -162,7 +162,7 @@ bernoulli_loss = elementwise(
 )  # fmt: skip
 
 
-@joined
+@fuse_in_eager
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -176,7 +176,7 @@ def binary_cross_entropy(
     return _weighted("binary_cross_entropy", losses, weight, reduction)
 
 
-@joined
+@fuse_in_eager
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean",
     pos_weight: Tensor | None = None,
@@ -211,13 +211,13 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
     return reduced(name, losses, reduction)
 
 
-@joined
+@fuse_in_eager
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return ``log(1 + exp(-target * input))`` for targets of 1 and -1."""
     return reduced("soft_margin_loss", softplus(-(target * input)), reduction)
 
 
-@joined
+@fuse_in_eager
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -227,7 +227,7 @@ def multilabel_soft_margin_loss(
     return reduced("multilabel_soft_margin_loss", mean(losses, axis=-1), reduction)
 
 
-@joined
+@fuse_in_eager
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *,
     reduction: Reduction = "mean",
@@ -260,7 +260,7 @@ def multi_margin_loss(
     return reduced("multi_margin_loss", sum(where(others, gaps, 0.0), axis=-1) / classes, reduction)
 
 
-@joined
+@fuse_in_eager
 def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the hinge loss between the scores of all classes that are named and those of all others.
 

@@ -17,7 +17,7 @@ from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import common_dtype, fit
 from ..elementwise.transcendental import power, rsqrt
 from ..elementwise.where_cast import narrowed, widened
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..movement.movement import pad, reshape, windows
 from ..reduction.reduction import mean
 
@@ -94,7 +94,7 @@ to_unit_rms = _normalizer(
 _EPSILON: Final = {dt.float64: 2.0**-52}
 
 
-@joined
+@fuse_in_eager
 def layer_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     bias: Tensor | None = None, eps: float = 1e-5,
@@ -113,7 +113,7 @@ def layer_norm(
     return out if bias is None else out + bias
 
 
-@joined
+@fuse_in_eager
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     eps: float | None = None,
@@ -160,13 +160,13 @@ def group_norm(
     return reshape(_by_group(rows, weight, bias, eps), input.shape)
 
 
-@joined
+@fuse_in_eager
 def _by_group(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Return ``(batch, groups, channels, size)`` standardized, and scaled as it was walked."""
     return _scaled(standardize(x, 2, eps), (*x.shape[1:3], 1), weight, bias)
 
 
-@joined
+@fuse_in_eager
 def by_channel(x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Return ``x`` of shape ``(batch, channels, *space)`` times a weight, plus a bias, of ``(channels,)``."""
     _check_channels(name, x, weight, bias)
@@ -188,7 +188,7 @@ def _check_channels(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | 
             )
 
 
-@joined
+@fuse_in_eager
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

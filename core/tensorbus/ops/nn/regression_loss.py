@@ -14,7 +14,7 @@ from ..elementwise.arithmetic import abs, maximum
 from ..elementwise.comparison import equal, greater
 from ..elementwise.transcendental import exp, log
 from ..elementwise.where_cast import where
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..movement.movement import reshape
 from ..reduction.reduction import sum
 from .loss import Reduction, reduced
@@ -32,7 +32,7 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
     return reduced(name, losses * weight, reduction, sum(weight))
 
 
-@joined
+@fuse_in_eager
 def mse_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -51,7 +51,7 @@ def mse_loss(
     return _weighted("mse_loss", difference * difference, weight, reduction)
 
 
-@joined
+@fuse_in_eager
 def l1_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -59,7 +59,7 @@ def l1_loss(
     return _weighted("l1_loss", abs(input - target), weight, reduction)
 
 
-@joined
+@fuse_in_eager
 def huber_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -84,7 +84,7 @@ def huber_loss(
     return reduced("huber_loss", losses * weight, reduction)
 
 
-@joined
+@fuse_in_eager
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -101,7 +101,7 @@ def smooth_l1_loss(
     return reduced("smooth_l1_loss", losses, reduction)
 
 
-@joined
+@fuse_in_eager
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return the divergence of ``target`` from the log probabilities ``input`` (Kullback and Leibler 1951).
 
@@ -118,7 +118,7 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     return reduced("kl_div", losses, reduction)
 
 
-@joined
+@fuse_in_eager
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8, *,
     reduction: Reduction = "mean",
@@ -135,7 +135,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", losses, reduction)
 
 
-@joined
+@fuse_in_eager
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, *,
     reduction: Reduction = "mean",

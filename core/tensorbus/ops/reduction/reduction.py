@@ -21,7 +21,7 @@ from ..elementwise.comparison import equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import sqrt
 from ..elementwise.where_cast import cast, narrowed, where, widened
-from ..fused_function import joined
+from ..fused_function import fuse_in_eager
 from ..movement.movement import broadcast_to, concat, normalize_axis, pad, permute_dims, reshape, slice
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ argmin = _arg_reduction("argmin", "The index of the first smallest element along
 
 
 @with_form
-@joined
+@fuse_in_eager
 def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Return the variance, the squared distances divided by the count less ``correction``.
 
@@ -268,7 +268,7 @@ def var(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = 
 
 
 @with_form
-@joined
+@fuse_in_eager
 def std(x: Any, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Return the standard deviation, the square root of ``var``; where that is 0, so is the gradient.
 
@@ -293,7 +293,7 @@ def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) 
 
 
 @with_form
-@joined
+@fuse_in_eager
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
     """Return how many elements are not zero, as int64.
 
