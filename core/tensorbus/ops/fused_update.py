@@ -22,8 +22,9 @@ def fused_update_op(
     """Register ``function`` of ``operands`` as an op, by its name in the table; return the op.
 
     It must return a tuple of ``results``, each of the shape that the operands broadcast to and in their
-    common dtype, by nothing but elementwise ops, and depend on nothing else. ``inside``, among its attributes, is
-    its decomposition in a program that is being lowered. Raises ``PluginError`` for a name that is taken.
+    common dtype, by nothing but elementwise ops, and depend on nothing else. ``inside``, among its
+    attributes, is its decomposition in a program that is being lowered. Raises ``PluginError`` for a name
+    that is taken.
     """
 
     def compute(operands: tuple[DType | type, ...]) -> tuple[DType, ...]:
