@@ -35,8 +35,8 @@ def fuse_in_eager(function: Function) -> Function:
     """Return ``function``, which runs as one program where the device of its first operand makes programs.
 
     Its arguments are tensors, and values that a program is specialized on: None, numbers, texts and tuples of
-    them; with others it runs op by op. It returns a tensor or a tuple of them, and depends on nothing else: neither on
-    anything that can change, nor on the elements of its tensors.
+    them; with others it runs op by op. It returns a tensor or a tuple of them, and depends on nothing else:
+    neither on anything that can change, nor on the elements of its tensors.
     """
     known: dict[Any, Any] = {}
     _caches.append(known)
