@@ -33,6 +33,7 @@ def _is_defined(module: ModuleType) -> set[str]:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)}
+    found |= set(getattr(module, "_FORMER", ()))
     if module.__name__ == "tensorbus.dtypes":
         found |= {"default_int", "default_float", "default_complex"}
     return {name for name in found if name and not name.startswith("_")}

@@ -107,18 +107,18 @@ if TYPE_CHECKING:
     from .lowering.codegen.render import kernel_parts as kernel_parts
     from .lowering.ir import loop_ir as _ir
     from .lowering.ir import verify as _verify
-    from .lowering.ir.builder import Late as Late
     from .lowering.ir.builder import Launch as Launch
+    from .lowering.ir.builder import RuntimeArg as RuntimeArg
     from .lowering.ir.kernel_task import COUNTS_SLOT as COUNTS_SLOT
     from .lowering.ir.kernel_task import ERROR_SLOT as ERROR_SLOT
-    from .lowering.ir.kernel_task import Step as Step
+    from .lowering.ir.kernel_task import KernelLaunch as KernelLaunch
     from .lowering.ir.layout import Layout as Layout
     from .lowering.ir.loop_ir import INDEX as INDEX
     from .lowering.op_sets import Library as Library
-    from .lowering.program import program as _steps
     from .lowering.program.lower import lower as lower
     from .lowering.program.memory_planner import plan_memory as plan_memory
-    from .lowering.program.program import Batch as Batch
+    from .lowering.program.program import LibraryCall as LibraryCall
+    from .lowering.program.program import ParallelBatch as ParallelBatch
     from .lowering.program.program import Program as Program
     from .lowering.program.program import parts_of as parts_of
     from .lowering.program.program import slots_of as slots_of
@@ -128,7 +128,6 @@ if TYPE_CHECKING:
     from .lowering.target import Target as Target
 
     LoopKernel = _ir.Kernel
-    LibraryCall = _steps.Call
     verify_kernel = _verify.verify
 
 _LATER: Final = {
@@ -156,7 +155,7 @@ _LATER: Final = {
     "to_capsule": "kernels.dlpack_capsule",
     "Reports": "kernels.device_error_reports",
     "linalg_from_namespace": "kernels.namespace_linalg",
-    "Late": "lowering.ir.builder",
+    "RuntimeArg": "lowering.ir.builder",
     "Launch": "lowering.ir.builder",
     "CASTS": "lowering.codegen.c_expressions",
     "EXPRESSIONS": "lowering.codegen.c_expressions",
@@ -177,12 +176,12 @@ _LATER: Final = {
     "Library": "lowering.op_sets",
     "COUNTS_SLOT": "lowering.ir.kernel_task",
     "ERROR_SLOT": "lowering.ir.kernel_task",
-    "Step": "lowering.ir.kernel_task",
+    "KernelLaunch": "lowering.ir.kernel_task",
     "Layout": "lowering.ir.layout",
     "plan_memory": "lowering.program.memory_planner",
     "lower": "lowering.program.lower",
-    "Batch": "lowering.program.program",
-    "LibraryCall": "lowering.program.program:Call",
+    "ParallelBatch": "lowering.program.program",
+    "LibraryCall": "lowering.program.program",
     "Program": "lowering.program.program",
     "parts_of": "lowering.program.program",
     "slots_of": "lowering.program.program",
@@ -194,8 +193,11 @@ _LATER: Final = {
 
 # What has a new name: the former one goes on working for packages that are installed.
 _FORMER: Final = {
+    "Batch": "ParallelBatch",
+    "Late": "RuntimeArg",
     "Order": "CompileRequest",
     "Part": "ProgramPart",
+    "Step": "KernelLaunch",
     "keep": "cache_store",
     "kept": "cache_load",
 }

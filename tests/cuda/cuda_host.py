@@ -17,7 +17,7 @@ import numpy as np
 from tensorbus.dtypes.definition import DType
 from tensorbus.lowering.codegen.dialect import Dialect
 from tensorbus.lowering.codegen.render import render
-from tensorbus.lowering.ir.builder import Late, Launch
+from tensorbus.lowering.ir.builder import Launch, RuntimeArg
 from tensorbus.lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
 from tensorbus.lowering.ir.loop_ir import INDEX, Kernel, Var
 from tensorbus.lowering.program.program import Program, steps_of
@@ -47,7 +47,7 @@ def run(
         held[slot] = _Held(np.full(count * dtype.itemsize, 0xA5, np.uint8))
     for step in chain.from_iterable(map(steps_of, program.steps)):
         launch = step.launch
-        values = [v.plus if isinstance(v, Late) else v for v in launch.values]
+        values = [v.plus if isinstance(v, RuntimeArg) else v for v in launch.values]
         params = b"".join(map(_parameter, launch.kernel.params, values))
         pointers = (ctypes.c_void_p * len(step.slots))(*(held[s].address for s in step.slots))
         sizes = [(ctypes.c_uint32 * 3)(*n) for n in shape(launch)]

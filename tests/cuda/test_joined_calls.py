@@ -14,7 +14,7 @@ from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.lowering.op_sets import Library
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import Call, Program
+from tensorbus.lowering.program.program import LibraryCall, Program
 from tensorbus.ops.definition import Spec
 from tensorbus_cuda.dialect import dialect
 
@@ -63,7 +63,7 @@ def lowered(graph: Graph, orders: Any = order_of) -> Program:
 
 
 def names(program: Program) -> list[str]:
-    return [s.op if isinstance(s, Call) else s.launch.kernel.name for s in program.steps]  # type: ignore[union-attr]
+    return [s.op if isinstance(s, LibraryCall) else s.launch.kernel.name for s in program.steps]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -158,33 +158,33 @@ def test_parts_of_a_product_and_of_its_gradient_are_views() -> None:
     program = lowered(attended()[0])
     assert names(program) == ["matmul", ATTENTION, GRADIENTS, "matmul"]
     _, attention, gradients, last = program.steps
-    assert isinstance(attention, Call)
-    assert isinstance(gradients, Call)
-    assert isinstance(last, Call)
+    assert isinstance(attention, LibraryCall)
+    assert isinstance(gradients, LibraryCall)
+    assert isinstance(last, LibraryCall)
     row = 3 * HEADS * WIDTH
     strides = {x.strides for x in attention.inputs if isinstance(x, Layout)}
     assert strides == {(LENGTH * row, WIDTH, row, 1)}
-    assert {x.strides for x in gradients.lies} == strides
-    assert [x.offset for x in gradients.lies] == [0, HEADS * WIDTH, 2 * HEADS * WIDTH]
+    assert {x.strides for x in gradients.layouts} == strides
+    assert [x.offset for x in gradients.layouts] == [0, HEADS * WIDTH, 2 * HEADS * WIDTH]
     assert len({*gradients.outputs}) == 1
     assert last.inputs[0] == Layout(gradients.outputs[0], (2 * LENGTH, row), (row, 1))
-    assert [x.strides for x in attention.lies] == [(LENGTH * HEADS * WIDTH, WIDTH, HEADS * WIDTH, 1)]
+    assert [x.strides for x in attention.layouts] == [(LENGTH * HEADS * WIDTH, WIDTH, HEADS * WIDTH, 1)]
 
 
 def test_attention_leaves_its_sums_for_the_derivative() -> None:
     program = lowered(attended()[0])
     _, attention, gradients, _ = program.steps
-    assert isinstance(attention, Call)
-    assert isinstance(gradients, Call)
-    assert attention.leaves == gradients.takes is not None
-    assert program.sizes[attention.leaves] == (LENGTH, dt.float32)
-    assert attention.leaves in program.frees[2]
+    assert isinstance(attention, LibraryCall)
+    assert isinstance(gradients, LibraryCall)
+    assert attention.side_output == gradients.side_input is not None
+    assert program.sizes[attention.side_output] == (LENGTH, dt.float32)
+    assert attention.side_output in program.frees[2]
 
 
 def test_calls_whose_results_are_in_c_order_are_copied_together() -> None:
     program = lowered(attended()[0], orders=lambda call, lies: None)
     assert len(names(program)) > 4
-    assert not any(s.lies for s in program.steps if isinstance(s, Call))
+    assert not any(s.layouts for s in program.steps if isinstance(s, LibraryCall))
 
 
 def test_rows_apart_are_filled_with_their_gaps() -> None:
@@ -223,9 +223,9 @@ def test_what_is_computed_and_cut_up_for_a_call_is_one_buffer() -> None:
     call = node(ATTENTION, *operands, shape=(1, HEADS, LENGTH, WIDTH), **ATTRS)
     program = lowered(Graph(inputs=(x, bias), outputs=(call,)))
     kernel, made = program.steps
-    assert isinstance(made, Call)
+    assert isinstance(made, LibraryCall)
     assert len({layout.slot for layout in made.inputs if isinstance(layout, Layout)}) == 1
-    assert not isinstance(kernel, Call)
+    assert not isinstance(kernel, LibraryCall)
 
 
 def test_a_row_that_many_rows_need_is_computed_once() -> None:

@@ -18,7 +18,7 @@ from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.lowering.op_sets import Library
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import Call, Program
+from tensorbus.lowering.program.program import LibraryCall, Program
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 from tensorbus_cuda.dialect import OPTIONS, dialect
@@ -216,8 +216,8 @@ def test_rows_of_odd_products_lie_apart() -> None:
     library = Library(frozenset({"matmul"}), CUDA.types, apart=lambda node, given: 2008)
     program = lowered(out, x, w, library=library)
     call, step = program.steps
-    assert isinstance(call, Call)
-    assert call.apart == 2008
+    assert isinstance(call, LibraryCall)
+    assert call.row_stride == 2008
     assert program.sizes[call.outputs[0]][0] == 4096 * 2008
     assert 2008 in step.launch.values  # type: ignore[union-attr]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tensorbus import Tensor
 from tensorbus.lowering.codegen.render import render
-from tensorbus.lowering.ir.builder import Late, fit
+from tensorbus.lowering.ir.builder import RuntimeArg, fit
 from tensorbus.lowering.ir.kernel_task import ERROR_SLOT
 from tensorbus.lowering.ir.loop_ir import INDEX
 from tensorbus_conformance.native import native
@@ -42,7 +42,7 @@ def run(plan: Planned) -> tuple[list[Array], Array]:
         buffers[slot] = np.frombuffer(b"\x5a" * (size * kind.itemsize), kind).copy()
 
     def value(given: Any) -> Any:
-        if not isinstance(given, Late):
+        if not isinstance(given, RuntimeArg):
             return given
         if given.what == "scalar":
             return fit(operands[given.operand], plan.graph.inputs[given.operand].spec.dtype)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.ir.builder import Late
+from tensorbus.lowering.ir.builder import RuntimeArg
 from tensorbus_conformance.sources import planned
 from tensorbus_metal.host_shim import SHIM, packed
 from tensorbus_metal.mlx_kernel_wrapper import framed
@@ -28,7 +28,7 @@ def test_the_frame_hands_over_buffers_and_parameters(op: str, kind: str, tmp_pat
     )  # fmt: skip
     (step,) = plan.program.steps
     launch, kernel = step.launch, step.launch.kernel
-    assert not any(isinstance(v, Late) for v in launch.values)
+    assert not any(isinstance(v, RuntimeArg) for v in launch.values)
     header, body = framed(kernel, MSL)
     names = [f"{'' if b.writes else 'const '}device unsigned char *tb_{b.name}" for b in kernel.buffers]
     arguments = ", ".join([*names, "const device unsigned char *tb_params"])

@@ -12,7 +12,7 @@ import tensorbus as tb
 from fused import THIN, program_of, record, spec
 from tensorbus.backend_interface.strided_array import StridedArray
 from tensorbus.lowering.codegen.render import render
-from tensorbus.lowering.ir.builder import Late
+from tensorbus.lowering.ir.builder import RuntimeArg
 from tensorbus.lowering.ir.kernel_task import ERROR_SLOT
 from tensorbus.lowering.program.program import steps_of
 from tensorbus.lowering.target import Target
@@ -36,7 +36,7 @@ def run(bench: Bench, function: Callable[..., Any], *arrays: Any, target: Target
     steps = [step for item in program.steps for step in steps_of(item)]
     assert any(step.launch.group for step in steps)
     for step in steps:
-        late = [0 for value in step.launch.values if isinstance(value, Late)]
+        late = [0 for value in step.launch.values if isinstance(value, RuntimeArg)]
         source = render(step.launch.kernel, dialect)
         compiler.prepare(source, step.launch, bench.index)([buffers[s] for s in step.slots], late)
     return [

@@ -262,15 +262,15 @@ class CCompiler:
         self, source: str, launch: Launch, index: int
     ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         """Return what runs the kernel with this launch's sizes."""
-        from tensorbus.backend_api import Late
+        from tensorbus.backend_api import RuntimeArg
 
         kernel = launch.kernel
         slots = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;\n"
         entry = self.library(f"{source}{slots}{entry_source(launch)}").tb_entry
         codes = [slot(p.dtype) for p in kernel.params]
         form = struct.Struct("".join(codes) or "x")
-        fixed = [0 if isinstance(v, Late) else v for v in launch.values]
-        late = [k for k, v in enumerate(launch.values) if isinstance(v, Late)]
+        fixed = [0 if isinstance(v, RuntimeArg) else v for v in launch.values]
+        late = [k for k, v in enumerate(launch.values) if isinstance(v, RuntimeArg)]
         grid = launch.grid or (1,)
         piece = pieces(grid, 1 if kernel.solo else _LIGHT, tiled=launch.tiled)
         params = form.pack(*fixed) if codes else b""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 import numpy as np
-from tensorbus.backend_api import DeviceError, Dialect, Late, Launch
+from tensorbus.backend_api import DeviceError, Dialect, Launch, RuntimeArg
 
 from .dialect import dialect, group_of
 from .host_shim import packed, shim, within_language
@@ -54,8 +54,8 @@ class MetalCompiler:
     def prepare(self, source: str, launch: Launch, index: int) -> Run:
         """Return what runs the kernel with this launch's sizes."""
         kinds = [p.dtype for p in launch.kernel.params]
-        fixed = [0 if isinstance(v, Late) else v for v in launch.values]
-        late = [k for k, v in enumerate(launch.values) if isinstance(v, Late)]
+        fixed = [0 if isinstance(v, RuntimeArg) else v for v in launch.values]
+        late = [k for k, v in enumerate(launch.values) if isinstance(v, RuntimeArg)]
         start = self._on_host if self.runtime.host else self._on_metal
         queue = start(source, launch)
         params = packed(kinds, fixed)

@@ -21,8 +21,8 @@ from tensorbus.backend_api import (
     DeviceError,
     Dialect,
     Knob,
-    Late,
     Launch,
+    RuntimeArg,
     cache_load,
     cache_store,
     numbered,
@@ -119,7 +119,7 @@ class OpenclCompiler:
         fixed: list[tuple[int, bytes]] = []
         late: list[tuple[int, Callable[[Any], bytes]]] = []
         for at, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True), first):
-            if isinstance(value, Late):
+            if isinstance(value, RuntimeArg):
                 late.append((at, partial(_pack, _FORMAT[param.dtype])))
             else:
                 fixed.append((at, _pack(_FORMAT[param.dtype], value)))
@@ -177,7 +177,7 @@ class OpenclCompiler:
         first = len(launch.kernel.buffers)
         late: list[tuple[int, Callable[[Any], bytes]]] = []
         for at, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True), first):
-            if isinstance(value, Late):
+            if isinstance(value, RuntimeArg):
                 late.append((at, partial(_pack, _FORMAT[param.dtype])))
             else:
                 kernel.set_arg(at, _pack(_FORMAT[param.dtype], value))

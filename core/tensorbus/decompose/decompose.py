@@ -24,9 +24,9 @@ def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
     parts: dict[int, tuple[Node, ...]] = {}
 
     def copied(node: Node, inputs: tuple[Node, ...], again: int) -> Node:
-        if again == node.again and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+        if again == node.recompute_tag and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             return node
-        return Node(op=node.op, inputs=inputs, attrs=node.attrs, spec=node.spec, again=again)
+        return Node(op=node.op, inputs=inputs, attrs=node.attrs, spec=node.spec, recompute_tag=again)
 
     def expanded(node: Node, inputs: tuple[Node, ...], again: int) -> tuple[Node, ...] | None:
         """Return the results of a composite in other ops; None for what stays."""
@@ -52,7 +52,7 @@ def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
         return results[0]
 
     for node in graph:
-        done[id(node)] = step(node, tuple(done[id(x)] for x in node.inputs), parts, node.again)
+        done[id(node)] = step(node, tuple(done[id(x)] for x in node.inputs), parts, node.recompute_tag)
     made = Graph(
         inputs=tuple(done[id(x)] for x in graph.inputs), outputs=tuple(done[id(x)] for x in graph.outputs)
     )

@@ -11,22 +11,26 @@ from ..devices.device import Device
 from ..dispatch.kernel_preference import preferred
 from ..dispatch.kernel_selection import choose, has_others, judge, owner_of
 from ..graph.ir import Graph, Node
-from ..lowering.ir.builder import Late
+from ..lowering.ir.builder import RuntimeArg
 from ..ops.definition import USER, Spec, table
 from .kernel_interpreter import Interpreted
 
 if TYPE_CHECKING:
-    from ..lowering.program.program import Call
+    from ..lowering.program.program import LibraryCall
 
 
-def library_call(call: Call, device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def library_call(call: LibraryCall, device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return what runs a program's call: it takes the operands in order and returns the results.
 
-    Operands that are ``Late`` are Python numbers. An op that has no kernel runs as its decomposition. A
+    Operands that are ``RuntimeArg`` are Python numbers. An op that has no kernel runs as its decomposition. A
     constant is made at the first run, and is the same value in all others.
     """
     inputs = tuple(
-        Node(op="input", attrs={"index": k, **({"scalar": True} if isinstance(x, Late) else {})}, spec=spec)
+        Node(
+            op="input",
+            attrs={"index": k, **({"scalar": True} if isinstance(x, RuntimeArg) else {})},
+            spec=spec,
+        )
         for k, (x, spec) in enumerate(zip(call.inputs, call.specs, strict=True))
     )
     whole = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=call.out_specs[0])
@@ -50,14 +54,14 @@ def library_call(call: Call, device: Device) -> Callable[[Sequence[Any]], Sequen
 
 
 def into_kernel(
-    call: Call, device: Device, way: int = 0
+    call: LibraryCall, device: Device, way: int = 0
 ) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
     """Return what writes the results of a program's call into buffers that are there; None without a way.
 
     It takes the operands and the buffers, and says whether it could: of other layouts it may not. ``way``
     is what was measured to be the fastest of the kernel's ways.
     """
-    if any(isinstance(x, Late) for x in call.inputs):
+    if any(isinstance(x, RuntimeArg) for x in call.inputs):
         return None
     given = _given(call.op, call.specs, call.attrs, call.out_specs[0], device)
     chosen = choose(call.op, judge(call.op, given, device), device)
@@ -66,10 +70,10 @@ def into_kernel(
     return chosen.kernel.out(
         replace(
             given,
-            row_stride=call.apart,
-            layouts=tuple([(x.strides, x.offset) for x in call.lies]),
-            side_size=call.left if call.leaves is not None else 0,
-            side_input=call.takes is not None,
+            row_stride=call.row_stride,
+            layouts=tuple([(x.strides, x.offset) for x in call.layouts]),
+            side_size=call.side_size if call.side_output is not None else 0,
+            side_input=call.side_input is not None,
             variant=way,
         )
     )

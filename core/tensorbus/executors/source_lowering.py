@@ -22,13 +22,13 @@ from ..graph.passes.fuse_epilogue import with_ends, with_sums
 from ..graph.passes.matvec_to_reduction import with_single_rows
 from ..kernels.from_dialect import Compiler, common_buffer, pack
 from ..lowering.codegen.render import render
-from ..lowering.ir.builder import Late, fit
-from ..lowering.ir.kernel_task import Step
+from ..lowering.ir.builder import RuntimeArg, fit
+from ..lowering.ir.kernel_task import KernelLaunch
 from ..lowering.ir.layout import Layout, packed
 from ..lowering.ir.verify import verify
 from ..lowering.op_sets import Library
 from ..lowering.program.lower import lower
-from ..lowering.program.program import Call, Program, parts_of, slots_of, steps_of
+from ..lowering.program.program import LibraryCall, Program, parts_of, slots_of, steps_of
 from ..lowering.target import Target
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE
 from .legalize import is_generated, prepared
@@ -188,7 +188,7 @@ class _Bound:
         self._queued: list[Queued] = []
         for item, frees in zip(self.program.steps, self.program.frees, strict=True):
             runs: list[Queue] = []
-            if isinstance(item, Call):
+            if isinstance(item, LibraryCall):
                 self._names.append(f"{len(self._names)} call {item.op}")
                 runs.append(self._call(item))
                 made.update(slots_of(item)[1])
@@ -225,7 +225,7 @@ class _Bound:
         slots = {slot for slot, _ in found}
         begun = False
         for item in self.program.steps:
-            if begun and isinstance(item, Call) and into_kernel(item, self._device) is None:
+            if begun and isinstance(item, LibraryCall) and into_kernel(item, self._device) is None:
                 return []
             begun = begun or any(slots & set(step.slots) for step in steps_of(item))
         return found
@@ -238,7 +238,7 @@ class _Bound:
     def _single(self, count: int) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
         """Return what runs a program that is one launch of arrays, with as little as that takes."""
         outputs, step = self.program.outputs, self.program.steps[0] if self.program.steps else None
-        if len(self.program.steps) != 1 or not isinstance(step, Step) or self._over or self._empty:
+        if len(self.program.steps) != 1 or not isinstance(step, KernelLaunch) or self._over or self._empty:
             return None
         (queued,) = self._queued
         launch, late = queued.launch, any(x.late is not None for x in outputs) or queued.late
@@ -339,7 +339,7 @@ class _Bound:
         nbytes = self._bytes[slot]
         return self.compiler.allocate(nbytes, self.index) if nbytes else None
 
-    def _launch(self, step: Step, new: tuple[int, ...]) -> Queue:
+    def _launch(self, step: KernelLaunch, new: tuple[int, ...]) -> Queue:
         """Return what launches a kernel, making the buffers in ``new`` first."""
         most = self._chosen.get(f"most@{self._names[-1]}", self._chosen.get("most", 0))
         launch, slots = replace(step.launch, most=most), step.slots
@@ -347,9 +347,9 @@ class _Bound:
         values: list[Any] = []
         late: list[Callable[[Sequence[Any]], Any]] = []
         for value in launch.values:
-            if isinstance(value, Late) and value.what == "code":
+            if isinstance(value, RuntimeArg) and value.what == "code":
                 value = self.compiler.error_code(value.op)
-            elif isinstance(value, Late):
+            elif isinstance(value, RuntimeArg):
                 late.append(self._reader(value))
             values.append(value)
         source = self._sources[id(kernel)]
@@ -378,7 +378,7 @@ class _Bound:
         )  # fmt: skip
         return shared if min(slots, default=0) < 0 else plain
 
-    def _reader(self, late: Late) -> Callable[[Sequence[Any]], Any]:
+    def _reader(self, late: RuntimeArg) -> Callable[[Sequence[Any]], Any]:
         operand, plus = late.operand, late.plus
         if late.what == "offset":
             return lambda values: values[operand].offset + plus
@@ -387,19 +387,19 @@ class _Bound:
             return lambda values: float(values[operand].real)
         return lambda values: fit(values[operand], dtype)
 
-    def _call(self, call: Call) -> Queue:
+    def _call(self, call: LibraryCall) -> Queue:
         """Return what runs an eager kernel, whose results are then the buffers of its slots."""
         kernel = library_call(call, self._device)
         way = self._chosen.get(f"way@{self._names[-1]}", self._chosen.get("way", 0))
         into = into_kernel(call, self._device, way)
         inputs, specs, outputs = call.inputs, call.specs, call.outputs
-        if call.leaves is not None:
-            outputs = (*outputs, call.leaves)
+        if call.side_output is not None:
+            outputs = (*outputs, call.side_output)
         compiler, index, allocate = self.compiler, self.index, self._allocate
 
         def operands(values: Sequence[Any], buffers: Buffers) -> list[Any]:
             return [
-                values[x.operand] if isinstance(x, Late) else StridedArray(
+                values[x.operand] if isinstance(x, RuntimeArg) else StridedArray(
                     buffers[x.slot], x.shape, x.strides,
                     x.offset if x.late is None else x.offset + values[x.late].offset, spec.dtype,
                 )
@@ -407,9 +407,9 @@ class _Bound:
             ]  # fmt: skip
 
         def taken(buffers: Buffers) -> list[Any]:
-            if call.takes is None:
+            if call.side_input is None:
                 return []
-            return [StridedArray(buffers[call.takes], (call.left,), (1,), 0, float32)]
+            return [StridedArray(buffers[call.side_input], (call.side_size,), (1,), 0, float32)]
 
         def direct(values: Sequence[Any], buffers: Buffers) -> bool:
             given = [*operands(values, buffers), *taken(buffers)]
@@ -428,7 +428,7 @@ class _Bound:
                 if direct(values, buffers):
                     return
             given = operands(values, buffers)
-            if call.apart or call.lies or call.left:
+            if call.row_stride or call.layouts or call.side_size:
                 whole = [*[pack(compiler, x, index) for x in given], *taken(buffers)]
                 if into is None or not into(whole, [buffers[s] for s in outputs]):
                     raise DeviceError(

@@ -23,7 +23,7 @@ def name_of(graph: Graph) -> str | None:
         own = node.op in _OWN or table.owner(node.op) == "tensorbus"
         if not own or not all(map(_is_text, node.attrs.values())):
             return None
-        again.append(node.again)
+        again.append(node.recompute_tag)
     return f"{graph}\n{again if any(again) else ''}"
 
 

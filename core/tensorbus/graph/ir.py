@@ -16,14 +16,19 @@ class Node:
     A graph's own inputs have the op ``"input"`` and the attribute ``index``; an operand that is a Python
     scalar has the op ``"constant"`` and the attribute ``value``. An op of several results is one node, with
     the spec of the first; nodes of the op ``"result"`` with the attribute ``index`` take it apart. Equal
-    nodes may be made one, but not where ``again`` differs: those are computed again to save memory.
+    nodes may be made one, but not where ``recompute_tag`` differs: those are computed again to save memory.
     """
 
     op: str
     inputs: tuple[Node, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     spec: Spec
-    again: int = 0
+    recompute_tag: int = 0
+
+    @property
+    def again(self) -> int:
+        """The former name of ``recompute_tag``."""
+        return self.recompute_tag
 
     def __repr__(self) -> str:
         """Return what it is, without what it is made of: that may be shared, and long."""
@@ -32,7 +37,9 @@ class Node:
 
     def of(self, inputs: tuple[Node, ...]) -> Node:
         """Return the same of other operands."""
-        return Node(op=self.op, inputs=inputs, attrs=self.attrs, spec=self.spec, again=self.again)
+        return Node(
+            op=self.op, inputs=inputs, attrs=self.attrs, spec=self.spec, recompute_tag=self.recompute_tag
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

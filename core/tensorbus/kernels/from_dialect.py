@@ -20,7 +20,7 @@ from ..errors import UnsupportedDtypeError
 from ..graph.ir import Graph, Node
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.codegen.render import render
-from ..lowering.ir.builder import Late, Launch, fit
+from ..lowering.ir.builder import Launch, RuntimeArg, fit
 from ..lowering.ir.inline import ASKED, ELEMENTWISE, PULLED
 from ..lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
 from ..lowering.ir.layout import Layout
@@ -61,7 +61,7 @@ class Compiler(Protocol):
         """Return what runs a kernel with its grid and its static parameters.
 
         It takes the buffers in order (None for an empty one) and the values of the parameters that are
-        ``Late``, in order; it may return an event.
+        ``RuntimeArg``, in order; it may return an event.
         """
         ...
 
@@ -298,9 +298,9 @@ class _Generated:
         late: list[Callable[[Sequence[Any]], Any]] = []
         values: list[Any] = []
         for value in launch.values:
-            if isinstance(value, Late) and value.what == "code":
+            if isinstance(value, RuntimeArg) and value.what == "code":
                 value = self.compiler.error_code(op)
-            elif isinstance(value, Late):
+            elif isinstance(value, RuntimeArg):
                 late.append(_reader(value, graph))
             values.append(value)
         bound = replace(launch, values=tuple(values))
@@ -391,7 +391,7 @@ class _Generated:
         return out.offset + (values[out.late].offset if out.late is not None else 0)
 
 
-def _reader(late: Late, graph: Graph) -> Callable[[Sequence[Any]], Any]:
+def _reader(late: RuntimeArg, graph: Graph) -> Callable[[Sequence[Any]], Any]:
     operand, plus = late.operand, late.plus
     if late.what == "offset":
         return lambda values: values[operand].offset + plus

@@ -48,7 +48,7 @@ def test_numbers_of_other_types_or_signs_have_other_names() -> None:
 def test_what_is_computed_again_has_another_name() -> None:
     graph = adding(1.0)
     (out,) = graph.outputs
-    assert name(graph) != name(Graph(inputs=graph.inputs, outputs=(replace(out, again=1),)))
+    assert name(graph) != name(Graph(inputs=graph.inputs, outputs=(replace(out, recompute_tag=1),)))
 
 
 def test_the_order_of_inputs_and_of_results_counts() -> None:

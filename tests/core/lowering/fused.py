@@ -17,11 +17,11 @@ from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify as verify_graph
 from tensorbus.lowering.codegen.render import render
-from tensorbus.lowering.ir.builder import Late, fit
-from tensorbus.lowering.ir.kernel_task import ERROR_SLOT, Step
+from tensorbus.lowering.ir.builder import RuntimeArg, fit
+from tensorbus.lowering.ir.kernel_task import ERROR_SLOT, KernelLaunch
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import Batch, Call, Program, steps_of
+from tensorbus.lowering.program.program import LibraryCall, ParallelBatch, Program, steps_of
 from tensorbus.lowering.program.verify import verify_program
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
@@ -59,9 +59,9 @@ def steps_by_name(program: Program) -> list[str]:
     """Return the steps: calls, kernels, and the different kernels of a batch joined by ``+``."""
     found = []
     for item in program.steps:
-        if isinstance(item, Call):
+        if isinstance(item, LibraryCall):
             found.append(f"call {item.op}")
-        elif isinstance(item, Batch):
+        elif isinstance(item, ParallelBatch):
             names = {id(s.launch.kernel): s.launch.kernel.name for s in item.steps}
             found.append("+".join(names.values()))
         else:
@@ -95,8 +95,8 @@ def execute(program: Program, graph: Graph, values: Sequence[Any], in_place: boo
         flat = buffers[x.slot].reshape(-1)[x.offset :]
         return np.lib.stride_tricks.as_strided(flat, x.shape, [s * kind.itemsize for s in x.strides])
 
-    def launch(step: Step) -> None:
-        late = [v for v in step.launch.values if isinstance(v, Late)]
+    def launch(step: KernelLaunch) -> None:
+        late = [v for v in step.launch.values if isinstance(v, RuntimeArg)]
         given = [
             fit(values[v.operand], graph.inputs[v.operand].spec.dtype) if v.what == "scalar" else v.plus
             for v in late
@@ -105,7 +105,7 @@ def execute(program: Program, graph: Graph, values: Sequence[Any], in_place: boo
         run([buffers[s] for s in step.slots], given)
 
     for item in program.steps:
-        if isinstance(item, Call):
+        if isinstance(item, LibraryCall):
             operands = [
                 view(x, s.dtype)
                 for x, s in zip(item.inputs, item.specs, strict=True)

@@ -12,7 +12,7 @@ from fused import CPU, THIN, program_of, record, spec
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.ir.affine_bounds import Knowledge, Sum
 from tensorbus.lowering.ir.index_expr import ONE, add, const
-from tensorbus.lowering.ir.kernel_task import Step
+from tensorbus.lowering.ir.kernel_task import KernelLaunch
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.ir.loop_ir import Apply, For, Select, Store
 from tensorbus.lowering.ir.verify import IRError
@@ -54,12 +54,13 @@ def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
 def changed(program: Program, change: Callable[[Any], Any]) -> Program:
     """Return a program with every part of its kernels' bodies changed."""
 
-    def one(step: Step) -> Step:
+    def one(step: KernelLaunch) -> KernelLaunch:
         kernel = replace(step.launch.kernel, body=mapped(step.launch.kernel.body, change))
         return replace(step, launch=replace(step.launch, kernel=kernel))
 
     steps = tuple(
-        one(s) if isinstance(s, Step) else replace(s, steps=tuple(map(one, s.steps))) for s in program.steps
+        one(s) if isinstance(s, KernelLaunch) else replace(s, steps=tuple(map(one, s.steps)))
+        for s in program.steps
     )
     return replace(program, steps=steps)
 

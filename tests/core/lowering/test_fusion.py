@@ -15,10 +15,10 @@ from fused import CPU, THIN, check, execute, program_of, record, spec, steps_by_
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedOpError
 from tensorbus.graph.ir import Graph, Node
-from tensorbus.lowering.ir.kernel_task import Step
+from tensorbus.lowering.ir.kernel_task import KernelLaunch
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import Batch, steps_of
+from tensorbus.lowering.program.program import ParallelBatch, steps_of
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 
@@ -211,8 +211,8 @@ def test_equal_small_steps_run_together_and_others_in_their_order() -> None:
 
     program = check(waits, f(100), f(100), tolerance=1e-4)
     first, second = program.steps
-    assert isinstance(first, Step)
-    assert isinstance(second, Batch)
+    assert isinstance(first, KernelLaunch)
+    assert isinstance(second, ParallelBatch)
     assert {id(s.launch.kernel) for s in second.steps} == {id(first.launch.kernel)}
 
 

@@ -22,7 +22,7 @@ from tensorbus.graph.ir import Graph, Node
 from tensorbus.kernels.from_dialect import from_dialect
 from tensorbus.lowering.codegen.c_expressions import CASTS, EXPRESSIONS
 from tensorbus.lowering.codegen.dialect import Dialect, Helper, TypeRule
-from tensorbus.lowering.ir.builder import Late, Launch
+from tensorbus.lowering.ir.builder import Launch, RuntimeArg
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.target import Target
@@ -148,7 +148,7 @@ class ToyCompiler:
             given: list[Any] = [None if b is None else b.ctypes.data_as(ctypes.c_void_p) for b in buffers]
             for param, value in zip(launch.kernel.params, launch.values, strict=True):
                 kind = C_TYPES.get(param.dtype, ctypes.c_int64)
-                given.append(kind(next(rest) if isinstance(value, Late) else value))
+                given.append(kind(next(rest) if isinstance(value, RuntimeArg) else value))
             function(*given)
 
         return run

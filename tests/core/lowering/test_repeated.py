@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from fused import check, program_of, record, spec
 from tensorbus.lowering.fusion import kernel_cache as repeated
-from tensorbus.lowering.ir.kernel_task import Step
+from tensorbus.lowering.ir.kernel_task import KernelLaunch
 from tensorbus.lowering.program.program import steps_of
 
 RNG = np.random.default_rng(0)
@@ -29,7 +29,7 @@ def layers(count: int) -> Callable[..., Any]:
     return model
 
 
-def launches(function: Callable[..., Any], *arrays: Any) -> list[Step]:
+def launches(function: Callable[..., Any], *arrays: Any) -> list[KernelLaunch]:
     _, program = program_of(record(function, *[spec(*x.shape) for x in arrays]))
     return [step for item in program.steps for step in steps_of(item)]
 

@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, program_of, record, steps_by_name, with_gradients
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.fusion.fusion_groups import strips
+from tensorbus.lowering.fusion.fusion_groups import strip_width
 from tensorbus.ops.definition import Spec
 
 RNG = np.random.default_rng(3)
@@ -78,7 +78,7 @@ def test_long_columns_are_walked_by_all_cores_several_times() -> None:
 
 def test_strips_are_whole_cache_lines_and_enough_for_all_cores() -> None:
     for rows in (40, 100, 700):
-        width = strips((rows, 4096), (0,), CPU)
+        width = strip_width((rows, 4096), (0,), CPU)
         assert width % 32 == 0
         assert 4096 // width >= CPU.groups // 4
-    assert strips((100, 8), (0,), CPU) == 0
+    assert strip_width((100, 8), (0,), CPU) == 0

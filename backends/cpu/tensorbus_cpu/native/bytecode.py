@@ -14,11 +14,11 @@ from tensorbus.backend_api import (
     DeviceError,
     DType,
     Graph,
-    Late,
+    KernelLaunch,
     Layout,
     LibraryCall,
     Program,
-    Step,
+    RuntimeArg,
     cached_property,
     dtypes,
     plan_memory,
@@ -224,7 +224,7 @@ class Tape:
         It may not write where other boxes still read: over an operand that it replaces or shares room with.
         """
         after = self._program.steps[number + 1 : number + 2]
-        if not after or not isinstance(after[0], Step) or after[0].epilogue_of != number:
+        if not after or not isinstance(after[0], KernelLaunch) or after[0].epilogue_of != number:
             return None
         if not self._chosen.get("tiles", 1):
             return None
@@ -248,15 +248,15 @@ class Tape:
         (one, first, last), (other, begin, end) = ends
         return one == other and first < end and begin < last
 
-    def _kernel(self, step: Step) -> list[Word]:
+    def _kernel(self, step: KernelLaunch) -> list[Word]:
         launch = step.launch
         fixed: list[int] = []
         lates: list[int] = []
         for k, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True)):
-            if isinstance(value, Late) and value.what == "scalar":
+            if isinstance(value, RuntimeArg) and value.what == "scalar":
                 lates += [k, value.operand]
                 fixed.append(0)
-            elif isinstance(value, Late):
+            elif isinstance(value, RuntimeArg):
                 fixed.append(self._code(value.op) if value.what == "code" else value.plus)
             else:
                 fixed.append(_bits(slot(param.dtype), value))
@@ -266,7 +266,7 @@ class Tape:
             len(lates) // 2, *lates, *grid, *piece, *self._past(step),
         ]  # fmt: skip
 
-    def _past(self, step: Step) -> list[int]:
+    def _past(self, step: KernelLaunch) -> list[int]:
         """Return how many items fill a block, and which results go past the caches (``csource/past.c``)."""
         found: list[tuple[int, int]] = []
         kernel = step.launch.kernel
@@ -285,7 +285,7 @@ class Tape:
         self.names.append(op)
         return len(self.names)
 
-    def _cost(self, step: Step) -> tuple[float, float]:
+    def _cost(self, step: KernelLaunch) -> tuple[float, float]:
         """Return what a launch costs, and an item of it, in simple operations."""
         items = max(prod(step.launch.grid), 1)
         elements = max((self._elements.get(k, 1) for k in step.slots), default=1)
@@ -295,7 +295,7 @@ class Tape:
         each = max(elements / items, 1.0) * self._weights[id(kernel)]
         return items * each, each
 
-    def _pieces(self, step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _pieces(self, step: KernelLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return a launch's grid, and how much of it a thread takes at a time: all where that is little."""
         grid = (*step.launch.grid, 1, 1, 1)[:3]
         whole, each = self._cost(step)
@@ -307,7 +307,7 @@ class Tape:
         return grid, pieces(grid, max(int(part / each), 1), tiled=step.launch.tiled)
 
     def _python(self, call: LibraryCall) -> list[Word]:
-        late = tuple(k for k, x in enumerate(call.inputs) if isinstance(x, Late))
+        late = tuple(k for k, x in enumerate(call.inputs) if isinstance(x, RuntimeArg))
         self._calls.append(
             PythonCall(op=call.op, attrs=call.attrs, specs=call.specs, late=late, outputs=call.out_specs)
         )
@@ -315,7 +315,7 @@ class Tape:
         self._shapes |= {k: spec.shape for k, spec in zip(call.outputs, call.out_specs, strict=True)}
         words: list[Word] = [Address("call", number=len(self._calls) - 1), len(call.inputs)]
         for x, spec in zip(call.inputs, call.specs, strict=True):
-            if isinstance(x, Late):
+            if isinstance(x, RuntimeArg):
                 x = Layout(-1 - x.operand, (), ())
             words += self._view(x, spec.dtype)
         return [*words, len(call.outputs), *call.outputs]

@@ -63,10 +63,10 @@ class PythonCall:
 
     def run(self) -> Callable[..., Any]:
         """Return what runs it. Where operands lie is of no account."""
-        from tensorbus.backend_api import Device, Late, Layout, LibraryCall, library_call
+        from tensorbus.backend_api import Device, Layout, LibraryCall, RuntimeArg, library_call
 
         given = [
-            Late("scalar", k) if k in self.late else Layout(k, spec.shape, ())
+            RuntimeArg("scalar", k) if k in self.late else Layout(k, spec.shape, ())
             for k, spec in enumerate(self.specs)
         ]
         call = LibraryCall(

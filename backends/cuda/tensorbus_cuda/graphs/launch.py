@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cupy.cuda import driver
-from tensorbus.backend_api import INDEX, Late, Launch
+from tensorbus.backend_api import INDEX, Launch, RuntimeArg
 from tensorbus.backend_api import dtypes as dt
 
 from ..dialect import THREADS
@@ -75,7 +75,7 @@ class Launcher:
         self._lock = threading.Lock()
         for k, (param, value) in enumerate(zip(kernel.params, launch.values, strict=True)):
             at = 8 * (count + _WORDS * k)
-            if isinstance(value, Late):
+            if isinstance(value, RuntimeArg):
                 self._cells.append(_cell(param.dtype, self._words, at))
             else:
                 data = scalar(param.dtype, value).tobytes()

@@ -197,7 +197,9 @@ class Recording:
                 made[place] = Node(op="input", attrs=attrs, spec=e.spec)
             else:
                 operands = tuple(made[x] for x in e.operands)
-                made[place] = Node(op=e.op, inputs=operands, attrs=e.attrs, spec=e.spec, again=e.again)
+                made[place] = Node(
+                    op=e.op, inputs=operands, attrs=e.attrs, spec=e.spec, recompute_tag=e.again
+                )
                 if apart is not None and place in self.apart:
                     apart[id(made[place])] = self.apart[place]
         return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))

@@ -81,7 +81,13 @@ class _Sums:
             if added is None or any(x.spec.shape == added.spec.shape for x in product.inputs[2:]):
                 continue
             operands = (*product.inputs, added)
-            made = Node(op=NAME, inputs=operands, attrs={"ends": ""}, spec=product.spec, again=node.again)
+            made = Node(
+                op=NAME,
+                inputs=operands,
+                attrs={"ends": ""},
+                spec=product.spec,
+                recompute_tag=node.recompute_tag,
+            )
             if self.serves(made):
                 return reshaped(made, node.spec.shape)
         return None
@@ -102,7 +108,9 @@ class _Sums:
             if len(y.spec.shape) != 2 or any(r.op != "input" or r.spec.shape != spec.shape[1:] for r in row):
                 continue
             operands = (_of_shape(x, (spec.shape[0], x.spec.shape[-1])), y, *row)
-            made = Node(op=NAME, inputs=operands, attrs={"ends": node.op}, spec=spec, again=node.again)
+            made = Node(
+                op=NAME, inputs=operands, attrs={"ends": node.op}, spec=spec, recompute_tag=node.recompute_tag
+            )
             if self.serves(made):
                 return _of_shape(made, node.spec.shape)
         return None

@@ -45,7 +45,9 @@ def _written_out(node: Node) -> Node | None:
         return None
 
     def new(op: str, *inputs: Node, shape: tuple[int, ...], **attrs: Any) -> Node:
-        return Node(op=op, inputs=inputs, attrs=attrs, spec=Spec(shape, wide), again=node.again)
+        return Node(
+            op=op, inputs=inputs, attrs=attrs, spec=Spec(shape, wide), recompute_tag=node.recompute_tag
+        )
 
     def cast(value: Node) -> Node:
         return value if wide is dtype else new("cast", value, shape=value.spec.shape, dtype=wide)
@@ -69,7 +71,7 @@ def _written_out(node: Node) -> Node | None:
     if wide is not dtype:
         made = Node(
             op="cast", inputs=(made,), attrs={"dtype": dtype}, spec=Spec(made.spec.shape, dtype),
-            again=node.again,
+            recompute_tag=node.recompute_tag,
         )  # fmt: skip
     return reshaped(made, node.spec.shape) if made.spec.shape != node.spec.shape else made
 
@@ -89,4 +91,6 @@ def _turned(x: Node) -> Node:
     if _is_turned(x):
         return x.inputs[0]
     spec = Spec(tuple([x.spec.shape[k] for k in axes]), x.spec.dtype)
-    return Node(op="permute_dims", inputs=(x,), attrs={"axes": axes}, spec=spec, again=x.again)
+    return Node(
+        op="permute_dims", inputs=(x,), attrs={"axes": axes}, spec=spec, recompute_tag=x.recompute_tag
+    )

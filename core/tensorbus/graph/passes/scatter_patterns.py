@@ -46,9 +46,17 @@ def single_scatter(graph: Graph) -> Rule:
         made = _chosen(node, x, value, indices[1], known=known)
         if is_zeros(x) and node.spec.dtype.is_floating:
             column = Spec((shape[0], 1), node.spec.dtype)
-            zero = Node(op="constant", attrs={"value": 0.0}, spec=Spec((), column.dtype), again=node.again)
+            zero = Node(
+                op="constant",
+                attrs={"value": 0.0},
+                spec=Spec((), column.dtype),
+                recompute_tag=node.recompute_tag,
+            )
             ones[made] = Node(
-                op="add", inputs=(zero, reshaped(value, column.shape)), spec=column, again=node.again
+                op="add",
+                inputs=(zero, reshaped(value, column.shape)),
+                spec=column,
+                recompute_tag=node.recompute_tag,
             )
         return made
 
@@ -70,7 +78,7 @@ def _chosen(node: Node, x: Node, value: Node, index: Node, *, known: bool) -> No
     rows, columns = x.spec.shape
 
     def new(op: str, *inputs: Node, spec: Spec, **attrs: Any) -> Node:
-        return Node(op=op, inputs=inputs, attrs=attrs, spec=spec, again=node.again)
+        return Node(op=op, inputs=inputs, attrs=attrs, spec=spec, recompute_tag=node.recompute_tag)
 
     numbers = new("iota", spec=Spec((columns,), int64), length=columns, start=0, step=1, dtype=int64)
     if index.spec.dtype is not int64:
@@ -224,10 +232,12 @@ def _flat(node: Node) -> Node:
 
 def _permuted(x: Node, axes: tuple[int, ...]) -> Node:
     spec = Spec(tuple(x.spec.shape[k] for k in axes), x.spec.dtype)
-    return Node(op="permute_dims", inputs=(x,), attrs={"axes": axes}, spec=spec, again=x.again)
+    return Node(
+        op="permute_dims", inputs=(x,), attrs={"axes": axes}, spec=spec, recompute_tag=x.recompute_tag
+    )
 
 
 def reshaped(x: Node, shape: tuple[int, ...]) -> Node:
     """Return the elements of ``x`` in another shape."""
     spec = Spec(shape, x.spec.dtype)
-    return Node(op="reshape", inputs=(x,), attrs={"shape": shape}, spec=spec, again=x.again)
+    return Node(op="reshape", inputs=(x,), attrs={"shape": shape}, spec=spec, recompute_tag=x.recompute_tag)

@@ -113,7 +113,7 @@ def _equal_nodes(graph: Graph) -> Rule:
             attrs = named.get(id(node.attrs)) if node.attrs else ()
             if attrs is None:
                 attrs = named[id(node.attrs)] = _key(node.attrs)
-            key = node.op, node.inputs, attrs, node.spec.shape, node.spec.dtype, node.again
+            key = node.op, node.inputs, attrs, node.spec.shape, node.spec.dtype, node.recompute_tag
             return known.setdefault(key, node)
         except TypeError:  # an attribute that does not hash: a node of its own
             return node

@@ -52,5 +52,9 @@ def _concat(node: Node, parts: list[Node]) -> Node | None:
         return None
     inputs = tuple(x.inputs[1] for x in parts)
     return Node(
-        op="concat", inputs=inputs, attrs={"axis": axis}, spec=Spec(shape, node.spec.dtype), again=node.again
+        op="concat",
+        inputs=inputs,
+        attrs={"axis": axis},
+        spec=Spec(shape, node.spec.dtype),
+        recompute_tag=node.recompute_tag,
     )

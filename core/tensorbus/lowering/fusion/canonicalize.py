@@ -14,13 +14,13 @@ from typing import Final
 from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..ir.builder import Builder
-from ..ir.inline import ELEMENTWISE, Pull
-from ..ir.kernel_task import Job
+from ..ir.inline import ELEMENTWISE, Inliner
+from ..ir.kernel_task import KernelTask
 from ..ir.layout import Layout, Shape
 from ..op_sets import REDUCTIONS
 from .access_map import FREE, Access, operand_access, picked, reduced_access
 from .collapse_dims import join
-from .fusion_groups import Group
+from .fusion_groups import FusionGroup
 
 PLAIN: Final = ELEMENTWISE | REDUCTIONS | {"input", "constant", "full"}
 
@@ -35,7 +35,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fused:
+class DomainKernel:
     """A group in canonical form. ``nodes`` are all roots, ``outputs`` those that are stored, in order.
 
     ``reduced`` are the axes of ``domain`` that reductions go over, all of them with ``keepdims``.
@@ -45,7 +45,7 @@ class Fused:
     reduced: tuple[int, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
-    leaves: Mapping[int, Layout]
+    inputs: Mapping[int, Layout]
     scalars: Mapping[int, int]
     sized: bool = False
 
@@ -54,12 +54,14 @@ class Fused:
         """The group as a graph of its own."""
         return Graph(inputs=(), outputs=self.nodes)
 
-    def puller(self, builder: Builder) -> tuple[Pull, dict[str, int]]:
+    def inliner(self, builder: Builder) -> tuple[Inliner, dict[str, int]]:
         """Return what reads this group, and the slots of the buffer names it uses."""
-        job = Job(root=self.nodes[-1], leaves=self.leaves, scalars=self.scalars, out=-1, sized=self.sized)
-        return job.puller(builder, self.graph)
+        job = KernelTask(
+            root=self.nodes[-1], inputs=self.inputs, scalars=self.scalars, out=-1, sized=self.sized
+        )
+        return job.inliner(builder, self.graph)
 
-    def full(self, node: Node) -> bool:
+    def spans_domain(self, node: Node) -> bool:
         """Return whether a node has an element for each of the domain, not only for each row."""
         shape = node.spec.shape
         whole = len(shape) == len(self.domain)
@@ -67,7 +69,7 @@ class Fused:
 
 
 class _Canonical:
-    def __init__(self, group: Group, where: Mapping[int, Layout], scalars: Mapping[int, int]) -> None:
+    def __init__(self, group: FusionGroup, where: Mapping[int, Layout], scalars: Mapping[int, int]) -> None:
         self.domain = group.domain
         self.reduced = group.reduced
         self.own = {where[k].slot for k in group.roots}
@@ -89,7 +91,7 @@ class _Canonical:
                 continue
             before = self.operands(node, at)
             if before is None:
-                self.done[id(node), at] = self.elsewhere(node, at)
+                self.done[id(node), at] = self.non_aligned(node, at)
             elif ready or not before:
                 self.done[id(node), at] = self.made(node, at, [self.done[id(x), a] for x, a in before])
             else:
@@ -162,9 +164,9 @@ class _Canonical:
             return replace(node, attrs={**node.attrs, "shape": spec.shape}, spec=spec)
         return inputs[0]  # a broadcast, a permutation, an axis more or less: the same elements
 
-    def elsewhere(self, node: Node, at: Access) -> Node:
+    def non_aligned(self, node: Node, at: Access) -> Node:
         """Return a node that stays as it is, brought into the axes of the domain."""
-        for each in self.behind(node):
+        for each in self.dependencies(node):
             if (id(each), None) not in self.done and (each is node or not self.leaf(each, None)):
                 inputs = tuple(self.done[id(x), None] for x in each.inputs)
                 self.done[id(each), None] = replace(each, inputs=inputs)
@@ -181,7 +183,7 @@ class _Canonical:
             )
         return made
 
-    def behind(self, root: Node) -> list[Node]:
+    def dependencies(self, root: Node) -> list[Node]:
         """Return the nodes that one is computed from in this kernel, operands first."""
         order: list[Node] = []
         seen: set[int] = set()
@@ -204,9 +206,9 @@ class _Canonical:
 
 
 def canonical(
-    group: Group, where: Mapping[int, Layout], scalars: Mapping[int, int], stored: Mapping[int, int],
+    group: FusionGroup, where: Mapping[int, Layout], scalars: Mapping[int, int], stored: Mapping[int, int],
     sized: bool = False,
-) -> Fused:  # fmt: skip
+) -> DomainKernel:  # fmt: skip
     """Return a group over its domain. ``where`` has what lies in buffers, ``stored`` its roots' slots."""
     form = _Canonical(group, where, scalars)
     nodes = {k: form.root(root.node, root.access) for k, root in group.roots.items()}
@@ -218,14 +220,14 @@ def canonical(
                 if a is not None:
                     strides[a] = s
             outputs.append(Output(node=nodes[k], slot=stored[k], strides=tuple(strides)))
-    made = Fused(
+    made = DomainKernel(
         domain=group.domain, reduced=group.reduced, nodes=tuple(nodes.values()), outputs=tuple(outputs),
-        leaves=form.leaves, scalars=form.numbers, sized=sized,
+        inputs=form.leaves, scalars=form.numbers, sized=sized,
     )  # fmt: skip
     return collapsed(made)
 
 
-def collapsed(fused: Fused) -> Fused:
+def collapsed(fused: DomainKernel) -> DomainKernel:
     """Return the group with neighbouring axes joined where all leaves and outputs walk them as one."""
     graph, domain = fused.graph, fused.domain
     rank = len(domain)
@@ -234,10 +236,10 @@ def collapsed(fused: Fused) -> Fused:
     kinds = [int(k in fused.reduced) for k in range(rank)]
     strides = [
         tuple(s if n != 1 else 0 for n, s in zip(x.shape, x.strides, strict=True))
-        for x in fused.leaves.values()
+        for x in fused.inputs.values()
     ]
-    full = [o.strides for o in fused.outputs if fused.full(o.node)]
-    rows = [o.strides for o in fused.outputs if not fused.full(o.node)]
+    full = [o.strides for o in fused.outputs if fused.spans_domain(o.node)]
+    rows = [o.strides for o in fused.outputs if not fused.spans_domain(o.node)]
     groups = join(domain, kinds, [*strides, *full, *rows], range(rank)).groups
     if len(groups) == rank:
         return fused
@@ -257,8 +259,8 @@ def collapsed(fused: Fused) -> Fused:
             )
         else:
             made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
-        if id(old) in fused.leaves:
-            given = fused.leaves[id(old)]
+        if id(old) in fused.inputs:
+            given = fused.inputs[id(old)]
             leaves[id(made)] = replace(
                 given, shape=spec.shape, strides=tuple(given.strides[g[-1]] for g in groups)
             )
@@ -271,5 +273,5 @@ def collapsed(fused: Fused) -> Fused:
     )
     return replace(
         fused, domain=joined(domain), reduced=over, nodes=tuple(done[id(n)] for n in fused.nodes),
-        outputs=outputs, leaves=leaves, scalars=scalars,
+        outputs=outputs, inputs=leaves, scalars=scalars,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from ...backend_interface.strided_array import row_major
 from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..ir.inline import ELEMENTWISE
-from ..ir.kernel_task import Job
+from ..ir.kernel_task import KernelTask
 from ..ir.layout import Layout, Shape
 from ..op_sets import REDUCTIONS, SCANS
 
@@ -57,7 +57,7 @@ def join(
     return _Axes(groups=tuple(groups))
 
 
-def collapse(job: Job) -> Job:
+def collapse(job: KernelTask) -> KernelTask:
     """Return an equal job over as few axes as its operands allow."""
     root = job.root
     if root.op in REDUCTIONS:
@@ -75,7 +75,7 @@ def collapse(job: Job) -> Job:
             root, inputs=(operand,), attrs={"axis": axis}, spec=Spec(axes.shape(domain), root.spec.dtype)
         )
         return replace(job, root=made, **moved)
-    if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.leaves for x in root.inputs):
+    if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.inputs for x in root.inputs):
         return _collapse_moved(job)
     if _is_plain(root, job, root.spec.shape):
         domain = root.spec.shape
@@ -85,7 +85,7 @@ def collapse(job: Job) -> Job:
     return job
 
 
-def before_reshapes(job: Job) -> Job:
+def before_reshapes(job: KernelTask) -> KernelTask:
     """Return an equal map over the axes that reshapes join or split, where all of them have the same ones.
 
     What it stores lies in the same order. Otherwise each element would be divided into its places, which
@@ -98,7 +98,7 @@ def before_reshapes(job: Job) -> Job:
     if len(shapes) != 1 or 0 in domain or job.strides is not None:
         return job
     (shape,) = shapes
-    leaves = dict(job.leaves)
+    leaves = dict(job.inputs)
     behind = Graph(inputs=(), outputs=tuple(node.inputs[0] for node in reshapes))
     inside = _with_reshaped_leaves(behind, job, leaves)
     done: dict[int, Node] = {}
@@ -107,9 +107,9 @@ def before_reshapes(job: Job) -> Job:
         inputs = tuple(done.get(id(x), x) for x in old.inputs)
         if id(old) in job.scalars or old.op == "constant":
             made = old
-        elif id(old) in job.leaves:
+        elif id(old) in job.inputs:
             made = Node(op="input", spec=spec)
-            leaves[id(made)] = replace(job.leaves[id(old)], shape=shape, strides=row_major(shape))
+            leaves[id(made)] = replace(job.inputs[id(old)], shape=shape, strides=row_major(shape))
         elif old.op == "reshape":
             made = inside[id(old.inputs[0])]
         elif old.op in ("full", "broadcast_to"):
@@ -117,10 +117,10 @@ def before_reshapes(job: Job) -> Job:
         else:
             made = replace(old, inputs=inputs, spec=spec if old.spec.shape == domain else old.spec)
         done[id(old)] = made
-    return replace(job, root=done[id(job.root)], leaves=leaves)
+    return replace(job, root=done[id(job.root)], inputs=leaves)
 
 
-def _up_to_reshapes(job: Job) -> list[Node]:
+def _up_to_reshapes(job: KernelTask) -> list[Node]:
     """Return a map's nodes from its reshapes on, in order; none where it is not made of them alone.
 
     Beside them there may be numbers, and operands that lie packed.
@@ -137,19 +137,19 @@ def _up_to_reshapes(job: Job) -> list[Node]:
             continue
         number = node.op == "broadcast_to" and node.inputs[0].spec.shape == ()
         same = node.op in ELEMENTWISE and all(x.spec.shape in ((), domain) for x in node.inputs)
-        if id(node) in job.leaves or not (number or same):
+        if id(node) in job.inputs or not (number or same):
             return []
         stack.extend(node.inputs)
     return [node for node in job.graph if id(node) in seen]
 
 
-def _with_reshaped_leaves(graph: Graph, job: Job, leaves: dict[int, Layout]) -> dict[int, Node]:
+def _with_reshaped_leaves(graph: Graph, job: KernelTask, leaves: dict[int, Layout]) -> dict[int, Node]:
     """Return the nodes of a graph in which reshapes of what lies packed are operands, which are added."""
     done: dict[int, Node] = {}
     for old in graph:
         if old.op == "reshape" and _lies_packed(old.inputs[0], job):
             done[id(old)] = made = Node(op="input", spec=old.spec)
-            given = job.leaves[id(old.inputs[0])]
+            given = job.inputs[id(old.inputs[0])]
             leaves[id(made)] = replace(given, shape=old.spec.shape, strides=row_major(old.spec.shape))
         else:
             inputs = tuple(done[id(x)] for x in old.inputs)
@@ -157,11 +157,11 @@ def _with_reshaped_leaves(graph: Graph, job: Job, leaves: dict[int, Layout]) -> 
     return done
 
 
-def _lies_packed(node: Node, job: Job) -> bool:
-    return id(node) in job.leaves and job.leaves[id(node)].is_contiguous
+def _lies_packed(node: Node, job: KernelTask) -> bool:
+    return id(node) in job.inputs and job.inputs[id(node)].is_contiguous
 
 
-def _collapse_reduction(job: Job) -> Job:
+def _collapse_reduction(job: KernelTask) -> KernelTask:
     root, operand = job.root, job.root.inputs[0]
     domain, reduced = operand.spec.shape, set(root.attrs["axis"])
     kept = [n for k, n in enumerate(domain) if k not in reduced]
@@ -186,7 +186,7 @@ def _collapse_reduction(job: Job) -> Job:
     )  # fmt: skip
 
 
-def _collapse_moved(job: Job) -> Job:
+def _collapse_moved(job: KernelTask) -> KernelTask:
     """Join the axes that a pad, concat or slice_update leaves alone."""
     root = job.root
     domain = root.spec.shape
@@ -203,12 +203,12 @@ def _collapse_moved(job: Job) -> Job:
     for t in touched:
         kind += t
         kinds.append(None if t else kind)
-    strides = [job.leaves[id(x)].strides for x in root.inputs] + [row_major(domain)]
+    strides = [job.inputs[id(x)].strides for x in root.inputs] + [row_major(domain)]
     axes = join(domain, kinds, strides, range(rank))
     leaves: dict[int, Layout] = {}
     inputs = []
     for x in root.inputs:
-        given = job.leaves[id(x)]
+        given = job.inputs[id(x)]
         node = Node(op="input", spec=Spec(axes.shape(x.spec.shape), x.spec.dtype))
         leaves[id(node)] = replace(given, shape=node.spec.shape, strides=axes.strides(given.strides))
         inputs.append(node)
@@ -218,10 +218,10 @@ def _collapse_moved(job: Job) -> Job:
         for key, value in a.items()
     }  # fmt: skip
     made = replace(root, inputs=tuple(inputs), attrs=attrs, spec=Spec(axes.shape(domain), root.spec.dtype))
-    return replace(job, root=made, leaves=leaves)
+    return replace(job, root=made, inputs=leaves)
 
 
-def _is_plain(node: Node, job: Job, domain: Shape | None = None) -> bool:
+def _is_plain(node: Node, job: KernelTask, domain: Shape | None = None) -> bool:
     """Return whether ``node`` reads every leaf at its own index, up to broadcasting.
 
     ``domain`` is given where its axes keep their order: random words of that shape count through it.
@@ -232,9 +232,9 @@ def _is_plain(node: Node, job: Job, domain: Shape | None = None) -> bool:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if id(node) in job.leaves or id(node) in job.scalars:
+        if id(node) in job.inputs or id(node) in job.scalars:
             continue
-        if node.op == "random_bits" and node.spec.shape == domain and id(node.inputs[0]) in job.leaves:
+        if node.op == "random_bits" and node.spec.shape == domain and id(node.inputs[0]) in job.inputs:
             states.add(id(node.inputs[0]))
             continue
         if node.op not in _PLAIN:
@@ -248,15 +248,15 @@ def _aligned(layout: Layout, domain: Shape) -> Shape:
     return (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(layout.shape, layout.strides, strict=True))
 
 
-def _strides(node: Node, job: Job, domain: Shape) -> list[Shape]:
+def _strides(node: Node, job: KernelTask, domain: Shape) -> list[Shape]:
     found, stack, seen = [], [node], set()
     while stack:
         node = stack.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if id(node) in job.leaves:
-            found.append(_aligned(job.leaves[id(node)], domain))
+        if id(node) in job.inputs:
+            found.append(_aligned(job.inputs[id(node)], domain))
         elif node.op == "random_bits":
             found.append(row_major(domain))
         else:
@@ -265,7 +265,7 @@ def _strides(node: Node, job: Job, domain: Shape) -> list[Shape]:
 
 
 def _join_all(
-    node: Node, job: Job, domain: Shape, kinds: Sequence[int | None], out: Sequence[int],
+    node: Node, job: KernelTask, domain: Shape, kinds: Sequence[int | None], out: Sequence[int],
     order: Sequence[int] | None = None,
 ) -> _Axes:  # fmt: skip
     operands = [*_strides(node, job, domain), out]
@@ -274,7 +274,7 @@ def _join_all(
     return join(domain, kinds, operands, range(len(domain)) if order is None else order)
 
 
-def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Any]]:
+def _rewrite(node: Node, job: KernelTask, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Any]]:
     leaves: dict[int, Layout] = {}
     scalars: dict[int, int] = {}
     done: dict[int, Node] = {}
@@ -286,12 +286,12 @@ def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, di
         spec = Spec(shape, old.spec.dtype)
         if old.op == "random_bits":
             state = states[id(old.inputs[0])]
-            leaves[id(state)] = job.leaves[id(old.inputs[0])]
+            leaves[id(state)] = job.inputs[id(old.inputs[0])]
             made = replace(old, inputs=(state,), attrs={"shape": shape}, spec=spec)
         elif id(old) in states:
             made = states[id(old)]
-        elif id(old) in job.leaves:
-            given = job.leaves[id(old)]
+        elif id(old) in job.inputs:
+            given = job.inputs[id(old)]
             made = Node(op="input", spec=spec)
             leaves[id(made)] = replace(given, shape=shape, strides=axes.strides(_aligned(given, domain)))
         elif id(old) in job.scalars:
@@ -310,4 +310,4 @@ def _rewrite(node: Node, job: Job, domain: Shape, axes: _Axes) -> tuple[Node, di
     if found.spec.shape != shape:  # a number alone
         spec = Spec(shape, node.spec.dtype)
         found = Node(op="broadcast_to", inputs=(found,), attrs={"shape": shape}, spec=spec)
-    return found, {"leaves": leaves, "scalars": scalars}
+    return found, {"inputs": leaves, "scalars": scalars}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...graph.ir import Graph, Node
 from ..op_sets import INSIDE
 from .access_map import own_access, walked
-from .fusion_groups import Group, Root
+from .fusion_groups import FusionGroup, StoredValue
 
 
 def bundles_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
@@ -20,24 +20,26 @@ def bundles_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
     return found
 
 
-def opened(group: Group, parts: Sequence[Node]) -> dict[Node, Root]:
+def opened(group: FusionGroup, parts: Sequence[Node]) -> dict[Node, StoredValue]:
     """Return, for each of a bundle's results that is a node, the root that computes it."""
-    ((bundle, place),) = [(root.node, root.place) for root in group.roots.values()]
+    ((bundle, place),) = [(root.node, root.order) for root in group.roots.values()]
     body: Graph = bundle.attrs[INSIDE]
     done = dict(zip(body.inputs, bundle.inputs, strict=True))
     for node in body:
         if node not in done:
-            done[node] = replace(node, inputs=tuple([done[x] for x in node.inputs]), again=bundle.again)
-    found: dict[Node, Root] = {}
+            done[node] = replace(
+                node, inputs=tuple([done[x] for x in node.inputs]), recompute_tag=bundle.recompute_tag
+            )
+    found: dict[Node, StoredValue] = {}
     for part in parts:
         made = done[body.outputs[part.attrs["index"]]]
         if made in bundle.inputs or any(made is root.node for root in found.values()):  # then it is a copy
             made = Node(op="cast", inputs=(made,), attrs={"dtype": made.spec.dtype}, spec=made.spec)
-        found[part] = Root(node=made, place=place, access=own_access(made.spec.shape), reads=())
+        found[part] = StoredValue(node=made, order=place, access=own_access(made.spec.shape), reads=())
     return found
 
 
-def over(group: Group, roots: Sequence[Root]) -> Group:
+def over(group: FusionGroup, roots: Sequence[StoredValue]) -> FusionGroup:
     """Return the group of a bundle as that of the roots that compute its results."""
     shape = roots[0].node.spec.shape
     domain = tuple(shape[k] for k in walked(shape))

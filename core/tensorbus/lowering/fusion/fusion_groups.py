@@ -42,7 +42,7 @@ _LITTLE: Final = 1 << 17
 """Up to how many elements a domain may be walked by few items."""
 
 
-class Root(NamedTuple):
+class StoredValue(NamedTuple):
     """A node that a kernel stores: which axes of the domain it follows, and what computing it reads.
 
     ``chosen`` are the lengths of the axes that indices choose one element of, ``behind`` the ids of what is
@@ -50,7 +50,7 @@ class Root(NamedTuple):
     """
 
     node: Node
-    place: int
+    order: int
     access: Access
     reads: tuple[Read, ...]
     chosen: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class Root(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
+class FusionGroup:
     """Roots that one kernel makes. ``reduced`` are axes of ``domain``; what is not ``open`` stays alone.
 
     ``before`` has a bit for each group that must have run before.
@@ -67,14 +67,14 @@ class Group:
     number: int
     domain: Shape
     reduced: tuple[int, ...]
-    roots: dict[int, Root]
+    roots: dict[int, StoredValue]
     size: int
     open: bool
     needs: set[int] = field(default_factory=set)
     before: int = 0
 
     @property
-    def deep(self) -> bool:
+    def multi_pass(self) -> bool:
         """True where something of the whole domain needs a reduction: its rows are walked more than once."""
         after: set[int] = set()
         for root in self.roots.values():
@@ -90,7 +90,7 @@ class Group:
         return False
 
 
-class Groups:
+class GroupBuilder:
     """Puts the nodes that get a buffer into groups, in the order of the graph."""
 
     def __init__(self, nodes: Sequence[Node], made: Collection[int], target: Target,
@@ -100,7 +100,7 @@ class Groups:
         self.calls = calls
         self._made = made
         self._stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
-        self._live: dict[int, Group] = {}
+        self._live: dict[int, FusionGroup] = {}
         self._of: dict[int, int] = {}
         self._readers: dict[int, list[int]] = {}
         self._moved: dict[int, int] = {}
@@ -112,7 +112,7 @@ class Groups:
             elif id(node) in made and node.op != "result":
                 self._add(node, place)
 
-    def ordered(self) -> Iterator[Group]:
+    def ordered(self) -> Iterator[FusionGroup]:
         """Yield the groups, each after those that it reads from, else in the order of their last roots."""
         users: dict[int, list[int]] = {}
         left: dict[int, int] = {}
@@ -139,7 +139,7 @@ class Groups:
             number = self._moved[number]
         return number
 
-    def _needs(self, group: Group) -> set[int]:
+    def _needs(self, group: FusionGroup) -> set[int]:
         found = {self._find(k) for k in group.needs}
         found.discard(group.number)
         group.needs = found
@@ -157,19 +157,19 @@ class Groups:
         if group.open:
             for k in sorted(group.needs, reverse=True):
                 other = self._live[self._find(k)]
-                if not self._waits(other, group):
+                if not self._would_delay(other, group):
                     group = self._join(other, group)
             near = {self._find(k) for n in given for k in self._readers.get(id(n), ())[-_NEAR:]}
             for k in sorted(near - {group.number}, reverse=True):
                 other = self._live[k]
-                waits = self._waits(other, group) or self._waits(group, other)
+                waits = self._would_delay(other, group) or self._would_delay(group, other)
                 if not waits and other.domain == group.domain and self._shares(other, group):
                     group = self._join(other, group)
         for n in given:
             if prod(n.spec.shape) > 1:
                 self._readers.setdefault(id(n), []).append(group.number)
 
-    def _waits(self, a: Group, b: Group) -> bool:
+    def _would_delay(self, a: FusionGroup, b: FusionGroup) -> bool:
         """Return whether numbers that ``a`` makes of little would wait with ``b`` for what they do not need.
 
         Others that want them as well would then come after that, instead of into one kernel with it.
@@ -178,7 +178,7 @@ class Groups:
             return False
         return all(prod(r.node.spec.shape) == 1 and self._users[r.node] > 1 for r in a.roots.values())
 
-    def _alone(self, node: Node, place: int) -> Group:
+    def _alone(self, node: Node, place: int) -> FusionGroup:
         """Return the group of one root."""
         shape = node.spec.shape
         reduced: tuple[int, ...] = ()
@@ -207,11 +207,11 @@ class Groups:
         behind = frozenset(
             id(x) for n, _ in picks for x, _ in reads(n, None, (), self._stop) if x in self._stop
         )
-        root = Root(node=node, place=place, access=access, reads=stops, chosen=chosen, behind=behind)
-        return Group(number=self._count, domain=domain, reduced=reduced, roots={id(node): root},
+        root = StoredValue(node=node, order=place, access=access, reads=stops, chosen=chosen, behind=behind)
+        return FusionGroup(number=self._count, domain=domain, reduced=reduced, roots={id(node): root},
                      size=len(body), open=not closed)  # fmt: skip
 
-    def _shares(self, a: Group, b: Group) -> bool:
+    def _shares(self, a: FusionGroup, b: FusionGroup) -> bool:
         """Return whether two groups read the same large thing, so that one of them need not."""
         least = max(prod(a.domain) // 2, 2)
         first = {id(n) for r in a.roots.values() for n, _ in r.reads}
@@ -219,7 +219,7 @@ class Groups:
             id(n) in first and prod(n.spec.shape) >= least for r in b.roots.values() for n, _ in r.reads
         )
 
-    def _join(self, other: Group, group: Group) -> Group:
+    def _join(self, other: FusionGroup, group: FusionGroup) -> FusionGroup:
         """Return ``group`` joined to another, or as it is where they do not fit."""
         a, b = (other, group) if other.number < group.number else (group, other)
         made = join(a, b, self.target) if other.open and a is not b and not self._between(a, b) else None
@@ -240,7 +240,7 @@ class Groups:
                 g.before = (g.before | made.before | 1 << a.number) & ~(1 << b.number)
         return made
 
-    def _between(self, a: Group, b: Group) -> bool:
+    def _between(self, a: FusionGroup, b: FusionGroup) -> bool:
         """Return whether a third group needs one of two, and is needed by the other."""
         return any(
             self._live[k].before >> x.number & 1
@@ -248,13 +248,13 @@ class Groups:
         )  # fmt: skip
 
 
-def _last(group: Group) -> int:
-    return max(root.place for root in group.roots.values())
+def _last(group: FusionGroup) -> int:
+    return max(root.order for root in group.roots.values())
 
 
-def join(a: Group, b: Group, target: Target) -> Group | None:
+def join(a: FusionGroup, b: FusionGroup, target: Target) -> FusionGroup | None:
     """Return the group of the roots of both, ``b`` being the later; None where no kernel makes them."""
-    if a.size + b.size > BODY or not _in_time(a, b):
+    if a.size + b.size > BODY or not _keeps_recompute_order(a, b):
         return None
     met = _pairs(a, b)
     found = _common(a, b, *met) if met is not None else None
@@ -269,19 +269,19 @@ def join(a: Group, b: Group, target: Target) -> Group | None:
     if len(reduced) > 1:
         return None
     joint = reduced.pop() if reduced else ()
-    roots: dict[int, Root] = {}
+    roots: dict[int, StoredValue] = {}
     for group, to in ((a, to_a), (b, to_b)):
         for key, root in group.roots.items():
             near = _chooses_in_rows(root, to, joint, domain)
             if not near and any(k in a.roots or k in b.roots for k in root.behind):
                 return None
             roots[key] = _moved(root, to, joint[0] if near and joint else FREE)
-    roots = dict(sorted(roots.items(), key=lambda item: item[1].place))
+    roots = dict(sorted(roots.items(), key=lambda item: item[1].order))
     made = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
     return made if _holds(made) and _fits(made, target) else None
 
 
-def _chooses_in_rows(root: Root, to: Mapping[int, int], reduced: Sequence[int], domain: Shape) -> bool:
+def _chooses_in_rows(root: StoredValue, to: Mapping[int, int], reduced: Sequence[int], domain: Shape) -> bool:
     """Return whether what indices choose for a root, if anything, lies in the rows that are reduced.
 
     The kernel that goes over a row has it at hand. Anything else is computed by itself, from what is stored.
@@ -292,19 +292,21 @@ def _chooses_in_rows(root: Root, to: Mapping[int, int], reduced: Sequence[int], 
     return len(reduced) == 1 and reduced[0] not in own and root.chosen == {domain[reduced[0]]}
 
 
-def _in_time(a: Group, b: Group) -> bool:
+def _keeps_recompute_order(a: FusionGroup, b: FusionGroup) -> bool:
     """Return whether nothing of ``b`` is computed again that ``a`` would then compute too early."""
-    return {r.node.again for r in b.roots.values()} - {0} <= {r.node.again for r in a.roots.values()}
+    return {r.node.recompute_tag for r in b.roots.values()} - {0} <= {
+        r.node.recompute_tag for r in a.roots.values()
+    }
 
 
-def _pairs(a: Group, b: Group) -> tuple[dict[int, int], bool] | None:
+def _pairs(a: FusionGroup, b: FusionGroup) -> tuple[dict[int, int], bool] | None:
     """Return which axes of ``b`` are which of ``a``, as far as one reads the other, and whether it does.
 
     None where elements of one are read elsewhere by the other.
     """
     pairs: dict[int, int] = {}
     linked = False
-    for x, y, turned in ((a, b, False), (b, a, True)):
+    for x, y, reduced_axes_last in ((a, b, False), (b, a, True)):
         for root in y.roots.values():
             for node, at in root.reads:
                 made = x.roots.get(id(node))
@@ -318,14 +320,14 @@ def _pairs(a: Group, b: Group) -> tuple[dict[int, int], bool] | None:
                         return None
                     if k is None or own is None or k == FREE:
                         continue
-                    one, other = (own, k) if turned else (k, own)
+                    one, other = (own, k) if reduced_axes_last else (k, own)
                     if pairs.setdefault(one, other) != other:
                         return None
     return (pairs, linked) if len(set(pairs.values())) == len(pairs) else None
 
 
 def _common(
-    a: Group, b: Group, pairs: Mapping[int, int], linked: bool
+    a: FusionGroup, b: FusionGroup, pairs: Mapping[int, int], linked: bool
 ) -> tuple[Shape, dict[int, int], dict[int, int]] | None:
     """Return the domain of both, and where the axes of each are in it."""
     own_a, own_b = range(len(a.domain)), range(len(b.domain))
@@ -341,7 +343,7 @@ def _common(
     return None
 
 
-def _moved(root: Root, to: Mapping[int, int], free: int) -> Root:
+def _moved(root: StoredValue, to: Mapping[int, int], free: int) -> StoredValue:
     """Return a root over other axes; what an index chooses in a row is then somewhere on axis ``free``."""
 
     def over(access: Access) -> Access:
@@ -354,7 +356,7 @@ def _moved(root: Root, to: Mapping[int, int], free: int) -> Root:
     return root._replace(access=over(root.access), reads=given)
 
 
-def _holds(group: Group) -> bool:
+def _holds(group: FusionGroup) -> bool:
     """Return whether each root is made once for each element, and read by others at that element."""
     over, outer = set(group.reduced), set(range(len(group.domain))) - set(group.reduced)
     leaves: set[int] = set()
@@ -371,12 +373,12 @@ def _holds(group: Group) -> bool:
     return len(leaves) + len(group.roots) <= BUFFERS
 
 
-def _fits(group: Group, target: Target) -> bool:
+def _fits(group: FusionGroup, target: Target) -> bool:
     """Return whether there is a schedule for a group on this device."""
     if not group.reduced:
         return True
     over = group.reduced
-    if not group.deep:
+    if not group.multi_pass:
         return True
     length = prod(group.domain[k] for k in over)
     count = prod(group.domain) // length
@@ -388,10 +390,10 @@ def _fits(group: Group, target: Target) -> bool:
         return count >= target.items // FIRST or length < SHORT
     tail = len(group.domain) - 1 - max(over)
     joined = (*group.domain[: max(over) + 1], prod(group.domain[-tail:]))
-    return strips(joined, over, target) > 0
+    return strip_width(joined, over, target) > 0
 
 
-def strips(domain: Shape, over: Sequence[int], target: Target) -> int:
+def strip_width(domain: Shape, over: Sequence[int], target: Target) -> int:
     """Return how wide the strips of columns are that items go down several times; 0 where they do not pay.
 
     Long columns are read with long leaps: several walks by all cores, each from end to end, are faster then.
@@ -408,7 +410,7 @@ def strips(domain: Shape, over: Sequence[int], target: Target) -> int:
     return width if enough else 0
 
 
-def turned(group: Group) -> Group:
+def reduced_axes_last(group: FusionGroup) -> FusionGroup:
     """Return the group with the axes that reductions go over behind all others."""
     order = sorted(range(len(group.domain)), key=lambda k: (k in group.reduced, k))
     if order == list(range(len(order))):

@@ -16,10 +16,10 @@ from ...dtypes.definition import DType
 from ...graph.ir import Node
 from ...graph.passes.simplify import frozen
 from ...system import fork_safe_locks
-from ..ir.builder import Late
-from ..ir.kernel_task import Step, Steps
+from ..ir.builder import RuntimeArg
+from ..ir.kernel_task import KernelLaunch, LaunchList
 from ..ir.layout import Layout
-from .fusion_groups import Group
+from .fusion_groups import FusionGroup
 
 MOST: Final = 2048
 """How many schedules are kept."""
@@ -29,10 +29,10 @@ MOST: Final = 2048
 class _Schedule:
     """Steps whose slots are places: those of the group's buffers, then those of ``temporaries``.
 
-    The operands of what is ``Late`` are places too.
+    The operands of what is ``RuntimeArg`` are places too.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[KernelLaunch, ...]
     temporaries: tuple[tuple[int, DType], ...]
 
 
@@ -41,7 +41,7 @@ _lock = fork_safe_locks.simple()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class KernelKey:
     """The ``name`` of a group, with its slots and operands in the order in which the name counts them."""
 
     name: Any
@@ -50,7 +50,7 @@ class Signature:
 
 
 @dataclass(slots=True)
-class Signatures:
+class KernelKeys:
     """Names the groups of one program by their structure; ``context`` is what else schedules depend on."""
 
     where: Mapping[int, Layout]
@@ -58,7 +58,7 @@ class Signatures:
     context: tuple[Any, ...]
     _attrs: dict[int, Any] = field(default_factory=dict)
 
-    def of(self, group: Group, stored: Mapping[int, int], parts: Sequence[Node] = ()) -> Signature:
+    def of(self, group: FusionGroup, stored: Mapping[int, int], parts: Sequence[Node] = ()) -> KernelKey:
         """Return the signature of a group. One with an attribute that does not hash is equal to no other.
 
         ``parts`` are the results of its root that are stored, where it is a bundle.
@@ -103,7 +103,7 @@ class Signatures:
                 for x, at in zip(parts, lies, strict=True)
             ])  # fmt: skip
         name = (tuple(entries), roots, group.domain, group.reduced, self.context)
-        return Signature(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))
+        return KernelKey(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))
 
     def _named(self, node: Node) -> Any:
         """Return attributes in a form that hashes; equal ones are often one object."""
@@ -122,7 +122,7 @@ def _hashable(attrs: Mapping[str, Any]) -> Any:
     return found
 
 
-def again(found: Signature, steps: Steps) -> bool:
+def lookup(found: KernelKey, steps: LaunchList) -> bool:
     """Append the steps of a group of this name; return whether they are known."""
     with _lock:
         known = _known.get(found.name)
@@ -130,17 +130,19 @@ def again(found: Signature, steps: Steps) -> bool:
             return False
         _known.move_to_end(found.name)
     places = [*found.slots, *[steps.temporary(size, dtype) for size, dtype in known.temporaries]]
-    steps.steps += [_with(step, places, found.operands) for step in known.steps]
+    steps.items += [_with(step, places, found.operands) for step in known.steps]
     return True
 
 
-def remember(found: Signature, steps: Steps, before: int, first: int) -> None:
+def insert(found: KernelKey, steps: LaunchList, before: int, first: int) -> None:
     """Keep the steps from number ``before`` on as those of the group; slots from ``first`` on are new."""
     fresh = [slot for slot in steps.sizes if slot >= first]
     places = {slot: k for k, slot in enumerate([*found.slots, *fresh])}
     operands = {operand: k for k, operand in enumerate(found.operands)}
     try:
-        known = [_with(step, places, operands) for step in steps.steps[before:] if isinstance(step, Step)]
+        known = [
+            _with(step, places, operands) for step in steps.items[before:] if isinstance(step, KernelLaunch)
+        ]
     except KeyError:  # something else of the program: it is this group's alone
         return
     schedule = _Schedule(steps=tuple(known), temporaries=tuple(steps.sizes[s] for s in fresh))
@@ -153,15 +155,17 @@ def remember(found: Signature, steps: Steps, before: int, first: int) -> None:
 _Places = Sequence[int] | Mapping[int, int]
 
 
-def _with(step: Step, places: _Places, operands: _Places) -> Step:
+def _with(step: KernelLaunch, places: _Places, operands: _Places) -> KernelLaunch:
     """Return a step with other slots and operands."""
     slots = tuple([s if s < 0 else places[s] for s in step.slots])
     launch = step.launch
-    if any(isinstance(v, Late) and v.what != "code" for v in launch.values):
+    if any(isinstance(v, RuntimeArg) and v.what != "code" for v in launch.values):
         values = tuple([
-            replace(v, operand=operands[v.operand]) if isinstance(v, Late) and v.what != "code" else v
+            replace(v, operand=operands[v.operand]) if isinstance(v, RuntimeArg) and v.what != "code" else v
             for v in launch.values
         ])  # fmt: skip
         launch = replace(launch, values=values)
-    same = frozenset([places[s] for s in step.same])
-    return Step(launch=launch, slots=slots, epilogue_of=step.epilogue_of, same=same, plain=step.plain)
+    same = frozenset([places[s] for s in step.aligned_reads])
+    return KernelLaunch(
+        launch=launch, slots=slots, epilogue_of=step.epilogue_of, aligned_reads=same, pointwise=step.pointwise
+    )

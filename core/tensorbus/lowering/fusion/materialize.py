@@ -78,7 +78,7 @@ def is_computed_stack(node: Node) -> bool:
     return cost > CHEAP
 
 
-def inner_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, packs: bool) -> set[Node]:
+def fused_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, packs: bool) -> set[Node]:
     """Return the operands of generated products that are computed inside them, for them alone.
 
     Right ones as they are packed, where the device ``packs`` them. Left ones where they are read, once for
@@ -109,7 +109,7 @@ def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
     return all(x.op in _VIEWS or (x.op in ELEMENTWISE and not calls_function(x.op)) for x in found)
 
 
-def materialized(
+def choose_buffers(
     graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0,
     within: Collection[Node] = (),
 ) -> set[int]:  # fmt: skip
@@ -133,7 +133,7 @@ def materialized(
             reads[node] = frozenset((node,)) if sizes[node] > 1 else _NONE
             continue
         given = node.inputs
-        before = sum([0 if _dear(node, x, cost) else cost[x] for x in given])
+        before = sum([0 if _recompute_is_expensive(node, x, cost) else cost[x] for x in given])
         cost[node] = min(own + before, _TOP)
         size[node] = 1 + sum([size[x] for x in given])
         reads[node] = reads[given[0]] if len(given) == 1 else _NONE.union(*[reads[x] for x in given])
@@ -142,7 +142,7 @@ def materialized(
             size[node] = 0
             cost[node] = 1
             reads[node] = frozenset((node,))
-    wholes = _wholes(nodes, calls) if whole else {}
+    wholes = _split_sources(nodes, calls) if whole else {}
     readers: dict[Node, set[Node]] = {node: set() for node in nodes}
     for node in reversed(nodes):
         op, called = node.op, node in calls
@@ -168,7 +168,7 @@ def materialized(
                 continue
             rows = not whole and op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
             again = op in SORTS and cost[x] > 0  # an element is read in each pass
-            if again or (rows and cost[x] >= CALL) or _dear(node, x, cost):
+            if again or (rows and cost[x] >= CALL) or _recompute_is_expensive(node, x, cost):
                 wanted.add(x)
     shown = set(graph.outputs)
     return {id(node) for node in nodes if node in wanted and (node.op != "constant" or node in shown)}
@@ -194,7 +194,7 @@ def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Nod
     return found
 
 
-def _dear(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
+def _recompute_is_expensive(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
     """Return whether ``node`` needs each element of a costly operand ``x`` more than once.
 
     One function for a row, of what lies there, costs less than a kernel of its own.
@@ -225,13 +225,13 @@ def _is_made_of_rows(node: Node) -> bool:
     return False
 
 
-def _wholes(nodes: Sequence[Node], calls: Collection[Node]) -> dict[Node, Node]:
+def _split_sources(nodes: Sequence[Node], calls: Collection[Node]) -> dict[Node, Node]:
     """Return what is computed and then cut up for calls, by its cuts: one buffer shows them all."""
     cuts: dict[Node, dict[Node, None]] = {}
     for node in nodes:
         if node.op == "matmul" or node in calls:
             for x in node.inputs:
-                base, source = _base(x), _shown(x, _CUTS)
+                base, source = _base(x), _view_source(x, _CUTS)
                 if base is x is not source and source.op in ELEMENTWISE:
                     cuts.setdefault(source, {})[x] = None
     return {
@@ -265,11 +265,11 @@ def _row_of(node: Node, x: Node) -> int:
 
 def _base(node: Node) -> Node:
     """Return the node whose buffer, once there is one, shows ``node`` as a view: itself, or one before it."""
-    base = _shown(node, _VIEWS)
+    base = _view_source(node, _VIEWS)
     return node if base.op in _ELSEWHERE else base
 
 
-def _shown(node: Node, ops: Collection[str]) -> Node:
+def _view_source(node: Node, ops: Collection[str]) -> Node:
     """Return the node whose packed buffer shows ``node`` through some of ``ops``; itself where none does."""
     chain = [node]
     while chain[-1].op in ops:

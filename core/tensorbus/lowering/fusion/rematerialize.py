@@ -16,7 +16,7 @@ from ..ir.layout import Layout
 from ..op_sets import calls_function
 from ..target import Target
 from .access_map import FREE, reads
-from .fusion_groups import Group
+from .fusion_groups import FusionGroup
 from .materialize import BODY, CALL
 
 OPS_PER_BYTE: Final = 16
@@ -31,14 +31,14 @@ _NEVER: Final = 1 << 20
 
 
 def rematerialized(
-    groups: Sequence[Group], made: Collection[int], where: Mapping[int, Layout], nodes: Sequence[Node],
+    groups: Sequence[FusionGroup], made: Collection[int], where: Mapping[int, Layout], nodes: Sequence[Node],
     shown: Collection[int], target: Target,
 ) -> set[int]:  # fmt: skip
     """Return the ids of the nodes among ``made`` that are better computed by each kernel that reads them.
 
     ``groups`` are the kernels as they would be, ``shown`` the ids of what must have a buffer.
     """
-    readers: dict[int, list[Group]] = {}
+    readers: dict[int, list[FusionGroup]] = {}
     elsewhere: set[int] = set()
     for group in groups:
         for root in group.roots.values():
@@ -92,6 +92,6 @@ def _cost(body: Collection[Node], target: Target) -> int:
     return cost
 
 
-def _read_by(group: Group) -> set[tuple[int, bool]]:
+def _read_by(group: FusionGroup) -> set[tuple[int, bool]]:
     """Return the ids of what a kernel reads, and whether it does so at other places than its own."""
     return {(id(n), at is None) for root in group.roots.values() for n, at in root.reads}

@@ -45,17 +45,17 @@ PARAMETER: dict[DType, DType] = {bool_: uint8, **dict.fromkeys(NARROW, float32)}
 class Launch:
     """A kernel with the sizes of one use of it.
 
-    ``values`` are those of the parameters, in order; an entry that is a ``Late`` is read from the operands of
-    each call. ``grid`` are the lengths of the parallel loops, axis 0 first. ``tiled`` says that items near
-    each other on axis 1 share memory, as those on axis 0 do: groups are best square. ``most`` is the most
-    items that a group should have where the kernel does not say it; 0: as many as the device finds right.
-    ``fills`` has for
-    each buffer how many elements an item of the one loop fills, all of them and those of item k from k times
-    so many on, without a look at others'; 0: nothing is known. Empty: of no buffer.
+    ``values`` are those of the parameters, in order; an entry that is a ``RuntimeArg`` is read from the
+    operands of each call. ``grid`` are the lengths of the parallel loops, axis 0 first. ``tiled`` says that
+    work-items near each other on axis 1 share memory, as those on axis 0 do: workgroups are best square.
+    ``most`` is the most work-items that a workgroup should have where the kernel does not say it; 0: as many
+    as the device finds right. ``fills`` has for each buffer how many elements an iteration of the one loop
+    fills, all of them and those of iteration k from k times so many on, without reading others'; 0: nothing
+    is known. Empty: of no buffer.
     """
 
     kernel: Kernel
-    values: tuple[Scalar | Late, ...]
+    values: tuple[Scalar | RuntimeArg, ...]
     grid: tuple[int, ...]
     tiled: bool = False
     most: int = 0
@@ -83,7 +83,7 @@ def _is_common(s: Stmt) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class RuntimeArg:
     """A parameter's value that comes with the call: an operand's offset, or the Python scalar it is.
 
     ``what`` may also be ``"code"``: the number by which the device knows errors of ``op``.
@@ -101,7 +101,7 @@ class Builder:
 
     name: str
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    params: dict[str, tuple[Var, Scalar | Late]] = field(default_factory=dict)
+    params: dict[str, tuple[Var, Scalar | RuntimeArg]] = field(default_factory=dict)
     block: list[Stmt] = field(default_factory=list)
     grid: dict[int, int] = field(default_factory=dict)
     count: int = 0
@@ -122,7 +122,7 @@ class Builder:
             return ONE
         return self.param(role, INDEX, value)
 
-    def param(self, role: str, dtype: DType, value: Scalar | Late) -> Expr:
+    def param(self, role: str, dtype: DType, value: Scalar | RuntimeArg) -> Expr:
         """Return the parameter called ``role`` as a value of ``dtype``."""
         known = self.params.get(role)
         if known is None:

@@ -18,7 +18,7 @@ from ...errors import TensorbusError
 from ...graph.ir import Graph, Node
 from ..codegen.c_expressions import EXPRESSIONS
 from . import index_expr as ix
-from .builder import Builder, Late, fit, literal
+from .builder import Builder, RuntimeArg, fit, literal
 from .dim_symbols import Symbols
 from .layout import Layout, factor_groups
 from .loop_ir import INDEX, Apply, Assign, Cast, Const, Expr, If, Load, Report, Select, Var
@@ -31,7 +31,7 @@ ELEMENTWISE: Final = frozenset({*EXPRESSIONS, "where", "cast"} - {"quotient", "m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class BufferRead:
     """A node whose elements lie in ``buffer``; ``strides`` and ``offset`` name the parameters.
 
     Views of one buffer with the same strides share parameters.
@@ -43,18 +43,18 @@ class Leaf:
     layout: Layout
 
 
-class Pull:
+class Inliner:
     """Emits, into a builder, the values of one group of nodes."""
 
     def __init__(
         self,
         builder: Builder,
         graph: Graph,
-        leaves: Mapping[int, Leaf],
+        leaves: Mapping[int, BufferRead],
         scalars: Mapping[int, int],
         sized: bool = False,
     ) -> None:
-        """Read ``leaves`` (by the node's id) and ``scalars`` (operand numbers); ``sized`` as in ``Job``."""
+        """Read ``leaves`` (by node id) and ``scalars`` (operand numbers); ``sized`` as in ``KernelTask``."""
         self.builder = builder
         self.symbols = Symbols(graph)
         self._leaves = dict(leaves)
@@ -118,11 +118,11 @@ class Pull:
         self._memo[-1][key] = result
         return result
 
-    def define(self, node: Node, index: Index, value: Expr) -> None:
+    def bind(self, node: Node, index: Index, value: Expr) -> None:
         """Say what the value of ``node`` at ``index`` is, from here to the end of the scope."""
         self._memo[-1][(id(node), index)] = value
 
-    def read(self, node: Node, leaf: Leaf) -> None:
+    def read(self, node: Node, leaf: BufferRead) -> None:
         """Read ``node`` from a buffer from here on."""
         self._leaves[id(node)] = leaf
 
@@ -132,7 +132,7 @@ class Pull:
         at = tuple(ix.ZERO if n == 1 else i for n, i in zip(node.spec.shape, index[lead:], strict=True))
         return self.value(node, at)
 
-    def knows(self, node: Node, index: Index) -> bool:
+    def has_value(self, node: Node, index: Index) -> bool:
         """Return whether the value of ``node`` at an element of a domain has been computed."""
         lead = len(index) - len(node.spec.shape)
         at = tuple(ix.ZERO if n == 1 else i for n, i in zip(node.spec.shape, index[lead:], strict=True))
@@ -142,7 +142,7 @@ class Pull:
         """Return whether ``node`` is read from a buffer."""
         return id(node) in self._leaves
 
-    def load(self, leaf: Leaf, node: Node, index: Index) -> Expr:
+    def load(self, leaf: BufferRead, node: Node, index: Index) -> Expr:
         """Return the load of an element that lies in a buffer."""
         b, layout = self.builder, leaf.layout
         b.buffer(leaf.buffer, node.spec.dtype)
@@ -153,7 +153,9 @@ class Pull:
             else ix.dot(index, [b.size(f"{leaf.strides}s{k}", s) for k, s in enumerate(layout.strides)])
         )
         if layout.late is not None:
-            place = ix.add(b.param(leaf.offset, INDEX, Late("offset", layout.late, layout.offset)), place)
+            place = ix.add(
+                b.param(leaf.offset, INDEX, RuntimeArg("offset", layout.late, layout.offset)), place
+            )
         elif layout.offset:
             place = ix.add(b.param(leaf.offset, INDEX, layout.offset), place)
         return Load(leaf.buffer, place, node.spec.dtype)
@@ -167,7 +169,7 @@ class Pull:
         finally:
             self._memo.pop()
 
-    def guarded(self, node: Node, otherwise: Expr, condition: Expr, read: Callable[[], Expr]) -> Expr:
+    def predicated(self, node: Node, otherwise: Expr, condition: Expr, read: Callable[[], Expr]) -> Expr:
         """Return what ``read`` gives where ``condition`` holds; elsewhere nothing of it is evaluated."""
         b = self.builder
         with self.scope(), b.inner() as body:
@@ -184,7 +186,7 @@ class Pull:
             return self.load(leaf, node, index)
         operand = self._scalars.get(id(node))
         if operand is not None:
-            return self.builder.param(self._given(operand), node.spec.dtype, Late("scalar", operand))
+            return self.builder.param(self._given(operand), node.spec.dtype, RuntimeArg("scalar", operand))
         if node.op == "constant":
             value, dtype = node.attrs["value"], node.spec.dtype
             if self._sized and dtype.is_floating and isfinite(value) and abs(value) not in (0, 1, 2):
@@ -199,7 +201,7 @@ class Pull:
 
     def _given(self, operand: int) -> str:
         """Return the name of a Python scalar: its number among the kernel's, whichever operand it is."""
-        lates = [(role, v) for role, (_, v) in self.builder.params.items() if isinstance(v, Late)]
+        lates = [(role, v) for role, (_, v) in self.builder.params.items() if isinstance(v, RuntimeArg)]
         given = {v.operand: role for role, v in lates if v.what == "scalar"}
         return given.get(operand, f"a{len(given)}")
 
@@ -281,7 +283,7 @@ class Pull:
             at.append(ix.subtract(i, start))
         if not conditions:
             return self.value(x, tuple(at))
-        return self.guarded(
+        return self.predicated(
             node, self._full(node, index), ix.both(conditions), lambda: self.value(x, tuple(at))
         )
 
@@ -301,7 +303,7 @@ class Pull:
             inside = ix.less(index[axis], self._size(node, f"from{k + 1}", ends[k]))
             if k:
                 inside = ix.both([Apply("less_equal", (start, index[axis]), bool_), inside])
-            result = self.guarded(node, result, inside, lambda x=given[k], at=at: self.value(x, at))  # type: ignore[misc]
+            result = self.predicated(node, result, inside, lambda x=given[k], at=at: self.value(x, at))  # type: ignore[misc]
             if k % _NESTED == 0 and not isinstance(result, Var | Const):
                 result = self.builder.let(result)
         return result
@@ -334,13 +336,15 @@ class Pull:
             at.append(ix.quotient(away, pace))
         if not conditions:
             return self.value(v, tuple(at))
-        return self.guarded(node, self.value(x, index), ix.both(conditions), lambda: self.value(v, tuple(at)))
+        return self.predicated(
+            node, self.value(x, index), ix.both(conditions), lambda: self.value(v, tuple(at))
+        )
 
     def _gather(self, node: Node, index: Index) -> Expr:
         x, *indices = node.inputs
         rank = len(indices[0].spec.shape)
         rows, ok = self.rows(x, indices, index[:rank])
-        return self.guarded(
+        return self.predicated(
             node, literal(0, node.spec.dtype), ok, lambda: self.value(x, (*rows, *index[rank:]))
         )
 
@@ -372,11 +376,11 @@ class Pull:
         b.emit(Report(ERRORS, self.code("gather"), row, limit))
         ok = b.let(ix.both([Apply("less_equal", (ix.ZERO, row), bool_), ix.less(row, limit)]), "ok")
         at = (*index[:axis], row, *index[axis + 1 :])
-        return self.guarded(node, literal(0, node.spec.dtype), ok, lambda: self._operand(x, node, at))
+        return self.predicated(node, literal(0, node.spec.dtype), ok, lambda: self._operand(x, node, at))
 
     def code(self, op: str) -> Expr:
         """Return the number under which the device's errors name ``op``."""
-        return self.builder.param(f"code_{op}", INDEX, Late("code", 0, op=op))
+        return self.builder.param(f"code_{op}", INDEX, RuntimeArg("code", 0, op=op))
 
     def _iota(self, node: Node, index: Index) -> Expr:
         a, dtype, (i,) = node.attrs, node.spec.dtype, index
@@ -447,11 +451,11 @@ PHILOX: Final = "philox"
 """The expression of a key, a block of the stream and one of its four words: see ``c_family.RANDOM``."""
 _NESTED: Final = 16
 """How many choices an expression may have one in the other: code walks expressions by recursion."""
-_RULES: Final[dict[str, Callable[[Pull, Node, Index], Expr]]] = {
-    "broadcast_to": Pull._broadcast, "permute_dims": Pull._permute, "reshape": Pull._reshape,
-    "slice": Pull._slice, "flip": Pull._flip, "windows": Pull._windows, "pad": Pull._pad,
-    "concat": Pull._concat, "slice_update": Pull._update, "gather": Pull._gather, "iota": Pull._iota,
-    "full": Pull._full, "pick": Pull._pick, "random_bits": Pull._bits,
+_RULES: Final[dict[str, Callable[[Inliner, Node, Index], Expr]]] = {
+    "broadcast_to": Inliner._broadcast, "permute_dims": Inliner._permute, "reshape": Inliner._reshape,
+    "slice": Inliner._slice, "flip": Inliner._flip, "windows": Inliner._windows, "pad": Inliner._pad,
+    "concat": Inliner._concat, "slice_update": Inliner._update, "gather": Inliner._gather,
+    "iota": Inliner._iota, "full": Inliner._full, "pick": Inliner._pick, "random_bits": Inliner._bits,
 }  # fmt: skip
 PULLED: Final = ELEMENTWISE | frozenset(_RULES) | {"constant"}
 """The ops that need no kernel of their own."""

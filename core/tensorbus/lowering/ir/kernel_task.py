@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from ...dtypes.definition import DType
 from ...graph.ir import Graph, Node
+from ...system.former_names import former_names
 from ..target import Target
 from . import index_expr as ix
 from .builder import COUNTS, Builder, Launch
 from .index_expr import ONE, ZERO
-from .inline import ERRORS, Leaf, Pull
+from .inline import ERRORS, BufferRead, Inliner
 from .layout import Layout, Shape
 from .loop_ir import INDEX, Const, Expr, Var
 
 if TYPE_CHECKING:
-    from ..program.program import Call
+    from ..program.program import LibraryCall
 
 ERROR_SLOT = -1
 COUNTS_SLOT = -2
@@ -26,15 +27,15 @@ COUNTS_SLOT = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """``root`` over ``leaves`` (by node id: where each lies), written to slot ``out``.
+class KernelTask:
+    """``root`` over ``inputs`` (by node id: where each lies), written to slot ``out``.
 
     ``strides`` are those of the result over the root's domain where a schedule walks it in another order;
     None: packed. ``sized`` says that float constants may come from lengths, so that they are parameters.
     """
 
     root: Node
-    leaves: Mapping[int, Layout]
+    inputs: Mapping[int, Layout]
     scalars: Mapping[int, int]
     out: int
     strides: Shape | None = None
@@ -45,7 +46,7 @@ class Job:
         """The group as a graph of its own."""
         return Graph(inputs=(), outputs=(self.root,))
 
-    def puller(self, builder: Builder, graph: Graph | None = None) -> tuple[Pull, dict[str, int]]:
+    def inliner(self, builder: Builder, graph: Graph | None = None) -> tuple[Inliner, dict[str, int]]:
         """Return what reads this group, and the slots of the buffer names it uses.
 
         ``graph`` stands for the group where there is more to it than the root.
@@ -53,43 +54,44 @@ class Job:
         graph = graph or self.graph
         slots: dict[int, str] = {}
         shared: dict[tuple[str, Shape], str] = {}
-        named: dict[int, Leaf] = {}
+        named: dict[int, BufferRead] = {}
         for node in graph:
-            if id(node) in self.leaves:
-                layout = self.leaves[id(node)]
+            if id(node) in self.inputs:
+                layout = self.inputs[id(node)]
                 name = slots.setdefault(layout.slot, f"x{len(slots)}")
                 strides = shared.setdefault((name, layout.strides), f"{name}v{len(shared)}")
                 offset = f"{name}o{len(named)}"
-                named[id(node)] = Leaf(buffer=name, strides=strides, offset=offset, layout=layout)
-        return Pull(builder, graph, named, self.scalars, self.sized), {
+                named[id(node)] = BufferRead(buffer=name, strides=strides, offset=offset, layout=layout)
+        return Inliner(builder, graph, named, self.scalars, self.sized), {
             name: slot for slot, name in slots.items()
         }
 
 
+@former_names(same="aligned_reads", plain="pointwise")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class KernelLaunch:
     """A launch and the slots of its buffers, in the kernel's order.
 
     ``epilogue_of`` is the number of the call in the program, the step before, whose product this one reads
     at the element that it writes, and nothing else of its size but by rows, columns or such elements.
-    ``same`` are the slots that it reads only at the element that it writes. A ``plain`` step has no other
-    reductions or orders between elements: each of them could be computed alone.
+    ``aligned_reads`` are the slots that it reads only at the element that it writes. A ``pointwise`` launch
+    has no reductions and no order between elements: each of them could be computed alone.
     """
 
     launch: Launch
     slots: tuple[int, ...]
     epilogue_of: int | None = None
-    same: frozenset[int] = frozenset()
-    plain: bool = False
+    aligned_reads: frozenset[int] = frozenset()
+    pointwise: bool = False
 
 
 @dataclass(slots=True)
-class Steps:
+class LaunchList:
     """The launches of a program so far, and the buffers that they need in between."""
 
     target: Target
     sizes: dict[int, tuple[int, DType]] = field(default_factory=dict)
-    steps: list[Step | Call] = field(default_factory=list)
+    items: list[KernelLaunch | LibraryCall] = field(default_factory=list)
     next_slot: int = 0
 
     def temporary(self, size: int, dtype: DType) -> int:
@@ -108,21 +110,23 @@ class Steps:
         self,
         launch: Launch,
         slots: Mapping[str, int],
-        same: frozenset[int] = frozenset(),
-        plain: bool = False,
+        aligned_reads: frozenset[int] = frozenset(),
+        pointwise: bool = False,
     ) -> None:
-        """Append a launch. ``slots`` maps the names of its buffers; ``same`` and ``plain``: see ``Step``."""
+        """Append a launch, as a ``KernelLaunch``. ``slots`` maps the names of its buffers."""
         if 0 in launch.grid:
             return
         named = {**slots, ERRORS: ERROR_SLOT, COUNTS: COUNTS_SLOT}
         given = tuple(named[b.name] for b in launch.kernel.buffers)
-        self.steps.append(Step(launch=launch, slots=given, same=same, plain=plain))
+        self.items.append(
+            KernelLaunch(launch=launch, slots=given, aligned_reads=aligned_reads, pointwise=pointwise)
+        )
 
 
 Loops = list[tuple[Var, Expr, int]]
 
 
-def spread(
+def parallel_loops(
     b: Builder, lengths: Sequence[Expr], values: Sequence[int], second: int | None = None
 ) -> tuple[tuple[Expr, ...], Loops]:
     """Return indices over axes that are walked in parallel, and the loops: last axis on grid axis 0.
@@ -148,7 +152,9 @@ def spread(
     return tuple(index), loops
 
 
-def place(b: Builder, prefix: str, index: Sequence[Expr], lengths: Sequence[Expr], layout: Layout) -> Expr:
+def element_offset(
+    b: Builder, prefix: str, index: Sequence[Expr], lengths: Sequence[Expr], layout: Layout
+) -> Expr:
     """Return where the element at ``index`` lies in an output."""
     if layout.is_contiguous:
         return ix.flatten(index, lengths)

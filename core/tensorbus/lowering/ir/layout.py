@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 class Layout:
     """A view of a buffer: ``slot`` says which one, strides and offset count elements.
 
-    ``late`` is the operand whose own offset is added when the kernel is launched (see ``builder.Late``).
+    ``late`` is the operand whose own offset is added when the kernel is launched: see ``RuntimeArg``.
     """
 
     slot: int

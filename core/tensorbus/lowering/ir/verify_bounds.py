@@ -13,7 +13,7 @@ from typing import Final
 
 from ...dtypes.definition import DType, bool_
 from .affine_bounds import Facts, Knowledge, Sum
-from .builder import Late, Launch
+from .builder import Launch, RuntimeArg
 from .loop_ir import (
     INDEX,
     Apply,
@@ -65,7 +65,7 @@ class _Checker:
         for param, value in zip(launch.kernel.params, launch.values, strict=True):
             if not _is_whole(param.dtype):
                 continue
-            if not isinstance(value, Late):
+            if not isinstance(value, RuntimeArg):
                 self.values[param.name] = Sum((), int(value.real))
             elif value.what == "offset":  # of the operand itself, which ``extents`` do not count either
                 self.values[param.name] = Sum((), value.plus)

@@ -70,5 +70,9 @@ def _as(x: Node, dtype: DType) -> Node:
 def _new(op: str, dtype: DType, shape: tuple[int, ...], *inputs: Node, **attrs: Any) -> Node:
     own: dict[str, dict[str, Any]] = {"reshape": {"shape": shape}, "cast": {"dtype": dtype}}
     return Node(
-        op=op, inputs=inputs, attrs=own.get(op, attrs), spec=Spec(shape, dtype), again=inputs[0].again
+        op=op,
+        inputs=inputs,
+        attrs=own.get(op, attrs),
+        spec=Spec(shape, dtype),
+        recompute_tag=inputs[0].recompute_tag,
     )

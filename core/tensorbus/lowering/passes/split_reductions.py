@@ -192,4 +192,4 @@ def _places(node: Node) -> Node:
 
 
 def _new(node: Node, op: str, *inputs: Node, spec: Spec, **attrs: Any) -> Node:
-    return Node(op=op, inputs=inputs, attrs=attrs, spec=spec, again=node.again)
+    return Node(op=op, inputs=inputs, attrs=attrs, spec=spec, recompute_tag=node.recompute_tag)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...dtypes.definition import DType
-from ..ir.kernel_task import ERROR_SLOT, Step
-from .program import Call, slots_of
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch
+from .program import LibraryCall, slots_of
 
 
 def early(
-    items: Sequence[Step | Call], sizes: Mapping[int, tuple[int, DType]], kept: Collection[int]
-) -> list[Step | Call]:
+    items: Sequence[KernelLaunch | LibraryCall], sizes: Mapping[int, tuple[int, DType]], kept: Collection[int]
+) -> list[KernelLaunch | LibraryCall]:
     """Return the items in an order in which those come early that free more bytes than they fill.
 
     ``sizes`` are of the slots that the program makes, of which ``kept`` stay to the end: these are there from

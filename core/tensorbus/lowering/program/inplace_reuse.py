@@ -6,17 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...dtypes.definition import DType
-from ..ir.kernel_task import ERROR_SLOT, Step
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch
 from ..ir.layout import Layout
-from .program import Call, slots_of
+from .program import LibraryCall, slots_of
 
 LEAST = 1 << 18
 """Bytes from which on it is worth a kernel of its own."""
 
 
 def in_place(
-    items: Sequence[Step | Call], sizes: dict[int, tuple[int, DType]], kept: Collection[int]
-) -> list[Step | Call]:
+    items: Sequence[KernelLaunch | LibraryCall], sizes: dict[int, tuple[int, DType]], kept: Collection[int]
+) -> list[KernelLaunch | LibraryCall]:
     """Return the steps with such results in the slots of those operands; theirs leave ``sizes``.
 
     The operand is one that the step reads only at the element that it writes. Slots in ``kept``, the
@@ -30,11 +30,13 @@ def in_place(
         for s in written:
             writers[s] = writers.get(s, 0) + 1
     moved: dict[int, int] = {}
-    result: list[Step | Call] = []
+    result: list[KernelLaunch | LibraryCall] = []
     for k, item in enumerate(items):
-        if isinstance(item, Step):
+        if isinstance(item, KernelLaunch):
             read, written = slots[k]
-            free = [s for s in sorted(read & item.same) if _is_free(s, k, last, writers, sizes, kept)]
+            free = [
+                s for s in sorted(read & item.aligned_reads) if _is_free(s, k, last, writers, sizes, kept)
+            ]
             for out in sorted(written - {ERROR_SLOT}):
                 fits = [s for s in free if sizes.get(out) == sizes[s]]
                 if fits and out in sizes and out not in kept and writers[out] == 1 and out not in read:
@@ -55,12 +57,12 @@ def _is_free(
     return sizes[s][0] * sizes[s][1].itemsize >= LEAST
 
 
-def _renamed(item: Step | Call, moved: Mapping[int, int]) -> Step | Call:
-    if isinstance(item, Step):
+def _renamed(item: KernelLaunch | LibraryCall, moved: Mapping[int, int]) -> KernelLaunch | LibraryCall:
+    if isinstance(item, KernelLaunch):
         if not any(s in moved for s in item.slots):
             return item
-        same = frozenset(moved.get(s, s) for s in item.same)
-        return replace(item, slots=tuple(moved.get(s, s) for s in item.slots), same=same)
+        same = frozenset(moved.get(s, s) for s in item.aligned_reads)
+        return replace(item, slots=tuple(moved.get(s, s) for s in item.slots), aligned_reads=same)
     inputs = tuple(
         replace(x, slot=moved.get(x.slot, x.slot)) if isinstance(x, Layout) else x for x in item.inputs
     )

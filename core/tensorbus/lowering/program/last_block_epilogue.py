@@ -14,23 +14,23 @@ from typing import Any, Final
 from ..ir import index_expr as ix
 from ..ir.index_expr import ONE
 from ..ir.inline import ERRORS
-from ..ir.kernel_task import ERROR_SLOT, Step
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch
 from ..ir.loop_ir import INDEX, Buffer, Expr, For, Kernel, Last, Packet, Stmt, Var
-from .program import Call, Item, slots_of
+from .program import Item, LibraryCall, slots_of
 
 _BEGINS: Final = "end_"
 
 
-def ended(items: Sequence[Step | Call]) -> list[Item]:
+def ended(items: Sequence[KernelLaunch | LibraryCall]) -> list[Item]:
     """Return the steps with those of one item at the end of the kernel whose results they read."""
     result: list[Item] = list(items)
     slots = [slots_of(item) for item in result]
     k = 0
     while k < len(result):
         last = result[k]
-        at = _before(slots, k) if isinstance(last, Step) and _is_alone(last) else -1
+        at = _before(slots, k) if isinstance(last, KernelLaunch) and _is_alone(last) else -1
         first = result[at] if at >= 0 else None
-        if isinstance(first, Step) and isinstance(last, Step) and _may_end(first, last):
+        if isinstance(first, KernelLaunch) and isinstance(last, KernelLaunch) and _may_end(first, last):
             result[at] = _joined(first, last)
             slots[at] = slots_of(result[at])
             del result[k], slots[k]
@@ -39,7 +39,7 @@ def ended(items: Sequence[Step | Call]) -> list[Item]:
     return result
 
 
-def _is_alone(step: Step) -> bool:
+def _is_alone(step: KernelLaunch) -> bool:
     return prod(step.launch.grid) == 1 and not any(isinstance(s, For) and s.kind == "parallel"
                                                    for s in step.launch.kernel.body)  # fmt: skip
 
@@ -56,7 +56,7 @@ def _before(slots: Sequence[tuple[set[int], set[int]]], k: int) -> int:
     return -1
 
 
-def _may_end(first: Step, last: Step) -> bool:
+def _may_end(first: KernelLaunch, last: KernelLaunch) -> bool:
     """Return whether the items of ``first`` count each other, and what they hand over lies in memory."""
     launch, kernel = first.launch, first.launch.kernel
     if not kernel.solo or prod(launch.grid) == 1 or isinstance(kernel.body[-1], Last):
@@ -66,7 +66,7 @@ def _may_end(first: Step, last: Step) -> bool:
     return not filled & read
 
 
-def _joined(first: Step, last: Step) -> Step:
+def _joined(first: KernelLaunch, last: KernelLaunch) -> KernelLaunch:
     a, b = first.launch, last.launch
     known = {slot: buffer.name for slot, buffer in zip(first.slots, a.kernel.buffers, strict=True)}
     names: dict[str, str] = {p.name: _BEGINS + p.name for p in b.kernel.params}
@@ -97,7 +97,11 @@ def _joined(first: Step, last: Step) -> Step:
     launch = replace(a, kernel=kernel, values=(*a.values, *b.values), fills=fills)
     own = {*last.slots}
     return replace(
-        first, launch=launch, slots=tuple(slots[name] for name in buffers), same=first.same - own, plain=False
+        first,
+        launch=launch,
+        slots=tuple(slots[name] for name in buffers),
+        aligned_reads=first.aligned_reads - own,
+        pointwise=False,
     )
 
 

@@ -21,13 +21,31 @@ from ..fusion.canonicalize import canonical
 from ..fusion.collapse_dims import before_reshapes, collapse
 from ..fusion.concat_in_place import Join, joins, short
 from ..fusion.foreach_update import bundles_of, opened, over
-from ..fusion.fusion_groups import ALONE, ENOUGH, FIRST, SHORT, Group, Groups, Root, turned
-from ..fusion.kernel_cache import Signatures, again, remember
-from ..fusion.materialize import CALL, ROOTS, Calls, cost_of, inner_operands, is_call, is_stack, materialized
+from ..fusion.fusion_groups import (
+    ALONE,
+    ENOUGH,
+    FIRST,
+    SHORT,
+    FusionGroup,
+    GroupBuilder,
+    StoredValue,
+    reduced_axes_last,
+)
+from ..fusion.kernel_cache import KernelKeys, insert, lookup
+from ..fusion.materialize import (
+    CALL,
+    ROOTS,
+    Calls,
+    choose_buffers,
+    cost_of,
+    fused_operands,
+    is_call,
+    is_stack,
+)
 from ..fusion.rematerialize import rematerialized
-from ..ir.builder import Late
+from ..ir.builder import RuntimeArg
 from ..ir.inline import ELEMENTWISE, PULLED
-from ..ir.kernel_task import Job, Step, Steps
+from ..ir.kernel_task import KernelLaunch, KernelTask, LaunchList
 from ..ir.layout import Layout, Shape, ordered, packed, view
 from ..op_sets import REDUCTIONS, SCANS, SORTS, Library
 from ..passes.matvec_to_reduction import vector_products
@@ -36,11 +54,11 @@ from ..schedules.pointwise.padded_rows import with_gaps
 from ..schedules.pointwise.pointwise import lower_map, lower_maps, lower_stack
 from ..schedules.pointwise.stores import same_slots
 from ..target import Target
-from .program import Batch, Call, Program
+from .program import LibraryCall, Program
 from .step_order import Begin, arranged
 from .verify import verify_program
 
-__all__ = ["ROOTS", "Batch", "Call", "Program", "lower"]
+__all__ = ["ROOTS", "Program", "lower"]
 
 
 def lower(
@@ -104,7 +122,7 @@ class _Lowering:
         self.where: dict[int, Layout] = {}
         self.left: dict[int, tuple[int, int]] = {}
         """The slots, and their lengths, of what calls leave for others, by the ids of their nodes."""
-        self.opened: list[Root] = []
+        self.opened: list[StoredValue] = []
         """What bundles were opened to: their ids are in ``where``, and must not become those of others."""
         self.scalars: dict[int, int] = {}
         for k, node in enumerate(graph.inputs):
@@ -113,16 +131,16 @@ class _Lowering:
                 self.scalars[id(node)] = k
             else:
                 self.where[id(node)] = found
-        self.steps = Steps(target=target, next_slot=len(inputs))
+        self.steps = LaunchList(target=target, next_slot=len(inputs))
         self.made = self._places()
-        self.signatures = Signatures(self.where, self.scalars, (target, sized, library is None, self.asked))
+        self.signatures = KernelKeys(self.where, self.scalars, (target, sized, library is None, self.asked))
 
     def _places(self) -> set[int]:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
         within = set[Node]()
         if self.library is not None:
-            within = inner_operands(self.graph, self.nodes, self.calls, packs=self.steps.target.solo_rows)
-        wanted = materialized(
+            within = fused_operands(self.graph, self.nodes, self.calls, packs=self.steps.target.solo_rows)
+        wanted = choose_buffers(
             self.graph, self.nodes, self.calls, whole=self.library is not None,
             buffers=self.steps.target.buffers, within=within,
         )  # fmt: skip
@@ -216,9 +234,9 @@ class _Lowering:
         whole = self.library is not None
         return arranged(self.steps, outputs, self.count, self.graph, self.replaces, whole=whole, begin=begin)
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[FusionGroup]:
         """Return the kernels to be, in order; what they had better compute again has no buffer any more."""
-        groups = list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+        groups = list(GroupBuilder(self.nodes, self.made, self.steps.target, self.calls).ordered())
         if self.library is None or len(groups) < 2:
             return groups
         shown = self._shown() | _read(self.calls)
@@ -228,7 +246,7 @@ class _Lowering:
         self.made -= left
         for key in left:
             self.steps.sizes.pop(self.where.pop(key).slot)
-        return list(Groups(self.nodes, self.made, self.steps.target, self.calls).ordered())
+        return list(GroupBuilder(self.nodes, self.made, self.steps.target, self.calls).ordered())
 
     def _shown(self) -> set[int]:
         """Return the ids of the nodes whose buffers are those of the outputs."""
@@ -239,7 +257,7 @@ class _Lowering:
             found.add(id(node))
         return found
 
-    def _read_elsewhere(self, groups: Sequence[Group]) -> set[int]:
+    def _read_elsewhere(self, groups: Sequence[FusionGroup]) -> set[int]:
         """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
         found = self._shown()
         for group in groups:
@@ -247,7 +265,7 @@ class _Lowering:
                 found |= {id(n) for n, _ in root.reads if id(n) not in group.roots}
         return found
 
-    def _lower(self, group: Group, read: Collection[int]) -> None:
+    def _lower(self, group: FusionGroup, read: Collection[int]) -> None:
         node = next(iter(group.roots.values())).node
         if node in self.calls:
             self._call(node)
@@ -264,28 +282,28 @@ class _Lowering:
             if k not in stored:
                 self.steps.sizes.pop(self.where[k].slot)
         signature = self.signatures.of(group, stored)
-        if again(signature, self.steps):
+        if lookup(signature, self.steps):
             return
-        before, first = len(self.steps.steps), self.steps.next_slot
+        before, first = len(self.steps.items), self.steps.next_slot
         self._schedule(group, stored)
-        remember(signature, self.steps, before, first)
+        insert(signature, self.steps, before, first)
 
-    def _bundle(self, group: Group, node: Node) -> None:
+    def _bundle(self, group: FusionGroup, node: Node) -> None:
         """Append the launches of a bundle; it is opened where none like it was before."""
         parts = self.bundles[id(node)]
         self.steps.sizes.pop(self.where[id(node)].slot)
         signature = self.signatures.of(group, {}, parts)
-        if again(signature, self.steps):
+        if lookup(signature, self.steps):
             return
         roots = opened(group, parts)
-        before, first = len(self.steps.steps), self.steps.next_slot
+        before, first = len(self.steps.items), self.steps.next_slot
         self.where |= {id(root.node): self.where[id(part)] for part, root in roots.items()}
         stored = {id(root.node): self.where[id(part)].slot for part, root in roots.items()}
         self.opened += roots.values()
         self._schedule(over(group, [*roots.values()]), stored)
-        remember(signature, self.steps, before, first)
+        insert(signature, self.steps, before, first)
 
-    def _schedule(self, group: Group, stored: Mapping[int, int]) -> None:
+    def _schedule(self, group: FusionGroup, stored: Mapping[int, int]) -> None:
         """Append the launches of a group whose roots in ``stored`` go to these slots."""
         across = (
             bool(group.reduced) and len(group.domain) - 1 not in group.reduced and self.library is not None
@@ -293,7 +311,7 @@ class _Lowering:
         )  # fmt: skip
         node = next(iter(group.roots.values())).node
         even = all(self.where[k].is_contiguous for k in stored)
-        if self.steps.target.swap and group.reduced and not group.deep:
+        if self.steps.target.swap and group.reduced and not group.multi_pass:
             from ..schedules.reduction.column_reduction_gpu import is_stack_of_rows, lower_stack_of_rows
 
             fused = canonical(group, self.where, self.scalars, stored, self.sized)
@@ -303,10 +321,12 @@ class _Lowering:
         if len(group.roots) == 1 and even and not across and not self._by_teams(group):
             self._lower_one(self._carve(node, stored[id(node)], self.where), group)
             return
-        strip = group.deep and len(group.domain) - 1 not in group.reduced and self.steps.target.solo_rows
-        columns = group.deep and len(group.domain) - 1 not in group.reduced
-        if group.deep and not strip:
-            group = turned(group)
+        strip = (
+            group.multi_pass and len(group.domain) - 1 not in group.reduced and self.steps.target.solo_rows
+        )
+        columns = group.multi_pass and len(group.domain) - 1 not in group.reduced
+        if group.multi_pass and not strip:
+            group = reduced_axes_last(group)
         fused = canonical(group, self.where, self.scalars, stored, self.sized)
         if strip:
             from ..schedules.normalization.column_normalization import lower_strips
@@ -314,7 +334,7 @@ class _Lowering:
             lower_strips(fused, self.steps)
         elif not group.reduced:
             lower_maps(with_gaps(fused, self.steps.sizes), self.steps)
-        elif group.deep or self._by_rows(fused.domain, fused.reduced):
+        elif group.multi_pass or self._by_rows(fused.domain, fused.reduced):
             from ..schedules.normalization.row_normalization import lower_rows
             from ..schedules.normalization.row_normalization_gpu import lower_teams
 
@@ -325,7 +345,7 @@ class _Lowering:
 
             lower_several(fused, self.steps)
 
-    def _by_teams(self, group: Group) -> bool:
+    def _by_teams(self, group: FusionGroup) -> bool:
         """Return whether a reduction alone is one of long enough rows for several light items each."""
         if self.steps.target.solo_rows or not group.reduced:
             return False
@@ -342,7 +362,7 @@ class _Lowering:
             short = False  # several groups share a row, and join what they have found by themselves
         return over == tuple(range(first, len(domain))) and (short or rows >= target.groups // FIRST)
 
-    def _lower_one(self, job: Job, group: Group) -> None:
+    def _lower_one(self, job: KernelTask, group: FusionGroup) -> None:
         steps, op = self.steps, job.root.op
         if op == "matmul":  # a schedule is imported with the first program that needs it
             from ..schedules.matmul import lower_matmul
@@ -368,22 +388,22 @@ class _Lowering:
         elif op == "concat" and is_stack(job.root, cost_of(job.graph)):
             lower_stack(job, steps)
         elif prod(job.root.spec.shape):
-            before = len(steps.steps)
+            before = len(steps.items)
             job = before_reshapes(job) if steps.target.solo_rows else job
             lower_map(collapse(job), steps)
-            if self.asked and len(steps.steps) == before + 1:
+            if self.asked and len(steps.items) == before + 1:
                 stored = {k: self.where[k].slot for k in group.roots}
                 same = same_slots(canonical(group, self.where, self.scalars, stored))
-                made = steps.steps[-1]
-                assert isinstance(made, Step)
-                steps.steps[-1] = replace(made, same=same, plain=True)
+                made = steps.items[-1]
+                assert isinstance(made, KernelLaunch)
+                steps.items[-1] = replace(made, aligned_reads=same, pointwise=True)
 
     def _call(self, node: Node) -> None:
         """Append the call that runs an op of the device's."""
-        given: list[Layout | Late] = []
+        given: list[Layout | RuntimeArg] = []
         for x in node.inputs:
             if id(x) in self.scalars:
-                given.append(Late("scalar", self.scalars[id(x)]))
+                given.append(RuntimeArg("scalar", self.scalars[id(x)]))
             else:
                 given.append(self.where[id(x)])
         specs = table[node.op].specs(tuple(x.spec for x in node.inputs), node.attrs)
@@ -397,16 +417,17 @@ class _Lowering:
             ]  # fmt: skip
             self.steps.sizes.pop(self.where[id(node)].slot, None)
         free = self._orders(node) is not None and not all(x.is_contiguous and not x.offset for x in lies)
-        leaves, takes = self._left(node)
-        call = Call(
+        filled, taken = self._side_slots(node)
+        call = LibraryCall(
             op=node.op, attrs=node.attrs, inputs=tuple(given), specs=tuple(x.spec for x in node.inputs),
-            outputs=tuple([x.slot for x in lies]), out_specs=specs, lies=tuple(lies) if free else (),
-            apart=0 if free or lies[0].is_contiguous else lies[0].strides[-2],
-            leaves=leaves and leaves[0], takes=takes and takes[0], left=(leaves or takes or (0, 0))[1],
+            outputs=tuple([x.slot for x in lies]), out_specs=specs, layouts=tuple(lies) if free else (),
+            row_stride=0 if free or lies[0].is_contiguous else lies[0].strides[-2],
+            side_output=filled and filled[0], side_input=taken and taken[0],
+            side_size=(filled or taken or (0, 0))[1],
         )  # fmt: skip
-        self.steps.steps.append(call)
+        self.steps.items.append(call)
 
-    def _left(self, node: Node) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    def _side_slots(self, node: Node) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
         """Return the slot that a call leaves something in for others, and the one that it takes it from."""
         library = self.library
         if type(library) is not Library:
@@ -417,7 +438,7 @@ class _Lowering:
         found = [self.left[id(x)] for x in node.inputs if id(x) in self.left and library.leaves(x, node)]
         return self.left.get(id(node)), next(iter(found), None)
 
-    def _carve(self, root: Node, out: int, where: Mapping[int, Layout]) -> Job:
+    def _carve(self, root: Node, out: int, where: Mapping[int, Layout]) -> KernelTask:
         """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""
         leaves: dict[int, Layout] = {}
         numbers: dict[int, int] = {}
@@ -441,4 +462,4 @@ class _Lowering:
                 stack.extend((x, False) for x in reversed(node.inputs))
                 continue
             done[id(node)] = made
-        return Job(root=done[id(root)], leaves=leaves, scalars=numbers, out=out, sized=self.sized)
+        return KernelTask(root=done[id(root)], inputs=leaves, scalars=numbers, out=out, sized=self.sized)

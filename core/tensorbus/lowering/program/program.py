@@ -10,47 +10,51 @@ from typing import Any
 from ...backend_interface.protocols import ProgramPart
 from ...dtypes.definition import DType
 from ...ops.definition import Spec
-from ..ir.builder import Late
-from ..ir.kernel_task import COUNTS_SLOT, Step
+from ...system.former_names import former_names
+from ..ir.builder import RuntimeArg
+from ..ir.kernel_task import COUNTS_SLOT, KernelLaunch
 from ..ir.layout import Layout
 from ..ir.loop_ir import INDEX, Apply, Kernel
 
 
+@former_names(
+    apart="row_stride", lies="layouts", leaves="side_output", takes="side_input", left="side_size"
+)  # fmt: skip
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class LibraryCall:
     """An op that the device runs by itself, on operands where they lie.
 
-    ``inputs`` are of ``specs``: views of slots, or a ``Late`` for a Python scalar of the run. ``outputs`` are
-    slots, each filled in C order with a result of ``out_specs``; where ``apart`` is not 0, rows of the
-    one result are so many elements apart. ``lies`` says where each result lies in its slot, if not all are
-    in C order. What a call ``leaves`` in a slot beside its results is for those that name it in ``takes``; it
-    has ``left`` elements of float32.
+    ``inputs`` are of ``specs``: views of slots, or a ``RuntimeArg`` for a Python scalar of the run.
+    ``outputs`` are slots, each filled in C order with a result of ``out_specs``; where ``row_stride`` is not
+    0, rows of the one result are so many elements apart. ``layouts`` says where each result lies in its slot,
+    if not all are in C order. ``side_output`` is a slot that the call fills beside its results, for calls
+    that name it as their ``side_input``; it has ``side_size`` elements of float32.
     """
 
     op: str
     attrs: Mapping[str, Any]
-    inputs: tuple[Layout | Late, ...]
+    inputs: tuple[Layout | RuntimeArg, ...]
     specs: tuple[Spec, ...]
     outputs: tuple[int, ...]
     out_specs: tuple[Spec, ...]
-    apart: int = 0
-    lies: tuple[Layout, ...] = ()
-    leaves: int | None = None
-    takes: int | None = None
-    left: int = 0
+    row_stride: int = 0
+    layouts: tuple[Layout, ...] = ()
+    side_output: int | None = None
+    side_input: int | None = None
+    side_size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ParallelBatch:
     """Steps that do not depend on each other: one job, or one launch, for all of them.
 
     Equal kernels stand side by side, and are one object.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[KernelLaunch, ...]
 
 
-Item = Step | Call | Batch
+Item = KernelLaunch | LibraryCall | ParallelBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +92,19 @@ class Program:
         return "\n".join([*lines, f"return {', '.join(given)}", "", *(f"{k}\n" for k in self.kernels())])
 
 
-def steps_of(item: Item) -> tuple[Step, ...]:
+def steps_of(item: Item) -> tuple[KernelLaunch, ...]:
     """Return the launches of an item: none of a call."""
-    return item.steps if isinstance(item, Batch) else (item,) if isinstance(item, Step) else ()
+    return (
+        item.steps if isinstance(item, ParallelBatch) else (item,) if isinstance(item, KernelLaunch) else ()
+    )
 
 
 def slots_of(item: Item) -> tuple[set[int], set[int]]:
     """Return the slots that an item reads, and those that it writes."""
-    if isinstance(item, Call):
+    if isinstance(item, LibraryCall):
         given = [x.slot for x in item.inputs if isinstance(x, Layout)]
-        made = [*item.outputs] + ([] if item.leaves is None else [item.leaves])
-        return {*given} | (set() if item.takes is None else {item.takes}), {*made}
+        made = [*item.outputs] + ([] if item.side_output is None else [item.side_output])
+        return {*given} | (set() if item.side_input is None else {item.side_input}), {*made}
     read: set[int] = set()
     written: set[int] = set()
     for step in steps_of(item):
@@ -109,13 +115,17 @@ def slots_of(item: Item) -> tuple[set[int], set[int]]:
 
 
 def _item_lines(item: Item) -> list[str]:
-    if isinstance(item, Call):
+    if isinstance(item, LibraryCall):
         given = [_layout_text(x) if isinstance(x, Layout) else f"scalar {x.operand}" for x in item.inputs]
         attrs = [f"{key}={value!r}" for key, value in item.attrs.items()]
         made = ", ".join(f"%{s}: {spec}" for s, spec in zip(item.outputs, item.out_specs, strict=True))
         return [f"{made} = call {item.op}({', '.join(given + attrs)})"]
     lines = [_step_text(step) for step in steps_of(item)]
-    return [f"together {len(lines)}:", *(f"  {line}" for line in lines)] if isinstance(item, Batch) else lines
+    return (
+        [f"together {len(lines)}:", *(f"  {line}" for line in lines)]
+        if isinstance(item, ParallelBatch)
+        else lines
+    )
 
 
 def parts_of(program: Program, sources: Mapping[int, str]) -> list[ProgramPart]:
@@ -123,7 +133,7 @@ def parts_of(program: Program, sources: Mapping[int, str]) -> list[ProgramPart]:
     found: list[ProgramPart] = []
     for item in program.steps:
         steps = steps_of(item)
-        if isinstance(item, Call):
+        if isinstance(item, LibraryCall):
             (line,) = _item_lines(item)
             found.append(ProgramPart(name=f"{len(found)} call {item.op}", text=line, ops=(item.op,)))
         for step in steps:
@@ -152,7 +162,7 @@ def _ops(kernel: Kernel) -> list[str]:
     return found
 
 
-def _step_text(step: Step) -> str:
+def _step_text(step: KernelLaunch) -> str:
     kernel = step.launch.kernel
     named = [
         f"{b.name}=%{slot}" if slot >= 0 else b.name

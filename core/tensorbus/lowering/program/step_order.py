@@ -13,13 +13,13 @@ from typing import Final
 
 from ...graph.ir import Graph
 from ..ir.builder import Launch
-from ..ir.kernel_task import ERROR_SLOT, Step, Steps
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LaunchList
 from ..ir.layout import Layout
 from ..ir.loop_ir import Kernel
 from .early_free import early
 from .inplace_reuse import in_place
 from .last_block_epilogue import ended
-from .program import Batch, Call, Item, Program, slots_of, steps_of
+from .program import Item, LibraryCall, ParallelBatch, Program, slots_of, steps_of
 
 Begin = Callable[[Sequence[Launch]], object]
 SMALL: Final = 1 << 14
@@ -27,24 +27,24 @@ SMALL: Final = 1 << 14
 
 
 def arranged(
-    steps: Steps, outputs: Sequence[Layout], inputs: int, graph: Graph, replaces: Mapping[int, int],
+    steps: LaunchList, outputs: Sequence[Layout], inputs: int, graph: Graph, replaces: Mapping[int, int],
     *, whole: bool, begin: Begin | None = None,
 ) -> Program:  # fmt: skip
     """Return the program of steps in a good order; with ``whole`` False, in the order given.
 
     ``begin`` is given the launches when their kernels are settled, and their order is not yet.
     """
-    items: list[Item] = list(steps.steps)
+    items: list[Item] = list(steps.items)
     replacing = {outputs[k].slot: x for k, x in replaces.items()}
     if not whole and replacing:
         items = _aliased(items, replacing)
     if whole:
         kept = {x.slot for x in outputs}
-        listed = in_place(early(steps.steps, steps.sizes, kept), steps.sizes, kept)
+        listed = in_place(early(steps.items, steps.sizes, kept), steps.sizes, kept)
         items = ended(listed) if steps.target.ends else [*listed]
         items = _shared(_aliased(items, replacing))
         if begin is not None:
-            begin([item.launch for item in items if isinstance(item, Step)])
+            begin([item.launch for item in items if isinstance(item, KernelLaunch)])
         sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
         sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
         items = _batched(items, sizes, replacing)
@@ -61,8 +61,8 @@ def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
     known: dict[tuple[int, tuple[int, ...]], Kernel] = {}
     result: list[Item] = []
     for item in items:
-        if isinstance(item, Step):
-            one = {x for s in item.slots if replacing.get(s) in item.same for x in (s, replacing[s])}
+        if isinstance(item, KernelLaunch):
+            one = {x for s in item.slots if replacing.get(s) in item.aligned_reads for x in (s, replacing[s])}
             read, written = slots_of(item)
             one |= (read & written) - {ERROR_SLOT}
             kernel = item.launch.kernel
@@ -85,7 +85,7 @@ def _shared(items: Sequence[Item]) -> list[Item]:
     found: dict[int, Kernel] = {}
     result: list[Item] = []
     for item in items:
-        if isinstance(item, Step):
+        if isinstance(item, KernelLaunch):
             own = item.launch.kernel
             kernel = found.get(id(own))
             if kernel is None:
@@ -96,7 +96,7 @@ def _shared(items: Sequence[Item]) -> list[Item]:
     return result
 
 
-def _work(step: Step, sizes: Mapping[int, int]) -> int:
+def _work(step: KernelLaunch, sizes: Mapping[int, int]) -> int:
     """Return how many elements a step has to do with: those of its largest buffer."""
     return max(prod(step.launch.grid), *(sizes.get(s, 0) for s in step.slots))
 
@@ -115,7 +115,7 @@ def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping
             users[s] = users.get(s, 0) + 1
     kernels: dict[int, int] = {}
     for item in items:
-        if isinstance(item, Step):
+        if isinstance(item, KernelLaunch):
             kernels[id(item.launch.kernel)] = kernels.get(id(item.launch.kernel), 0) + 1
     writers_of: dict[int, set[int]] = {}
     for k, slots in enumerate(written):
@@ -124,7 +124,7 @@ def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping
     last: dict[int, None] = {}
     kept: list[int] = []
     for k, item in enumerate(items):
-        final = isinstance(item, Step) and (
+        final = isinstance(item, KernelLaunch) and (
             kernels[id(item.launch.kernel)] > 1 or not written[k].isdisjoint(replacing)
         )
         final = final and not any(users.get(s) for s in written[k])
@@ -144,7 +144,7 @@ def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping
         )
         after = max([after, *(touched.get(replacing[s], -1) for s in written[k] if s in replacing)])
         place = len(result)
-        if isinstance(item, Step) and ERROR_SLOT not in written[k]:
+        if isinstance(item, KernelLaunch) and ERROR_SLOT not in written[k]:
             small = _work(item, sizes) <= SMALL
             for key in (id(item.launch.kernel), None) if small else (id(item.launch.kernel),):
                 at = batches.get(key, -1)
@@ -172,7 +172,7 @@ def _together(items: Sequence[Item]) -> Item:
     first: dict[int, int] = {}
     for n, step in enumerate(steps):
         first.setdefault(id(step.launch.kernel), n)
-    return Batch(steps=tuple(sorted(steps, key=lambda step: first[id(step.launch.kernel)])))
+    return ParallelBatch(steps=tuple(sorted(steps, key=lambda step: first[id(step.launch.kernel)])))
 
 
 def _epilogues(items: Sequence[Item]) -> list[Item]:
@@ -182,7 +182,7 @@ def _epilogues(items: Sequence[Item]) -> list[Item]:
     k = 0
     while k < len(result):
         call = result[k]
-        if isinstance(call, Call) and call.op == "matmul":
+        if isinstance(call, LibraryCall) and call.op == "matmul":
             (product,) = call.outputs
             for at in range(k + 1, len(result)):
                 step = result[at]
@@ -191,7 +191,12 @@ def _epilogues(items: Sequence[Item]) -> list[Item]:
                     continue
                 free = all(not (w & (read | written) or r & written) for r, w in slots[k + 1 : at])
                 free = free and ERROR_SLOT not in written
-                if isinstance(step, Step) and step.plain and product in step.same and free:
+                if (
+                    isinstance(step, KernelLaunch)
+                    and step.pointwise
+                    and product in step.aligned_reads
+                    and free
+                ):
                     del result[at]
                     result.insert(k + 1, replace(step, epilogue_of=k))
                     slots.insert(k + 1, slots.pop(at))
@@ -215,9 +220,9 @@ def _last_uses(items: Sequence[Item], outputs: Sequence[Layout], inputs: int) ->
     return tuple(map(tuple, frees))
 
 
-def _by_slot(item: Item) -> dict[int, list[Step]]:
+def _by_slot(item: Item) -> dict[int, list[KernelLaunch]]:
     """Return the launches of an item that have to do with each slot."""
-    found: dict[int, list[Step]] = {}
+    found: dict[int, list[KernelLaunch]] = {}
     for step in steps_of(item):
         for slot in dict.fromkeys(step.slots):
             found.setdefault(slot, []).append(step)
@@ -236,7 +241,7 @@ def _replaceable(
             for slot in slots:
                 users.setdefault(slot, []).append(k)
     shown = Counter(x.slot for x in outputs)
-    steps_at: dict[int, dict[int, list[Step]]] = {}
+    steps_at: dict[int, dict[int, list[KernelLaunch]]] = {}
     for out, given in replaces.items():
         slot, spec = outputs[out].slot, graph.inputs[given].spec
         alone = shown[slot] == 1 and not shown[given]
@@ -248,6 +253,6 @@ def _replaceable(
         if writers[0] not in steps_at:
             steps_at[writers[0]] = _by_slot(items[writers[0]])
         here, own = (steps_at[writers[0]].get(s, []) for s in (given, slot))
-        if writers[0] not in readers or (own and here == own and given in own[0].same):
+        if writers[0] not in readers or (own and here == own and given in own[0].aligned_reads):
             found[out] = given
     return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from ..ir.kernel_task import COUNTS_SLOT, ERROR_SLOT, Step
+from ..ir.kernel_task import COUNTS_SLOT, ERROR_SLOT, KernelLaunch
 from ..ir.layout import Layout
 from ..ir.verify import IRError, verify
 from ..ir.verify_bounds import NONE, Range, verify_bounds
-from .program import Batch, Call, Item, Program, slots_of, steps_of
+from .program import Item, LibraryCall, ParallelBatch, Program, slots_of, steps_of
 
 
 def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Program:
@@ -35,12 +35,12 @@ def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Progra
         for step in steps_of(item):
             verify(step.launch.kernel)
             reach.step(step)
-        if isinstance(item, Batch):
+        if isinstance(item, ParallelBatch):
             need(_independent(item), f"step {k}: steps of a batch wait for each other")
         for step in steps_of(item):
             after = step.epilogue_of
             need(
-                after is None or (after == k - 1 and isinstance(program.steps[after], Call)),
+                after is None or (after == k - 1 and isinstance(program.steps[after], LibraryCall)),
                 f"step {k} follows no call",
             )
     for layout in program.outputs:
@@ -61,7 +61,7 @@ class _Reach:
         self._extents |= {k: _extent(x) for k, x in enumerate(layouts) if x is not None}
         self._inputs = range(len(layouts))
 
-    def step(self, step: Step) -> None:
+    def step(self, step: KernelLaunch) -> None:
         """Check a step's indices. Raises ``IRError``."""
         buffers = zip(step.slots, step.launch.kernel.buffers, strict=True)
         given = {buffer.name for slot, buffer in buffers if slot in self._inputs}
@@ -76,7 +76,7 @@ def _extent(x: Layout) -> Range:
     return x.offset + sum(r for r in reach if r < 0), x.offset + sum(r for r in reach if r > 0)
 
 
-def _independent(batch: Batch) -> bool:
+def _independent(batch: ParallelBatch) -> bool:
     items: list[Item] = list(batch.steps)
     for k, item in enumerate(items):
         written = slots_of(item)[1] - {ERROR_SLOT}

@@ -18,9 +18,9 @@ from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..fusion.collapse_dims import collapse
 from ..ir import index_expr as ix
-from ..ir.builder import Builder, Late, literal
+from ..ir.builder import Builder, RuntimeArg, literal
 from ..ir.index_expr import ONE, ZERO, const
-from ..ir.kernel_task import Job, Steps
+from ..ir.kernel_task import KernelTask, LaunchList
 from ..ir.layout import Layout, packed
 from ..ir.loop_ir import INDEX, Apply, Assign, Cast, Const, Expr, Load, Var
 from ..target import Target
@@ -90,10 +90,10 @@ def _tile(m: int, n: int, b: Layout | None, same: bool, dtype: DType, target: Ta
     return _Tile(rows=rows, vectors=pair if n > whole else 1, lanes=lanes, direct=False)
 
 
-def lower_matmul(job: Job, steps: Steps) -> None:
+def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a ``matmul``; its operands need not lie in buffers."""
     root = job.root
-    y = job.leaves.get(id(root.inputs[1]))
+    y = job.inputs.get(id(root.inputs[1]))
     if 0 in root.spec.shape:
         return
     given = root.inputs[0].spec.dtype
@@ -121,22 +121,26 @@ def lower_matmul(job: Job, steps: Steps) -> None:
             op="sum", inputs=(stacked,), attrs={"axis": (0,), "keepdims": False}, spec=Spec(shape, dtype)
         )
         lower_reduction(
-            Job(root=made, leaves={id(stacked): packed(out, stacked.spec.shape)}, scalars={}, out=summed),
+            KernelTask(
+                root=made, inputs={id(stacked): packed(out, stacked.spec.shape)}, scalars={}, out=summed
+            ),
             steps,
         )
         out = summed
     if result is not dtype:
         wide = Node(op="input", spec=Spec(shape, dtype))
         made = Node(op="cast", inputs=(wide,), attrs={"dtype": result}, spec=Spec(shape, result))
-        lower_map(Job(root=made, leaves={id(wide): packed(out, shape)}, scalars={}, out=job.out), steps)
+        lower_map(
+            KernelTask(root=made, inputs={id(wide): packed(out, shape)}, scalars={}, out=job.out), steps
+        )
 
 
-def _pack(job: Job, steps: Steps, tile: _Tile, dtype: DType) -> Layout:
+def _pack(job: KernelTask, steps: LaunchList, tile: _Tile, dtype: DType) -> Layout:
     """Append the copy of the right operand as (batch, panel, k, column), padded with zeros."""
     y = node = job.root.inputs[1]
     *batch, k, n = y.spec.shape
     panels = -(-n // tile.columns)
-    leaves, scalars = job.leaves, job.scalars
+    leaves, scalars = job.inputs, job.scalars
     if (given := leaves.get(id(y))) is not None:
         batch = [1 if s == 0 else length for length, s in zip(batch, given.strides, strict=False)]
         lean = replace(given, shape=(*batch, k, n))
@@ -160,12 +164,14 @@ def _pack(job: Job, steps: Steps, tile: _Tile, dtype: DType) -> Layout:
     elif node.op == "input":
         node = Node(op="cast", inputs=(node,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
     slot = steps.temporary(prod(shape), dtype)
-    lower_map(collapse(Job(root=node, leaves=leaves, scalars=scalars, out=slot, sized=job.sized)), steps)
+    lower_map(
+        collapse(KernelTask(root=node, inputs=leaves, scalars=scalars, out=slot, sized=job.sized)), steps
+    )
     return packed(slot, shape)
 
 
 def _product(
-    job: Job, steps: Steps, tile: _Tile, sizes: _Sizes, dtype: DType, right: Layout, out: int
+    job: KernelTask, steps: LaunchList, tile: _Tile, sizes: _Sizes, dtype: DType, right: Layout, out: int
 ) -> None:
     b = Builder(f"tb_matmul_{tile.rows}x{tile.columns}")
     operand = _Left(b, job, tile, dtype, steps.target)
@@ -248,13 +254,13 @@ class _Left:
     Items that are alone compute some elements of each row of a tile ahead: compilers make vectors of that.
     """
 
-    def __init__(self, b: Builder, job: Job, tile: _Tile, dtype: DType, target: Target) -> None:
+    def __init__(self, b: Builder, job: KernelTask, tile: _Tile, dtype: DType, target: Target) -> None:
         self.b, self.rows, self.dtype = b, tile.rows, dtype
         self.node = job.root.inputs[0]
-        self.layout = job.leaves.get(id(self.node))
+        self.layout = job.inputs.get(id(self.node))
         self.slots: dict[str, int]
         if self.layout is None:
-            self.pull, self.slots = job.puller(b, Graph(inputs=(), outputs=(self.node,)))
+            self.pull, self.slots = job.inliner(b, Graph(inputs=(), outputs=(self.node,)))
         else:
             self.slots = {b.buffer("x0", self.node.spec.dtype): self.layout.slot}
         self.array = b.array(dtype, self.rows * AHEAD) if self.layout is None and target.solo_rows else ""
@@ -307,7 +313,7 @@ def _begin(b: Builder, name: str, x: Layout, batch: Sequence[Expr], inner: int) 
     """Return where one product of the batch begins in an operand, whose last ``inner`` axes are its own."""
     place: Expr = ZERO
     if x.late is not None:
-        place = b.param(f"{name}_o", INDEX, Late("offset", x.late, x.offset))
+        place = b.param(f"{name}_o", INDEX, RuntimeArg("offset", x.late, x.offset))
     elif x.offset:
         place = b.param(f"{name}_o", INDEX, x.offset)
     lead = len(batch) - (len(x.shape) - inner)

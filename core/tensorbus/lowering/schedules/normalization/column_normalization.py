@@ -12,12 +12,12 @@ from functools import partial
 from math import prod
 
 from ....graph.ir import Node
-from ...fusion.canonicalize import Fused, Output
-from ...fusion.fusion_groups import strips
+from ...fusion.canonicalize import DomainKernel, Output
+from ...fusion.fusion_groups import strip_width
 from ...ir import index_expr as ix
 from ...ir.index_expr import ZERO
 from ...ir.inline import Index
-from ...ir.kernel_task import Loops, Steps, spread
+from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
 from ..pointwise.stores import domain_lengths
 from ..pointwise.vectorize import WIDE, Vectors, Walk
@@ -25,7 +25,7 @@ from ..reduction.reducer import Reducer, State
 from .row_normalization import Part, Rows
 
 
-def lower_strips(fused: Fused, steps: Steps) -> None:
+def lower_strips(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over other axes than the last."""
     _Strips(fused, steps).lower()
 
@@ -39,7 +39,7 @@ class _Strips(Rows):
         self.lengths = domain_lengths(b, self.pull, fused)
         self.found: dict[int, str] = {}
         self.scratch: dict[str, int] = {}
-        loops = self._begin(strips(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1])
+        loops = self._begin(strip_width(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1])
         for o in fused.outputs:
             b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
         parts = self._parts()
@@ -52,7 +52,7 @@ class _Strips(Rows):
             self.remember(part)
         self._once(len(parts))
         for o in fused.outputs:
-            if not fused.full(o.node):
+            if not fused.spans_domain(o.node):
                 self._across(partial(self._store, o))
         slots = {**self.slots, **{n: s for s, n in self.names.items()}, **self.scratch}
         self.steps.add(b.finish(loops, solo=True), slots)
@@ -63,7 +63,7 @@ class _Strips(Rows):
         kept = [k for k in range(len(domain) - 1) if k not in self.fused.reduced]
         count = -(-domain[-1] // width)
         numbers = [*(lengths[k] for k in kept), b.size("strips", count)]
-        outer, loops = spread(b, numbers, [*(domain[k] for k in kept), count])
+        outer, loops = parallel_loops(b, numbers, [*(domain[k] for k in kept), count])
         wide = b.size("width", width)
         self.base = b.let(ix.multiply(outer[-1], wide), "base")
         self.columns = b.let(ix.minimum(ix.subtract(lengths[-1], self.base), wide), "columns")
@@ -111,7 +111,7 @@ class _Strips(Rows):
         value: Expr = Load(name, self.place, dtype)
         made = value if dtype is node.spec.dtype else Cast(value, node.spec.dtype)
         at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
-        self.pull.define(node, at, made)
+        self.pull.bind(node, at, made)
 
     def _down(self, write: Callable[[Index], None]) -> None:
         """Emit what is done with each element of the strip, row by row."""
@@ -154,12 +154,12 @@ class _Strips(Rows):
 
     def _once(self, wave: int) -> None:
         """Compute what each column has once, as far as ``wave`` walks allow, and elements need."""
-        needed = {id(x) for user in self.nodes if self.fused.full(user) for x in user.inputs}
+        needed = {id(x) for user in self.nodes if self.fused.spans_domain(user) for x in user.inputs}
         made = [
             node for node in self.nodes
             if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= wave
             and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
-            and len(node.spec.shape) == len(self.row) and not self.fused.full(node)
+            and len(node.spec.shape) == len(self.row) and not self.fused.spans_domain(node)
             and id(node) not in self.inside
         ]  # fmt: skip
         if not made:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import prod
 
 from ....graph.ir import Node
-from ...fusion.canonicalize import Fused, Output
+from ...fusion.canonicalize import DomainKernel, Output
 from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ZERO, const
-from ...ir.inline import Index, Leaf
-from ...ir.kernel_task import Loops, Steps, spread
+from ...ir.inline import BufferRead, Index
+from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.layout import Layout
 from ...ir.loop_ir import Cast, Expr, Fetch
 from ...op_sets import REDUCTIONS, calls_function
@@ -42,7 +42,7 @@ class Part:
     keeps: tuple[tuple[Node, Output], ...]
 
 
-def lower_rows(fused: Fused, steps: Steps) -> None:
+def lower_rows(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over its last axes."""
     Rows(fused, steps).lower()
 
@@ -50,11 +50,11 @@ def lower_rows(fused: Fused, steps: Steps) -> None:
 class Rows:
     """The kernel of a group, as it is written: an item takes a whole row."""
 
-    def __init__(self, fused: Fused, steps: Steps) -> None:
+    def __init__(self, fused: DomainKernel, steps: LaunchList) -> None:
         self.fused = fused
         self.steps = steps
         self.b = Builder(f"tb_rows_{fused.outputs[-1].node.op}")
-        self.pull, self.slots = fused.puller(self.b)
+        self.pull, self.slots = fused.inliner(self.b)
         self.nodes = list(fused.graph)
         self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
         self.waves = self._waves()
@@ -95,7 +95,7 @@ class Rows:
 
     def outer(self, first: int) -> tuple[Index, Loops]:
         """Return the indices that number the rows, and the loops over them."""
-        return spread(self.b, self.lengths[:first], self.fused.domain[:first])
+        return parallel_loops(self.b, self.lengths[:first], self.fused.domain[:first])
 
     def finished(self, loops: Loops) -> Launch:
         """Return the launch: an item to a row."""
@@ -103,14 +103,14 @@ class Rows:
         length = prod(fused.domain[min(fused.reduced) :])
         fills = {
             self.names[o.slot]: length for o in fused.outputs
-            if fused.full(o.node) and Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous
+            if fused.spans_domain(o.node) and Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous
         }  # fmt: skip
         return self.b.finish(loops, solo=self.steps.target.solo_rows, fills=fills)
 
     def end(self, row: Index) -> None:
         """Store what a row has one of."""
         for o in self.fused.outputs:
-            if not self.fused.full(o.node):
+            if not self.fused.spans_domain(o.node):
                 self.b.store(self.names[o.slot], self._place(o, row), self.pull.value(o.node, row))
 
     def _waves(self) -> dict[int, int]:
@@ -132,13 +132,13 @@ class Rows:
             if node.op in REDUCTIONS:
                 reductions[waves[id(node)] - 1].append(node)
         for o in fused.outputs:
-            if fused.full(o.node):
+            if fused.spans_domain(o.node):
                 stores[waves[id(o.node)]].append(o)
         uses = [
             {id(n) for n in self._behind([r.inputs[0] for r in reductions[w]] + [o.node for o in stores[w]])}
             for w in range(count)
         ]
-        free = [o for o in fused.outputs if fused.full(o.node)]
+        free = [o for o in fused.outputs if fused.spans_domain(o.node)]
         if any(n.op == "pick" for n in self.nodes):  # which reads an element that another walk may have kept
             free = []
         moved = elsewhere(self.nodes)
@@ -182,7 +182,9 @@ class Rows:
         domain, dtype = self.fused.domain, node.spec.dtype
         alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
         vectors = map_vectors(self.steps.target, (dtype,)).ops
-        other = any(o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.full(o.node))
+        other = any(
+            o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.spans_domain(o.node)
+        )
         if not (alone and (other or goes_past(domain, dtype)) and vectors and type(self) is Rows):
             return None
         slot = min(self.names, default=0)
@@ -197,7 +199,7 @@ class Rows:
         stack = list(roots)
         while stack:
             node = stack.pop()
-            if id(node) in seen or not self.fused.full(node):
+            if id(node) in seen or not self.fused.spans_domain(node):
                 continue
             seen.add(id(node))
             found.append(node)
@@ -211,10 +213,10 @@ class Rows:
             plain = node.op not in REDUCTIONS and node.op not in ("input", "constant", "full")
             known = self.waves[id(node)] <= wave and len(node.spec.shape) == len(row)
             known = known and id(node) not in self.inside
-            if plain and known and not self.fused.full(node) and not self.pull.knows(node, row):
+            if plain and known and not self.fused.spans_domain(node) and not self.pull.has_value(node, row):
                 at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True))
                 value = self.pull.value(node, at)
-                self.pull.define(node, at, self.b.let(value, "row"))
+                self.pull.bind(node, at, self.b.let(value, "row"))
 
     def _place(self, o: Output, index: Index) -> Expr:
         return place_of(self.b, self.names[o.slot], o, index, self.lengths, self.fused)
@@ -253,7 +255,7 @@ class Rows:
         state = self.walk(reducer, row, over, element)
         for node, e in zip(part.reductions, reducer.result(state), strict=True):
             made = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
-            self.pull.define(
+            self.pull.bind(
                 node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made
             )
         self.remember(part)
@@ -263,7 +265,7 @@ class Rows:
         for node, o in part.keeps:
             layout = Layout(o.slot, self.fused.domain, o.strides)
             name = self.names[o.slot]
-            self.pull.read(node, Leaf(buffer=name, strides=f"{name}_", offset=name, layout=layout))
+            self.pull.read(node, BufferRead(buffer=name, strides=f"{name}_", offset=name, layout=layout))
 
     def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
         """Emit a walk over the row; return what its elements come to."""
@@ -304,7 +306,7 @@ class Rows:
             return None
         slots = {slot: name for name, slot in self.slots.items()}
         names = {
-            slots[x.slot] for node in fused.graph if (x := fused.leaves.get(id(node))) is not None
+            slots[x.slot] for node in fused.graph if (x := fused.inputs.get(id(node))) is not None
             and x.shape == domain and x.is_contiguous and not x.offset and x.late is None
             and goes_past(domain, node.spec.dtype) and slots[x.slot] in b.buffers
         }  # fmt: skip

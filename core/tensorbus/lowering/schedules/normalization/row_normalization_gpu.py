@@ -12,13 +12,13 @@ from typing import Final
 
 from ....dtypes.definition import DType, float32
 from ....graph.ir import Node
-from ...fusion.canonicalize import Fused, Output
+from ...fusion.canonicalize import DomainKernel, Output
 from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix
 from ...ir.builder import Launch
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.inline import Index
-from ...ir.kernel_task import Loops, Steps
+from ...ir.kernel_task import LaunchList, Loops
 from ...ir.loop_ir import INDEX, Array, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS
 from ..pointwise.vector_access import packet_of, packets
@@ -37,7 +37,7 @@ HELD: Final = 1 << 14
 """The longest rows that are kept in registers: several groups then have room beside each other."""
 
 
-def lower_teams(fused: Fused, steps: Steps) -> None:
+def lower_teams(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over its last axes, of ``SHORT`` or more."""
     _Teams(fused, steps).lower()
 
@@ -86,7 +86,7 @@ class _Teams(Rows):
     def _is_deep(self) -> bool:
         """Return whether rows are walked more than once."""
         walked = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS]
-        walked += [o.node for o in self.fused.outputs if self.fused.full(o.node)]
+        walked += [o.node for o in self.fused.outputs if self.fused.spans_domain(o.node)]
         return len({self.waves[id(node)] for node in walked}) > 1
 
     def keeps(self, node: Node) -> bool:
@@ -114,7 +114,7 @@ class _Teams(Rows):
     def _packet(self) -> int:
         """Return how many elements of a row an item takes at once."""
         fused = self.fused
-        stored = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
+        stored = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
         lanes = packet_of(self.steps.target, fused.domain[-1], [*stored, *read])
         while lanes > 1 and prod(fused.domain[k] for k in fused.reduced) < SHORT * lanes:
@@ -122,7 +122,7 @@ class _Teams(Rows):
         return lanes
 
     def end(self, row: Index) -> None:
-        if not all(self.fused.full(o.node) for o in self.fused.outputs):
+        if not all(self.fused.spans_domain(o.node) for o in self.fused.outputs):
             with self.b.when(ix.less(self.item, ONE)):
                 super().end(row)
 
@@ -161,7 +161,7 @@ class _Teams(Rows):
                 index = (*row[: over[0]], *at)
                 for node in self.kept:
                     name, dtype = self.arrays[id(node)]
-                    self.pull.define(node, index, Load(name, self.at, dtype))
+                    self.pull.bind(node, index, Load(name, self.at, dtype))
                 emit(index)
 
         def all_of(place: Expr, u: Expr) -> None:

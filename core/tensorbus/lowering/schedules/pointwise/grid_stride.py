@@ -11,7 +11,7 @@ from typing import Final
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Loops, Steps
+from ...ir.kernel_task import LaunchList, Loops
 from ...ir.loop_ir import INDEX, Expr, Var
 
 LANES: Final = 4
@@ -19,7 +19,7 @@ LEAST: Final = 1 << 20
 """How many elements keep a device busy with several to an item."""
 
 
-def fits(steps: Steps, shape: tuple[int, ...]) -> bool:
+def fits(steps: LaunchList, shape: tuple[int, ...]) -> bool:
     """Return whether a map is walked like this: it goes over one long axis."""
     return not steps.target.solo_rows and len(shape) == 1 and shape[0] >= LEAST
 

@@ -12,14 +12,14 @@ from ....backend_interface.strided_array import row_major
 from ....dtypes.definition import DType
 from ....graph.ir import Node
 from ....ops.definition import Spec
-from ...fusion.canonicalize import Fused, collapsed
+from ...fusion.canonicalize import DomainKernel, collapsed
 from ...ir.inline import ELEMENTWISE
 from ...ir.layout import Layout, Shape
 
 _PLAIN = ELEMENTWISE | {"input", "constant", "full"}
 
 
-def with_gaps(fused: Fused, sizes: Mapping[int, tuple[int, DType]]) -> Fused:
+def with_gaps(fused: DomainKernel, sizes: Mapping[int, tuple[int, DType]]) -> DomainKernel:
     """Return a map over rows and gaps; the group itself where it is none, or reads what has no such gaps.
 
     ``sizes`` are of the slots that the program makes: their gaps are memory of theirs.
@@ -35,7 +35,7 @@ def with_gaps(fused: Fused, sizes: Mapping[int, tuple[int, DType]]) -> Fused:
         return fused
     if any(node.op not in _PLAIN for node in fused.graph):
         return fused
-    if not all(_has_gaps(x, apart, sizes) for x in fused.leaves.values()):
+    if not all(_has_gaps(x, apart, sizes) for x in fused.inputs.values()):
         return fused
     done: dict[int, Node] = {}
     leaves: dict[int, Layout] = {}
@@ -47,14 +47,14 @@ def with_gaps(fused: Fused, sizes: Mapping[int, tuple[int, DType]]) -> Fused:
         attrs = {**node.attrs, "shape": shape} if node.op == "full" else node.attrs
         inputs = tuple(done[id(x)] for x in node.inputs)
         made = replace(node, inputs=inputs, attrs=attrs, spec=Spec(shape, node.spec.dtype))
-        if id(node) in fused.leaves:
-            leaves[id(made)] = replace(fused.leaves[id(node)], shape=shape)
+        if id(node) in fused.inputs:
+            leaves[id(made)] = replace(fused.inputs[id(node)], shape=shape)
         if id(node) in fused.scalars:
             scalars[id(made)] = fused.scalars[id(node)]
         done[id(node)] = made
     return collapsed(
         replace(
-            fused, domain=whole, nodes=tuple(done[id(n)] for n in fused.nodes), leaves=leaves,
+            fused, domain=whole, nodes=tuple(done[id(n)] for n in fused.nodes), inputs=leaves,
             scalars=scalars, outputs=tuple(replace(o, node=done[id(o.node)]) for o in fused.outputs),
         )
     )  # fmt: skip

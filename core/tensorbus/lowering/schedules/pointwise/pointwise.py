@@ -7,12 +7,12 @@ from math import prod
 
 from ....dtypes.definition import DType
 from ....graph.ir import Graph
-from ...fusion.canonicalize import Fused
+from ...fusion.canonicalize import DomainKernel
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import const
-from ...ir.inline import Index, Pull
-from ...ir.kernel_task import Job, Loops, Steps, place, spread
+from ...ir.inline import Index, Inliner
+from ...ir.kernel_task import KernelTask, LaunchList, Loops, element_offset, parallel_loops
 from ...ir.layout import Layout, Shape, packed
 from ...ir.loop_ir import Expr
 from ...op_sets import calls_function
@@ -29,7 +29,7 @@ LARGE = 1 << 16
 """From how many elements on functions of them are worth vectors of our own beside the compiler's."""
 
 
-def lower_map(job: Job, steps: Steps) -> None:
+def lower_map(job: KernelTask, steps: LaunchList) -> None:
     """Append the launch that computes a root of elementwise and movement ops."""
     turned = turned_leaves(job)
     if turned is not None and steps.target.solo_rows:
@@ -38,7 +38,7 @@ def lower_map(job: Job, steps: Steps) -> None:
     if turned is None and lower_wide(job, steps):
         return
     b = Builder(f"tb_{job.root.op}")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     shape = job.root.spec.shape
     lengths = pull.lengths(job.root)
     across = None if turned is None else turned[0]
@@ -46,7 +46,7 @@ def lower_map(job: Job, steps: Steps) -> None:
     layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
 
     def emit(at: Index) -> None:
-        b.store("out", place(b, "out", at, lengths, layout), pull.value(job.root, at))
+        b.store("out", element_offset(b, "out", at, lengths, layout), pull.value(job.root, at))
 
     dtype = job.root.spec.dtype
     if turned is None and (loops := _packed(steps, b, pull, job.graph, shape, lengths, [dtype], emit)):
@@ -56,19 +56,19 @@ def lower_map(job: Job, steps: Steps) -> None:
 
         def one(k: Expr) -> None:
             with pull.scope():
-                b.store("out", place(b, "out", (k,), lengths, layout), pull.value(job.root, (k,)))
+                b.store("out", element_offset(b, "out", (k,), lengths, layout), pull.value(job.root, (k,)))
 
         steps.add(b.finish(streams(b, lengths[0], shape[0], one)), {**slots, "out": job.out})
         return
-    index, loops = spread(b, lengths, shape, across)
+    index, loops = parallel_loops(b, lengths, shape, across)
     value = pull.value(job.root, index)
-    b.store("out", place(b, "out", index, lengths, layout), value)
+    b.store("out", element_offset(b, "out", index, lengths, layout), value)
     fills = {"out": 1} if layout.is_contiguous else {}
     steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": job.out})
 
 
 def _packed(
-    steps: Steps, b: Builder, pull: Pull, graph: Graph, domain: Shape, lengths: Sequence[Expr],
+    steps: LaunchList, b: Builder, pull: Inliner, graph: Graph, domain: Shape, lengths: Sequence[Expr],
     dtypes: Sequence[DType], emit: Callable[[Index], None],
 ) -> Loops:  # fmt: skip
     """Emit a map whose items make a packet of neighbours each; return its loops, none where it is none."""
@@ -82,7 +82,7 @@ def _packed(
     if small and domain[-1] % (2 * lanes) == 0 and any(calls_function(n.op) for n in graph):
         lanes *= 2  # what one packet waits for, the other computes
     count = domain[-1] // lanes
-    outer, loops = spread(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
+    outer, loops = parallel_loops(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
     first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
 
     def one(u: Expr) -> None:
@@ -93,7 +93,7 @@ def _packed(
     return loops
 
 
-def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DType]) -> bool:
+def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collection[DType]) -> bool:
     """Return whether a map is written in vectors, if it can be.
 
     Where the compiler makes vectors as well, these pay in what calls functions or goes past the caches.
@@ -109,17 +109,17 @@ def _in_vectors(steps: Steps, shape: Shape, graph: Graph, dtypes: Collection[DTy
     return bool(target.map_ops) and (costly or (even and any(goes_past(shape, d) for d in dtypes)))
 
 
-def lower_wide(job: Job, steps: Steps) -> bool:
+def lower_wide(job: KernelTask, steps: LaunchList) -> bool:
     """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
     target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
     if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, job.graph, (dtype,)):
         return False
     b = Builder(f"tb_{job.root.op}_wide")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     lengths = pull.lengths(job.root)
     pieces = -(-shape[-1] // PIECE)
     numbers = [*lengths[:-1], b.size("pieces", pieces)]
-    outer, loops = spread(b, numbers, [*shape[:-1], pieces])
+    outer, loops = parallel_loops(b, numbers, [*shape[:-1], pieces])
     start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
     stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
     out = b.buffer("out", dtype, writes=True)
@@ -129,7 +129,9 @@ def lower_wide(job: Job, steps: Steps) -> bool:
         index = (*outer[:-1], k)
         with pull.scope():
             value = pull.value(job.root, index)
-            b.store(out, place(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype))
+            b.store(
+                out, element_offset(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype)
+            )
         return ()
 
     walk = Walk(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
@@ -139,11 +141,11 @@ def lower_wide(job: Job, steps: Steps) -> bool:
     return True
 
 
-def lower_maps(fused: Fused, steps: Steps) -> None:
+def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the launch that computes several results over one domain, element by element."""
     target, domain = steps.target, fused.domain
     b = Builder(f"tb_{fused.outputs[-1].node.op}_{len(fused.outputs)}")
-    pull, slots = fused.puller(b)
+    pull, slots = fused.inliner(b)
     lengths = domain_lengths(b, pull, fused)
     names = [
         b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
@@ -163,7 +165,7 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
         before = len(b.block)
         pieces = -(-domain[-1] // PIECE)
         numbers = [*lengths[:-1], b.size("pieces", pieces)]
-        outer, loops = spread(b, numbers, [*domain[:-1], pieces])
+        outer, loops = parallel_loops(b, numbers, [*domain[:-1], pieces])
         start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
         stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
 
@@ -174,12 +176,12 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
 
         walk = Walk(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
         if walk.loop(b, start, stop, (), ()):
-            steps.add(b.finish(loops, solo=True), named, same_slots(fused), plain=True)
+            steps.add(b.finish(loops, solo=True), named, same_slots(fused), pointwise=True)
             return
         del b.block[before:]
-    dtypes = [o.node.spec.dtype for o in fused.outputs if fused.full(o.node)]
+    dtypes = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
     if loops := _packed(steps, b, pull, fused.graph, domain, lengths, dtypes, emit):
-        steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+        steps.add(b.finish(loops), named, same_slots(fused), pointwise=True)
         return
     if fits(steps, domain):
 
@@ -188,28 +190,28 @@ def lower_maps(fused: Fused, steps: Steps) -> None:
                 emit((k,))
 
         loops = streams(b, lengths[0], domain[0], alone)
-        steps.add(b.finish(loops), named, same_slots(fused), plain=True)
+        steps.add(b.finish(loops), named, same_slots(fused), pointwise=True)
         return
-    index, loops = spread(b, lengths, domain)
+    index, loops = parallel_loops(b, lengths, domain)
     emit(index)
     fills = {
         name: 1 for name, o in zip(names, fused.outputs, strict=True)
-        if Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous and fused.full(o.node)
+        if Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous and fused.spans_domain(o.node)
     }  # fmt: skip
-    steps.add(b.finish(loops, fills=fills), named, same_slots(fused), plain=True)
+    steps.add(b.finish(loops, fills=fills), named, same_slots(fused), pointwise=True)
 
 
-def lower_stack(job: Job, steps: Steps) -> None:
+def lower_stack(job: KernelTask, steps: LaunchList) -> None:
     """Append the launch that computes all operands of a concat, of one shape, side by side.
 
     What they have in common is computed once: the words of a random number generator, sine and cosine.
     """
     root, axis = job.root, job.root.attrs["axis"]
     b = Builder("tb_stack")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     shape = root.inputs[0].spec.shape
     lengths = pull.lengths(root.inputs[0])
-    index, loops = spread(b, lengths, shape)
+    index, loops = parallel_loops(b, lengths, shape)
     b.buffer("out", root.spec.dtype, writes=True)
     total = pull.lengths(root)
     for k, operand in enumerate(root.inputs):

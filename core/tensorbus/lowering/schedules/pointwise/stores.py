@@ -8,10 +8,10 @@ from typing import Final
 
 from ....dtypes.definition import DType
 from ....graph.ir import Node
-from ...fusion.canonicalize import PLAIN, Fused, Output
+from ...fusion.canonicalize import PLAIN, DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
-from ...ir.inline import Index, Pull
+from ...ir.inline import Index, Inliner
 from ...ir.layout import Layout
 from ...ir.loop_ir import Expr, For, If, Stmt, Store
 
@@ -35,7 +35,7 @@ def stored_past(body: Sequence[Stmt]) -> set[str]:
     return found
 
 
-def domain_lengths(b: Builder, pull: Pull, fused: Fused) -> tuple[Expr, ...]:
+def domain_lengths(b: Builder, pull: Inliner, fused: DomainKernel) -> tuple[Expr, ...]:
     """Return the lengths of a domain: those of a node that has all its axes, where there is one."""
     for node in fused.graph:
         if node.spec.shape == fused.domain:
@@ -43,7 +43,9 @@ def domain_lengths(b: Builder, pull: Pull, fused: Fused) -> tuple[Expr, ...]:
     return tuple(b.size(f"d{k}", n) for k, n in enumerate(fused.domain))
 
 
-def place_of(b: Builder, name: str, o: Output, index: Index, lengths: Sequence[Expr], fused: Fused) -> Expr:
+def place_of(
+    b: Builder, name: str, o: Output, index: Index, lengths: Sequence[Expr], fused: DomainKernel
+) -> Expr:
     """Return where an output has the element at ``index`` of the domain."""
     shape = o.node.spec.shape
     if Layout(o.slot, shape, o.strides).is_contiguous:
@@ -52,20 +54,20 @@ def place_of(b: Builder, name: str, o: Output, index: Index, lengths: Sequence[E
     return ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(o.strides)])
 
 
-def same_slots(fused: Fused, full: bool = True, picks: bool = True) -> frozenset[int]:
+def same_slots(fused: DomainKernel, full: bool = True, picks: bool = True) -> frozenset[int]:
     """Return the slots that a group reads only at the element that it stores, where these are its outputs.
 
     ``full``: for the outputs of the whole domain, else for those of rows. ``picks``: whether what an index
     chooses in a row counts as read elsewhere.
     """
-    outs = {o.strides for o in fused.outputs if fused.full(o.node) == full}
+    outs = {o.strides for o in fused.outputs if fused.spans_domain(o.node) == full}
     if len(outs) != 1:
         return frozenset()
     given: dict[int, bool] = {}
     (strides,) = outs
     moved = elsewhere(fused.graph, picks=picks)
     for node in fused.graph:
-        layout = fused.leaves.get(id(node))
+        layout = fused.inputs.get(id(node))
         if layout is not None:
             at = layout.strides == strides and layout.offset == 0 and layout.late is None
             given[layout.slot] = given.get(layout.slot, True) and at and id(node) not in moved

@@ -15,17 +15,17 @@ from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
 from ...ir.inline import Index
-from ...ir.kernel_task import Job, Steps, place
+from ...ir.kernel_task import KernelTask, LaunchList, element_offset
 from ...ir.layout import Layout, packed
 from ...ir.loop_ir import INDEX, Apply, Expr, Kind, Load, Var
 
 SIDE = 16
 
 
-def lower_tiles(job: Job, steps: Steps, across: int, turned: Sequence[Node]) -> None:
+def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
     """Append the launch of a map in which the ``turned`` leaves lie packed along axis ``across``."""
     b = Builder(f"tb_{job.root.op}_tiles")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     shape = job.root.spec.shape
     lengths = pull.lengths(job.root)
     last = len(shape) - 1
@@ -65,8 +65,8 @@ def lower_tiles(job: Job, steps: Steps, across: int, turned: Sequence[Node]) -> 
             where = at(line, column)
             for tile, node in zip(tiles, turned, strict=True):
                 found = Load(tile, ix.add(ix.multiply(line, side), column), node.spec.dtype)
-                pull.define(node, where, found)
-            b.store(out, place(b, "out", where, lengths, layout), pull.value(job.root, where))
+                pull.bind(node, where, found)
+            b.store(out, element_offset(b, "out", where, lengths, layout), pull.value(job.root, where))
 
     full = ix.both([Apply("equal", (end, side), bool_) for end in ends])
     whole = b.let(full, "whole")
@@ -77,13 +77,13 @@ def lower_tiles(job: Job, steps: Steps, across: int, turned: Sequence[Node]) -> 
     steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
 
 
-def turned_leaves(job: Job) -> tuple[int, list[Node]] | None:
+def turned_leaves(job: KernelTask) -> tuple[int, list[Node]] | None:
     """Return the axis along which transposed operands lie packed, and those operands; None without any."""
     shape = job.root.spec.shape
     last = len(shape) - 1
     found: dict[int, list[Node]] = {}
     for node in job.graph:
-        layout = job.leaves.get(id(node))
+        layout = job.inputs.get(id(node))
         if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
             continue
         walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] > 8]

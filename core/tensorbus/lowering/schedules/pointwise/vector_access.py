@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ....dtypes.definition import DType, bool_
 from ...ir import index_expr as ix
-from ...ir.builder import Builder, Late
+from ...ir.builder import Builder, RuntimeArg
 from ...ir.index_expr import ZERO, const
 from ...ir.loop_ir import (
     INDEX,
@@ -293,7 +293,7 @@ def _divisor(b: Builder, e: Expr) -> int:
             if e.name in b.lets:
                 return _divisor(b, b.lets[e.name])
             value = b.params[e.name][1] if e.name in b.params else 1
-            return 1 if isinstance(value, Late) else _lowest(int(value.real))
+            return 1 if isinstance(value, RuntimeArg) else _lowest(int(value.real))
         case Apply(op="multiply"):
             return min(_DIVISOR, _divisor(b, e.args[0]) * _divisor(b, e.args[1]))
         case Apply(op="add" | "subtract" | "modulo" | "minimum"):

@@ -16,8 +16,8 @@ from ....graph.ir import Node
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ZERO, const
-from ...ir.inline import Pull
-from ...ir.kernel_task import Job, Steps, spread
+from ...ir.inline import Inliner
+from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.layout import Layout
 from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
 from ..pointwise.vectorize import WIDE, Vectors, Walk
@@ -32,7 +32,7 @@ CODE = 32
 """How many nodes of the graph a step down the panel may have, all its rows together."""
 
 
-def plan_panels(shape: Sequence[int], over: Sequence[int], steps: Steps) -> tuple[int, int, int]:
+def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) -> tuple[int, int, int]:
     """Return the reduced axis to cut, into how many chunks, and of how many rows each."""
     axis = max(over, key=lambda k: (shape[k], -k))
     kept = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
@@ -52,7 +52,7 @@ class _Panel:
     """
 
     b: Builder
-    pull: Pull
+    pull: Inliner
     reducer: Reducer
     operand: Node
     index: list[Expr]
@@ -114,7 +114,7 @@ class _Panel:
 
 
 def lower_panels(
-    job: Job, steps: Steps, reducer: Reducer, layout: Layout
+    job: KernelTask, steps: LaunchList, reducer: Reducer, layout: Layout
 ) -> tuple[dict[str, int], int, bool] | None:
     """Append the first launch of a reduction that keeps the last axis; None, and nothing, for others.
 
@@ -130,12 +130,12 @@ def lower_panels(
     axis, count, size = plan_panels(shape, over, steps)
     direct = count == 1 and not finds and root.spec.dtype is dtype and layout.is_contiguous
     b = Builder(f"tb_{root.op}_panels")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     lengths = pull.lengths(operand)
     rest = [k for k in range(len(shape) - 1) if k not in over]
     panels = -(-shape[-1] // WIDTH)
     numbers = [b.size("chunks", count), *(lengths[k] for k in rest), b.size("panels", panels)]
-    outer, loops = spread(b, numbers, [count, *(shape[k] for k in rest), panels])
+    outer, loops = parallel_loops(b, numbers, [count, *(shape[k] for k in rest), panels])
     index: list[Expr] = [ZERO] * len(shape)
     for k, i in zip(rest, outer[1:-1], strict=True):
         index[k] = i

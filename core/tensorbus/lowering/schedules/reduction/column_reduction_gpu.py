@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
-from ...fusion.canonicalize import Fused
+from ...fusion.canonicalize import DomainKernel
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ZERO, const
 from ...ir.inline import Index
-from ...ir.kernel_task import Steps
+from ...ir.kernel_task import LaunchList
 from ...ir.loop_ir import INDEX, Array, Barrier, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
@@ -37,7 +37,7 @@ TOLD: Final = 16
 """What so many groups have stored is asked for before the first is added."""
 
 
-def is_stack_of_rows(fused: Fused, target: Target) -> bool:
+def is_stack_of_rows(fused: DomainKernel, target: Target) -> bool:
     """Return whether reductions go over one axis of a group that is not the last, in packets of the last."""
     domain, over = fused.domain, fused.reduced
     if len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
@@ -46,7 +46,7 @@ def is_stack_of_rows(fused: Fused, target: Target) -> bool:
     return packet_of(target, domain[-1], kinds) > 1
 
 
-def lower_stack_of_rows(fused: Fused, steps: Steps) -> None:
+def lower_stack_of_rows(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the launches of a group whose reductions do not wait for each other, all over one axis."""
     _Stack(fused, steps).lower()
 
@@ -280,7 +280,7 @@ class _Stack(Parts):
         beside = prod(domain[k] for k in self.kept[:-1])
         cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
         b = Builder(self.name)
-        pull, slots = fused.puller(b)
+        pull, slots = fused.inliner(b)
         lengths = domain_lengths(b, pull, fused)
         around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
         groups = _Groups(
@@ -339,7 +339,7 @@ class _Stack(Parts):
         """Append what joins the stretches of each result, and makes the outputs of it."""
         fused = self.fused
         b = Builder(f"{self.name}_rest")
-        pull, slots = fused.puller(b)
+        pull, slots = fused.inliner(b)
         lengths = domain_lengths(b, pull, fused)
         total = prod(fused.domain[k] for k in self.kept)
         columns = b.size("places", total)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ...fusion.canonicalize import Fused
+from ...fusion.canonicalize import DomainKernel
 from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
-from ...ir.inline import Index, Pull
-from ...ir.kernel_task import Steps, spread
+from ...ir.inline import Index, Inliner
+from ...ir.kernel_task import LaunchList, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
 from ...op_sets import REDUCTIONS
 from ..pointwise.stores import domain_lengths, place_of, same_slots
@@ -42,7 +42,7 @@ ROWS, CODE = 4, 64
 """Rows that are added at a time, as long as that makes no more than so many ops of code."""
 
 
-def lower_several(fused: Fused, steps: Steps) -> None:
+def lower_several(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the launches of a group whose reductions do not wait for each other."""
     last = len(fused.domain) - 1
     across = steps.target.solo_rows and last not in fused.reduced and fused.domain[last] >= SHORT
@@ -55,7 +55,7 @@ def lower_several(fused: Fused, steps: Steps) -> None:
 class Parts:
     """What both schedules share: the reductions, their outputs, and the kernel that joins chunks."""
 
-    def __init__(self, fused: Fused, steps: Steps) -> None:
+    def __init__(self, fused: DomainKernel, steps: LaunchList) -> None:
         self.fused = fused
         self.steps = steps
         self.reductions = [n for n in fused.graph if n.op in REDUCTIONS]
@@ -63,11 +63,11 @@ class Parts:
         self.reducers = tuple(Reducer.of(n.op, n.inputs[0].spec.dtype).over(length) for n in self.reductions)
         self.reducer = Several(parts=self.reducers)
         self.kept = [k for k in range(len(fused.domain)) if k not in fused.reduced]
-        self.full = [o for o in fused.outputs if fused.full(o.node)]
-        self.rows = [o for o in fused.outputs if not fused.full(o.node)]
+        self.full = [o for o in fused.outputs if fused.spans_domain(o.node)]
+        self.rows = [o for o in fused.outputs if not fused.spans_domain(o.node)]
         self.name = f"tb_{self.reductions[-1].op}_{len(fused.outputs)}"
 
-    def write(self, b: Builder, pull: Pull, index: Index, lengths: Sequence[Expr]) -> None:
+    def write(self, b: Builder, pull: Inliner, index: Index, lengths: Sequence[Expr]) -> None:
         """Emit the stores of the outputs that have an element for each of the domain."""
         values = b.all([pull.at(o.node, index) for o in self.full])
         for k, (o, e) in enumerate(zip(self.full, values, strict=True)):
@@ -75,7 +75,7 @@ class Parts:
             b.store(name, place_of(b, name, o, index, lengths, self.fused), e)
 
     def end(
-        self, b: Builder, pull: Pull, outer: Sequence[Expr], lengths: Sequence[Expr], state: State
+        self, b: Builder, pull: Inliner, outer: Sequence[Expr], lengths: Sequence[Expr], state: State
     ) -> None:
         """Emit what is made of the results."""
         index: list[Expr] = [ZERO] * len(self.fused.domain)
@@ -83,7 +83,7 @@ class Parts:
             index[k] = i
         for node, e in zip(self.reductions, self.reducer.result(state), strict=True):
             at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
-            pull.define(node, at, b.let(e if e.dtype is node.spec.dtype else Cast(e, node.spec.dtype), "row"))
+            pull.bind(node, at, b.let(e if e.dtype is node.spec.dtype else Cast(e, node.spec.dtype), "row"))
         values = b.all([pull.at(o.node, tuple(index)) for o in self.rows])
         for k, (o, e) in enumerate(zip(self.rows, values, strict=True)):
             name = b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
@@ -94,7 +94,7 @@ class Parts:
         full = {f"full{k}": o.slot for k, o in enumerate(self.full)}
         return full | {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
 
-    def element(self, b: Builder, pull: Pull, index: Index, lengths: Sequence[Expr]) -> State:
+    def element(self, b: Builder, pull: Inliner, index: Index, lengths: Sequence[Expr]) -> State:
         """Return what an element adds, having stored what is stored of it."""
         with pull.scope():
             state: State = ()
@@ -113,7 +113,7 @@ class Parts:
     def join(self, parts: dict[str, int], count: int) -> None:
         """Append what joins the states of chunks, and makes the outputs of them."""
         b = Builder(f"{self.name}_rest")
-        pull, slots = self.fused.puller(b)
+        pull, slots = self.fused.inliner(b)
         lengths = domain_lengths(b, pull, self.fused)
         axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
         axes += [Axis(length=lengths[k], value=self.fused.domain[k], reduced=False) for k in self.kept]
@@ -137,7 +137,7 @@ class _Folds(Parts):
     def lower(self) -> None:
         fused, target = self.fused, self.steps.target
         b = Builder(self.name)
-        pull, slots = fused.puller(b)
+        pull, slots = fused.inliner(b)
         lengths = domain_lengths(b, pull, fused)
         axes = [
             Axis(length=lengths[k], value=n, reduced=k in fused.reduced) for k, n in enumerate(fused.domain)
@@ -206,7 +206,7 @@ class _Panels(Parts):
 
     def lower(self) -> None:
         fused, b = self.fused, Builder(f"{self.name}_panels")
-        pull, slots = fused.puller(b)
+        pull, slots = fused.inliner(b)
         lengths = domain_lengths(b, pull, fused)
         domain, over = fused.domain, fused.reduced
         axis = max(over, key=lambda k: (domain[k], -k))
@@ -214,7 +214,7 @@ class _Panels(Parts):
         rest = self.kept[:-1]
         panels = -(-domain[-1] // WIDTH)
         numbers = [b.size("chunks", chunks.count), *(lengths[k] for k in rest), b.size("panels", panels)]
-        outer, loops = spread(b, numbers, [chunks.count, *(domain[k] for k in rest), panels])
+        outer, loops = parallel_loops(b, numbers, [chunks.count, *(domain[k] for k in rest), panels])
         base = b.let(ix.multiply(outer[-1], const(WIDTH)), "base")
         columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(WIDTH)), "wide")
         parts = self.temporaries(chunks.count)

@@ -14,7 +14,7 @@ from ....graph.ir import Graph
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Job, Steps, place, spread
+from ...ir.kernel_task import KernelTask, LaunchList, element_offset, parallel_loops
 from ...ir.layout import Layout, packed
 from ...ir.loop_ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
 from ...op_sets import calls_function
@@ -94,7 +94,7 @@ def fold(
     woven = chunks is not None and chunks.woven
     if chunks is not None:
         parallel.insert(len(parallel) if woven else 0, (b.size("chunks", chunks.count), chunks.count))
-    outer, loops = spread(b, [n for n, _ in parallel], [v for _, v in parallel])
+    outer, loops = parallel_loops(b, [n for n, _ in parallel], [v for _, v in parallel])
     if woven:
         outer = (outer[-1], *outer[:-1])
     index: list[Expr] = [ZERO] * len(axes)
@@ -201,11 +201,11 @@ def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
     return ALONE if rows else ALONE // 8  # which no vectors add up
 
 
-def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
+def lower_reduction(job: KernelTask, steps: LaunchList, *, costly: bool = False) -> None:
     """Append the launches of a reduction root. ``costly``: its operand calls functions for each element."""
     root, operand = job.root, job.root.inputs[0]
     b = Builder(f"tb_{root.op}")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     over = root.attrs["axis"]
     shape = operand.spec.shape
     axes = [Axis(length=pull.length(operand, k), value=n, reduced=k in over) for k, n in enumerate(shape)]
@@ -275,7 +275,7 @@ def lower_reduction(job: Job, steps: Steps, *, costly: bool = False) -> None:
     _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
 
 
-def lower_across(job: Job, steps: Steps, reducer: Reducer) -> bool:
+def lower_across(job: KernelTask, steps: LaunchList, reducer: Reducer) -> bool:
     """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
     shape, over = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
@@ -293,15 +293,15 @@ def _finisher(b: Builder, reducer: Reducer, dtype: DType, lengths: Sequence[Expr
     def finish(index: tuple[Expr, ...], state: State) -> None:
         b.buffer("out", dtype, writes=True)
         value = state[-1]
-        at = place(b, "out", index, lengths, layout)
+        at = element_offset(b, "out", index, lengths, layout)
         b.store("out", at, Cast(value, dtype) if value.dtype is not dtype else value)
 
     return finish
 
 
 def _second_stage(
-    job: Job,
-    steps: Steps,
+    job: KernelTask,
+    steps: LaunchList,
     reducer: Reducer,
     count: int,
     kept: tuple[int, ...],
@@ -387,8 +387,10 @@ def fold_by_teams(
         bounds = start, b.let(ix.minimum(ix.add(start, size), stop), "stop")
     inner = index if chunks is None else index[1:]
 
-    def at(place: Expr) -> State:
-        walked = [i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(place, along)]
+    def at(element_offset: Expr) -> State:
+        walked = [
+            i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(element_offset, along)
+        ]
         return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
 
     state = team.reduce(reducer, bounds, at, ordered, lanes)

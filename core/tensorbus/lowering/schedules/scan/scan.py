@@ -9,7 +9,7 @@ from ....dtypes.definition import float32
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
-from ...ir.kernel_task import Job, Steps, spread
+from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, For, Load, Var
 from ...op_sets import SCANS
 from ...target import Target
@@ -22,7 +22,7 @@ from .scan_gpu import fits, lower_team_scan
 LEAST = 1024
 
 
-def lower_scan(job: Job, steps: Steps) -> None:
+def lower_scan(job: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a scan."""
     root, operand = job.root, job.root.inputs[0]
     shape, axis = operand.spec.shape, root.attrs["axis"]
@@ -47,13 +47,13 @@ def lower_scan(job: Job, steps: Steps) -> None:
         _totals(job, steps, chunks, totals, reducer)
         _offsets(steps, chunks.count, prod(rest), totals, reducer)
     b = Builder(f"tb_{root.op}")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     others = [n for k, n in enumerate(lengths) if k != axis]
     values = list(rest)
     if chunks is not None:
         others, values = [b.size("chunks", chunks.count), *others], [chunks.count, *values]
-    outer, loops = spread(b, others, values)
+    outer, loops = parallel_loops(b, others, values)
     index = list(outer[1:] if chunks is not None else outer)
     start: Expr = ZERO
     stop: Expr = lengths[axis]
@@ -119,11 +119,11 @@ def _in_vectors(
     return even
 
 
-def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int, reducer: Reducer) -> None:
+def _totals(job: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, reducer: Reducer) -> None:
     """Append the reduction of each chunk."""
     operand = job.root.inputs[0]
     b = Builder(f"tb_{job.root.op}_totals")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     axes = [
         Axis(length=pull.length(operand, k), value=n, reduced=k == chunks.axis)
         for k, n in enumerate(operand.spec.shape)
@@ -143,12 +143,12 @@ def _totals(job: Job, steps: Steps, chunks: Chunks, totals: int, reducer: Reduce
     steps.add(b.finish(loops, solo=solo), {**slots, "totals": totals})
 
 
-def _offsets(steps: Steps, count: int, width: int, totals: int, reducer: Reducer) -> None:
+def _offsets(steps: LaunchList, count: int, width: int, totals: int, reducer: Reducer) -> None:
     """Append what turns the chunks' states, in place, into those of all chunks before each."""
     b = Builder(f"tb_{reducer.op}_offsets")
     dtype = reducer.dtypes[0]
     row = b.size("n0", width)
-    (column,), loops = spread(b, [row], [width])
+    (column,), loops = parallel_loops(b, [row], [width])
     b.buffer("totals", dtype, writes=True)
     total = b.let(reducer.start()[0], "acc", mutable=True)
     with b.loop(ZERO, b.size("chunks", count)) as k:

@@ -16,7 +16,7 @@ from typing import Final
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Job, Steps
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Array, Barrier, Cast, Expr, Load, Var
 from ...target import Target
 from ..pointwise.vector_access import packet_of, packets
@@ -37,13 +37,13 @@ BUSY: Final = 8
 """By how many the chunks of all rows are fewer."""
 
 
-def fits(job: Job, steps: Steps) -> bool:
+def fits(job: KernelTask, steps: LaunchList) -> bool:
     """Return whether a scan is one for groups of light items."""
     shape, axis = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
     return not steps.target.solo_rows and axis == len(shape) - 1 and shape[axis] >= SHORT
 
 
-def lower_team_scan(job: Job, steps: Steps, reducer: Reducer) -> None:
+def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
     """Append the launches: one, and two before it where rows are cut into chunks."""
     shape = job.root.inputs[0].spec.shape
     chunks, totals = _chunks(steps.target, prod(shape[:-1]), shape[-1]), 0
@@ -74,12 +74,12 @@ def _piece(
     return number, start, b.let(ix.minimum(ix.add(start, size), lengths[-1]), "stop")
 
 
-def _totals(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks, totals: int) -> None:
+def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks, totals: int) -> None:
     """Append what each chunk comes to."""
     operand = job.root.inputs[0]
     shape = operand.spec.shape
     b = Builder(f"tb_{job.root.op}_totals")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     team, row, rows = Team(b, TEAM, steps.target.swap), Var("i1", INDEX), chunks.count * prod(shape[:-1])
     number, start, stop = _piece(b, row, chunks, shape, lengths)
@@ -96,7 +96,7 @@ def _totals(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks, totals: in
     steps.add(team.finished(made), {**slots, "totals": totals})
 
 
-def _befores(steps: Steps, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
+def _befores(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
     b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
     team = Team(b, max(32, min(TEAM, 1 << (count - 1).bit_length())), steps.target.swap)
@@ -118,12 +118,12 @@ def _befores(steps: Steps, reducer: Reducer, shape: tuple[int, int], totals: int
     steps.add(team.finished(b.finish([team.loop, (row, width, wide)])), {"totals": totals})
 
 
-def _tiles(job: Job, steps: Steps, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
+def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
     """Append the scan of each row, or chunk of one. ``totals`` is the slot of what stands before each."""
     root, operand = job.root, job.root.inputs[0]
     shape, dtype = operand.spec.shape, reducer.dtypes[0]
     b = Builder(f"tb_{root.op}_team")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     length = chunks.size if chunks is not None else shape[-1]
     swap, stored = steps.target.swap, [operand.spec.dtype, root.spec.dtype]

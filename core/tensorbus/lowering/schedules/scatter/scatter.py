@@ -20,8 +20,8 @@ from ...fusion.collapse_dims import collapse
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.inline import ERRORS, Pull
-from ...ir.kernel_task import Job, Steps
+from ...ir.inline import ERRORS, Inliner
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Cast, Const, Expr, Load, Report, Select, Var
 from ..pointwise.pointwise import lower_map
 from ..sort.bucket_pass import BUCKETS, Read, Source, Target, chunks, distribute
@@ -37,12 +37,12 @@ WIDE, MORE = 32, 1 << 14
 """Light items side by side walk so many indices together: they read them once."""
 AHEAD = 16
 """How many indices they read before they write."""
-_Take = Callable[[Builder, Pull, Expr, Expr, Expr], None]
+_Take = Callable[[Builder, Inliner, Expr, Expr, Expr], None]
 """What is written for an index that names a row: its number, the row and the column."""
 MODES: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 
 
-def lower_scatter(job: Job, steps: Steps) -> None:
+def lower_scatter(job: KernelTask, steps: LaunchList) -> None:
     """Append the copy of ``x`` and the walk over the indices."""
     x, value, *indices = job.root.inputs
     op = MODES.get(job.root.attrs["mode"])
@@ -71,19 +71,19 @@ def lower_scatter(job: Job, steps: Steps) -> None:
         _by_all(job, steps, rows)
 
 
-def _reported(job: Job, b: Builder, pull: Pull, at: Expr) -> tuple[Expr, Expr]:
+def _reported(job: KernelTask, b: Builder, pull: Inliner, at: Expr) -> tuple[Expr, Expr]:
     """Return the row of an index, and whether it exists; else it is reported."""
     row, exists, found, limits = _row(b, pull, job, ix.unflatten(at, pull.lengths(job.root.inputs[2])))
     _report(b, pull, found, limits, exists, None)
     return row, exists
 
 
-def _at_once(job: Job, steps: Steps, op: str) -> None:
+def _at_once(job: KernelTask, steps: LaunchList, op: str) -> None:
     """Let an item for each element join it with what is there."""
     x, _, *indices = job.root.inputs
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     walk, column, loops = _loops(b, count, wide, solo=False)
     at = ix.unflatten(walk, pull.lengths(indices[0]))
     row, exists, found, limits = _row(b, pull, job, at)
@@ -94,7 +94,7 @@ def _at_once(job: Job, steps: Steps, op: str) -> None:
     steps.add(b.finish(loops), {**slots, "out": job.out})
 
 
-def _by_last(job: Job, steps: Steps, rows: int) -> None:
+def _by_last(job: KernelTask, steps: LaunchList, rows: int) -> None:
     """Find the last index of each row that is named, and store the values of these."""
     x, _, *indices = job.root.inputs
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
@@ -103,7 +103,7 @@ def _by_last(job: Job, steps: Steps, rows: int) -> None:
     def launch(name: str, wide: int, take: _Take, **out: int) -> None:
         """Append the launch of an item for each index, and column; ``take`` gets the index and its row."""
         b = Builder(f"tb_scatter_{name}")
-        pull, slots = job.puller(b)
+        pull, slots = job.inliner(b)
         walk, column, loops = _loops(b, count, wide, solo=False)
         number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
         row, exists, found, limits = _row(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])))
@@ -114,16 +114,16 @@ def _by_last(job: Job, steps: Steps, rows: int) -> None:
             take(b, pull, number, row, ZERO if column is None else column)
         steps.add(b.finish(loops), {**slots, "lasts": last, **out})
 
-    def name(b: Builder, _: Pull, number: Expr, row: Expr, column: Expr) -> None:
+    def name(b: Builder, _: Inliner, number: Expr, row: Expr, column: Expr) -> None:
         b.store("lasts", row, Const(-1, int32))
 
-    def find(b: Builder, _: Pull, number: Expr, row: Expr, column: Expr) -> None:
+    def find(b: Builder, _: Inliner, number: Expr, row: Expr, column: Expr) -> None:
         # The greatest numbers come first: where all name one row, hardly any of the others write there.
         own = b.let(Cast(number, int32), "own")
         with b.when(ix.less(Load("lasts", row, int32), own)):
             b.store("lasts", row, own, combine="maximum")
 
-    def put(b: Builder, pull: Pull, number: Expr, row: Expr, column: Expr) -> None:
+    def put(b: Builder, pull: Inliner, number: Expr, row: Expr, column: Expr) -> None:
         with b.when(Apply("equal", (Load("lasts", row, int32), Cast(number, int32)), bool_)):
             _write(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])), column, row, wide)
 
@@ -137,14 +137,14 @@ def _by_last(job: Job, steps: Steps, rows: int) -> None:
     launch("set", wide, put, out=job.out)
 
 
-def _by_all(job: Job, steps: Steps, rows: int) -> None:
+def _by_all(job: KernelTask, steps: LaunchList, rows: int) -> None:
     """Let every owner walk all indices, and store where a row is its own."""
     x, _, *indices = job.root.inputs
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.solo_rows
     owners = max(1, min(OWNERS if solo else -(-steps.target.items // wide), OWNERS, rows))
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     owner, column, loops = _loops(b, owners, wide, solo)
     per = b.size("per", -(-rows // owners))
     low = b.let(ix.multiply(owner, per), "low")
@@ -176,7 +176,7 @@ def _by_all(job: Job, steps: Steps, rows: int) -> None:
     steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
 
 
-def _by_bucket(job: Job, steps: Steps, rows: int) -> None:
+def _by_bucket(job: KernelTask, steps: LaunchList, rows: int) -> None:
     """Bring the indices' numbers into the order of their rows' owners, then let these walk their own."""
     x, _, *indices = job.root.inputs
     count = prod(indices[0].spec.shape)
@@ -184,10 +184,10 @@ def _by_bucket(job: Job, steps: Steps, rows: int) -> None:
     owners = -(-rows // per)
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.solo_rows
-    pulls: list[Pull] = []
+    pulls: list[Inliner] = []
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
-        pull, slots = job.puller(b)
+        pull, slots = job.inliner(b)
         pulls.append(pull)
 
         def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
@@ -208,7 +208,7 @@ def _by_bucket(job: Job, steps: Steps, rows: int) -> None:
     target = Target(part=0, dtype=int64, slot=order, place=lambda b, row, at: at)
     starts = distribute("tb_scatter", source, [target], steps, starts=True)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_own")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     owner, column, loops = _loops(b, owners, wide, solo)
     pieces = b.size("chunks", chunks(1, count, steps))
     b.buffer("counts", INDEX)
@@ -238,7 +238,7 @@ def _loops(
 
 
 def _row(
-    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...]
+    b: Builder, pull: Inliner, job: KernelTask, at: tuple[Expr, ...]
 ) -> tuple[Expr, Expr, Sequence[Expr], Sequence[Expr]]:
     """Return the row that the indices at ``at`` name, whether it exists, the indices and their limits."""
     x, _, *indices = job.root.inputs
@@ -252,7 +252,7 @@ def _row(
 
 
 def _report(
-    b: Builder, pull: Pull, found: Sequence[Expr], limits: Sequence[Expr], exists: Expr, first: Expr | None
+    b: Builder, pull: Inliner, found: Sequence[Expr], limits: Sequence[Expr], exists: Expr, first: Expr | None
 ) -> None:
     """Report indices that name no row; where ``first`` is given, only the item for which it holds does."""
     b.buffer(ERRORS, INDEX, writes=True)
@@ -263,7 +263,13 @@ def _report(
 
 
 def _write_row(
-    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], row: Expr, column: Expr | None, wide: int
+    b: Builder,
+    pull: Inliner,
+    job: KernelTask,
+    at: tuple[Expr, ...],
+    row: Expr,
+    column: Expr | None,
+    wide: int,
 ) -> None:
     if column is not None or wide == 1:
         _write(b, pull, job, at, ZERO if column is None else column, row, wide)
@@ -273,7 +279,7 @@ def _write_row(
 
 
 def _write(
-    b: Builder, pull: Pull, job: Job, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int,
+    b: Builder, pull: Inliner, job: KernelTask, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int,
     at_once: str = "",
 ) -> None:  # fmt: skip
     """Store one element, or combine it with what is there: column ``column`` of the row."""

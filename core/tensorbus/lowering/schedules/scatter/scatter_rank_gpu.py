@@ -15,8 +15,8 @@ from ....dtypes.definition import bool_, int32
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.inline import Pull
-from ...ir.kernel_task import Job, Steps
+from ...ir.inline import Inliner
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Cast, Expr, For, Load, Select, Var
 
 LEAST, MOST = 1 << 9, 1 << 14
@@ -25,11 +25,11 @@ TURNS = 4
 AHEAD = 8
 """How many values of one row are read before they are added."""
 
-Row = Callable[[Builder, Pull, Expr], tuple[Expr, Expr]]
+Row = Callable[[Builder, Inliner, Expr], tuple[Expr, Expr]]
 """Emits what reads an index, and reports it; returns its row, and whether it exists."""
 
 
-def lower_ranked(job: Job, steps: Steps, row: Row, op: str | None) -> None:
+def lower_ranked(job: KernelTask, steps: LaunchList, row: Row, op: str | None) -> None:
     """Append the launches of a scatter onto what is stored already; without ``op`` the last value stays."""
     count = prod(job.root.inputs[2].spec.shape)
     places = [steps.temporary(count, int32) for _ in range(4)]
@@ -38,9 +38,9 @@ def lower_ranked(job: Job, steps: Steps, row: Row, op: str | None) -> None:
     _add(job, steps, op, places, count)
 
 
-def _read(job: Job, steps: Steps, row: Row, rows: int, count: int) -> None:
+def _read(job: KernelTask, steps: LaunchList, row: Row, rows: int, count: int) -> None:
     b = Builder("tb_scatter_rows")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     item = Var("i0", INDEX)
     found, exists = row(b, pull, item)
     b.buffer("rows", int32, writes=True)
@@ -48,7 +48,7 @@ def _read(job: Job, steps: Steps, row: Row, rows: int, count: int) -> None:
     steps.add(b.finish([(item, b.size("count", count), count)]), {**slots, "rows": rows})
 
 
-def _rank(steps: Steps, places: Sequence[int], count: int) -> None:
+def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
     """Append what puts the numbers of the indices in the order of their rows.
 
     ``begins`` has for the first index of a row where the row's begin in that order, else -1; ``many`` how
@@ -101,7 +101,7 @@ def _rank(steps: Steps, places: Sequence[int], count: int) -> None:
 
 
 def add_up(
-    b: Builder, job: Job, pull: Pull, total: Var, tail: Sequence[Expr], span: tuple[Expr, Expr],
+    b: Builder, job: KernelTask, pull: Inliner, total: Var, tail: Sequence[Expr], span: tuple[Expr, Expr],
     op: str | None,
 ) -> None:  # fmt: skip
     """Emit what adds to a mutable ``total`` what the indices in ``order`` bring, from one place to another.
@@ -127,12 +127,12 @@ def add_up(
         add([k])
 
 
-def _add(job: Job, steps: Steps, op: str | None, places: Sequence[int], count: int) -> None:
+def _add(job: KernelTask, steps: LaunchList, op: str | None, places: Sequence[int], count: int) -> None:
     x, _, *indices = job.root.inputs
     dtype = job.root.spec.dtype
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_ranked")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     for name in ("rows", "order", "begins", "many"):
         b.buffer(name, int32)
     b.buffer("out", dtype, writes=True)

@@ -20,8 +20,8 @@ from ...fusion.collapse_dims import collapse
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.inline import ERRORS, Index, Pull
-from ...ir.kernel_task import Job, Steps
+from ...ir.inline import ERRORS, Index, Inliner
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, For, Load, Report, Select, Var
 from ...target import Target
 from ..pointwise.pointwise import lower_map
@@ -94,7 +94,7 @@ def _is_own(node: Node, axis: int) -> bool:
     return counts and node.attrs["start"] == 0 and node.attrs["step"] == 1
 
 
-def lower_along(job: Job, steps: Steps, op: str | None) -> None:
+def lower_along(job: KernelTask, steps: LaunchList, op: str | None) -> None:
     """Append the launches of such a scatter; without ``op`` the last value stays."""
     x, _, *indices = job.root.inputs
     dtype, length = job.root.spec.dtype, x.spec.shape[-1]
@@ -104,7 +104,7 @@ def lower_along(job: Job, steps: Steps, op: str | None) -> None:
     if op is not None and not near:
         lower_map(collapse(replace(job, root=x)), steps)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_along")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     count = indices[-1].spec.shape[-1]
     wide = min(max(1 << (count // 4).bit_length(), FEWEST), MOST)
     each = min(1 << (-(-count // wide) - 1).bit_length(), EACH)
@@ -133,7 +133,7 @@ Take = Callable[[Expr, Expr, Expr, Expr], None]
 class _Row:
     """The kernel, as it is written: what a group does with its row. ``names`` has a number for each place."""
 
-    def __init__(self, b: Builder, job: Job, pull: Pull, team: Team, each: int, names: str) -> None:
+    def __init__(self, b: Builder, job: KernelTask, pull: Inliner, team: Team, each: int, names: str) -> None:
         self.b, self.job, self.pull, self.team, self.each, self.names = b, job, pull, team, each, names
         self.x, self.value, *indices = job.root.inputs
         self.index = indices[-1]
@@ -219,7 +219,8 @@ class _Joined(_Row):
     """
 
     def __init__(
-        self, b: Builder, job: Job, pull: Pull, team: Team, each: int, names: str, op: str, near: bool
+        self, b: Builder, job: KernelTask, pull: Inliner, team: Team, each: int, names: str, op: str,
+        near: bool,
     ) -> None:  # fmt: skip
         super().__init__(b, job, pull, team, each, names)
         self.op, self.size = op, team.size * each

@@ -14,7 +14,7 @@ from ....dtypes.definition import bool_, int32, uint32
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Job, Steps, spread
+from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Cast, Expr, Load, Select, Var
 from ..sort import radix_pass_gpu as counting
 from ..sort.bucket_pass import Read, Source, Target, digit, distribute
@@ -25,7 +25,7 @@ LIMIT: Final = 1 << 31
 PIECE: Final = 256
 
 
-def lower_segments(job: Job, steps: Steps, row: Row, op: str | None, limit: int) -> None:
+def lower_segments(job: KernelTask, steps: LaunchList, row: Row, op: str | None, limit: int) -> None:
     """Append the launches of a scatter onto what is stored already; without ``op`` the last value stays.
 
     ``row`` emits what reads an index; there are ``limit`` rows.
@@ -42,14 +42,14 @@ def lower_segments(job: Job, steps: Steps, row: Row, op: str | None, limit: int)
         _join(job, steps, op, slots, limit, count)
 
 
-def _sorted(job: Job, steps: Steps, row: Row, limit: int, count: int) -> tuple[int, int]:
+def _sorted(job: KernelTask, steps: LaunchList, row: Row, limit: int, count: int) -> tuple[int, int]:
     """Append what sorts the indices by row; return the slots of the rows and of the indices' numbers.
 
     An index that names no row has ``limit`` for one.
     """
 
     def indices(b: Builder) -> tuple[Read, dict[str, int]]:
-        pull, slots = job.puller(b)
+        pull, slots = job.inliner(b)
 
         def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
             found, exists = row(b, pull, at)
@@ -85,7 +85,7 @@ def _sorted(job: Job, steps: Steps, row: Row, limit: int, count: int) -> tuple[i
     return held["rows"], held["order"]
 
 
-def _stops(steps: Steps, rows: int, stops: int, limit: int, count: int) -> None:
+def _stops(steps: LaunchList, rows: int, stops: int, limit: int, count: int) -> None:
     """Append what says of each row that is named where its run ends."""
     b = Builder("tb_scatter_stops")
     item, total = Var("i0", INDEX), b.size("count", count)
@@ -113,14 +113,16 @@ def _begin(b: Builder, item: Expr, limit: int) -> tuple[Expr, Expr, Expr]:
     return place, ix.less(place, b.size("limit", limit)), leads
 
 
-def _add(job: Job, steps: Steps, op: str | None, slots: dict[str, int], limit: int, count: int) -> None:
+def _add(
+    job: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
+) -> None:
     """Append what adds up the pieces: the first of each run onto its row, the others apart."""
     x, value, *indices = job.root.inputs
     dtype = job.root.spec.dtype
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_pieces")
-    pull, read = job.puller(b)
-    (item, column), loops = spread(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
+    pull, read = job.inliner(b)
+    (item, column), loops = parallel_loops(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
     b.buffer("order", int32)
     b.buffer("stops", int32)
     b.buffer("out", dtype, writes=True)
@@ -148,12 +150,14 @@ def _add(job: Job, steps: Steps, op: str | None, slots: dict[str, int], limit: i
     steps.add(b.finish(loops), {**read, **used, "out": job.out})
 
 
-def _join(job: Job, steps: Steps, op: str | None, slots: dict[str, int], limit: int, count: int) -> None:
+def _join(
+    job: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
+) -> None:
     """Append what adds the other pieces of long runs to their rows."""
     dtype = job.root.spec.dtype
     wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_joined")
-    (item, column), loops = spread(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
+    (item, column), loops = parallel_loops(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
     b.buffer("stops", int32)
     b.buffer("pieces", dtype)
     b.buffer("out", dtype, writes=True)

@@ -14,7 +14,7 @@ from ....dtypes.definition import DType
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Loops, Steps, spread
+from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load
 from ...target import Target as Hardware
 from . import radix_pass_gpu as counting
@@ -66,7 +66,7 @@ def bits(target: Hardware) -> int:
 
 
 def distribute(
-    name: str, source: Source, targets: Sequence[Target], steps: Steps, starts: bool = False
+    name: str, source: Source, targets: Sequence[Target], steps: LaunchList, starts: bool = False
 ) -> int:
     """Append a pass. Returns the slot of the buckets' beginnings where ``starts`` asks for them.
 
@@ -86,7 +86,7 @@ def distribute(
     return counts
 
 
-def chunks(rows: int, length: int, steps: Steps) -> int:
+def chunks(rows: int, length: int, steps: LaunchList) -> int:
     """Return into how many pieces each row is cut."""
     return max(1, min(-(-steps.target.groups // rows), length // LEAST, MOST))
 
@@ -95,9 +95,9 @@ def _add_one(b: Builder, counters: str, at: Expr) -> None:
     b.store(counters, at, ix.add(Load(counters, at, INDEX), ONE))
 
 
-def _whole_rows(name: str, source: Source, targets: Sequence[Target], steps: Steps) -> None:
+def _whole_rows(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
     b = Builder(name)
-    (row,), loops = spread(b, [b.size("rows", source.rows)], [source.rows])
+    (row,), loops = parallel_loops(b, [b.size("rows", source.rows)], [source.rows])
     read, slots = source.open(b)
     length = b.size("length", source.length)
     counters = b.array(INDEX, BUCKETS)
@@ -134,7 +134,7 @@ def _outs(targets: Sequence[Target]) -> dict[str, int]:
 def _cut(b: Builder, source: Source, count: int) -> tuple[Expr, Expr, Expr, Expr, Loops]:
     """Return the row, the chunk, its bounds, and the loops over all chunks of all rows."""
     number = b.size("chunks", count)
-    (row, chunk), loops = spread(b, [b.size("rows", source.rows), number], [source.rows, count])
+    (row, chunk), loops = parallel_loops(b, [b.size("rows", source.rows), number], [source.rows, count])
     length = b.size("length", source.length)
     size = b.size("chunk", -(-source.length // count))
     start = b.let(ix.minimum(ix.multiply(chunk, size), length), "start")
@@ -147,7 +147,7 @@ def _slot_of(b: Builder, row: Expr, bucket: Expr, chunk: Expr, count: int) -> Ex
     return ix.add(ix.multiply(line, b.size("chunks", count)), chunk)
 
 
-def _count(name: str, source: Source, count: int, counts: int, steps: Steps) -> None:
+def _count(name: str, source: Source, count: int, counts: int, steps: LaunchList) -> None:
     b = Builder(f"{name}_count")
     row, chunk, start, stop, loops = _cut(b, source, count)
     read, slots = source.open(b)
@@ -162,10 +162,10 @@ def _count(name: str, source: Source, count: int, counts: int, steps: Steps) -> 
     steps.add(b.finish(loops, solo=steps.target.solo_rows), {**slots, "counts": counts})
 
 
-def _begin(name: str, rows: int, count: int, counts: int, steps: Steps) -> None:
+def _begin(name: str, rows: int, count: int, counts: int, steps: LaunchList) -> None:
     """Append what turns counts, in place, into the number of elements before each chunk of each bucket."""
     b = Builder(f"{name}_begin")
-    (row,), loops = spread(b, [b.size("rows", rows)], [rows])
+    (row,), loops = parallel_loops(b, [b.size("rows", rows)], [rows])
     b.buffer("counts", INDEX, writes=True)
     length = b.let(ix.multiply(const(BUCKETS), b.size("chunks", count)), "length")
     total = b.let(ZERO, "total", mutable=True)
@@ -178,7 +178,7 @@ def _begin(name: str, rows: int, count: int, counts: int, steps: Steps) -> None:
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Target], count: int, counts: int, steps: Steps
+    name: str, source: Source, targets: Sequence[Target], count: int, counts: int, steps: LaunchList
 ) -> None:
     b = Builder(f"{name}_move")
     row, chunk, start, stop, loops = _cut(b, source, count)

@@ -18,7 +18,7 @@ from ....ops.definition import Spec
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Job, Steps
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.layout import packed
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select, Var
 from ..pointwise.vector_access import packet_of, packets
@@ -61,7 +61,7 @@ class _Tiles:
         return ix.add(ix.multiply(row, ix.add(b.size("tiles", self.count), ONE)), tile)
 
 
-def lower_parting(name: str, source: Source, targets: Sequence[Target], steps: Steps) -> None:
+def lower_parting(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
     """Append the launches of a pass."""
     rows, length = source.rows, source.length
     each = EACH if length >= EACH * MOST else EACH // 2
@@ -76,14 +76,16 @@ def lower_parting(name: str, source: Source, targets: Sequence[Target], steps: S
     _count(name, source, tiles, counts, steps)
     given = Node(op="input", inputs=(), attrs={}, spec=Spec(line, int64))
     total = Node(op="cumulative_sum", inputs=(given,), attrs={"axis": 1}, spec=given.spec)
-    lower_scan(Job(root=total, leaves={id(given): packed(counts, line)}, scalars={}, out=begins), steps)
+    lower_scan(
+        KernelTask(root=total, inputs={id(given): packed(counts, line)}, scalars={}, out=begins), steps
+    )
     _move(name, source, targets, tiles, begins, steps)
 
 
 class _Kernel:
     """A kernel whose groups take a tile each, as it is written."""
 
-    def __init__(self, name: str, source: Source, tiles: _Tiles, steps: Steps) -> None:
+    def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles, self.steps = source, tiles, steps
         self.team, self.group = Team(b, tiles.size, steps.target.swap), Var("i1", INDEX)
@@ -124,7 +126,7 @@ class _Kernel:
         self.steps.add(self.team.finished(made, arrays), {**self.slots, **slots})
 
 
-def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: Steps) -> None:
+def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchList) -> None:
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
     kernel = _Kernel(f"{name}_count", source, tiles, steps)
     b = kernel.b
@@ -140,7 +142,7 @@ def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: Steps) 
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Target], tiles: _Tiles, begins: int | None, steps: Steps
+    name: str, source: Source, targets: Sequence[Target], tiles: _Tiles, begins: int | None, steps: LaunchList
 ) -> None:
     """Append what puts the elements of a tile in order among themselves, then where they belong.
 

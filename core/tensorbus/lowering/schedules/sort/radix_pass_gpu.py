@@ -20,7 +20,7 @@ from ....ops.definition import Spec
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import Job, Steps
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.layout import packed
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select, Var
 from ..pointwise.vector_access import packet_of, packets
@@ -61,7 +61,7 @@ class _Tiles:
         return ix.add(ix.multiply(line, b.size("tiles", self.count)), tile)
 
 
-def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: Steps) -> None:
+def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
     """Append the launches of a pass."""
     rows, length = source.rows, source.length
     most, each = MOST if steps.target.swap else MOST // 2, EACH  # who joins in memory needs room for that
@@ -75,14 +75,14 @@ def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: Step
     given = Node(op="input", inputs=(), attrs={}, spec=Spec((rows, line), int64))
     total = Node(op="cumulative_sum", inputs=(given,), attrs={"axis": 1}, spec=given.spec)
     leaves = {id(given): packed(counts, (rows, line))}
-    lower_scan(Job(root=total, leaves=leaves, scalars={}, out=begins), steps)
+    lower_scan(KernelTask(root=total, inputs=leaves, scalars={}, out=begins), steps)
     _move(name, source, targets, tiles, begins, steps)
 
 
 class _Kernel:
     """A kernel whose groups take a tile each, as it is written."""
 
-    def __init__(self, name: str, source: Source, tiles: _Tiles, steps: Steps) -> None:
+    def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles = source, tiles
         self.team, self.group = Team(b, tiles.size, steps.target.swap), Var("i1", INDEX)
@@ -120,7 +120,7 @@ class _Kernel:
                 found.append(self.b.let(Apply("bitwise_and", (moved, mask), uint64), "wide", mutable=True))
         return tuple(found)
 
-    def add(self, launched: Sequence[Array], steps: Steps, **slots: int) -> None:
+    def add(self, launched: Sequence[Array], steps: LaunchList, **slots: int) -> None:
         """Append the launch."""
         groups = self.tiles.rows * self.tiles.count
         made = self.b.finish([self.team.loop, (self.group, self.b.size("groups", groups), groups)])
@@ -150,7 +150,7 @@ def _of_one(b: Builder, words: State, bucket: Expr) -> Expr:
     return _bits(word, Cast(ix.multiply(lane, const(16)), uint64), 0xFFFF)
 
 
-def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: Steps) -> None:
+def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchList) -> None:
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
     kernel = _Kernel(f"{name}_count", source, tiles, steps)
     b, team = kernel.b, kernel.team
@@ -173,7 +173,7 @@ def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: Steps) 
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Target], tiles: _Tiles, begins: int, steps: Steps
+    name: str, source: Source, targets: Sequence[Target], tiles: _Tiles, begins: int, steps: LaunchList
 ) -> None:
     """Append what puts the elements of a tile in order among themselves, then where they belong."""
     kernel = _Kernel(f"{name}_move", source, tiles, steps)

@@ -28,7 +28,7 @@ from ....dtypes.definition import (
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO
-from ...ir.kernel_task import Job, Steps, spread
+from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load, Select
 from .bucket_pass import Read, Source, Target, bits, digit, distribute, packed_rows
 
@@ -65,7 +65,7 @@ def key(b: Builder, value: Expr, descending: bool) -> Expr:
     return b.let(Apply("bitwise_invert", (made,), k) if descending else made, "key")
 
 
-def lower_sort(job: Job, steps: Steps) -> None:
+def lower_sort(job: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a ``sort`` or ``argsort``."""
     shape = job.root.spec.shape
     if 0 in shape:
@@ -76,14 +76,14 @@ def lower_sort(job: Job, steps: Steps) -> None:
         _by_radix(job, steps)
 
 
-def _by_rank(job: Job, steps: Steps) -> None:
+def _by_rank(job: KernelTask, steps: LaunchList) -> None:
     """Let each element count those that come before it in its row."""
     root, operand = job.root, job.root.inputs[0]
     axis, descending = root.attrs["axis"], root.attrs["descending"]
     b = Builder(f"tb_{root.op}_rank")
-    pull, slots = job.puller(b)
+    pull, slots = job.inliner(b)
     lengths = pull.lengths(operand)
-    index, loops = spread(b, lengths, operand.spec.shape)
+    index, loops = parallel_loops(b, lengths, operand.spec.shape)
     with pull.scope():
         value = b.let(pull.value(operand, index), "value")
     own = key(b, value, descending)
@@ -99,7 +99,7 @@ def _by_rank(job: Job, steps: Steps) -> None:
     steps.add(b.finish(loops), {**slots, "out": job.out})
 
 
-def _by_radix(job: Job, steps: Steps) -> None:
+def _by_radix(job: KernelTask, steps: LaunchList) -> None:
     root, operand = job.root, job.root.inputs[0]
     axis, descending = root.attrs["axis"], root.attrs["descending"]
     shape, dtype = operand.spec.shape, operand.spec.dtype
@@ -139,12 +139,12 @@ def _bucket(shift: int, each: int, descending: bool) -> Callable[[Builder, tuple
     return bucket
 
 
-def _operand(job: Job, number: DType) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+def _operand(job: KernelTask, number: DType) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
     """Read the rows of the operand, wherever its axis is, with places of dtype ``number``."""
     operand, axis = job.root.inputs[0], job.root.attrs["axis"]
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
-        pull, slots = job.puller(b)
+        pull, slots = job.inliner(b)
         others = [n for k, n in enumerate(pull.lengths(operand)) if k != axis]
 
         def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
@@ -181,7 +181,7 @@ def _rows(
     return open_
 
 
-def _place(job: Job) -> Callable[[Builder, Expr, Expr], Expr]:
+def _place(job: KernelTask) -> Callable[[Builder, Expr, Expr], Expr]:
     """Return where an element of the result lies: on the axis that was sorted along."""
     shape, axis = job.root.spec.shape, job.root.attrs["axis"]
     if axis == len(shape) - 1:
