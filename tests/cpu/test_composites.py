@@ -15,6 +15,7 @@ from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.eager import kernels_composite as composites
 from tensorbus_cpu.eager import kernels_native as large
 from tensorbus_cpu.eager.kernels_native import MANY
+from tensorbus_cpu.kernels import TABLE
 
 WIDE = {"float32": 1e-4, "float64": 1e-9, "float16": 1e-2, "bfloat16": 4e-2}
 """Dtypes, and how far apart results may be where they cancel: the widest of such are digamma and lgamma."""
@@ -91,7 +92,7 @@ def test_a_misplaced_array_and_a_broadcast_one() -> None:
 
 def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "_generated", dict)
-    kernel = composites.composite(_table())
+    (kernel,) = TABLE["silu"]
     a = np.linspace(-4, 4, 2 * MANY).astype(np.float32)
     call = large.Call(
         op="silu", dtypes=(dt.float32,), shapes=None, attrs={}, out_dtype=dt.float32, out_shape=None, index=0,
@@ -99,12 +100,6 @@ def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> No
     )  # fmt: skip
     assert kernel.prepare is not None
     np.testing.assert_allclose(kernel.prepare(call)(a), a / (1 + np.exp(-a)), 1e-5, 1e-7)
-
-
-def _table() -> Any:
-    from tensorbus_cpu.kernels import TABLE
-
-    return TABLE
 
 
 def test_gradients_are_those_of_the_decomposition() -> None:

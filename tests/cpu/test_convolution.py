@@ -67,7 +67,7 @@ def _call(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) -
         out_shape=out, index=0,
     )  # fmt: skip
     assert convolution.takes_windows(call) is True
-    return convolution.KERNELS[op](call)(*operands)
+    return convolution.PREPARE[op](call)(*operands)
 
 
 def _close(found: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def _close(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) 
         assert op == "conv_transpose"
         assert np.prod(attrs["stride"]) > 16
         return
-    found = convolution.KERNELS[op](call)(*operands)
+    found = convolution.PREPARE[op](call)(*operands)
     wide = tuple(v.astype(np.float64) for v in operands)
     right = REFERENCES[op].function(*wide, **attrs)
     size = REFERENCES[op].function(*(np.abs(v) for v in wide), **attrs)

@@ -13,7 +13,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_api import Call, dtypes
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.convolution.kernels_convolution import KERNELS
+from tensorbus_cpu.convolution.kernels_convolution import PREPARE
 from tensorbus_cpu.eager import eager_launch as launches
 from tensorbus_cpu.eager.eager_launch import Launch, Launches, slots
 from tensorbus_cpu.eager.kernels_reduction import fold
@@ -199,7 +199,7 @@ def test_convolutions_are_the_same_either_way(way: str, channels: int) -> None:
     x = rng.standard_normal((2, channels, 15, 17), dtype=np.float32)
     weight = rng.standard_normal((44, channels, 3, 3), dtype=np.float32)
     attrs: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-    found = KERNELS["conv"](_call("conv", (x.shape, weight.shape), (2, 44, 13, 15), **attrs))(x, weight)
+    found = PREPARE["conv"](_call("conv", (x.shape, weight.shape), (2, 44, 13, 15), **attrs))(x, weight)
     seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
     right = np.einsum("bcyxij,rcij->bryx", seen.astype("f8"), weight, optimize=True)
     np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-3)

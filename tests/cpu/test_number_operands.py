@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.kernels import Numbers
+from tensorbus_cpu.eager.kernels_elementwise import Numbers
 
 
 def put(*values: float, dtype: Any = None) -> tb.Tensor:

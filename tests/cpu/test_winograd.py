@@ -38,7 +38,7 @@ def _run(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) ->
         op=op, dtypes=(kind, kind), shapes=tuple(v.shape for v in operands), attrs=attrs, out_dtype=kind,
         out_shape=out, index=0,
     )  # fmt: skip
-    return convolution.KERNELS[op](call)(*operands)
+    return convolution.PREPARE[op](call)(*operands)
 
 
 def _close(found: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]) -> None:

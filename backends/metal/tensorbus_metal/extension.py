@@ -30,10 +30,6 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
     """Return what compiles programs to the Metal Shading Language, with calls of MLX's own functions."""
     if device_type != "metal":
         return None
-    from tensorbus.backend_api import FFT, LINALG, DialectLowering
+    from .lowering import lowering
 
-    from .device import runtime
-    from .kernels_mlx import ATTENTION
-
-    always = {"matmul", "conv", "conv_transpose", *FFT, *LINALG}
-    return DialectLowering(runtime().compiler, "metal", always, served={ATTENTION})
+    return lowering()

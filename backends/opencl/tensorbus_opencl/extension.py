@@ -30,8 +30,6 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
     """Return what compiles programs to OpenCL C."""
     if device_type != "opencl":
         return None
-    from tensorbus.backend_api import FFT, LINALG, DialectLowering
+    from .lowering import lowering
 
-    from .device import runtime
-
-    return DialectLowering(runtime().compiler, "opencl", {*FFT, *LINALG})
+    return lowering()

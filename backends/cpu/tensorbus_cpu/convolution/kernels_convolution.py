@@ -8,7 +8,7 @@ from math import gcd, prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, DType, dtypes
+from tensorbus.backend_api import Call, DType, Kernel, dtypes
 
 from ..compiler import NATIVE, pieces
 from ..eager.eager_launch import Launch, Launches
@@ -333,4 +333,11 @@ def _widened(call: Call, kernel: Callable[[Any, Any], Any]) -> Callable[..., Any
     return lambda x, y: back(kernel(widen(x), widen(y)))
 
 
-KERNELS: Final = {"conv": convolve, "conv_transpose": transpose, "conv_weight": weight_gradient}
+PREPARE: Final = {"conv": convolve, "conv_transpose": transpose, "conv_weight": weight_gradient}
+
+
+def convolution_kernels() -> dict[str, Kernel]:
+    """Return the kernels of convolution and of its gradients."""
+    return {
+        op: Kernel(name="native", prepare=prepare, supports=takes_windows) for op, prepare in PREPARE.items()
+    }

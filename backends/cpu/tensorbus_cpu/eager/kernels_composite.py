@@ -6,14 +6,17 @@ row, with no tensors in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import Call, Kernel, Node, Spec, trace
 
 from ..memory import DTYPES
-from .kernels_native import MANY, Compiled, is_covered
+from .kernels_elementwise import by_size
+from .kernels_native import COSTLY, MANY, Compiled, is_covered
 
 NAMES: Final = (
     "angle bernoulli_loss bitwise_count cbrt celu clamp_max clamp_min copysign deg2rad digamma elu entr erfc"
@@ -24,8 +27,26 @@ NAMES: Final = (
 Run = Callable[..., Any]
 
 
-def composite(table: Mapping[str, Any]) -> Kernel:
-    """Return the kernel of any of them; ``table`` has those of the ops that they are made of."""
+def composite_kernels(
+    numpy: Mapping[str, Kernel], elementwise: Mapping[str, Kernel]
+) -> dict[str, Sequence[Kernel]]:
+    """Return the candidates of each: NumPy's function where it has one, then the generated kernel.
+
+    ``elementwise`` are the kernels of the prims that composites are made of.
+    """
+    generated = _generated({**numpy, **elementwise})
+    return {name: (*_own(name, numpy), generated) for name in NAMES}
+
+
+def _own(name: str, numpy: Mapping[str, Kernel]) -> tuple[Kernel, ...]:
+    """Return NumPy's kernel of a composite; it knows the dtypes that NumPy's function has."""
+    if name not in numpy:
+        return ()
+    return (replace(by_size(numpy[name], COSTLY), name="numpy", dtypes=numpy[name].dtypes),)
+
+
+def _generated(table: Mapping[str, Kernel]) -> Kernel:
+    """Return the kernel of any composite; ``table`` has those of the ops that they are made of."""
 
     def prepare(call: Call) -> Run:
         few: Run | None = None
@@ -53,7 +74,7 @@ def _supports(call: Call) -> bool | str:
     return is_covered(call) or "of the dtypes that the generated kernels have only"
 
 
-def _in_a_row(call: Call, table: Mapping[str, Any]) -> Run:
+def _in_a_row(call: Call, table: Mapping[str, Kernel]) -> Run:
     """Return a function of one call for each op of the decomposition, which serves every shape."""
     graph = trace(call.op, [Spec((), d) for d in call.dtypes], call.attrs)
     given = {id(x): k for k, x in enumerate(graph.inputs)}
@@ -83,11 +104,11 @@ def _in_a_row(call: Call, table: Mapping[str, Any]) -> Run:
     return run
 
 
-def _step(node: Node, table: Mapping[str, Any]) -> Run:
+def _step(node: Node, table: Mapping[str, Kernel]) -> Run:
     """Return what runs a node on its operands. Numbers are for the kernel, unless there is nothing else."""
     kernel, given, attrs = table[node.op], node.inputs, node.attrs
-    if not isinstance(kernel, Kernel):
-        return lambda *xs: kernel(*xs, **attrs)
+    if kernel.function is not None:
+        return partial(kernel.function, **attrs)
     weak = tuple(x.op == "constant" for x in given)
     bare = bool(given) and all(weak)
     call = Call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -13,7 +13,8 @@ from tensorbus.backend_api import Call, Kernel, dtypes
 
 from ..compiler import NATIVE, pieces
 from ..memory import DTYPES, empty, run
-from .kernels_native import NARROW, in_threads, is_covered, packed, routine, serves
+from .candidates import costly_size, native_first, operand_size, prepare_first
+from .kernels_native import NARROW, argsort, in_threads, is_covered, packed, routine, serves, sort
 
 _SMALL: Final = 1 << 10
 """Up to how many elements sorting them all is as fast."""
@@ -26,16 +27,25 @@ _LEAST: Final = 1 << 15
 """Elements of a row that are worth a thread's while."""
 
 
-def kernel(argsort: Kernel) -> Kernel:
-    """Return the kernel of ``argsort_part``; ``argsort`` is that of the whole order."""
+def ordering_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
+    """Return the candidates of sorts, of whole rows and of some places."""
+    whole = native_first(numpy["argsort"], argsort, costly_size)
+    return {
+        "sort": native_first(numpy["sort"], sort, operand_size),
+        "argsort": whole,
+        "argsort_part": (_selection(whole),),
+    }
+
+
+def _selection(whole_order: Sequence[Kernel]) -> Kernel:
+    """Return the kernel of ``argsort_part``; ``whole_order`` are the candidates for the whole order."""
 
     def prepare(call: Call) -> Callable[[Any], Any]:
         assert call.shapes is not None
-        assert argsort.prepare is not None
         axis, start, count = (call.attrs[name] for name in ("axis", "start", "count"))
         descending, shape = call.attrs["descending"], call.shapes[0]
         attrs = {"axis": axis, "descending": descending, "stable": True}
-        whole = argsort.prepare(replace(call, op="argsort", attrs=attrs, out_shape=shape))
+        whole = prepare_first(whole_order, replace(call, op="argsort", attrs=attrs, out_shape=shape))
         box = (slice(None),) * axis + (slice(start, start + count),)
         stop, n = start + count, shape[axis]
         if not count or prod(shape) <= _SMALL or stop == n or not is_covered(call) or not serves(call):

@@ -63,4 +63,6 @@ def _in_numpy(state: Any, shape: tuple[int, ...]) -> Any:
     return words.reshape(-1)[: prod(shape)].reshape(shape)
 
 
-RANDOM_BITS: Final = Kernel(name="generated", prepare=_prepare)
+def random_kernels() -> dict[str, Kernel]:
+    """Return the kernel of random words."""
+    return {"random_bits": Kernel(name="native", prepare=_prepare)}

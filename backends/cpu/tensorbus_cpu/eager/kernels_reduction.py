@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, DeviceError, DType, dtypes
+from tensorbus.backend_api import Call, DeviceError, DType, Kernel, dtypes
 
 from ..compiler import NATIVE, pieces
 from ..memory import DTYPES, empty
+from .candidates import half_reduced_size, native_first, operand_size, reduced_size, scanned_size
 from .eager_launch import Launches
 from .kernels_native import COSTLY, NARROW, Compiled, combining, packed, routine, serves
+from .row_stable_sum import row_stable
 
 _LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
 """Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
@@ -248,3 +250,20 @@ def takes_rows(call: Call) -> bool | str:
     if prod(shape) < COSTLY or n < 16 or prod(shape) // n < _WANTED:
         return f"{_WANTED} rows of 16 elements and {COSTLY} in all at least"
     return True if NATIVE.compiler() is not None else NATIVE.reason
+
+
+def reduction_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
+    """Return the candidates of reductions, scans and normalized rows."""
+    rows_first = Kernel(name="rows", prepare=rows, supports=takes_rows)
+    return {
+        **{op: native_first(numpy[op], fold, half_reduced_size) for op in ("max", "min")},
+        **{op: native_first(numpy[op], best, half_reduced_size) for op in ("argmax", "argmin")},
+        **{op: native_first(numpy[op], Compiled, reduced_size) for op in ("any", "all")},
+        **{
+            op: (row_stable(numpy[op]), *native_first(numpy[op], fold, operand_size))
+            for op in ("sum", "prod")
+        },
+        "cumulative_sum": native_first(numpy["cumulative_sum"], scan, scanned_size),
+        "cumulative_prod": native_first(numpy["cumulative_prod"], Compiled, scanned_size),
+        **dict.fromkeys(("softmax", "log_softmax", "standardize"), (rows_first,)),
+    }

@@ -14,12 +14,13 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, dtypes
+from tensorbus.backend_api import Call, Kernel, dtypes
 
 from ..compiler import NATIVE
 from ..memory import DTYPES, address, empty, run
 from .eager_launch import Launch, Launches, slots
 from .kernels_native import LIGHT, MANY, NARROW, is_covered, packed, routine, serves
+from .kernels_numpy import prepared
 
 FEW: Final = 8
 """Rows of fewer elements are added one after another, by NumPy in every layout."""
@@ -96,6 +97,20 @@ def walk(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequ
         return None
     left = tuple(k for k in order if k not in axes)
     return Walk(added=tuple(added), kept=tuple(kept), columns=columns, left=left)
+
+
+def row_stable(numpy: Kernel) -> Kernel:
+    """Return the kernel of a sum or product of floats, in an order that depends on a row alone."""
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        return pairs(call) if call.dtypes[0].is_complex else reduce(call, prepared(numpy, call))
+
+    def supports(call: Call) -> bool | str:
+        dtype = call.dtypes[0]
+        served = dtype.is_floating or (dtype.is_complex and call.op == "sum")
+        return served or "floats, and sums of complex numbers, only"
+
+    return Kernel(name="row_stable", prepare=prepare, supports=supports)
 
 
 def reduce(call: Call, numpy: Callable[..., Any]) -> Callable[..., Any]:

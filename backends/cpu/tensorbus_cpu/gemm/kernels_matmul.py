@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, DType, dtypes
+from tensorbus.backend_api import Call, DType, Kernel, dtypes
 
 from ..compiler import NATIVE
 from ..convolution.tiled_functions import COLUMNS, tiles
+from ..eager.candidates import costly_size, native_first
 from ..eager.kernels_native import COSTLY, Compiled, copied, routine
+from ..eager.kernels_numpy import prepared
 from ..memory import DTYPES, empty, run
 from . import mkl_gemm as mkl
 from . import packed_gemm as panels
@@ -198,3 +200,13 @@ def use_blas_threads(count: int) -> None:
     """Make BLAS use ``count`` threads, where it can be told."""
     if _blas() is not None:
         _blas()(count)
+
+
+def matmul_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
+    """Return the candidates of matrix products, and of folds, which put their patches together."""
+    product = Kernel(name="blas", prepare=lambda call: matmul(call, prepared(numpy["matmul"], call)))
+    native = (dtypes.float32, dtypes.float64)
+    return {
+        "matmul": (product,),
+        "fold": native_first(numpy["fold"], overlap, costly_size, lambda call: call.dtypes[0] in native),
+    }

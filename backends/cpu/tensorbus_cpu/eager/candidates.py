@@ -1,0 +1,93 @@
+"""Candidates of one op in order: native code for large calls, then NumPy's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from tensorbus.backend_api import Call, Kernel
+
+from ..compiler import NoRoomError
+from .kernels_native import COSTLY, LIGHT, MANY, NARROW, is_covered
+from .kernels_numpy import prepared
+
+Make = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
+"""What makes the native function of a call, given NumPy's, which it leaves to it what it cannot serve."""
+
+
+def operand_size(call: Call) -> int:
+    """Return how many elements the first operand has; 0 where the plan serves every shape."""
+    return prod(call.shapes[0]) if call.shapes else 0
+
+
+def value_size(call: Call) -> int:
+    """Return how many elements the second operand has."""
+    return prod(call.shapes[1]) if call.shapes else 0
+
+
+def result_size(call: Call) -> int:
+    """Return how many elements the result has."""
+    return prod(call.out_shape) if call.out_shape else 0
+
+
+def reduced_size(call: Call) -> int:
+    """Return how many elements of float32 take NumPy as long: it goes through narrow ones one at a time."""
+    size = operand_size(call)
+    return size * LIGHT // MANY if call.dtypes[0] in NARROW else size
+
+
+def half_reduced_size(call: Call) -> int:
+    """NumPy's reductions keep up for longer than its other functions: they write next to nothing."""
+    return reduced_size(call) // 2
+
+
+def costly_size(call: Call) -> int:
+    """Return how many elements of a light op take NumPy as long as those of a costly one."""
+    return operand_size(call) * LIGHT // COSTLY
+
+
+def scanned_size(call: Call) -> int:
+    """Return how many elements of a light op take NumPy as long as a scan of the operand."""
+    return max(reduced_size(call), costly_size(call))
+
+
+def native_first(
+    numpy: Kernel, make: Make, size: Callable[[Call], int], covered: Callable[[Call], bool] = is_covered
+) -> tuple[Kernel, Kernel]:
+    """Return the candidates of an op whose plan knows the shapes: native code, then NumPy.
+
+    Native code takes calls whose ``size`` is as much work as ``LIGHT`` elements of an op bound by memory.
+    """
+
+    def supports(call: Call) -> bool | str:
+        if not covered(call):
+            return "C has not all of the dtypes"
+        return size(call) >= LIGHT or f"less work than {LIGHT} elements are"
+
+    def prepare(call: Call) -> Callable[..., Any]:
+        return make(call, prepared(numpy, call))
+
+    return Kernel(name="native", prepare=prepare, supports=supports), replace(numpy, name="numpy")
+
+
+def prepare_first(candidates: Sequence[Kernel], call: Call) -> Callable[..., Any]:
+    """Return what runs a call by the first of the candidates that supports it."""
+    chosen = next(k for k in candidates if k.supports is None or k.supports(call) is True)
+    return prepared(chosen, call)
+
+
+def retried(kernel: Kernel) -> Kernel:
+    """Return the kernel that is prepared once more, without the compiler, where its code has no room."""
+    prepare = kernel.prepare
+    if prepare is None:
+        return kernel
+
+    def again(call: Call) -> Callable[..., Any]:
+        try:
+            return prepare(call)
+        except NoRoomError:
+            return prepare(call)
+
+    return replace(kernel, prepare=again)
