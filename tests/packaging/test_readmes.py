@@ -8,7 +8,8 @@ import pytest
 
 BACKENDS = Path(__file__).parents[2] / "backends"
 SAME = {
-    "extension.py", "device.py", "memory.py", "kernels.py", "dialect.py", "lowering.py", "compiler.py", "manifest.toml",
+    "extension.py", "device.py", "memory.py", "kernels.py", "dialect.py", "lowering.py", "compiler.py",
+    "manifest.toml",
 }  # fmt: skip
 
 
