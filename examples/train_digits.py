@@ -35,6 +35,7 @@ from tensorbus import nn, optim, plugins
 
 mpl.use("Agg")  # draws without a screen; to be chosen before what comes next
 from matplotlib import pyplot
+from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import MemoryStats
@@ -43,7 +44,11 @@ SEED = 0
 BATCH = 64
 ENOUGH = 0.97
 APART = 0.005
-COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#8a5fa8", "#b8860b")
+GREY = "#555555"
+WRONG = "#c62828"
+CELLS = 10
+"""How many test images are drawn."""
 
 
 @dataclass(kw_only=True)
@@ -239,41 +244,127 @@ def report(runs: list[Run]) -> str:
 
 
 def draw(runs: list[Run], images: Any, labels: Any, path: Path) -> None:
-    """Draw the loss of every device, and test images with what the devices saw in them: mistakes first."""
-    figure: Any = pyplot.figure(figsize=(12, 5.2), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
-    axes = left.subplots()
-    for place, run in enumerate(runs):
+    """Draw each device's loss beside its seconds for an epoch, and the digits that were read wrongly."""
+    devices = list(dict.fromkeys(run.device for run in runs))
+    digits_below, row = 1.6, 1.65  # heights in inches
+    figure: Any = pyplot.figure(
+        figsize=(10.4, 0.75 + row * len(devices) + digits_below), layout="constrained"
+    )
+    figure.get_layout_engine().set(h_pad=0.06, w_pad=0.08)
+    upper, lower = figure.subfigures(2, 1, height_ratios=(0.75 + row * len(devices), digits_below))
+    cells = upper.subplots(len(devices), 2, sharex="col", sharey="col", width_ratios=(2.1, 1), squeeze=False)
+    longest = max(run.epoch or 0.0 for run in runs)
+    for place, device in enumerate(devices):
+        curve, bars = cells[place]
+        ways = [run for run in runs if run.device == device]
+        last = place == len(devices) - 1
+        draw_losses(curve, ways, COLORS[place % len(COLORS)], last)
+        draw_seconds(bars, ways, COLORS[place % len(COLORS)], longest)
+        bars.tick_params(axis="x", length=0, labelbottom=False)
+    cells[0][0].set_title(caption(runs), loc="left", fontsize=10, color=GREY, pad=10)
+    cells[0][1].set_title("Seconds for an epoch", loc="left", fontsize=10, color=GREY, pad=10)
+    draw_digits(lower, runs, images, labels)
+    figure.savefig(path, dpi=125)
+    pyplot.close(figure)
+
+
+def caption(runs: list[Run]) -> str:
+    """Return what the curves are, for the head of their column."""
+    both = any(run.compiled for run in runs) and any(not run.compiled for run in runs)
+    means = "mean of an epoch: line eager, dots compiled" if both else "mean of an epoch"
+    return f"Training loss, each batch and {means}"
+
+
+def draw_losses(axes: Any, runs: list[Run], color: str, last: bool) -> None:
+    """Draw the losses of one device: batches faintly, means of epochs; the compiled ones are dots on them."""
+    for run in runs:
         steps = len(run.losses) // len(run.accuracies)
         means = [statistics.mean(run.losses[k : k + steps]) for k in range(0, len(run.losses), steps)]
-        # The curves lie on top of each other: the earlier, the wider, so that each is seen.
-        width, color = 2 + 4 * (len(runs) - 1 - place), COLORS[place % len(COLORS)]
-        batches = [(k + 1) / steps for k in range(len(run.losses))]
-        axes.plot(batches, run.losses, color=color, linewidth=0.4 * width, alpha=0.25)
-        label = f"{run.name}: {run.accuracies[-1]:.2%} of the test images"
-        axes.plot([k + 0.5 for k in range(len(means))], means, color=color, linewidth=width, label=label)
-    axes.set(
-        yscale="log",
-        xlabel="epoch",
-        ylabel="cross entropy",
-        title="Training loss: mean of each epoch, and each batch",
+        middles = [k + 0.5 for k in range(len(means))]
+        if run is runs[0]:
+            batches = [(k + 1) / steps for k in range(len(run.losses))]
+            axes.plot(batches, run.losses, color=color, linewidth=0.6, alpha=0.3)
+            axes.plot(middles, means, color=color, linewidth=2)
+        else:
+            axes.plot(
+                middles, means, "o", color=color, markersize=5.5, markerfacecolor="white", markeredgewidth=1.5
+            )
+    axes.text(
+        0.985,
+        0.93,
+        runs[0].device,
+        color=color,
+        fontsize=13,
+        fontweight="bold",
+        ha="right",
+        va="top",
+        transform=axes.transAxes,
     )
-    axes.grid(alpha=0.3)
-    axes.legend()
-    wrong = {k for run in runs for k, seen in enumerate(run.predictions) if seen != labels[k]}
-    chosen = [*sorted(wrong), *(k for k in range(len(labels)) if k not in wrong)][:20]
-    right.suptitle("Test images and predictions (red: wrong)")
-    grid = right.subplots(4, 5)
-    for cell, k in zip(grid.flat, chosen, strict=True):
-        seen = sorted({run.predictions[k] for run in runs})
+    shares = " and ".join(dict.fromkeys(f"{run.accuracies[-1]:.2%}" for run in runs))
+    axes.text(
+        0.985,
+        0.70,
+        f"{shares} of the test images read right",
+        color=GREY,
+        fontsize=9,
+        ha="right",
+        va="top",
+        transform=axes.transAxes,
+    )
+    axes.set(yscale="log", ylabel="cross entropy", xlabel="epoch" if last else None)
+    axes.set_xlim(0, len(runs[0].accuracies))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    tidy(axes)
+
+
+def draw_seconds(axes: Any, runs: list[Run], color: str, longest: float) -> None:
+    """Draw a bar for each run of one device, eager above compiled, with its figure behind it."""
+    for place, run in enumerate(runs):
+        seconds = run.epoch or 0.0
+        compiled = run.compiled
+        axes.barh(place, seconds, height=0.62, color=color, alpha=1.0 if compiled or len(runs) == 1 else 0.4)
+        text = f"{seconds:.2f}  {'compiled' if compiled else 'eager'}"
+        axes.text(seconds + longest * 0.025, place, text, va="center", fontsize=9, color="#333333")
+    axes.set_xlim(0, longest * 1.5)
+    middle = (len(runs) - 1) / 2
+    axes.set_ylim(middle + 1.25, middle - 1.25)
+    axes.set_yticks([])
+    tidy(axes)
+    axes.spines["bottom"].set_visible(False)
+
+
+def draw_digits(figure: Any, runs: list[Run], images: Any, labels: Any) -> None:
+    """Draw the test images that a device read wrongly, and others beside them up to a row."""
+    wrong = sorted({k for run in runs for k, seen in enumerate(run.predictions) if seen != labels[k]})
+    shown = [*wrong, *(k for k in range(len(labels)) if k not in wrong)][:CELLS]
+    count = (
+        f"{len(wrong)} of {len(labels)} test images read wrongly"
+        if wrong
+        else f"All {len(labels)} test images read right"
+    )
+    more = ", and some read right" if 0 < len(wrong) < CELLS else ""
+    figure.suptitle(count + more, x=0.012, ha="left", fontsize=10, color=GREY)
+    for cell, k in zip(figure.subplots(1, CELLS), shown, strict=True):
+        seen = " or ".join(map(str, sorted({run.predictions[k] for run in runs})))
+        is_wrong = k in wrong
         cell.imshow(images[k, 0], cmap="gray_r", interpolation="nearest")
-        cell.set_axis_off()
-        said = " or ".join(map(str, seen))
-        right_answer = seen == [labels[k]]
-        title = said if right_answer else f"{said} (is {labels[k]})"
-        cell.set_title(title, color="black" if right_answer else "red", fontsize=11)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+        cell.set(xticks=[], yticks=[])
+        cell.set_xlabel(
+            f"{seen} (is {labels[k]})" if is_wrong else seen, color=WRONG if is_wrong else GREY, fontsize=10
+        )
+        for spine in cell.spines.values():
+            spine.set(color=WRONG if is_wrong else "#dddddd", linewidth=1.6 if is_wrong else 0.8)
+
+
+def tidy(axes: Any) -> None:
+    """Leave out the frame that encloses nothing."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+    axes.tick_params(colors="#666666", labelsize=8)
+    axes.minorticks_off()
+    axes.yaxis.label.set(color="#666666", fontsize=8)
+    axes.xaxis.label.set(color="#666666", fontsize=8)
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -59,3 +60,35 @@ def test_the_glossary_names_files_that_exist() -> None:
         path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "core/tensorbus"))
     ]
     assert not missing
+
+
+NAMED = re.compile(r"`([\w/]+\.(?:py|toml|md|svg))(?::([\w.]+))?`")
+
+
+def names_of(file: Path) -> set[str]:
+    """Return the functions, classes, methods and variables that a module defines."""
+    found = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)
+            }
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_the_architecture_names_what_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    missing = []
+    for path, name in NAMED.findall(text):
+        there = [base / path for base in (ROOT, ROOT / "core/tensorbus") if (base / path).exists()]
+        if not there or (name and name not in names_of(there[0])):
+            missing.append(f"{path}:{name}")
+    assert not missing
+    questions = text.partition("## Ten questions")[2]
+    rows = [line for line in questions.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) == 10
+    assert all(1 <= len(NAMED.findall(row)) <= 3 for row in rows)

@@ -1,1 +1,6 @@
-"""The OpenCL devices of tensorbus."""
+"""GPUs and processors with an OpenCL driver: generated OpenCL C.
+
+A value is a strided array over a buffer. In order: ``extension``, ``icd_loader``, ``device``, ``memory``,
+``pinned_memory``, ``dlpack``, ``kernels``, ``dialect``, ``lowering``, ``compiler``, ``kernel_lru``,
+``command_replay``, ``shutdown``.
+"""

@@ -1,4 +1,8 @@
-"""Automatic mixed precision: autocast, and the precision of matrix products."""
+"""Automatic mixed precision: autocast, and the precision of matrix products.
+
+An op with float32 operands comes in; what leaves is the same op on operands cast to the narrow dtype. In
+order: ``autocast_mode``, ``matmul_precision``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Gradients: recorded nodes, the backward pass, and functions with a derivative of their own."""
+"""Gradients: recorded nodes and the backward pass.
+
+Recorded ops and the gradient of a result come in, gradients of leaves leave. In order: ``engine``,
+``gradient_shape``, ``function``, ``gradient_check``.
+"""
 
 from __future__ import annotations
 

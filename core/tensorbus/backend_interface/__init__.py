@@ -1,1 +1,5 @@
-"""The protocols that a backend implements, and the value of devices that have no array library."""
+"""The protocols that a backend implements.
+
+Core asks a runtime, a kernel and a lowering for nothing else; ``StridedArray`` is the value of devices
+without an array library. In order: ``protocols``, ``capabilities``, ``strided_array``.
+"""

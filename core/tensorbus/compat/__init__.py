@@ -1,1 +1,4 @@
-"""PyTorch's names that tensorbus lacks, each with what to write instead."""
+"""PyTorch's names that tensorbus lacks, each with what to write instead.
+
+In order: ``torch_names``.
+"""

@@ -1,4 +1,10 @@
-"""Compiling: capture with guards, programs, and what runs them."""
+"""``tb.compile``: runs a function once on lazy values, and calls the program from then on.
+
+A Python function and its arguments come in; a replay leaves, which checks guards, runs the program and
+applies mutations. Stages in order: ``state``, ``capture``, ``guards``, ``programs``, ``aot_autograd``,
+``replay``; ``dynamic`` retraces with symbols, ``debug`` shows. In order: ``api``, ``compiled_module``,
+``explain``.
+"""
 
 from __future__ import annotations
 

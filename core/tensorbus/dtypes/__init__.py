@@ -1,4 +1,7 @@
-"""Element types: what each one holds, how they promote, and the ends of their ranges."""
+"""Element types: what each holds, and how they promote.
+
+In order: ``definition``, ``info``.
+"""
 
 from __future__ import annotations
 

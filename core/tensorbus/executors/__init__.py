@@ -1,1 +1,5 @@
-"""Programs made ready to run: over the kernels of a device, or over what its compiler makes of their code."""
+"""How a captured graph runs: kernel by kernel, or as generated source.
+
+A graph comes in; an executable leaves, which is called with buffers. In order: ``legalize``,
+``library_call``, ``kernel_interpreter``, ``source_lowering``, ``replay_interface``.
+"""

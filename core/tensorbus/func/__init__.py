@@ -1,3 +1,6 @@
-"""Transforms of programs: functions that take a function and return another one."""
+"""Transforms: functions that take a function and return another.
+
+In order: ``vectorize``, ``checkpoint``, ``pytree``.
+"""
 
 from .vectorize import vmap as vmap

@@ -1,4 +1,10 @@
-"""Neural networks: modules with PyTorch's names and meaning, written in ops: they run on every device."""
+"""Neural networks: modules with PyTorch's names and meaning, written in ops.
+
+``modules`` has the layers, ``functional`` the same as functions, ``utils`` what PyTorch keeps there. In
+order: ``parameter``, ``uninitialized_parameter``, ``parameter_container``, ``module``, ``module_to``,
+``state_dict``, ``hooks``, ``backward_hooks``, ``lazy_module``, ``init``, ``parametrize``,
+``parametrizations``.
+"""
 
 from __future__ import annotations
 

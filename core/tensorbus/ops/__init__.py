@@ -1,1 +1,7 @@
-"""What operations mean: a file for each family."""
+"""What operations mean: a file for each family, a folder for each subject.
+
+An op's definition has its shapes, dtypes, derivative, batching and decomposition; nothing is run here.
+Folders: ``creation``, ``elementwise``, ``reduction``, ``movement``, ``indexing``, ``ordering``, ``matmul``,
+``linalg``, ``nn``. In order: ``definition``, ``call_errors``, ``batching_rules``, ``fused_function``,
+``fused_update``, ``lazy_families``, ``fft``.
+"""

@@ -1,4 +1,9 @@
-"""Optimizers and learning-rate schedules with PyTorch's names, arguments and arithmetic."""
+"""Optimizers and schedules with PyTorch's names, arguments and arithmetic.
+
+Parameters with gradients come in; a step computes all new values, then stores them. In order: ``optimizer``,
+``step_hooks``, ``fused_update``, ``sgd``, ``adam``, ``adam_variants``, ``adafactor``, ``rmsprop``, ``rprop``,
+``lbfgs``, ``strong_wolfe``, ``clip_grad``.
+"""
 
 from __future__ import annotations
 

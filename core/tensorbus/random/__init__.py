@@ -1,4 +1,8 @@
-"""Random numbers: one counter-based stream for one seed on every device, and what is drawn from it."""
+"""Random numbers: one counter-based stream for one seed on every device.
+
+A generator's key and counter come in, bits and numbers made of them leave. In order: ``generator``,
+``sampling``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Saving and loading: safetensors files, whose header says how nested data was put together."""
+"""Saving and loading: safetensors files, whose header tells nested data.
+
+In order: ``pytree_json``, ``safetensors``.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The Tensor cell, the leaf that gradients gather in, and the modes that say whether history is recorded."""
+"""The Tensor cell, its leaf, and grad mode.
+
+A value comes in and is held; changes rebind the cell. In order: ``tensor``, ``leaf``, ``grad_mode``.
+"""

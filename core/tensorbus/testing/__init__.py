@@ -1,4 +1,8 @@
-"""Sample calls of ops, and coverage of devices: what the conformance kit and manifests are made from."""
+"""Sample calls of ops, and coverage of devices.
+
+An op comes in; calls to try, and how a device runs each, leave: what manifests and the conformance kit are
+made from. In order: ``sample``, ``coverage``.
+"""
 
 from __future__ import annotations
 

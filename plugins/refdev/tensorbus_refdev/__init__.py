@@ -1,1 +1,4 @@
-"""refdev: a whole tensorbus device in pure Python, to be copied by authors of devices."""
+"""A whole device in pure Python, to be copied by authors of devices.
+
+In order: ``extension``, ``device``, ``memory``, ``kernels``.
+"""

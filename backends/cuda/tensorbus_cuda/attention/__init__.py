@@ -1,1 +1,4 @@
-"""Attention and its gradient by cuDNN."""
+"""Attention and its gradient by cuDNN.
+
+In order: ``kernels_attention``, ``attention_mask``.
+"""

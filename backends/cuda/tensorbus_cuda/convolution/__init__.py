@@ -1,1 +1,4 @@
-"""Convolution and its gradients by cuDNN."""
+"""Convolution and its gradients by cuDNN.
+
+In order: ``kernels_convolution``.
+"""

@@ -1,1 +1,4 @@
-"""Copies between GPUs, page-locked memory, DLPack."""
+"""Copies between GPUs, page-locked memory, DLPack.
+
+In order: ``peer_copy``, ``pinned_memory``, ``dlpack``.
+"""

@@ -1,1 +1,4 @@
-"""Launches, and programs recorded and replayed as CUDA graphs."""
+"""Launches, and programs recorded and replayed as CUDA graphs.
+
+In order: ``launch``, ``graph_dependencies``, ``cuda_graph``.
+"""

@@ -1,1 +1,4 @@
-"""Sorts by CUB and by block radix sort."""
+"""Sorts by CUB and by block radix sort.
+
+In order: ``kernels_sort``.
+"""

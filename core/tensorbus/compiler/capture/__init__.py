@@ -1,1 +1,5 @@
-"""Runs a function on lazy values: takes its ops, sees what else it does, and says where the graph breaks."""
+"""Runs a function on lazy values.
+
+A call comes in; its ops, its side effects and where the graph breaks leave. In order: ``tracer``,
+``side_effect_observer``, ``graph_break``, ``symbolic_index``, ``data_dependent_errors``, ``flush``.
+"""

@@ -1,1 +1,4 @@
-"""Every stage of a compile as files and a page (``TENSORBUS_DUMP``)."""
+"""Every stage of a compile as files and a page (``TENSORBUS_DUMP``).
+
+In order: ``trace_page``.
+"""

@@ -1,1 +1,5 @@
-"""From a trace to executables: one program per set of sizes, split by device, tuned where asked."""
+"""From a trace to executables.
+
+A trace and sizes come in; one program for each set of sizes leaves, split by device, tuned where asked. In
+order: ``op_trace``, ``program_cache``, ``multi_device``, ``autotune``.
+"""

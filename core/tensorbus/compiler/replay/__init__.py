@@ -1,1 +1,5 @@
-"""The Python that checks guards, runs the program and applies what the function changed."""
+"""The Python of a cache entry.
+
+Guards, a program and mutations come in; a function leaves that checks, runs and applies them. In order:
+``codegen``, ``output_codegen``.
+"""

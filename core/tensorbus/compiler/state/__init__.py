@@ -1,1 +1,6 @@
-"""What a call can reach: its objects before the run, what the run changed, and how each is told apart."""
+"""What a call can reach, and what its run changed.
+
+Arguments, globals and code come in; snapshots, mutations and identities of objects leave. In order:
+``reachable``, ``object_view``, ``class_layout``, ``value_identity``, ``global_modes``, ``snapshot``,
+``mutations``, ``optimizer_init``.
+"""

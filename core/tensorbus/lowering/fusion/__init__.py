@@ -1,1 +1,6 @@
-"""From a graph to fusion groups: which values get a buffer, and which ops share a kernel."""
+"""From a graph to fusion groups.
+
+A graph comes in; which values get a buffer and which ops share a kernel leave. In order: ``materialize``,
+``rematerialize``, ``fusion_groups``, ``canonicalize``, ``collapse_dims``, ``access_map``, ``foreach_update``,
+``concat_in_place``, ``kernel_cache``.
+"""

@@ -1,1 +1,4 @@
-"""Rewrites of a graph that depend on the target."""
+"""Rewrites of a graph that depend on the target.
+
+A graph and a target come in, a graph leaves. In order: ``matvec_to_reduction``, ``split_reductions``.
+"""

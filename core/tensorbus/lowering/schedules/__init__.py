@@ -1,1 +1,5 @@
-"""From a fusion group to loop IR: one file a schedule, and one table that chooses."""
+"""From a fusion group to loop IR: one file a schedule, one table that chooses.
+
+A fusion group and a target come in, kernels leave. By subject: ``pointwise``, ``reduction``,
+``normalization``, ``scan``, ``sort``, ``scatter``. In order: ``matmul``, ``workgroup``.
+"""

@@ -1,4 +1,7 @@
-"""What PyTorch keeps under this name: clipped gradients, parameters as a vector or given, padding."""
+"""What PyTorch keeps under this name: parameters as a vector or passed in, padding.
+
+In order: ``parameters_to_vector``, ``functional_call``, ``packed_sequence``, ``rnn``.
+"""
 
 from __future__ import annotations
 

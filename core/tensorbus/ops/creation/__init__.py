@@ -1,1 +1,4 @@
-"""Ops that make tensors from nothing: filled ones and random bits."""
+"""Ops that make tensors from nothing: filled ones and random bits.
+
+In order: ``creation``, ``random``.
+"""

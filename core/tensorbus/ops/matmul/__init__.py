@@ -1,1 +1,4 @@
-"""Ops that multiply matrices, and what is written as such products."""
+"""Ops that multiply matrices, and what is written as such products.
+
+In order: ``matmul``, ``matmul_epilogue``, ``scaled_matmul``, ``linear``, ``einsum``, ``distance``.
+"""

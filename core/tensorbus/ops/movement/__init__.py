@@ -1,1 +1,5 @@
-"""Ops that put the same elements elsewhere."""
+"""Ops that put the same elements elsewhere.
+
+In order: ``movement``, ``tile_roll_split``, ``padding``, ``diagonal``, ``stacking``, ``torch_view``,
+``pixel_shuffle_unfold``.
+"""

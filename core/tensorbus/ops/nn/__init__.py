@@ -1,1 +1,7 @@
-"""Ops of neural networks: attention, convolution, pooling, normalization, losses."""
+"""Ops of neural networks: attention, convolution, pooling, normalization, losses.
+
+In order: ``attention``, ``attention_scores``, ``attention_gradients``, ``convolution``,
+``convolution_weight``, ``convolution_transpose``, ``pooling``, ``average_pooling``, ``adaptive_pooling``,
+``normalization``, ``batch_norm``, ``interpolate``, ``grid_sample``, ``loss``, ``regression_loss``,
+``ctc_loss``.
+"""

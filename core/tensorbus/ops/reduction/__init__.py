@@ -1,1 +1,4 @@
-"""Ops that combine the elements along axes: reductions, scans, softmax, segments."""
+"""Ops that combine the elements along axes.
+
+In order: ``reduction``, ``scan``, ``softmax``, ``segment``.
+"""

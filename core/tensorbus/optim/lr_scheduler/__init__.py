@@ -1,4 +1,7 @@
-"""All schedules of learning rates, by PyTorch's name of the module."""
+"""All schedules of learning rates, by PyTorch's name of the module.
+
+In order: ``base``, ``multiplicative``, ``cyclic``, ``composite``.
+"""
 
 from __future__ import annotations
 

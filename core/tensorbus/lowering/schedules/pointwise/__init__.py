@@ -1,1 +1,5 @@
-"""Schedules of elementwise kernels: vectors, tiles, loops over the grid, where results are stored."""
+"""Schedules of elementwise kernels.
+
+In order: ``pointwise``, ``padded_rows``, ``grid_stride``, ``transpose_tile``, ``vectorize``,
+``vector_access``, ``stores``.
+"""

@@ -1,1 +1,4 @@
-"""Schedules of prefix sums."""
+"""Schedules of prefix sums.
+
+In order: ``scan``, ``scan_gpu``.
+"""
