@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .compat import torch_names
 from .eager import plugin_ops as plugin_ops
 from .system import env
+from .system import late_binding
 from .system.lazy_import import lazy_exports
 from .version import __version__ as __version__
 from .autograd.engine import backward as backward
@@ -413,6 +414,7 @@ _LATER: Final = {
     "user_kernels": "KernelSource kernel",
 }
 _find, __dir__, _OFFERED = lazy_exports(__name__, _LATER, "distributions fft linalg nn optim random special")
+late_binding.provide("compile", __name__)  # for Module.compile
 
 
 def __getattr__(name: str) -> Any:

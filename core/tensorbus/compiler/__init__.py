@@ -8,9 +8,9 @@ applies mutations. Stages in order: ``state``, ``capture``, ``guards``, ``progra
 
 from __future__ import annotations
 
-from .api import CompiledFunction
-from .api import RecompileWarning as RecompileWarning
 from .api import compile as compile
+from .compiled_function import CompiledFunction
+from .compiled_function import RecompileWarning as RecompileWarning
 from .compiled_module import CompiledModule as CompiledModule
 from .dynamic.mark_dynamic import mark_dynamic as mark_dynamic
 from .dynamic.mark_dynamic import mark_static as mark_static

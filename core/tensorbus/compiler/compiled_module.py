@@ -40,8 +40,7 @@ class CompiledModule(Module):
         return compiled.again(copy.deepcopy(compiled.function, memo))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        compiled = type(self)._compiled
-        return remade, (compiled.function, compiled.options)
+        return type(self)._compiled._recipe()
 
 
 def share_state(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
@@ -60,10 +59,3 @@ def share_state(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
     made: CompiledModule = object.__new__(make(kind.__name__, (CompiledModule, kind), body))
     object.__setattr__(made, "__dict__", module.__dict__)
     return made
-
-
-def remade(module: Module, options: dict[str, Any]) -> Any:
-    """Return ``module`` compiled, out of a pickle say."""
-    from .api import compile
-
-    return compile(module, **options)

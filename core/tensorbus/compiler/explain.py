@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from ..graph.ir import Graph
-from .api import CompiledFunction, compile
+from .api import compile
 from .capture.graph_break import GraphBreak
+from .compiled_function import CompiledFunction
 from .compiled_module import CompiledModule
-from .guards.guard_codegen import Guard
+from .guards.guard import Guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from ..compat import torch_names
 from ..dtypes import definition as dt
 from ..ops.creation.creation import empty, zeros_like
+from ..system import late_binding
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing.mutation_counter import bump_mutation_counter
 from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
@@ -82,9 +83,7 @@ class Module:
         >>> model(tb.ones((1, 2))).shape
         (1, 2)
         """
-        from .. import compile  # which stands above modules: by its public name
-
-        self._hooks.compiled = compile(self._run, **options)
+        self._hooks.compiled = late_binding.resolve("compile")(self._run, **options)
         bump_mutation_counter()
 
     def __getattr__(self, name: str) -> Any:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import tensorbus as tb
 
-warned = pytest.mark.filterwarnings("error::tensorbus.compiler.api.RecompileWarning")
+warned = pytest.mark.filterwarnings("error::tensorbus.compiler.RecompileWarning")
 scale = 1.0
 
 

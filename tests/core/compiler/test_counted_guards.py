@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler.guards.guard_codegen import CounterGuards
+from tensorbus.compiler.guards.guard import CounterGuards
 from tensorbus.tracing.mutation_counter import mutation_counter
 
 

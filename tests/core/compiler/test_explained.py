@@ -1,7 +1,7 @@
 """``tb.compile.explain`` tells of the call that it makes, whatever was captured before."""
 
 import tensorbus as tb
-from tensorbus.compiler.api import CompiledFunction
+from tensorbus.compiler.compiled_function import CompiledFunction
 
 
 def branches() -> CompiledFunction[..., tb.Tensor]:

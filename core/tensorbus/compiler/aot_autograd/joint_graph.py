@@ -26,8 +26,9 @@ from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import at
 from ...tracing.sym_number import SymNumber
 from ..capture.tracer import Recorder
+from ..programs.compiled_program import CompiledProgram
 from ..programs.op_trace import Recording
-from ..programs.program_cache import CompiledProgram, ShapeSpecializations, compile_program
+from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.object_view import Uncapturable
 from . import min_cut_partitioner as partition
 

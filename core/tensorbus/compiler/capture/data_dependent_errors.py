@@ -11,7 +11,7 @@ import dis
 from collections.abc import Sequence
 from functools import cache
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Final
 
 from ...devices.device import ValueType
 from ...ops.creation.creation import zeros
@@ -20,7 +20,12 @@ from ...tensor.tensor import Tensor, wrap_settled
 from ...tracing.lazy_value import LazyValue
 from ..programs.op_trace import Recording
 from ..programs.program_cache import compile_single_use
-from .side_effect_observer import is_own, is_standard
+from ..state.code_origin import is_own, is_standard
+
+CAPTURE_ROOTS: Final[set[CodeType]] = set()
+"""The code that runs functions on a tracer: frames outside of it are no part of a capture.
+
+Each is named ``_run``."""
 
 
 def may_fail(name: str) -> bool:
@@ -70,7 +75,7 @@ def is_error_handled(frame: FrameType | None) -> bool:
             at = frame.f_lasti
             if any(first <= at < last for first, last in _try_ranges(code)):
                 return True
-        elif code.co_filename.endswith("/compiler/api.py") and code.co_name == "_run":
+        elif code.co_name == "_run" and code in CAPTURE_ROOTS:
             return False
         frame = frame.f_back
     return False

@@ -17,15 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...devices.device import Device
 from ...tracing.lazy_value import LazyValue
+from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram, ValueRef
 from ..programs.op_trace import Recording
-from ..programs.program_cache import (
-    CompiledProgram,
-    PreparedRun,
-    compile_program,
-    compile_single_use,
-    with_lifted_constants,
-)
+from ..programs.program_cache import compile_program, compile_single_use, with_lifted_constants
 
 if TYPE_CHECKING:
     from .tracer import Recorder

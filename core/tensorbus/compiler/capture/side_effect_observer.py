@@ -11,23 +11,12 @@ from __future__ import annotations
 import builtins
 import dis
 import gc
-import os
 import sys
 from functools import _lru_cache_wrapper
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-_OWN: Final = os.path.join(Path(__file__).parents[2], "")
-_STANDARD: Final = os.path.dirname(os.__file__)
-_PURE: Final = frozenset(
-    """abc bisect calendar cmath collections collections.abc contextlib copy copyreg dataclasses enum
-    fractions functools heapq inspect itertools keyword linecache math numbers operator re reprlib
-    statistics string
-    textwrap types typing weakref _collections_abc _weakrefset builtins __future__ sre_compile sre_parse
-    re._compiler re._parser graphlib typing_extensions""".split()
-)
-"""Modules whose functions compute and do nothing else."""
+from ..state.code_origin import is_own, is_pure, is_standard
 
 _BUILTINS: Final = frozenset(
     """abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex id isinstance
@@ -49,21 +38,6 @@ _READS_ANY_NAME: Final = frozenset(
 _REFUSED: Final = frozenset(
     {"print", "input", "open", "exec", "eval", "compile", "globals", "locals", "breakpoint"}
 )
-
-
-def is_own(file: str) -> bool:
-    """Return whether a file belongs to tensorbus."""
-    return file.startswith(_OWN)
-
-
-def is_standard(file: str) -> bool:
-    """Return whether a file belongs to Python's standard library."""
-    return (file.startswith(_STANDARD) and "site-packages" not in file) or file.startswith("<frozen")
-
-
-def is_pure(module: str) -> bool:
-    """Return whether a module of the standard library only computes."""
-    return module in _PURE or module.partition(".")[0] in _PURE or module.lstrip("_") in _PURE
 
 
 class SideEffectObserver:

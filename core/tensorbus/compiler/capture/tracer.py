@@ -31,8 +31,9 @@ from ...tracing.host_prologue import HostPrologue
 from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open, texts
 from ...tracing.sym_number import SymNumber
+from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.op_trace import Key, Recording, Transfer
-from ..programs.program_cache import CompiledProgram, PreparedRun, compile_program
+from ..programs.program_cache import compile_program
 from . import symbolic_index as moving_index
 from .data_dependent_errors import is_checked_read, is_error_handled, run_now
 from .flush import Finish

@@ -17,7 +17,8 @@ from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Entry
-from ..replay.codegen import CacheEntry, ReplayCodegen
+from ..replay.cache_entry import CacheEntry
+from ..replay.codegen import ReplayCodegen
 from ..state.reachable import ReachableState
 from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
 from .mark_dynamic import Axes, relocated

@@ -26,7 +26,8 @@ from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
 from ..programs.op_trace import Recording
-from ..replay.codegen import CacheEntry, ReplayCodegen
+from ..replay.cache_entry import CacheEntry
+from ..replay.codegen import ReplayCodegen
 from ..state.mutations import Mutations
 from ..state.object_view import ChildRef, KeyAccess, Uncapturable
 from ..state.reachable import NUMBER_TYPES, GlobalRef, ReachableState, TrackedObject, is_number, location_of

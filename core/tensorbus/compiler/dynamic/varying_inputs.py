@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...tracing.host_prologue import ARGUMENT, FEW_VALUES, HostPrologue
-from ..replay.codegen import CacheEntry
+from ..replay.cache_entry import CacheEntry
 from ..state.reachable import NUMBER_TYPES, ReachableState
 
 MAX_TRIED_ALONE: Final = 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from ..state.mutations import describe_object, describe_ref, is_prologue_number
 from ..state.object_view import KeyAccess, TensorState
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject, is_number, number_locations
 from ..state.value_identity import DictItems, is_scalar, same_items
+from .guard import Guard
 
 GUARD_GLOBALS: Final = {
     "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
@@ -54,37 +54,6 @@ def _parameter_names(function: Any) -> tuple[str, ...]:
     if type(found) is not FunctionType:
         return ()
     return found.__code__.co_varnames[bound : found.__code__.co_argcount]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """A condition, as code, and what it is about.
-
-    One that is ``counted`` can only fail after a change that is counted (see ``tracing.mutation_counter``).
-    ``places`` are those of the numbers that it is about: see ``reach.place_of``.
-    """
-
-    code: str
-    text: str
-    on_mutation_only: bool = False
-    locations: tuple[tuple[int | str, Any], ...] = ()
-
-
-class CounterGuards:
-    """The guards that only counted changes break, as a function: compiled at the first of these."""
-
-    __slots__ = ("_run", "_scope", "_source")
-
-    def __init__(self, source: str, scope: Mapping[str, Any]) -> None:
-        self._source, self._scope = source, {**scope}
-        self._run: Any = None
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return whether they hold."""
-        if self._run is None:
-            exec(compile(self._source, "<replay>", "exec"), self._scope)
-            self._run = self._scope.pop("unchanged")
-        return bool(self._run(args, kwargs))
 
 
 class GuardCodegen:

@@ -24,7 +24,7 @@ from ...ops.creation.creation import zeros
 from ...random.generator import Generator, uniform
 from ...system.disk_cache import cache_load, cache_store, private_folder
 from ...version import __version__
-from .program_cache import lower_checked
+from .compiled_program import lower_checked
 
 BETTER_BELOW: Final = 0.95
 """The share of the time up to which another value counts as better: less is noise."""

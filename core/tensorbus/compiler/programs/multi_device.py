@@ -14,8 +14,9 @@ from ...devices.device import Device, ValueType
 from ...interchange.transfer import carried
 from ...ops.definition import Spec
 from ...tensor.tensor import wrap
+from .compiled_program import CompiledProgram
 from .op_trace import Recording, Transfer
-from .program_cache import CompiledProgram, ShapeSpecializations
+from .program_cache import ShapeSpecializations
 
 ValueRef = tuple[Device, int]
 """A value: its device, and its place in the recording of that device."""

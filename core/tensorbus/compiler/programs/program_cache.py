@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ... import plugins
-from ...backend_interface.protocols import CompileRequest, Executable, Lowering
+from ...backend_interface.protocols import CompileRequest
 from ...devices.device import Device
 from ...dispatch import kernel_preference
-from ...dispatch.kernel_selection import program_kernels
-from ...dispatch.result_check import wrong
-from ...errors import PluginError, TensorbusError
 from ...executors.library_call import called
-from ...graph.ir import Graph, Node
+from ...graph.ir import Graph
 from ...graph.verify import verify
-from ...ops.definition import USER, table
 from ...system import env, fork_safe_locks
-from .op_trace import Entry, Recording
+from .compiled_program import CompiledProgram
+from .device_compile import compile_request, kernels_without_source, with_user_kernels_decomposed
+from .op_trace import Recording
 
 T = TypeVar("T")
 
@@ -35,75 +32,6 @@ MAX_REMEMBERED_SIZES: Final = 4096
 """How many sets of sizes are remembered that Python has run."""
 COMPILE_SINGLE_USE_ELEMENTS: Final = 1 << 26
 """From how many elements on, of all values together, a program is compiled for one run."""
-
-
-@dataclass(slots=True, eq=False)
-class CompiledProgram:
-    """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time.
-
-    ``notes`` say what the mode of ``compile`` came to. What the first run returns is examined.
-    """
-
-    graph: Graph
-    executable: Executable
-    device: Device
-    notes: tuple[str, ...] = ()
-    lock: Any = field(default_factory=fork_safe_locks.simple)
-    _examined: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether runs by several threads wait for each other without the lock."""
-        return getattr(self.executable, "waits", False)
-
-    @property
-    def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """The executable's own short way, where it has one; for runs after the first."""
-        return getattr(self.executable, "run", self.executable)
-
-    @property
-    def checked_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """What runs it where that may be for the first time: ``run``, or what looks at its results too."""
-        return self.run if self._examined else self._run_checked
-
-    def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
-        """Return the program itself: it has no open lengths."""
-        return self
-
-    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Run it."""
-        with self.lock:
-            return self.executable(values) if self._examined else self._run_checked(values)
-
-    def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
-        backend = plugins.backend(self.device.type)
-        try:
-            made = self.executable(values)
-        except (TensorbusError, MemoryError):
-            raise
-        except Exception as error:
-            raise backend.failed("executable", error) from error
-        text = wrong(made, [node.spec for node in self.graph.outputs], self.device, several=True)
-        if text is not None:
-            owner = backend.extension.owner
-            raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
-        self._examined = True
-        return made
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A program, a family of them, or one of several devices; and the places of what it returns.
-
-    ``old`` says of these places which input, by number, holds what a tensor had before that has the result;
-    ``in_place`` whether results may be written over inputs; ``leaves`` have gradients among the results.
-    """
-
-    program: Any
-    outputs: tuple[Any, ...]
-    old_inputs: Mapping[int, int] = field(default_factory=dict)
-    in_place: bool = False
-    leaves: tuple[Any, ...] = ()
 
 
 _programs: OrderedDict[Any, CompiledProgram] = OrderedDict()
@@ -250,12 +178,12 @@ def _program_key(
     mode: str, sizes: Mapping[str, int],
 ) -> Any:  # fmt: skip
     defaults: str | None = None
-    if _kernels_without_source(
+    if kernels_without_source(
         recording.device, recording.entries
     ):  # what their code does depends on what it reads now
         graph = recording.graph(outputs, inputs, sizes)
         defaults = str(
-            _with_user_kernels_decomposed(
+            with_user_kernels_decomposed(
                 recording.device, CompileRequest(graph=graph, index=recording.device.index)
             ).graph
         )
@@ -299,74 +227,8 @@ def _compile(device: Device, graph: Graph, replaces: Mapping[int, int], mode: st
     order = CompileRequest(
         graph=graph, index=device.index, replaces=dict(replaces), mode=mode, calls=called(graph, device)
     )
-    executable, notes = compile_order(device, order)
+    executable, notes = compile_request(device, order)
     return CompiledProgram(graph, executable, device, notes)
-
-
-def compile_order(device: Device, order: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
-    """Return the executable of ``order``, and what is to be said of its mode.
-
-    It is made by the device's own lowering, else the program runs kernel by kernel.
-    """
-    lowering = plugins.backend(device.type).lowering()
-    if lowering is None:
-        from ...executors.kernel_interpreter import Interpreting
-
-        lowering = Interpreting(device.type)
-    start, served = perf_counter(), _with_user_kernels_decomposed(device, order)
-    if order.mode == "max-autotune":
-        from .autotune import autotune
-
-        made, notes = autotune(device, lowering, served)
-    else:
-        made, notes = lower_checked(device, lowering, served), _mode_notes(device, lowering, order.mode)
-    folder = env.dump_dir()
-    if folder is not None:
-        from ..debug.trace_page import write_trace
-
-        made = write_trace(folder, device, order, made, perf_counter() - start, notes)
-    return made, notes
-
-
-def lower_checked(device: Device, lowering: Lowering, order: CompileRequest) -> Executable:
-    """Return what a lowering makes of an order; what it raises, and anything but an executable, names it."""
-    backend = plugins.backend(device.type)
-    try:
-        made: object = lowering.compile(order)
-    except (TensorbusError, MemoryError):
-        raise
-    except Exception as error:
-        raise backend.failed("lowering.compile(...)", error) from error
-    if not callable(made):
-        raise PluginError(
-            f"device type {device.type!r} of {backend.extension.owner}: its lowering.compile(...) returned"
-            f" {made!r}; it must return an executable, which is called with values."
-        )
-    return made  # type: ignore[return-value]
-
-
-def _mode_notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
-    """Return what a lowering says that it does about a mode."""
-    if mode == "default":
-        return ()
-    said = getattr(lowering, "modes", {}).get(mode, f"{device.type} does nothing else than by default")
-    return (f"{mode}: {said}",)
-
-
-def _with_user_kernels_decomposed(device: Device, order: CompileRequest) -> CompileRequest:
-    """Return ``order`` with those kernels of the user's decomposed that the device has no source for."""
-    lacking = _kernels_without_source(device, order.graph)
-    if not lacking:
-        return order
-    from ...decompose.decompose import decompose
-
-    return replace(order, graph=decompose(order.graph, lambda op: op not in lacking))
-
-
-def _kernels_without_source(device: Device, ops: Iterable[Node | Entry]) -> set[str]:
-    """Return the kernels of the user's that a device has no source for: their default runs there."""
-    found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
-    return {op for op in found if device.type not in program_kernels(op)}
 
 
 def clear() -> None:

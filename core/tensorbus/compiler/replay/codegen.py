@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from ...autograd import engine as autograd
 from ...errors import ValuesError
@@ -20,16 +18,18 @@ from ...random.generator import Generator
 from ...tensor.tensor import Tensor
 from ...tracing.lazy_value import LazyValue
 from ...tracing.mutation_counter import mutation_counter
-from ...tracing.sym_int import ShapeEnv, SymInt
+from ...tracing.sym_int import SymInt
 from ...tracing.sym_number import SymNumber
 from ..aot_autograd.joint_graph import attach_node, freed_node, is_freed, trace_backward
 from ..capture.data_dependent_errors import may_fail
 from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Recorder
-from ..guards.guard_codegen import GUARD_GLOBALS, CounterGuards, Guard, GuardCodegen
+from ..guards.guard import CounterGuards
+from ..guards.guard_codegen import GUARD_GLOBALS, GuardCodegen
+from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram
 from ..programs.op_trace import Feed, Recording, Transfer
-from ..programs.program_cache import CompiledProgram, PreparedRun, ShapeSpecializations, compile_program
+from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.global_modes import GlobalModes
 from ..state.mutations import (
     REFILL_CODE,
@@ -43,75 +43,8 @@ from ..state.mutations import (
 from ..state.object_view import ChildRef, TensorState, Uncapturable, inspect_object
 from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
+from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .output_codegen import OutputCodegen, construct, set_attribute
-
-T = TypeVar("T")
-
-GUARD_MISS: Final = object()
-"""What a replay answers where a guard does not hold."""
-FALL_BACK: Final = object()
-"""What it answers where Python is to run the function, and nothing has changed.
-
-Its program met values that an op is not defined for: Python finds the error then where it belongs. All else
-that a program raises is the device's: it is raised. Or there is no program for these sizes yet.
-"""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class CacheEntry:
-    """A captured call: ``run(args, kwargs)`` returns its result, or ``GUARD_MISS``."""
-
-    run: Any
-    guards: tuple[Guard, ...]
-    prepared: PreparedRun | None
-    source: str
-    scope: dict[str, Any]
-    lengths: ShapeEnv
-
-    def run_in_python(self, function: Callable[[], T]) -> T:
-        """Return what ``function()`` does, which Python is to run."""
-        made = self.prepared.program if self.prepared is not None else None
-        return made.run(function) if isinstance(made, ShapeSpecializations) else function()
-
-    def first_failing_guard(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
-        """Return the first guard that does not hold for these arguments."""
-        return next((guard for guard, _ in self._failing_guards(self.guards, args, kwargs)), None)
-
-    def changed_locations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
-        """Return the places of numbers that are others by now (see ``reach.place_of``)."""
-        guards = [guard for guard in self.guards if guard.locations]
-        found = self._failing_guards(guards, args, kwargs)
-        return {place for guard, there in found if there for place in guard.locations}
-
-    def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[CompiledProgram]:
-        """Return what a call with these arguments runs, for which the guards hold."""
-        if self.prepared is None:
-            return []
-        made = self.prepared.program
-        if isinstance(made, MultiDeviceProgram):
-            return [*made.programs]
-        scope = self._guard_scope(args, kwargs)
-        return [made.for_sizes({name: scope[name] for name in self.lengths.symbols})]
-
-    def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return what the names in guards stand for."""
-        scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
-        for name, at in self.lengths.symbols.items():
-            with suppress(LookupError, AttributeError, NameError, TypeError):
-                scope[name] = eval(at, scope)
-        return scope
-
-    def _failing_guards(
-        self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[Guard, bool]]:
-        """Yield the guards that do not hold, and whether what they are about was there to be asked."""
-        scope = self._guard_scope(args, kwargs)
-        for guard in guards:
-            try:
-                if not eval(guard.code, scope):  # written by this package
-                    yield guard, True
-            except (LookupError, AttributeError, TypeError, ValueError, NameError):
-                yield guard, False
 
 
 class ReplayCodegen:

@@ -31,8 +31,8 @@ from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.mutation_counter import bump_mutation_counter
-from ..capture.side_effect_observer import is_own, is_pure, is_standard
 from .class_layout import HEAP_TYPE, has_c_state, slot_names
+from .code_origin import is_own, is_pure, is_standard
 from .value_identity import exact_isinstance, identity_key, is_scalar
 
 _CONSTANTS: Final = frozenset(
@@ -40,7 +40,8 @@ _CONSTANTS: Final = frozenset(
     complex64 complex128""".split()
 )
 _SLOTS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, _collections._tuplegetter)
-_COMPILED_FUNCTION_MODULE: Final = "tensorbus.compiler.api"
+WRAPPED_FUNCTIONS: Final[dict[type, str]] = {}
+"""Of classes whose instances stand for a function: the attribute that has it."""
 LOCKS: Final = (type(allocate_lock()), type(RLock()))
 _BY_IDENTITY: Final = (
     type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -206,8 +207,11 @@ def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
             return ObjectView("opaque", None)
         parts = tuple(ChildRef(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
         return _with_attributes("partial", x, None, parts, names)
-    if type(x).__module__ == _COMPILED_FUNCTION_MODULE:
-        return _with_attributes("partial", x, None, (ChildRef("f", "._function", x._function, True),), names)
+    if type(x) in WRAPPED_FUNCTIONS:
+        name = WRAPPED_FUNCTIONS[type(x)]
+        return _with_attributes(
+            "partial", x, None, (ChildRef("f", f".{name}", getattr(x, name), True),), names
+        )
     if exact_isinstance(x, (staticmethod, classmethod)):
         return ObjectView("wrapper", None, (ChildRef("f", ".__func__", x.__func__, True),))
     if exact_isinstance(x, property):

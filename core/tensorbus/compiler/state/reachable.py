@@ -22,7 +22,7 @@ from ...nn.hooks import EVERYWHERE
 from ...tensor.tensor import Tensor, materialize
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.mutation_counter import mutation_counter
-from ..capture.side_effect_observer import is_own, is_standard
+from .code_origin import is_own, is_standard
 from .global_modes import GlobalModes
 from .object_view import (
     AllAttributes,

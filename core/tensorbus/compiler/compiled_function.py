@@ -1,0 +1,367 @@
+"""The object that ``compile`` returns: it looks up a cache entry, captures on a miss, and limits recompiles.
+
+A call runs the first cache entry whose guards hold: the entry's generated code checks them. On a miss the
+function runs once more on a tracer and is observed; where generated code can repeat all that it did, a new
+entry is kept. Otherwise each call runs the Python code on a tracer, which compiles what lies between graph
+breaks.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from operator import attrgetter
+from types import CodeType, MethodType
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+from .. import plugins
+from ..dispatch.planner import is_transform
+from ..func.vectorize import is_inside
+from ..nn.module import Module
+from ..nn.uninitialized_parameter import is_lazy
+from ..system import fork_safe_locks
+from ..tensor.tensor import Tensor
+from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.lazy_value import LazyValue, wait_for_copies
+from .capture.data_dependent_errors import CAPTURE_ROOTS
+from .capture.graph_break import GraphBreak
+from .capture.side_effect_observer import SideEffectObserver
+from .capture.tracer import Recorder
+from .compiled_module import CompiledModule, share_state
+from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
+from .dynamic.retrace_shapes import retrace_with_shapes
+from .dynamic.retrace_state import FirstTrace, retrace_with_state
+from .dynamic.varying_inputs import VaryingInputs
+from .programs.program_cache import gc_disabled
+from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
+from .replay.codegen import ReplayCodegen
+from .state.mutations import Mutations, StateVaries
+from .state.object_view import WRAPPED_FUNCTIONS, StateNotSettled, TensorState, Uncapturable
+from .state.optimizer_init import OptimizerInit
+from .state.reachable import ReachableState
+from .state.value_identity import exact_isinstance
+
+P = ParamSpec("P")
+R = TypeVar("R")
+RECOMPILE_LIMIT: Final = 8
+"""How many captures of one function are kept before it is run by Python each time."""
+MAX_FAILED_CAPTURES: Final = 3
+"""How many runs may end without a replay before Python runs the function each time."""
+_all: Final[WeakKeyDictionary[CompiledFunction[..., Any], None]] = WeakKeyDictionary()
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function was captured too often: the message names the guard that kept failing."""
+
+
+class CompiledFunction(Generic[P, R]):
+    """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it.
+
+    Its dictionary is that of the function that it stands for: attributes that the user's code sets and reads.
+    """
+
+    __slots__ = (
+        "__dict__", "__weakref__", "_all_attributes", "_axes", "_extra_code", "_failed_captures", "_function",
+        "_lock", "_python_only", "_refilled", "_root", "_unsettled_captures", "_varying", "breaks", "dynamic",
+        "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
+    )  # fmt: skip
+
+    def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+        self._root: Any = function
+        self.fullgraph, self.dynamic, self.mode = fullgraph, dynamic, mode
+        self.replays: list[CacheEntry] = []
+        self.breaks: list[GraphBreak] = []
+        self.reasons: list[str] = []
+        self.recompiles: list[str] = []
+        self.graphs: list[Any] = []
+        self.notes: list[str] = []
+        self._extra_code: dict[CodeType, dict[str, Any]] = {}
+        self._python_only = self._all_attributes = False
+        self._refilled: dict[int, Any] = {}
+        self._axes = DynamicAxes(dynamic)
+        self._varying = VaryingInputs()
+        self._failed_captures = self._unsettled_captures = 0
+        self._lock = fork_safe_locks.reentrant()
+        _all[self] = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns."""
+        if active_tracers and active_tracer() is not None:  # part of what is being captured
+            return self._function(*args, **kwargs)
+        for found in self.replays:
+            out = found.run(args, kwargs)
+            if out is FALL_BACK:
+                return found.run_in_python(lambda: self._function(*args, **kwargs))
+            if out is not GUARD_MISS:
+                return out  # type: ignore[no-any-return]
+        return self._miss(args, kwargs)
+
+    @property
+    def function(self) -> Callable[P, R]:
+        """What was compiled."""
+        return self._function
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of ``compile``."""
+        return {"fullgraph": self.fullgraph, "dynamic": self.dynamic, "mode": self.mode}
+
+    def again(self, function: Callable[..., Any]) -> Any:
+        """Return another function compiled with the same options."""
+        return compile_callable(function, **self.options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        function = copy.deepcopy(self._function, memo)
+        if function is self._function:  # functions are their own copies
+            return self
+        return self.again(function)
+
+    def __reduce__(self) -> Any:
+        if self._is_named():  # as a function is: in the place of the one that it was made of
+            return self.__qualname__  # type: ignore[attr-defined]
+        return self._recipe()
+
+    def _recipe(self) -> Any:
+        """Return what a pickle needs to compile the function again."""
+        return recompile, (self._function, self.options)
+
+    def _is_named(self) -> bool:
+        """Return whether its module has it under its name: a decorator put it there."""
+        try:
+            return attrgetter(self.__qualname__)(sys.modules[self.__module__]) is self  # type: ignore[attr-defined]
+        except (AttributeError, KeyError):
+            return False
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        if _is_transformed(args, kwargs):
+            return self._function(*args, **kwargs)
+        wait_for_copies()  # guards know values that are there
+        with self._lock:
+            if self._python_only:
+                return self._run(args, kwargs)
+            known = self.replays  # others may let go of them
+            for found in known:  # another thread may have captured it meanwhile
+                out = found.run(args, kwargs)
+                if out is FALL_BACK:
+                    return found.run_in_python(lambda: self._function(*args, **kwargs))
+                if out is not GUARD_MISS:
+                    return out  # type: ignore[no-any-return]
+            if known:
+                guard = known[0].first_failing_guard(args, kwargs)
+                why = guard.text if guard is not None else "what a number that moves decides"
+                self._varying.guard_less_misses += guard is None
+                self.recompiles.append(why)
+                if self.dynamic is not False:
+                    for found in known:
+                        self._varying.note_changed(found.changed_locations(args, kwargs))
+                if len(known) >= RECOMPILE_LIMIT:
+                    self._python_only = True
+                    self.replays = []
+                    self.reasons = [f"was captured {RECOMPILE_LIMIT} times, and still {why} differed"]
+                    warnings.warn(
+                        f"compile: {self.name} was captured {RECOMPILE_LIMIT} times, and still calls find"
+                        f" something else, last {why}; Python runs it from now on. Pass what changes as a"
+                        f" tensor; for lengths that change there are dynamic=True and mark_dynamic.",
+                        RecompileWarning,
+                        stacklevel=3,
+                    )
+                    return self._run(args, kwargs)
+            return self._capture(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code on a recorder."""
+        with Recorder(self.mode, self.fullgraph) as active:
+            try:
+                out = self._function(*args, **kwargs)
+            finally:
+                active.run()
+                self._note(active)
+        return out
+
+    def _note(self, active: Recorder) -> None:
+        self.breaks = active.breaks
+        self.graphs = [p.graph for p in active.programs]
+        self.notes = list(dict.fromkeys(note for p in active.programs for note in p.notes))
+
+    def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
+        with gc_disabled():
+            return self._capture_observed(args, kwargs)
+
+    def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        try:
+            reach = ReachableState(
+                self._root,
+                args,
+                kwargs,
+                self._extra_code,
+                self._all_attributes,
+                self._refilled,
+                self._axes.replaced_locations,
+            )
+        except Uncapturable as error:
+            self._python_only, self.reasons = True, [str(error)]
+            return self._run(args, kwargs)
+        if any(is_lazy(seen.obj) for seen in reach.tensors()):
+            self.reasons = ["reaches a lazy module that was not called yet"]
+            return self._function(*args, **kwargs)
+        begun = OptimizerInit(reach)
+        with Recorder(self.mode, self.fullgraph, trial=True) as active:
+            axes = self._axes.symbolic_axes(reach)
+            for x, _ in axes.values():  # in the order in which a run with open lengths takes them
+                active.place(x)
+            try:
+                with SideEffectObserver() as observer:
+                    out = self._function(*args, **kwargs)
+            except BaseException:
+                begun.undo_unused()
+                active.run()
+                self._note(active)
+                raise
+            recordings = [*active.recordings.values()]
+            first = [entry for recording in recordings for entry in recording.entries]
+            moving: Mutations | None = None
+            settling = False
+            try:
+                if begun.undo_unused(active.prologue.stepped_optimizers):
+                    raise Uncapturable("an optimizer has parameters that took no step")
+                replay, reason = active.untraced(lambda: self._emit_entry(reach, observer, active, out)), None
+            except Uncapturable as error:
+                replay, reason = None, str(error)
+                settling = isinstance(error, StateNotSettled)
+                moving = error.mutations if isinstance(error, StateVaries) and len(recordings) < 2 else None
+            except BaseException:  # no program: what the function did stands all the same
+                active.run()
+                self._note(active)
+                raise
+            given = self._varying.varying_arguments(args, kwargs) if self.dynamic is not False else set()
+            several = len(recordings) > 1
+            moves = (
+                replay is not None and not several and (bool(given) or self._varying.may_be_read_by(reach))
+            )
+            if replay is not None and not moves and not axes:
+                _drop_old_values(reach)
+            active.run(replay.prepared if replay is not None else None)
+        self._note(active)
+        steadied = None
+        if moves:
+            moving = Mutations()
+        if moving is not None:
+            recording = recordings[0] if recordings else None
+            seen = FirstTrace(reach, active.prologue, recording, len(first), out)
+            codes = {**self._extra_code, **observer.codes}
+            make = partial(
+                ReachableState,
+                self._root,
+                args,
+                kwargs,
+                codes,
+                self._all_attributes,
+                self._refilled,
+                self._axes.replaced_locations,
+            )
+            again = partial(
+                retrace_with_state, self._function, make, args, kwargs, seen, moving, self._varying, self.mode
+            )
+            choices = [axes, {}] if axes else [{}]
+            ways = [
+                partial(again, left, integers)
+                for left in choices
+                for integers in self._varying.retrace_order()
+            ]
+            steadied = self._varying.most_general_trace(
+                lambda: next(filter(None, (way() for way in ways)), None), reach, given, counts=not moves
+            )
+            if steadied is not None:
+                replay, found_more = steadied
+                if found_more:  # whatever was captured before holds for one value of a number that moves
+                    self.replays = []
+        if replay is not None:
+            if axes and steadied is None:
+                codes = {**self._extra_code, **observer.codes}
+                found = retrace_with_shapes(
+                    self._function, self._root, args, kwargs, axes, codes, first, self.mode,
+                    self._all_attributes, reach,
+                )  # fmt: skip
+                replay = found or replay
+            for what in contradicted_marks(axes, replay.lengths):
+                warnings.warn(
+                    f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
+                    f" is captured anew. Do not decide by that length, or take the mark away.",
+                    RecompileWarning,
+                    stacklevel=5,
+                )
+            self.replays = [replay, *self.replays]
+            self.reasons = []
+        else:  # what the first run sets up, or which code it runs, may be as it is for the next
+            self._extra_code.update(
+                {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
+            )
+            self._all_attributes = self._all_attributes or observer.reads_any_name
+            self._unsettled_captures += settling
+            self._failed_captures += not settling
+            self._python_only = (
+                self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
+            )
+            self.reasons = [str(reason)]
+        return out
+
+    def _emit_entry(
+        self, reach: ReachableState, observer: SideEffectObserver, active: Recorder, out: Any
+    ) -> CacheEntry:
+        writer = ReplayCodegen(reach, observer, active)
+        unknown = observer.codes.keys() - reach.codes.keys()
+        if unknown:
+            raise Uncapturable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
+        return writer.emit(out)
+
+
+def _drop_old_values(reach: ReachableState) -> None:
+    """Forget the old values of tensors that a run gives new ones: these may take their places."""
+    for seen in reach.objects.values():
+        state = seen.before.state
+        if isinstance(state, TensorState) and type(seen.obj._value) is LazyValue:
+            state.value = None
+
+
+def _drop_all_entries() -> None:
+    """Forget every replay: what runs it may be gone, as a device is in a forked child."""
+    for found in _all.keyrefs():  # in one step: other threads may be adding some
+        compiled = found()
+        if compiled is not None:
+            compiled.replays = []
+
+
+plugins.on_change(_drop_all_entries)
+
+
+def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = (*args, *kwargs.values())
+    return is_inside() or any(exact_isinstance(x, Tensor) and is_transform(x.device.type) for x in given)
+
+
+WRAPPED_FUNCTIONS[CompiledFunction] = "_function"
+CAPTURE_ROOTS.add(CompiledFunction._run.__code__)
+
+
+def compile_callable(
+    function: Callable[..., Any], *, fullgraph: bool, dynamic: bool | None, mode: str
+) -> CompiledFunction[..., Any] | CompiledModule:
+    """Return a function or a module compiled with these options, which are known to be valid."""
+    compiled = CompiledFunction(function, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
+    return share_state(function, compiled) if isinstance(function, Module) else compiled
+
+
+def recompile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Return what a pickle held, compiled anew."""
+    return compile_callable(function, **options)

@@ -1,0 +1,101 @@
+"""A program: a graph and its executable; what a plugin hands over is checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import plugins
+from ...backend_interface.protocols import CompileRequest, Executable, Lowering
+from ...devices.device import Device
+from ...dispatch.result_check import wrong
+from ...errors import PluginError, TensorbusError
+from ...graph.ir import Graph
+from ...system import fork_safe_locks
+
+
+@dataclass(slots=True, eq=False)
+class CompiledProgram:
+    """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time.
+
+    ``notes`` say what the mode of ``compile`` came to. What the first run returns is examined.
+    """
+
+    graph: Graph
+    executable: Executable
+    device: Device
+    notes: tuple[str, ...] = ()
+    lock: Any = field(default_factory=fork_safe_locks.simple)
+    _examined: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether runs by several threads wait for each other without the lock."""
+        return getattr(self.executable, "waits", False)
+
+    @property
+    def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """The executable's own short way, where it has one; for runs after the first."""
+        return getattr(self.executable, "run", self.executable)
+
+    @property
+    def checked_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What runs it where that may be for the first time: ``run``, or what looks at its results too."""
+        return self.run if self._examined else self._run_checked
+
+    def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
+        """Return the program itself: it has no open lengths."""
+        return self
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run it."""
+        with self.lock:
+            return self.executable(values) if self._examined else self._run_checked(values)
+
+    def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
+        backend = plugins.backend(self.device.type)
+        try:
+            made = self.executable(values)
+        except (TensorbusError, MemoryError):
+            raise
+        except Exception as error:
+            raise backend.failed("executable", error) from error
+        text = wrong(made, [node.spec for node in self.graph.outputs], self.device, several=True)
+        if text is not None:
+            owner = backend.extension.owner
+            raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
+        self._examined = True
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A program, a family of them, or one of several devices; and the places of what it returns.
+
+    ``old`` says of these places which input, by number, holds what a tensor had before that has the result;
+    ``in_place`` whether results may be written over inputs; ``leaves`` have gradients among the results.
+    """
+
+    program: Any
+    outputs: tuple[Any, ...]
+    old_inputs: Mapping[int, int] = field(default_factory=dict)
+    in_place: bool = False
+    leaves: tuple[Any, ...] = ()
+
+
+def lower_checked(device: Device, lowering: Lowering, order: CompileRequest) -> Executable:
+    """Return what a lowering makes of an order; what it raises, and anything but an executable, names it."""
+    backend = plugins.backend(device.type)
+    try:
+        made: object = lowering.compile(order)
+    except (TensorbusError, MemoryError):
+        raise
+    except Exception as error:
+        raise backend.failed("lowering.compile(...)", error) from error
+    if not callable(made):
+        raise PluginError(
+            f"device type {device.type!r} of {backend.extension.owner}: its lowering.compile(...) returned"
+            f" {made!r}; it must return an executable, which is called with values."
+        )
+    return made  # type: ignore[return-value]

@@ -1,0 +1,66 @@
+"""From a compile request to an executable: the device's lowering, autotuned and dumped on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from time import perf_counter
+
+from ... import plugins
+from ...backend_interface.protocols import CompileRequest, Executable, Lowering
+from ...devices.device import Device
+from ...dispatch.kernel_selection import program_kernels
+from ...graph.ir import Node
+from ...ops.definition import USER, table
+from ...system import env
+from .compiled_program import lower_checked
+from .op_trace import Entry
+
+
+def compile_request(device: Device, request: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
+    """Return the executable of ``request``, and what is to be said of its mode.
+
+    It is made by the device's own lowering, else the program runs kernel by kernel.
+    """
+    lowering = plugins.backend(device.type).lowering()
+    if lowering is None:
+        from ...executors.kernel_interpreter import Interpreting
+
+        lowering = Interpreting(device.type)
+    start, served = perf_counter(), with_user_kernels_decomposed(device, request)
+    if request.mode == "max-autotune":
+        from .autotune import autotune
+
+        made, notes = autotune(device, lowering, served)
+    else:
+        made, notes = lower_checked(device, lowering, served), _mode_notes(device, lowering, request.mode)
+    folder = env.dump_dir()
+    if folder is not None:
+        from ..debug.trace_page import write_trace
+
+        made = write_trace(folder, device, request, made, perf_counter() - start, notes)
+    return made, notes
+
+
+def _mode_notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
+    """Return what a lowering says that it does about a mode."""
+    if mode == "default":
+        return ()
+    said = getattr(lowering, "modes", {}).get(mode, f"{device.type} does nothing else than by default")
+    return (f"{mode}: {said}",)
+
+
+def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> CompileRequest:
+    """Return ``request`` with those kernels of the user's decomposed that the device has no source for."""
+    lacking = kernels_without_source(device, request.graph)
+    if not lacking:
+        return request
+    from ...decompose.decompose import decompose
+
+    return replace(request, graph=decompose(request.graph, lambda op: op not in lacking))
+
+
+def kernels_without_source(device: Device, ops: Iterable[Node | Entry]) -> set[str]:
+    """Return the kernels of the user's that a device has no source for: their default runs there."""
+    found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
+    return {op for op in found if device.type not in program_kernels(op)}

@@ -1,0 +1,72 @@
+"""A captured call that can be run again: its guards, its program and the generated code around both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ...tracing.sym_int import ShapeEnv
+from ..guards.guard import Guard, failing_guards
+from ..programs.compiled_program import CompiledProgram, PreparedRun
+from ..programs.multi_device import MultiDeviceProgram
+from ..programs.program_cache import ShapeSpecializations
+
+T = TypeVar("T")
+
+GUARD_MISS: Final = object()
+"""What a replay answers where a guard does not hold."""
+FALL_BACK: Final = object()
+"""What it answers where Python is to run the function, and nothing has changed.
+
+Its program met values that an op is not defined for: Python finds the error then where it belongs. All else
+that a program raises is the device's: it is raised. Or there is no program for these sizes yet.
+"""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class CacheEntry:
+    """A captured call: ``run(args, kwargs)`` returns its result, or ``GUARD_MISS``."""
+
+    run: Any
+    guards: tuple[Guard, ...]
+    prepared: PreparedRun | None
+    source: str
+    scope: dict[str, Any]
+    lengths: ShapeEnv
+
+    def run_in_python(self, function: Callable[[], T]) -> T:
+        """Return what ``function()`` does, which Python is to run."""
+        made = self.prepared.program if self.prepared is not None else None
+        return made.run(function) if isinstance(made, ShapeSpecializations) else function()
+
+    def first_failing_guard(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
+        """Return the first guard that does not hold for these arguments."""
+        return next(
+            (guard for guard, _ in failing_guards(self.guards, self._guard_scope(args, kwargs))), None
+        )
+
+    def changed_locations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
+        """Return the places of numbers that are others by now (see ``reach.place_of``)."""
+        guards = [guard for guard in self.guards if guard.locations]
+        found = failing_guards(guards, self._guard_scope(args, kwargs))
+        return {place for guard, there in found if there for place in guard.locations}
+
+    def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[CompiledProgram]:
+        """Return what a call with these arguments runs, for which the guards hold."""
+        if self.prepared is None:
+            return []
+        made = self.prepared.program
+        if isinstance(made, MultiDeviceProgram):
+            return [*made.programs]
+        scope = self._guard_scope(args, kwargs)
+        return [made.for_sizes({name: scope[name] for name in self.lengths.symbols})]
+
+    def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return what the names in guards stand for."""
+        scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
+        for name, at in self.lengths.symbols.items():
+            with suppress(LookupError, AttributeError, NameError, TypeError):
+                scope[name] = eval(at, scope)
+        return scope
