@@ -52,6 +52,7 @@ from .kernels.strided_views import strided_views as strided_views
 from .ops.definition import Op as Op
 from .ops.definition import Spec as Spec
 from .ops.elementwise.family import broadcast_shapes as broadcast_shapes
+from .ops.elementwise.family import elementwise_composites as elementwise_composites
 from .ops.elementwise.family import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
 from .plugins.api_version import API_VERSION as API_VERSION
 from .plugins.hookspecs import hookimpl as hookimpl

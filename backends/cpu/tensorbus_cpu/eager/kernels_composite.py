@@ -12,18 +12,14 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import Call, Kernel, Node, Spec, trace
+from tensorbus.backend_api import Call, Kernel, Node, Spec, elementwise_composites, trace
 
 from ..memory import DTYPES
 from .kernels_elementwise import by_size
 from .kernels_native import COSTLY, MANY, Compiled, is_covered
 
-NAMES: Final = (
-    "angle bernoulli_loss bitwise_count cbrt celu clamp_max clamp_min copysign deg2rad digamma elu entr erfc"
-    " erfinv exp2 fmod frac gelu_erf gelu_tanh hardshrink hardsigmoid hardswish hardtanh heaviside hypot lcm"
-    " leaky_relu lerp lgamma logaddexp logaddexp2 logit logsigmoid mish rad2deg reciprocal relu rsqrt sigmoid"
-    " silu sinc softplus softshrink softsign square tanhshrink xlogy"
-).split()
+NAMES: Final = tuple(name for name in elementwise_composites() if name != "log10")
+"""The ops that take these kernels: all elementwise composites but one, which NumPy has."""
 Run = Callable[..., Any]
 
 

@@ -162,3 +162,9 @@ _ARGUMENTS: dict[int, Callable[..., tuple[tuple[Operand, ...], dict[str, Any]]]]
     2: _two,
     3: _three,
 }
+
+
+def elementwise_composites() -> tuple[str, ...]:
+    """Return the names of core's elementwise ops that have a decomposition, in order of definition."""
+    ops = (op for op in table if op.family == "elementwise" and not op.is_prim)
+    return tuple(op.name for op in ops if table.owner(op.name) == "tensorbus")

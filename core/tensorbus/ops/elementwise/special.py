@@ -244,3 +244,27 @@ def _log_odds(x: Any) -> Any:
     middle = less(abs(x - 0.5), 0.25)
     near = where(middle, x, 0.5)
     return where(middle, log1p((2 * near - 1) / (1 - near)), log(x / (1 - x)))
+
+
+def _log_pair(chance: Any) -> tuple[Any, Any]:
+    """Return both logarithms, which stop at -100: a certain and wrong prediction has a finite loss."""
+    return maximum(log(chance), -100.0), maximum(log1p(-chance), -100.0)
+
+
+def _bernoulli(x: Any, y: Any) -> Any:
+    chance, target = tensors(x, y)
+    hit, miss = _log_pair(chance)
+    return -(target * hit + (1 - target) * miss)
+
+
+def _bernoulli_vjp(g: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    chance, target = tensors(x, y)
+    hit, miss = _log_pair(chance)
+    return g * (chance - target) / maximum((1 - chance) * chance, 1e-12), g * (miss - hit)
+
+
+bernoulli_loss = elementwise(
+    "bernoulli_loss", method=False, arity=2, dtypes=FLOATING, decompose=wide(_bernoulli), vjp=_bernoulli_vjp,
+    domain=(0.1, 0.9),
+    doc="The negative log likelihood of ``y`` in [0, 1] under the probability ``x``; logs end at -100.",
+)  # fmt: skip

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...dtypes.definition import FLOATING, int64
+from ...dtypes.definition import int64
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..creation.creation import iota
 from ..elementwise.activation import softplus
 from ..elementwise.arithmetic import maximum
 from ..elementwise.comparison import logical_not
-from ..elementwise.family import broadcast_shapes, elementwise
-from ..elementwise.transcendental import log, log1p
-from ..elementwise.where_cast import cast, tensors, where, wide
+from ..elementwise.family import broadcast_shapes
+from ..elementwise.special import bernoulli_loss
+from ..elementwise.where_cast import cast, where
 from ..fused_function import fuse_in_eager
 from ..indexing.gather_scatter import gather
 from ..movement.movement import moveaxis, reshape
@@ -136,30 +136,6 @@ def _chosen(logs: Tensor, index: Tensor) -> Tensor:
     flat = reshape(logs, (rows, logs.shape[-1]))
     found = gather(flat, iota(rows, device=logs.device), reshape(index, (rows,)))
     return reshape(found, index.shape)
-
-
-def _log_pair(chance: Any) -> tuple[Any, Any]:
-    """Logarithms stop at -100, so that a certain and wrong prediction has a finite loss."""
-    return maximum(log(chance), -100.0), maximum(log1p(-chance), -100.0)
-
-
-def _bernoulli(x: Any, y: Any) -> Any:
-    chance, target = tensors(x, y)
-    hit, miss = _log_pair(chance)
-    return -(target * hit + (1 - target) * miss)
-
-
-def _bernoulli_vjp(g: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    chance, target = tensors(x, y)
-    hit, miss = _log_pair(chance)
-    return g * (chance - target) / maximum((1 - chance) * chance, 1e-12), g * (miss - hit)
-
-
-bernoulli_loss = elementwise(
-    "bernoulli_loss", method=False, arity=2, dtypes=FLOATING, decompose=wide(_bernoulli), vjp=_bernoulli_vjp,
-    domain=(0.1, 0.9),
-    doc="The negative log likelihood of ``y`` in [0, 1] under the probability ``x``; logs end at -100.",
-)  # fmt: skip
 
 
 @fuse_in_eager
