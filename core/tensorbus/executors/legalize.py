@@ -13,9 +13,7 @@ from ..dtypes.definition import DType
 from ..graph.ir import Graph, Node
 from ..graph.passes.simplify import simplify
 from ..lowering.codegen.dialect import Dialect
-from ..lowering.fusion.materialize import ROOTS
-from ..lowering.ir.inline import ASKED, PULLED
-from ..lowering.op_sets import INSIDE, Library
+from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED, Library
 from ..ops.definition import USER, Spec, table
 from ..ops.fused_update import is_fused_update
 
@@ -25,7 +23,7 @@ MANY: Final = 1024
 
 def is_generated(op: str, dialect: Dialect) -> bool:
     """Return whether the code generator has a schedule for an op, and the language what that takes."""
-    return op in ROOTS or (op in PULLED and (op not in ASKED or ASKED[op] in dialect.expressions))
+    return op in SCHEDULED or (op in INLINED and (op not in OPTIONAL or OPTIONAL[op] in dialect.expressions))
 
 
 def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DType] | None = None) -> Graph:

@@ -21,14 +21,12 @@ from ..graph.ir import Graph, Node
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.codegen.render import render
 from ..lowering.ir.builder import Launch, RuntimeArg, fit
-from ..lowering.ir.inline import ASKED, ELEMENTWISE, PULLED
 from ..lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
 from ..lowering.ir.layout import Layout
 from ..lowering.ir.verify import verify
-from ..lowering.op_sets import REDUCTIONS
-from ..lowering.program.lower import ROOTS, Program, lower
-from ..lowering.program.program import steps_of
-from ..lowering.schedules.reduction.reducer import accumulator
+from ..lowering.op_sets import ELEMENTWISE, INLINED, OPTIONAL, REDUCTIONS, SCHEDULED, accumulator
+from ..lowering.program.lower import lower
+from ..lowering.program.program import Program, steps_of
 from ..ops import lazy_families as lazy
 from ..ops.definition import Spec, table
 from .strided_views import strided_views
@@ -84,7 +82,7 @@ def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     views = strided_views(lambda x, index: pack(compiler, x, index))
     lazy.load_all()
     composites = [op.name for op in table if op.family in _FUSED]
-    names = [*ELEMENTWISE, *ROOTS, *_OWN, *composites, *fused]
+    names = [*ELEMENTWISE, *SCHEDULED, *_OWN, *composites, *fused]
     kernels: dict[str, Any] = dict(views)
     programs = GeneratedPrograms(compiler)
     for name in names:
@@ -198,9 +196,9 @@ class GeneratedPrograms:
 
     def keeps(self, op: str, index: int) -> bool:
         """Return whether the code generator pulls an op into kernels, reduces by it or scatters."""
-        if op in ASKED:
-            return ASKED[op] in self.compiler.dialect(index).expressions
-        return op in PULLED or op in REDUCTIONS or op == "scatter"
+        if op in OPTIONAL:
+            return OPTIONAL[op] in self.compiler.dialect(index).expressions
+        return op in INLINED or op in REDUCTIONS or op == "scatter"
 
     def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], list[Any]] | None:
         """Return what runs a graph of arrays, whose launches are worked out once for each way they lie."""
@@ -245,8 +243,8 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     """Return the graph of one call: the op itself where a schedule knows it, else its decomposition."""
     shapes = [v.shape if type(v) is StridedArray else () for v in values]
     specs = [Spec(s, d) for s, d in zip(shapes, call.dtypes, strict=True)]
-    whole = call.op in ELEMENTWISE or call.op in ROOTS or call.op in _OWN
-    if whole or ASKED.get(call.op) in dialect.expressions:
+    whole = call.op in ELEMENTWISE or call.op in SCHEDULED or call.op in _OWN
+    if whole or OPTIONAL.get(call.op) in dialect.expressions:
         inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
         shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
         out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))

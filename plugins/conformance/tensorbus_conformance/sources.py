@@ -15,10 +15,10 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.codegen.dialect import Dialect
-from tensorbus.lowering.ir.inline import ELEMENTWISE
 from tensorbus.lowering.ir.layout import Layout, packed
-from tensorbus.lowering.program.lower import ROOTS, Program, lower
-from tensorbus.lowering.schedules.reduction.reducer import accumulator
+from tensorbus.lowering.op_sets import ELEMENTWISE, SCHEDULED, accumulator
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import Program
 from tensorbus.ops.definition import Op, Spec, table
 from tensorbus.testing.coverage import EXCHANGE, is_good
 from tensorbus.testing.sample import samples_of
@@ -80,7 +80,7 @@ def _graph(op: Op[...], bound: Bound) -> Graph:
         Spec(x.shape if isinstance(x, Tensor) else (), d)
         for x, d in zip(bound.operands, bound.plan.computed, strict=True)
     )
-    if op.name not in ELEMENTWISE | ROOTS:
+    if op.name not in ELEMENTWISE | SCHEDULED:
         return trace(op.name, specs, bound.attrs)
     nodes = tuple(Node(op="input", attrs={"index": k}, spec=spec) for k, spec in enumerate(specs))
     attrs: dict[str, Any] = dict(bound.attrs)
@@ -90,5 +90,5 @@ def _graph(op: Op[...], bound: Bound) -> Graph:
 
 def _is_covered(node: Node, dialect: Dialect) -> bool:
     """Return whether schedules know the op, and the dialect the dtypes that it computes in."""
-    known = node.op in ELEMENTWISE or node.op in ROOTS or node.op in _MOVES
+    known = node.op in ELEMENTWISE or node.op in SCHEDULED or node.op in _MOVES
     return known and {node.spec.dtype, accumulator(node.spec.dtype)} <= dialect.types.keys()

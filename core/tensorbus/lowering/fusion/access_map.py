@@ -11,9 +11,9 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from ...graph.ir import Node
-from ..ir.inline import ELEMENTWISE, counts
+from ..ir.inline import counts
 from ..ir.layout import Shape
-from ..op_sets import REDUCTIONS
+from ..op_sets import ELEMENTWISE, REDUCTIONS
 
 Access = tuple[int | None, ...]
 Read = tuple[Node, Access | None]

@@ -14,10 +14,10 @@ from typing import Final
 from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..ir.builder import Builder
-from ..ir.inline import ELEMENTWISE, Inliner
+from ..ir.inline import Inliner
 from ..ir.kernel_task import KernelTask
 from ..ir.layout import Layout, Shape
-from ..op_sets import REDUCTIONS
+from ..op_sets import ELEMENTWISE, REDUCTIONS
 from .access_map import FREE, Access, operand_access, picked, reduced_access
 from .collapse_dims import join
 from .fusion_groups import FusionGroup

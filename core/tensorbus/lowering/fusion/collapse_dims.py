@@ -13,10 +13,9 @@ from typing import Any
 from ...backend_interface.strided_array import row_major
 from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
-from ..ir.inline import ELEMENTWISE
 from ..ir.kernel_task import KernelTask
 from ..ir.layout import Layout, Shape
-from ..op_sets import REDUCTIONS, SCANS
+from ..op_sets import ELEMENTWISE, REDUCTIONS, SCANS
 
 _PLAIN = ELEMENTWISE | {"constant", "full", "broadcast_to"}
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from ...errors import TensorbusError
 from ...graph.ir import Node
 from ..ir.layout import Shape
-from ..op_sets import FINDS, INSIDE, REDUCTIONS
+from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
 from .access_map import FREE, Access, Read, own_access, picked, reads, walked
-from .materialize import BODY, ROOTS, is_computed_stack
+from .materialize import BODY, is_computed_stack
 
 BUFFERS: Final = 28
 """How many buffers one kernel may have: a language was seen that allows 31."""
@@ -183,7 +183,7 @@ class GroupBuilder:
         shape = node.spec.shape
         reduced: tuple[int, ...] = ()
         access = own_access(shape)
-        closed = node in self.calls or node.op in ROOTS - REDUCTIONS
+        closed = node in self.calls or node.op in SCHEDULED - REDUCTIONS
         closed = closed or (node.op in FINDS and self.target.solo_rows)  # vectors search for one place
         closed = closed or INSIDE in node.attrs
         if node.op in REDUCTIONS and not closed:

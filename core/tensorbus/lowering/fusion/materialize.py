@@ -13,13 +13,17 @@ from typing import Final
 
 from ...backend_interface.strided_array import row_major
 from ...graph.ir import Graph, Node
-from ..ir.inline import ELEMENTWISE, PULLED
 from ..ir.layout import Layout, view
-from ..op_sets import INSIDE, REDUCTIONS, SCANS, SORTS, Library, calls_function
+from ..op_sets import (
+    ELEMENTWISE,
+    INSIDE,
+    REDUCTIONS,
+    SCHEDULED,
+    SORTS,
+    calls_function,
+)
 from .access_map import own_access, picked
 
-ROOTS: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
-"""The ops that schedules of their own are written for."""
 CHEAP: Final = 6
 LONG: Final = 50
 CALL: Final = 100
@@ -38,21 +42,6 @@ _ELSEWHERE: Final = frozenset({"input", "constant", "slice", "flip", "windows"})
 """What may lie anywhere, so that views of it are known only once it does."""
 _TOP: Final = 1 << 20
 _NONE: Final[frozenset[Node]] = frozenset()
-Calls = Library | Collection[str] | None
-"""What a device runs by calls of its own; None where there are no calls."""
-
-
-def is_call(node: Node, library: Calls) -> bool:
-    """Return whether a node is run by a call of the device's: its own choice, or nobody can generate it."""
-    if library is None or node.op in ("input", "constant", "result"):
-        return False
-    if INSIDE in node.attrs:
-        return type(library) is Library and library.lacks(node)
-    if not (node.op in PULLED or node.op in ROOTS):
-        return True
-    if type(library) is not Library:
-        return node.op in library
-    return (node.op in library and not library.generates(node)) or library.lacks(node)
 
 
 def is_stack(node: Node, cost: int) -> bool:
@@ -99,7 +88,7 @@ def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
     left = [node]
     while left:
         for x in left.pop().inputs:
-            made = x.op in ROOTS or x.op in ("input", "constant", "result") or x in calls
+            made = x.op in SCHEDULED or x.op in ("input", "constant", "result") or x in calls
             if made or x in found:
                 continue
             found[x] = None
@@ -125,7 +114,7 @@ def choose_buffers(
     wanted |= _parts(nodes, calls, buffers - 1) if buffers else _NONE
     for node in nodes:
         op = node.op
-        made = op in ROOTS or op == "result" or node in calls or INSIDE in node.attrs
+        made = op in SCHEDULED or op == "result" or node in calls or INSIDE in node.attrs
         own = CALL if calls_function(op) else GATHER if op == "gather" else op in ELEMENTWISE
         if made or op == "input":
             cost[node] = int(own)
@@ -148,7 +137,7 @@ def choose_buffers(
         op, called = node.op, node in calls
         readers_of = readers[node]
         count = len(readers_of)
-        if op in ROOTS or op == "result" or called or INSIDE in node.attrs:
+        if op in SCHEDULED or op == "result" or called or INSIDE in node.attrs:
             wanted.add(node)
         elif count > 1 and op not in ("input", "constant"):
             least = sizes[node] // 2
@@ -189,7 +178,9 @@ def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Nod
                 break
             found.add(x)
             given[x] = needs[x] = frozenset((x,))
-        alone = node.op in ROOTS or node.op in ("input", "result") or node in calls or INSIDE in node.attrs
+        alone = (
+            node.op in SCHEDULED or node.op in ("input", "result") or node in calls or INSIDE in node.attrs
+        )
         needs[node] = frozenset((node,)) if alone else whole
     return found
 
@@ -244,7 +235,7 @@ def _is_short(x: Node) -> bool:
     """Return whether a few ops make a node of inputs."""
     found = [x]
     for node in found:
-        if node.op in ROOTS or len(found) > CHEAP:
+        if node.op in SCHEDULED or len(found) > CHEAP:
             return False
         found += [y for y in node.inputs if y.op not in ("input", "constant")]
     return True

@@ -11,9 +11,8 @@ from math import prod
 from typing import Final
 
 from ...graph.ir import Node
-from ..ir.inline import ELEMENTWISE
 from ..ir.layout import Layout
-from ..op_sets import calls_function
+from ..op_sets import ELEMENTWISE, calls_function
 from ..target import Target
 from .access_map import FREE, reads
 from .fusion_groups import FusionGroup

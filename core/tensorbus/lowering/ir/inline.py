@@ -16,7 +16,7 @@ from typing import Final
 from ...dtypes.definition import NARROW, bool_, float32, uint64
 from ...errors import TensorbusError
 from ...graph.ir import Graph, Node
-from ..codegen.c_expressions import EXPRESSIONS
+from ..op_sets import ELEMENTWISE, PHILOX
 from . import index_expr as ix
 from .builder import Builder, RuntimeArg, fit, literal
 from .dim_symbols import Symbols
@@ -26,8 +26,6 @@ from .loop_ir import INDEX, Apply, Assign, Cast, Const, Expr, If, Load, Report, 
 Index = tuple[Expr, ...]
 ERRORS: Final = "errors"
 DEEP: Final = 16
-
-ELEMENTWISE: Final = frozenset({*EXPRESSIONS, "where", "cast"} - {"quotient", "modulo", "fma", "bits"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,8 +445,6 @@ def _depth(e: Expr) -> int:
             return 0
 
 
-PHILOX: Final = "philox"
-"""The expression of a key, a block of the stream and one of its four words: see ``c_family.RANDOM``."""
 _NESTED: Final = 16
 """How many choices an expression may have one in the other: code walks expressions by recursion."""
 _RULES: Final[dict[str, Callable[[Inliner, Node, Index], Expr]]] = {
@@ -457,7 +453,3 @@ _RULES: Final[dict[str, Callable[[Inliner, Node, Index], Expr]]] = {
     "concat": Inliner._concat, "slice_update": Inliner._update, "gather": Inliner._gather,
     "iota": Inliner._iota, "full": Inliner._full, "pick": Inliner._pick, "random_bits": Inliner._bits,
 }  # fmt: skip
-PULLED: Final = ELEMENTWISE | frozenset(_RULES) | {"constant"}
-"""The ops that need no kernel of their own."""
-ASKED: Final = {"random_bits": PHILOX}
-"""Those of them that only languages can write that have an expression for them; others decompose them."""

@@ -14,9 +14,7 @@ from typing import Any
 from ...dtypes.definition import DType
 from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
-from ..fusion.materialize import Calls, is_call
-from ..ir.inline import ELEMENTWISE
-from ..schedules.reduction.reducer import accumulator
+from ..op_sets import ELEMENTWISE, Calls, accumulator, is_call
 
 _MOVED = frozenset({"reshape", "permute_dims", "broadcast_to"})
 

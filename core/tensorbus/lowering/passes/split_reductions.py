@@ -16,8 +16,7 @@ from ...dtypes.definition import DType, bool_, int64
 from ...graph.ir import Graph, Node
 from ...graph.passes.scatter_patterns import reshaped
 from ...ops.definition import Spec
-from ..op_sets import FINDS
-from ..schedules.reduction.reducer import accumulator
+from ..op_sets import FINDS, accumulator
 from ..schedules.scatter.scatter_row_gpu import serves
 from ..target import Target
 

@@ -32,22 +32,12 @@ from ..fusion.fusion_groups import (
     reduced_axes_last,
 )
 from ..fusion.kernel_cache import KernelKeys, insert, lookup
-from ..fusion.materialize import (
-    CALL,
-    ROOTS,
-    Calls,
-    choose_buffers,
-    cost_of,
-    fused_operands,
-    is_call,
-    is_stack,
-)
+from ..fusion.materialize import CALL, choose_buffers, cost_of, fused_operands, is_stack
 from ..fusion.rematerialize import rematerialized
 from ..ir.builder import RuntimeArg
-from ..ir.inline import ELEMENTWISE, PULLED
 from ..ir.kernel_task import KernelLaunch, KernelTask, LaunchList
 from ..ir.layout import Layout, Shape, ordered, packed, view
-from ..op_sets import REDUCTIONS, SCANS, SORTS, Library
+from ..op_sets import ELEMENTWISE, INLINED, REDUCTIONS, SCANS, SCHEDULED, SORTS, Calls, Library, is_call
 from ..passes.matvec_to_reduction import vector_products
 from ..passes.split_reductions import staged
 from ..schedules.pointwise.padded_rows import with_gaps
@@ -57,8 +47,6 @@ from ..target import Target
 from .program import LibraryCall, Program
 from .step_order import Begin, arranged
 from .verify import verify_program
-
-__all__ = ["ROOTS", "Program", "lower"]
 
 
 def lower(
@@ -275,7 +263,7 @@ class _Lowering:
         if id(node) in self.bundles:
             self._bundle(group, node)
             return
-        if not (node.op in PULLED or node.op in ROOTS):
+        if not (node.op in INLINED or node.op in SCHEDULED):
             raise UnsupportedOpError(f"{node.op}: no schedule is written for it, and it is no call here.")
         stored = {k: self.where[k].slot for k in group.roots if k in read}
         for k in group.roots:

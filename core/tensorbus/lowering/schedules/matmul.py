@@ -23,9 +23,9 @@ from ..ir.index_expr import ONE, ZERO, const
 from ..ir.kernel_task import KernelTask, LaunchList
 from ..ir.layout import Layout, packed
 from ..ir.loop_ir import INDEX, Apply, Assign, Cast, Const, Expr, Load, Var
+from ..op_sets import accumulator
 from ..target import Target
 from .pointwise.pointwise import lower_map
-from .reduction.reducer import accumulator
 from .reduction.reduction import lower_reduction
 
 LONG = 512

@@ -13,8 +13,8 @@ from ....dtypes.definition import DType
 from ....graph.ir import Node
 from ....ops.definition import Spec
 from ...fusion.canonicalize import DomainKernel, collapsed
-from ...ir.inline import ELEMENTWISE
 from ...ir.layout import Layout, Shape
+from ...op_sets import ELEMENTWISE
 
 _PLAIN = ELEMENTWISE | {"input", "constant", "full"}
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ....dtypes.definition import NARROW, DType, bool_, float32, int32, int64, integer_range
+from ....dtypes.definition import DType, bool_, int32, int64, integer_range
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.loop_ir import Apply, Cast, Const, Expr, Select, Var
-from ...op_sets import FINDS
+from ...op_sets import FINDS, accumulator
 
 State = tuple[Expr, ...]
 OPS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "logical_or",
        "all": "logical_and"}  # fmt: skip
 """The op that combines the states of a reduction, where it is one."""
-
-
-def accumulator(dtype: DType) -> DType:
-    """Return the dtype that values of ``dtype`` add up in."""
-    return float32 if dtype in NARROW else dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
