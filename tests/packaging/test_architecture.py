@@ -33,7 +33,7 @@ def test_the_drawing_and_the_table_are_as_the_packages_are() -> None:
 def test_a_package_says_in_which_order_its_files_are_read(package: Path) -> None:
     text = docstring(package)
     assert text, "a package says what it is for"
-    if order := re.search(r"(?s)In order: (.*?)\.(?:\s|$)", text):
+    if order := re.search(r"(?s)In order:\s(.*?)\.(?:\s|$)", text):
         named = set(re.findall(r"``(\w+)``", order[1]))
         there = {file.stem for file in package.glob("*.py") if not file.stem.startswith("__")}
         assert named == there, f"not there: {named - there}, not named: {there - named}"

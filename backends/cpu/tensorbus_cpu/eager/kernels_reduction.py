@@ -254,7 +254,7 @@ def takes_rows(call: Call) -> bool | str:
 
 def reduction_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
     """Return the candidates of reductions, scans and normalized rows."""
-    rows_first = Kernel(name="rows", prepare=rows, supports=takes_rows)
+    rows_first = Kernel(name="generated", prepare=rows, supports=takes_rows)
     return {
         **{op: native_first(numpy[op], fold, half_reduced_size) for op in ("max", "min")},
         **{op: native_first(numpy[op], best, half_reduced_size) for op in ("argmax", "argmin")},
