@@ -51,6 +51,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check --diff $(SOURCE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/check_imports.py
 
 install: $(STAMP)
 

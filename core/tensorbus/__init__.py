@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from .compat import torch_names
 from .eager import plugin_ops as plugin_ops
 from .system import env
-from .system import late_binding
 from .system.lazy_import import lazy_exports
+from .system.late_binding import provide
 from .version import __version__ as __version__
 from .autograd.engine import backward as backward
 from .autograd.engine import enable_grad as enable_grad
@@ -378,6 +378,12 @@ if TYPE_CHECKING:
     from .user_kernels import kernel as kernel
 
 
+provide(
+    compile="tensorbus.compiler:compile",
+    fused_function="tensorbus.eager_fusion.fused_function:call",
+    fused_vjp="tensorbus.eager_fusion.fused_vjp:derivative",
+)
+
 _LATER: Final = {
     "random.generator": "Generator bernoulli manual_seed normal rand randint randn uniform",
     "ops.movement.tile_roll_split": """chunk repeat repeat_interleave roll rot90 split swapaxes tile
@@ -414,7 +420,6 @@ _LATER: Final = {
     "user_kernels": "KernelSource kernel",
 }
 _find, __dir__, _OFFERED = lazy_exports(__name__, _LATER, "distributions fft linalg nn optim random special")
-late_binding.provide("compile", __name__)  # for Module.compile
 
 
 def __getattr__(name: str) -> Any:

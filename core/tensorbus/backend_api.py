@@ -22,6 +22,9 @@ from .backend_interface.capabilities import SupportsPinnedMemory as SupportsPinn
 from .backend_interface.capabilities import SupportsStreams as SupportsStreams
 from .backend_interface.capabilities import SupportsThreads as SupportsThreads
 from .backend_interface.capabilities import SupportsUserKernels as SupportsUserKernels
+from .backend_interface.graph import Graph as Graph
+from .backend_interface.graph import Node as Node
+from .backend_interface.graph import Spec as Spec
 from .backend_interface.protocols import Call as Call
 from .backend_interface.protocols import CompileRequest as CompileRequest
 from .backend_interface.protocols import DeviceProperties as DeviceProperties
@@ -50,7 +53,6 @@ from .errors import ValuesError as ValuesError
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided_views import strided_views as strided_views
 from .ops.definition import Op as Op
-from .ops.definition import Spec as Spec
 from .ops.elementwise.family import broadcast_shapes as broadcast_shapes
 from .ops.elementwise.family import elementwise_composites as elementwise_composites
 from .ops.elementwise.family import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
@@ -79,8 +81,6 @@ if TYPE_CHECKING:
     from .executors.replay_interface import Script as Script
     from .executors.source_lowering import DialectLowering as DialectLowering
     from .graph.fingerprint import name_of as name_of
-    from .graph.ir import Graph as Graph
-    from .graph.ir import Node as Node
     from .kernels.device_error_reports import Reports as Reports
     from .kernels.dlpack_capsule import from_capsule as from_capsule
     from .kernels.dlpack_capsule import to_capsule as to_capsule
@@ -141,8 +141,6 @@ _LATER: Final = {
     "Script": "executors.replay_interface",
     "is_generated": "executors.legalize",
     "prepared": "executors.legalize",
-    "Graph": "graph.ir",
-    "Node": "graph.ir",
     "name_of": "graph.fingerprint",
     "from_dialect": "kernels.from_dialect",
     "pack": "kernels.from_dialect",

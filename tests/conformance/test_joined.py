@@ -38,7 +38,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...], int, int]] = {
     "l1_loss, summed": (lambda x, y: F.l1_loss(x, y, reduction="sum"), (X, Y), 1, 1),
     "huber_loss": (lambda x, y: F.huber_loss(x, y, delta=0.5), (X, Y), 1, 1),
     "binary_cross_entropy": (F.binary_cross_entropy, (P, P[::-1].copy()), 2, 1),
-    "cross_entropy": (lambda x: tb.cross_entropy(x, x.beside(TARGET)), (X,), 2, 2),
+    "cross_entropy": (lambda x: tb.cross_entropy(x, x.tensor_like_device(TARGET)), (X,), 2, 2),
     "normalize": (F.normalize, (X,), 1, 1),
     "cosine_similarity": (F.cosine_similarity, (X, Y), 1, 1),
     "layer_norm": (lambda x, w: tb.layer_norm(x, 16, w[0], w[1]), (X, Y), 2, 8),
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...], int, int]] = {
     "group_norm": (lambda x, w, b: F.group_norm(x, 3, w, b), (IMAGE, WEIGHT, BIAS), 2, 4),
     "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (IMAGE, WEIGHT, BIAS), 1, 4),
     "batch_norm by running statistics": (
-        lambda x, w, b: F.batch_norm(x, w.beside(MEAN), w.beside(VARIANCE), w, b),
+        lambda x, w, b: F.batch_norm(x, w.tensor_like_device(MEAN), w.beside(VARIANCE), w, b),
         (IMAGE, WEIGHT, BIAS), 2, 4,
     ),
     "gelu": (F.gelu, (X,), 1, 1),

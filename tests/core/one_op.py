@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor, plugins
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes.definition import BY_NAME, DType
 from tensorbus.executors.kernel_interpreter import Interpreting
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.verify import verify
 from tensorbus.ops.definition import Op, Spec, table
 from tensorbus.tensor.tensor import wrap

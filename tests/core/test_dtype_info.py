@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus.dtypes import definition as dt
+from tensorbus import dtypes as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.dtypes.info import KINDS
 

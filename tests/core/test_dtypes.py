@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.dtypes import definition as dt
-from tensorbus.dtypes.definition import DType, check_scalar, promote, promote_scalar, scalar_dtype
+from tensorbus.dtypes.definition import DType, check_scalar
+from tensorbus.dtypes.promotion import promote, promote_scalar, scalar_dtype
 
 STANDARD = [d for d in dt.ALL if d not in (dt.float16, dt.bfloat16, dt.float8_e4m3fn, dt.float8_e5m2)]
 """The dtypes of the array API standard, whose promotion within a kind is NumPy's."""

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import BY_NAME
 from tensorbus.executors.kernel_interpreter import Interpreting
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops import lazy_families as lazy
 from tensorbus.ops.definition import Spec, table
 from tensorbus.tensor.tensor import wrap

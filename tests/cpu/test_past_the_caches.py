@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus import plugins
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec, table
 from tensorbus_cpu.native import bytecode as tape
 

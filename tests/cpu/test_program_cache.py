@@ -23,7 +23,7 @@ PROGRAM = """
 import resource, signal, sys
 import numpy as np
 from tensorbus import dtypes as dt, plugins
-from tensorbus.graph.ir import Graph, Node
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.ops.definition import Spec, table
 from tensorbus.backend_interface.protocols import CompileRequest
 

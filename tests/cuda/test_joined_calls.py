@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.passes.fuse_epilogue import with_ends, with_sums
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.codegen.render import render

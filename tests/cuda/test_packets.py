@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify

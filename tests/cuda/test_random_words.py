@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.executors.legalize import is_generated, prepared
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.program.lower import lower

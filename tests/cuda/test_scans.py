@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.op_sets import Library

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from fused import program_of, record
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.layout import Layout
 from tensorbus.lowering.program.lower import lower

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.errors import IndexingError
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec, table
 from tensorbus.tensor.tensor import wrap
 

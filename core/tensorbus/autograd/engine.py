@@ -6,11 +6,9 @@ changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import weakref
 from collections.abc import Callable, Container, Sequence
-from functools import cache
 from typing import Any, Final
 
 from ..devices.device import ValueType
@@ -19,6 +17,7 @@ from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..ops.creation.creation import full, ones_like
 from ..ops.definition import table
 from ..ops.elementwise.where_cast import cast
+from ..system.late_binding import LateFunction
 from ..tensor.grad_mode import GradMode, recording
 from ..tensor.grad_mode import enable_grad as enable_grad
 from ..tensor.grad_mode import inference_mode as inference_mode
@@ -40,11 +39,7 @@ from .gradient_shape import fitted
 
 _order = itertools.count(1)
 _FREED: Final = ("freed",)
-
-
-@cache
-def _fused_vjp() -> Any:
-    return importlib.import_module("tensorbus.eager_fusion.fused_vjp")
+_fused_vjp: Final = LateFunction("fused_vjp")
 
 
 class Node:
@@ -65,7 +60,7 @@ class Node:
         """Return the gradient for each operand, given that of the result."""
         plan = self.plan
         if plan.programs is not None and not create and not active_tracers:
-            backs: list[Any] | None = _fused_vjp().derivative(self, g)
+            backs: list[Any] | None = _fused_vjp(self, g)
             if backs is not None:
                 return backs
         own = table.owner(plan.op.name) == "tensorbus"
@@ -193,7 +188,7 @@ def backward(
             if active_tracers:
                 report_gradient_use(node)
             with GradMode(create_graph):
-                node.grad = g._again() if node.grad is None else node.grad + g
+                node.grad = g._alias() if node.grad is None else node.grad + g
     for node in grads:
         for hook in list(getattr(node, "hooks", {}).values()):
             if type(hook) is PostAccumulateHook:
@@ -229,7 +224,7 @@ def grad(
             )
     keep = {id(x._node) for x in wanted}
     grads = _walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
-    found = [None if g is None else g._again() for g in (grads.get(x._node) for x in wanted)]
+    found = [None if g is None else g._alias() for g in (grads.get(x._node) for x in wanted)]
     if not allow_unused and None in [None if g is None else 0 for g in found]:
         place = next(k for k, g in enumerate(found) if g is None)
         raise AutogradError(

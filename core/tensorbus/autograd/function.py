@@ -174,7 +174,7 @@ class Function:
             return output
         several = isinstance(output, (tuple, list))
         results = list(output) if several else [output]
-        made = [x._again() if isinstance(x, Tensor) else x for x in results]
+        made = [x._alias() if isinstance(x, Tensor) else x for x in results]
         carried = [
             k for k, x in enumerate(results)
             if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..autograd import engine as autograd
 from ..errors import ArgumentError, AutogradError
-from ..interchange.host_array import asarray
+from ..ops.creation.creation import iota
+from ..ops.elementwise.comparison import equal
+from ..ops.elementwise.where_cast import cast
 from ..tensor.tensor import Tensor
+from . import engine
 
 
 def gradcheck(
@@ -52,14 +54,16 @@ def _results(made: Any) -> list[Tensor]:
     return [x for x in every if isinstance(x, Tensor) and x.dtype.is_floating]
 
 
+def _unit(x: Tensor, at: int) -> Tensor:
+    """Return 1 at element ``at`` of the shape of ``x``, and 0 elsewhere."""
+    return cast(equal(iota(x.size, device=x.device), at), x.dtype).reshape(x.shape)
+
+
 def _slopes(out: Tensor, inputs: Sequence[Tensor]) -> list[list[list[float]]]:
     """Return, for each input, the derivative of each element of ``out`` by each of its elements."""
     rows: list[list[list[float]]] = [[] for _ in inputs]
     for place in range(out.size):
-        seed = [0.0] * out.size
-        seed[place] = 1.0
-        start = asarray(seed, dtype=out.dtype, device=out.device).reshape(out.shape)
-        found = autograd.grad(out, inputs, start, retain_graph=True, allow_unused=True)
+        found = engine.grad(out, inputs, _unit(out, place), retain_graph=True, allow_unused=True)
         for row, g, x in zip(rows, found, inputs, strict=True):
             row.append([0.0] * x.size if g is None else g.reshape(-1).tolist())
     return rows
@@ -71,12 +75,10 @@ def _compared(
 ) -> str | None:  # fmt: skip
     """Return what is wrong with the derivative of result ``place`` by input ``k``, or None."""
     x = given[k]
-    flat = x.detach().reshape(-1).tolist()
     for at in range(x.size):
         ends = []
         for step in (eps, -eps):
-            moved = [*flat[:at], flat[at] + step, *flat[at + 1 :]]
-            other = asarray(moved, dtype=x.dtype, device=x.device).reshape(x.shape).requires_grad_()
+            other = (x.detach() + _unit(x, at) * step).requires_grad_()
             made = _results(function(*given[:k], other, *given[k + 1 :]))[place]
             ends.append(made.reshape(-1).tolist())
         for row, (high, low) in enumerate(zip(*ends, strict=True)):

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..dtypes.definition import DType
 from ..system.former_names import former_names
-
-if TYPE_CHECKING:
-    from ..graph.ir import Graph
-
-Shape = tuple[int, ...]
+from .graph import Graph
+from .graph import Shape as Shape
 
 
 class Value(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..graph.ir import Graph
+from ..backend_interface.graph import Graph
 from .api import compile
 from .capture.graph_break import GraphBreak
 from .compiled_function import CompiledFunction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..graph.ir import Graph, Node
+from ..backend_interface.graph import Graph, Node
 from ..graph.passes.simplify import frozen
 from ..graph.verify import verify
 from ..ops.definition import Spec, table

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..autograd.engine import no_grad
+from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, Kernel
 from ..devices.device import Device, ValueType
 from ..dispatch.kernel_selection import add_source
 from ..dtypes.definition import DType
-from ..graph.ir import Graph, Node
 from ..ops.definition import Op, Spec, table
 from ..tensor.tensor import wrap
 

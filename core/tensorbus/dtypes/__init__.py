@@ -43,14 +43,14 @@ from .definition import int64 as int64
 from .definition import integer_range as integer_range
 from .definition import largest as largest
 from .definition import plain as plain
-from .definition import promote as promote
-from .definition import promote_scalar as promote_scalar
 from .definition import real_of as real_of
-from .definition import scalar_dtype as scalar_dtype
 from .definition import uint8 as uint8
 from .definition import uint16 as uint16
 from .definition import uint32 as uint32
 from .definition import uint64 as uint64
+from .promotion import promote as promote
+from .promotion import promote_scalar as promote_scalar
+from .promotion import scalar_dtype as scalar_dtype
 
 _DEFAULTS: Final = ("default_int", "default_float", "default_complex")
 

@@ -1,9 +1,4 @@
-"""Element types and how they combine.
-
-Promotion follows the Python array API standard 2025.12, section "Type Promotion Rules". Where the standard
-leaves mixed kinds open, an integer with a floating-point dtype gives the floating-point dtype, as in PyTorch.
-Python scalars are weak: they take the dtype of the tensor they meet, unless their kind is higher.
-"""
+"""Element types: one object for each, the sets of them, the defaults, and which scalars each one holds."""
 
 from __future__ import annotations
 
@@ -121,80 +116,6 @@ def dtype(name: str | DType | type) -> DType:
         hint = f" Write {other!r} for it." if other in BY_NAME else suggest(str(name), BY_NAME)
         raise DtypeError(f"no dtype is called {name!r}.{hint} There are: {', '.join(BY_NAME)}.")
     return found
-
-
-_promotions: dict[tuple[DType, DType], DType] = {}
-
-
-def promote(a: DType, b: DType) -> DType:
-    """Return the dtype that ``a`` and ``b`` promote to.
-
-    Raises ``DtypeError`` where no dtype holds both (uint64 with a signed integer; two 8-bit floats).
-
-    >>> promote(int8, uint8), promote(int32, float16), promote(float16, bfloat16)
-    (tensorbus.int16, tensorbus.float16, tensorbus.float32)
-    """
-    found = _promotions.get((a, b))
-    if found is None:
-        found = _promotions[a, b] = _promote(a, b)
-    return found
-
-
-def _promote(a: DType, b: DType) -> DType:
-    if a is b:
-        return a
-    ranks = ("bool", "int", "uint", "float", "complex")
-    low, high = sorted((a, b), key=lambda d: (ranks.index(d.kind), d.itemsize))
-    if low.kind == "bool":
-        return high
-    if low.kind == high.kind:
-        if low.itemsize == high.itemsize:
-            if {low, high} == {float16, bfloat16}:
-                return float32
-            raise DtypeError(f"{a} and {b} have no common dtype; cast one of them with .to(dtype).")
-        return high
-    if low.kind == "int" and high.kind == "uint":
-        needed = max(low.itemsize, 2 * high.itemsize)
-        if needed > 8:
-            raise DtypeError(f"{a} and {b} have no common integer dtype; cast one of them with .to(dtype).")
-        return next(d for d in SIGNED if d.itemsize == needed)
-    if high.kind == "complex" and low is float64:
-        return complex128
-    return high
-
-
-def scalar_dtype(value: Scalar) -> DType:
-    """Return the default dtype for a Python scalar.
-
-    >>> scalar_dtype(1), scalar_dtype(1.5)
-    (tensorbus.int64, tensorbus.float32)
-    """
-    if isinstance(value, bool):
-        return bool_
-    if isinstance(value, int):
-        return default_int
-    if isinstance(value, float):
-        return default_float
-    return default_complex
-
-
-def promote_scalar(a: DType, kind: type) -> DType:
-    """Return the dtype of a tensor of dtype ``a`` combined with a Python scalar of type ``kind``.
-
-    >>> promote_scalar(float16, float), promote_scalar(int8, int), promote_scalar(int8, float)
-    (tensorbus.float16, tensorbus.int8, tensorbus.float32)
-    """
-    if kind is bool:
-        return a
-    if kind is int:
-        return default_int if a is bool_ else a
-    if kind is float:
-        return a if a.is_inexact else default_float
-    if a.is_complex:
-        return a
-    if a.is_inexact:
-        return complex128 if a is float64 else complex64
-    return default_complex
 
 
 _NUMBERS: Final[tuple[type, ...]] = (int, float, complex)

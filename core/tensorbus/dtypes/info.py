@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import ArgumentError, DtypeError, suggest
-from ..ops.elementwise.family import common_dtype
 from . import definition as dt
 from .definition import DType
+from .promotion import common_dtype, promote
 
 _PRECISION: Final = {
     dt.float8_e4m3fn: (3, -6), dt.float8_e5m2: (2, -14), dt.float16: (10, -14), dt.bfloat16: (7, -126),
@@ -133,7 +133,7 @@ def can_cast(from_: Any, to: DType | str, /) -> bool:
     """
     target = _dtype_of("can_cast", to)
     try:
-        return dt.promote(_dtype_of("can_cast", from_), target) is target
+        return promote(_dtype_of("can_cast", from_), target) is target
     except DtypeError:
         return False
 

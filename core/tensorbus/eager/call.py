@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from ..amp.autocast_mode import as_asked
 from ..autograd import engine as autograd
@@ -24,11 +23,13 @@ from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, Tens
 from ..ops import call_errors as form
 from ..ops import fused_function
 from ..ops.definition import Op, Spec, table
+from ..system.late_binding import LateFunction
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_tracer import active_tracer, active_tracers
 from . import methods
 from .inplace_kernel import dynamic_slice, run_in_place
 
+_call_fused: Final = LateFunction("fused_function")
 _SCALARS = frozenset({bool, int, float, complex})
 _MANY = 4096
 
@@ -389,7 +390,7 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
             if like is not None and type(x) in _SCALARS:
                 x = table.function("full")((), x, device=like.device)
             elif like is not None and item is not None and getattr(x, "shape", None) == ():
-                x = like.beside(x)
+                x = like.tensor_like_device(x)
             else:
                 raise _not_tensors(op, operands, None)
         result.append(x)
@@ -479,7 +480,7 @@ def _fused_runner(kind: ValueType) -> Any:
     """Return what runs fused functions on values of a type: None for most devices."""
     if is_transform(kind.device.type) or programs(kind.device.type) is None:
         return None
-    return import_module("tensorbus.eager_fusion.fused_function").call
+    return _call_fused.load()
 
 
 table.bind(function, runner, dynamic_slice, run_in_place)

@@ -30,6 +30,7 @@ from ..tracing.sym_int import SymInt
 from ..tracing.sym_number import SymNumber
 from .inplace_kernel import LARGE
 from .setitem import assign
+from .tensor_methods import attach_methods
 
 BINARY: Final = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
@@ -233,6 +234,7 @@ def detach_op(op: Op[...]) -> None:
 
 def attach() -> None:
     """Attach every operator and method. Called once, when tensorbus is imported."""
+    attach_methods()
     for short, name in BINARY.items():
         function: Any = table.function(name)
         function.operator.__qualname__ = f"Tensor.__{short}__"  # as errors about arguments name it
@@ -245,7 +247,7 @@ def attach() -> None:
         setattr(Tensor, f"__{short}__", table.function(name))
     dynamic: Any = Tensor
     dynamic.__hash__ = object.__hash__
-    dynamic.__pos__ = Tensor._again
+    dynamic.__pos__ = Tensor._alias
     dynamic.__setitem__ = assign
     dynamic.__matmul__ = _product
     dynamic.__rmatmul__ = _reflected(matmul.matmul)

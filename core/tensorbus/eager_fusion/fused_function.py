@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..autograd import engine as autograd
+from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, FusedKernels, Kernel
 from ..decompose.decompose import decompose
 from ..decompose.tracer import recording
@@ -23,7 +24,6 @@ from ..dispatch.planner import Plan, is_transform, notify
 from ..dtypes.definition import DType
 from ..eager.call import explain
 from ..errors import TensorbusError
-from ..graph.ir import Graph, Node
 from ..graph.passes.simplify import simplify
 from ..ops.definition import Op, Spec
 from ..tensor.grad_mode import GradMode

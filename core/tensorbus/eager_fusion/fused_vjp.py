@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..autograd import engine as autograd
+from ..backend_interface.graph import Node
 from ..devices.device import Device, ValueType
 from ..dispatch import kernel_preference
 from ..eager.call import explain
 from ..errors import TensorbusError
-from ..graph.ir import Node
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue

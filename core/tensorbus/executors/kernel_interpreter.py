@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from ..autograd.engine import no_grad
+from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import CompileRequest, Executable, Kernel, ProgramPart
 from ..decompose.decompose import decompose
 from ..decompose.tracer import recording
@@ -20,7 +21,6 @@ from ..dispatch.kernel_selection import add_source
 from ..dispatch.planner import Plan, plan
 from ..dtypes.definition import DType
 from ..errors import DeviceError, OutOfMemoryError, TensorbusError
-from ..graph.ir import Graph, Node
 from ..graph.passes.simplify import frozen
 from ..interchange.host_array import asarray
 from ..ops.definition import Op, table

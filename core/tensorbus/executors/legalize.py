@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from ..backend_interface.graph import Graph, Node
 from ..decompose.decompose import decompose
 from ..decompose.tracer import trace
 from ..dtypes.definition import DType
-from ..graph.ir import Graph, Node
 from ..graph.passes.simplify import simplify
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED, Library

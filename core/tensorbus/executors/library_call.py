@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call as Given
 from ..devices.device import Device
 from ..dispatch.kernel_preference import preferred
 from ..dispatch.kernel_selection import choose, has_others, judge, owner_of
-from ..graph.ir import Graph, Node
 from ..lowering.ir.builder import RuntimeArg
 from ..ops.definition import USER, Spec, table
 from .kernel_interpreter import Interpreted

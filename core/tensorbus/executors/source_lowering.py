@@ -12,12 +12,12 @@ from dataclasses import fields, replace
 from time import perf_counter
 from typing import Any, Final
 
+from ..backend_interface.graph import Graph
 from ..backend_interface.protocols import CompileRequest, Executable, Knob, ProgramPart
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..dtypes.definition import DType, float32
 from ..errors import DeviceError
-from ..graph.ir import Graph
 from ..graph.passes.fuse_epilogue import with_ends, with_sums
 from ..graph.passes.matvec_to_reduction import with_single_rows
 from ..kernels.from_dialect import Compiler, common_buffer, pack

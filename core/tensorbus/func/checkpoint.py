@@ -83,7 +83,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _same(x: Any) -> Any:
     """Return an argument as it is now, whatever becomes of the cell."""
-    return x._again() if isinstance(x, Tensor) else x
+    return x._alias() if isinstance(x, Tensor) else x
 
 
 def _made(result: Any, start: int) -> list[Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..backend_interface.graph import Graph
 from ..dtypes.definition import DType
 from ..ops.definition import table
-from .ir import Graph
 
 _PLAIN: Final = (bool, int, float, complex, str, type(None), DType)
 _OWN: Final = frozenset({"input", "constant", "result"})

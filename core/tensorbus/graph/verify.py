@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..backend_interface.graph import Graph, Node
 from ..errors import TensorbusError
 from ..ops.definition import Spec, table
-from .ir import Graph, Node
 
 
 class GraphError(TensorbusError, ValueError):

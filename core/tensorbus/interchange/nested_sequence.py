@@ -11,10 +11,10 @@ from typing import Any
 
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, plain
+from ..dtypes.promotion import common_dtype, scalar_dtype
 from ..errors import DtypeError, ShapeError
 from ..ops.creation.creation import MAX_RANK
 from ..ops.definition import Shape
-from ..ops.elementwise.family import common_dtype
 
 _WEAK = frozenset({bool, int, float, complex})
 
@@ -40,7 +40,7 @@ def _common(kinds: set[type], known: set[DType], flat: list[Scalar]) -> DType:
     if known:
         return common_dtype([*sorted(known, key=lambda d: d.name), *kinds])
     top: type = next((k for k in (complex, float, int, bool) if k in kinds), float)
-    found = dt.scalar_dtype(top(0))
+    found = scalar_dtype(top(0))
     wide = found is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]  # type: ignore[type-var, operator]
     return dt.uint64 if wide else found
 

@@ -142,7 +142,7 @@ def to(
         out = cast(out, dtype)
     if out is not x:
         return out
-    return x.clone() if copy else x._again()  # a copy of a leaf is no leaf: it may be changed
+    return x.clone() if copy else x._alias()  # a copy of a leaf is no leaf: it may be changed
 
 
 def _has(where: Device, dtype: DType) -> bool:

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, Kernel, KernelTable, Shape
 from ..backend_interface.strided_array import StridedArray
 from ..dtypes.definition import DType, Scalar, bool_
 from ..errors import UnsupportedDtypeError
-from ..graph.ir import Graph, Node
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.codegen.render import render
 from ..lowering.ir.builder import Launch, RuntimeArg, fit

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ..backend_interface.graph import Node
 from ..dtypes.definition import NARROW, DType, float32
-from ..graph.ir import Node
 from ..ops.definition import table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from ..compat import torch_names
 from ..dtypes import definition as dt
 from ..ops.creation.creation import empty, zeros_like
-from ..system import late_binding
+from ..system.late_binding import LateFunction
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing.mutation_counter import bump_mutation_counter
 from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
@@ -21,6 +21,7 @@ from .module_to import move
 from .parameter import Parameter, hold
 from .state_dict import LoadResult, load_state, saved_state
 
+_compile: Final = LateFunction("compile")
 _TABLES: Final = ("_parameters", "_buffers", "_modules")
 
 
@@ -83,7 +84,7 @@ class Module:
         >>> model(tb.ones((1, 2))).shape
         (1, 2)
         """
-        self._hooks.compiled = late_binding.resolve("compile")(self._run, **options)
+        self._hooks.compiled = _compile(self._run, **options)
         bump_mutation_counter()
 
     def __getattr__(self, name: str) -> Any:

@@ -30,7 +30,7 @@ class Parameter(Tensor):
                 f"a Parameter is made from a tensor, got {type(data).__name__}; use tensorbus.asarray."
             )
         made = object.__new__(cls)
-        made._hold(data)
+        made._set_value(data)
         made._node = None
         if requires_grad:
             made.requires_grad_()
@@ -63,7 +63,7 @@ def hold(cell: Tensor, value: Tensor) -> None:
     ):
         with no_grad():
             gradient = node.grad.to(value.device, value.dtype)
-    cell._hold(value)
+    cell._set_value(value)
     bump_mutation_counter()
     if gradient is not None:
         node.grad = gradient

@@ -50,7 +50,7 @@ class UninitializedParameter(Parameter):
         assert isinstance(made, UninitializedParameter)
         return made
 
-    def _hold(self, other: Tensor) -> None:
+    def _set_value(self, other: Tensor) -> None:
         self._value, self._vtype = _Nothing(), other._vtype.settled
 
     def materialize(
@@ -80,11 +80,11 @@ class UninitializedBuffer(Tensor):
     ) -> UninitializedBuffer:
         """Make the cell, of which dtype and device are known."""
         made = object.__new__(cls)
-        made._hold(empty((), device=device, dtype=dtype))
+        made._set_value(empty((), device=device, dtype=dtype))
         made._node = None
         return made
 
-    def _hold(self, other: Tensor) -> None:
+    def _set_value(self, other: Tensor) -> None:
         self._value, self._vtype = _Nothing(), other._vtype.settled
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, ParamSpec
 
+from ..backend_interface.graph import Shape as Shape
+from ..backend_interface.graph import Spec as Spec
 from ..dtypes.definition import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
 from ..system import fork_safe_locks
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
-    from ..testing.sample import Sample
 
 P = ParamSpec("P")
-Shape = tuple[int, ...]
+Domain = tuple[float, float] | tuple[tuple[float, float] | None, ...]
+"""Between which numbers operands are sampled: one pair for all of them, or one each (None: any)."""
 Attrs = Mapping[str, Any]
 Cost = Literal["light", "function", "heavy"]
 """What an op costs beside reading its operands and writing its result.
@@ -31,17 +33,6 @@ Autocast = Literal["narrow", "wide"]
 """The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
 """The family of the ops that a program brings its own kernels for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """The shape and dtype of an operand or a result."""
-
-    shape: Shape
-    dtype: DType
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,8 +57,13 @@ class Op(Generic[P]):
 
     ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
     additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
-    ``samples()`` yields the sample calls that the op is tested with. ``late`` names attributes on which
-    neither shapes nor dtypes depend: kernels may take them with each call instead of being prepared for them.
+    ``late`` names attributes on which neither shapes nor dtypes depend: kernels may take them with each call
+    instead of being prepared for them.
+
+    ``samples()`` yields the sample calls (``testing.sample.Sample``) that a plugin's op is tested with; those
+    of core's own lie in ``testing/samples``, by the op's name or its family, and depend on three fields:
+    ``domain`` is where an op is defined and has derivatives; one that is not ``smooth`` is defined to have no
+    derivative where it changes; ``identity`` tells whether a reduction of no elements has a result.
 
     What the rest of tensorbus has to know of an op is a field as well; no other module lists ops by what they
     are. ``cost`` guides fusion: a value of heavy ops is stored, one of functions is not computed again for
@@ -92,7 +88,10 @@ class Op(Generic[P]):
     decompose: Callable[..., Any] | None = None
     vjp: Callable[..., tuple[Any, ...]] | None = None
     batch: Callable[..., Any] | None = None
-    samples: Callable[[], Iterable[Sample]] | None = None
+    samples: Callable[[], Iterable[Any]] | None = None
+    domain: Domain | None = None
+    smooth: bool = True
+    identity: bool = True
     dtypes: tuple[DType, ...]
     broadcasts: bool = False
     late: tuple[str, ...] = ()

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dtypes.definition import FLOATING, DType
+from ..dtypes.promotion import common_dtype
 from .definition import Op, Spec, table
-from .elementwise.family import broadcast_shapes, common_dtype
+from .elementwise.family import broadcast_shapes
 
 
 def fused_update_op(

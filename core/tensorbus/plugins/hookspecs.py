@@ -7,13 +7,12 @@ A backend writes them in its ``extension.py``, which imports nothing heavy, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
     from ..backend_interface.protocols import KernelTable, Lowering, Runtime
-    from ..ops.definition import Op
 
 PROJECT = "tensorbus"
 hookspec = HookspecMarker(PROJECT)
@@ -99,8 +98,8 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
 
 
 @hookspec
-def tensorbus_ops() -> Iterable[Op[Any]] | None:
-    """Return new ops. Their names must be free: two definitions of one op are refused.
+def tensorbus_ops() -> Iterable[object] | None:
+    """Return new ops, objects of ``Op``. Their names must be free: a second definition is refused.
 
     Called once. A complete extension, whose entry point is in the group ``tensorbus.plugins``::
 

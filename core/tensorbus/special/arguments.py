@@ -8,9 +8,10 @@ from typing import Any
 
 from ..dtypes import definition as dt
 from ..dtypes.definition import FLOATING, DType
+from ..dtypes.promotion import common_dtype
 from ..errors import DtypeError
 from ..ops.creation.creation import full
-from ..ops.elementwise.family import common_dtype, fit
+from ..ops.elementwise.family import fit
 from ..ops.elementwise.where_cast import cast, narrowed
 
 

@@ -17,7 +17,7 @@ def lazy_exports(
     ``modules`` are those that are offered themselves. Type checkers are told the same by imports under
     ``TYPE_CHECKING``.
 
-    >>> find, names, offered = later("tensorbus", {"func": "vmap"}, "linalg")
+    >>> find, names, offered = lazy_exports("tensorbus", {"func": "vmap"}, "linalg")
     >>> find("vmap").__module__, offered
     ('tensorbus.func.vectorize', ['linalg', 'vmap'])
     """

@@ -85,7 +85,7 @@ class RetainedGradient:
 
     def __call__(self, g: Tensor) -> None:
         """Add ``g``; it stays as it is."""
-        self.grad = g._again() if self.grad is None else self.grad + g
+        self.grad = g._alias() if self.grad is None else self.grad + g
 
 
 class PostAccumulateHook:

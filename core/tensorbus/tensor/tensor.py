@@ -1,24 +1,20 @@
 """``Tensor``: a cell that holds an immutable value of one device.
 
 Tensors never alias. Assignment and in-place operators rebind the cell to a new value; whoever else held the
-old value, another tensor or recorded history, keeps it unchanged. Operators and methods named after ops are
-attached by ``calls``, from the op table.
+old value, another tensor or recorded history, keeps it unchanged. The class stands below the ops, so that
+they can name it: operators, the methods named after ops, and those that need ops or history are attached by
+``eager/methods.py``.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 from ..devices.device import Device, ValueType
-from ..dispatch.planner import is_above
 from ..dtypes.definition import DType
-from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
-from ..ops.definition import Shape, table
-from ..ops.indexing import indexing
-from ..ops.movement.movement import permute_dims, reshape
+from ..errors import AutogradError, ShapeError
 from ..tracing.active_tracer import active_tracer, active_tracers
 from ..tracing.lazy_value import LazyValue
 from . import leaf
@@ -27,7 +23,9 @@ from .leaf import Leaf as Leaf
 from .leaf import report_gradient_use as report_gradient_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+
+Shape = tuple[int, ...]
 
 
 def wrap(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
@@ -111,20 +109,6 @@ class Tensor:
         return self.size * self._vtype.dtype.itemsize
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - the standard's name
-        """The transpose of a matrix. Raises ``ShapeError`` for any other rank."""
-        if self.ndim != 2:
-            raise ShapeError(f".T needs 2 dimensions, got shape {self.shape}; use .mT or permute_dims.")
-        return permute_dims(self, (1, 0))
-
-    @property
-    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
-        """The tensor with its last two axes exchanged."""
-        if self.ndim < 2:
-            raise ShapeError(f".mT needs at least 2 dimensions, got shape {self.shape}.")
-        return permute_dims(self, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
-
-    @property
     def requires_grad(self) -> bool:
         """Whether ops on this tensor record their history. Assigning it calls ``requires_grad_``."""
         return self._node is not None
@@ -183,147 +167,19 @@ class Tensor:
         """Return the same value without history."""
         return wrap(self._value, self._vtype)
 
-    def clone(self) -> Tensor:
-        """Return another cell with the same value; gradients flow through."""
-        return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._again()
-
-    def _again(self) -> Tensor:
+    def _alias(self) -> Tensor:
         return wrap(self._value, self._vtype, self._node)
 
-    def backward(
-        self, gradient: Tensor | None = None, *, retain_graph: bool | None = None, create_graph: bool = False,
-        inputs: Tensor | Sequence[Tensor] | None = None,
-    ) -> None:  # fmt: skip
-        """Add the gradient of this tensor to ``.grad`` of each leaf that it was made from, or ``inputs``."""
-        from ..autograd.engine import backward  # autograd walks tensors, so it stands above this module
-
-        backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
-
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-        """Call ``hook`` with this tensor's gradient during ``backward``; what it returns replaces it.
-
-        >>> import tensorbus as tb
-        >>> x = tb.asarray([1.0]).requires_grad_()
-        >>> handle = x.register_hook(lambda g: g * 2)
-        >>> (x * 3).backward()
-        >>> x.grad.tolist()
-        [6.0]
-        """
-        from ..autograd.engine import register_hook
-
-        return register_hook(self, hook)
-
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
-        """Call ``hook`` with this leaf whenever ``backward`` has added to its ``.grad``.
-
-        An optimizer that steps there, and lets the gradient go, needs memory for one gradient at a time.
-        """
-        from ..autograd.engine import register_post_accumulate_grad_hook
-
-        return register_post_accumulate_grad_hook(self, hook)
-
-    def rebind(self, other: Tensor) -> None:
-        """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
-
-        Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
-        Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
-        """
-        from ..autograd.engine import is_grad_enabled
-
-        if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
-            if is_above(other.device, self.device) and other.device != self.device:
-                raise DeviceError(
-                    f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
-                    f" outside ({self.device}), which has room for one; return it, or change a copy."
-                )
-            wrong = DtypeError if other.dtype is not self.dtype else ShapeError
-            raise wrong(
-                f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
-                f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
-            )
-        recording = is_grad_enabled()
-        if recording and isinstance(self._node, Leaf):
-            raise AutogradError(
-                "a leaf that requires a gradient cannot be changed in place while history is recorded;"
-                " do it under tensorbus.no_grad()."
-            )
-        self._hold(other)
-        if recording:
-            self._node = other._node
-
-    def _hold(self, other: Tensor) -> None:
+    def _set_value(self, other: Tensor) -> None:
         """Make this cell hold the value of another, history apart."""
         self._value, self._vtype = other._value, other._vtype
         if type(other._value) is LazyValue:
             other._value.tensors.append(weakref.ref(self))
 
-    def beside(self, data: Any) -> Tensor:
-        """Return host data (numbers, lists, arrays) as a tensor on this tensor's device."""
-        from ..interchange.host_array import asarray
-
-        return asarray(data, device=self.device)
-
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the tensor with another dtype, on another device, or both; gradients flow through.
-
-        ``x.to("opencl")``, ``x.to(tb.float16)``, ``x.to(device, dtype)``, ``x.to(other)``. With
-        ``non_blocking=True`` a copy from pinned memory, or to the host, is queued where the device can do
-        that, and comes as before where it cannot; whoever reads the result waits for it.
-        """
-        from ..interchange.transfer import to
-
-        return to(self, *args, **kwargs)
-
-    def pin_memory(self, device: Device | str | None = None) -> Tensor:
-        """Return the tensor in page-locked memory, from which copies to a device need not be waited for.
-
-        Raises ``DeviceError`` for a tensor that is not in the host's memory, or where no device has such.
-        """
-        from ..interchange.pinned_memory import pin_memory
-
-        return pin_memory(self, device)
-
-    def is_pinned(self, device: Device | str | None = None) -> bool:
-        """Return whether the elements lie packed in page-locked memory of a device that is in use."""
-        from ..interchange.pinned_memory import is_pinned
-
-        return is_pinned(self, device)
-
-    def numpy(self) -> Any:
-        """Return the elements as a ``numpy.ndarray``; on a host device it is read-only and shares memory."""
-        from ..interchange.host_array import to_numpy
-
-        return to_numpy(self)
-
-    def tolist(self) -> Any:
-        """Return the elements as nested lists of Python scalars; a 0-dimensional tensor as one scalar."""
-        from ..interchange.host_array import to_list
-
-        return to_list(self)
-
-    def item(self) -> bool | int | float | complex:
-        """Return the only element as a Python scalar. Raises ``ShapeError`` for any other number of them."""
-        if self.size != 1:
-            raise ShapeError(
-                f"only a one-element tensor is a Python scalar, this one has shape {self.shape}."
-            )
-        only = reshape(self.detach(), ()) if self.shape else self
-        return only.tolist()  # type: ignore[no-any-return]
-
-    def __getitem__(self, key: Any) -> Tensor:
-        return indexing.getitem(self, key)
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a 0-dimensional tensor has no length, and is not iterated over.")
         return self.shape[0]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return indexing.parts(self._again()) if len(self) else iter(())
-
-    def __contains__(self, value: Any) -> bool:
-        found = self == value
-        return isinstance(found, Tensor) and bool(table.function("any")(found))
 
     def __bool__(self) -> bool:
         if self.size != 1:
@@ -346,59 +202,14 @@ class Tensor:
             raise TypeError(f"only an integer tensor is an index, this one is {self.dtype}.")
         return int(self.item())  # type: ignore[arg-type]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        from ..interchange.host_array import to_host_array
-
-        return to_host_array(self, dtype, copy)
-
-    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
-        from ..interchange.array_namespace import namespace
-
-        return namespace(api_version)
-
-    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
-        """Return the tensor on another device; the array API standard's name of ``to``.
-
-        The copy is ordered in ``stream``, where one is given. Gradients flow through.
-        """
-        if stream is None:
-            return self.to(device)
-        from ..devices.stream import stream as within
-
-        with within(stream):
-            return self.to(device)
-
-    def __dlpack__(
-        self,
-        /,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[Any, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        from ..interchange.dlpack_export import to_dlpack
-
-        return to_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        from ..interchange.dlpack_export import dlpack_device
-
-        return dlpack_device(self)
-
-    def __buffer__(self, flags: int) -> memoryview:
-        from ..interchange.host_array import to_buffer
-
-        return to_buffer(self)
-
     def __copy__(self) -> Tensor:
-        return self._again()
+        return self._alias()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
         copied = object.__new__(type(self))
-        copied._hold(self)
+        copied._set_value(self)
         copied._node = None
         copied.requires_grad_(self.requires_grad)
         gradient = self.grad
@@ -406,25 +217,42 @@ class Tensor:
             copied.grad = gradient.detach()
         return copied
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        from ..interchange.host_array import from_pickle
-        from ..interchange.transfer import to_bytes
-
-        if not self.is_leaf:
-            raise AutogradError("a recorded result cannot be pickled; use .detach() first.")
-        state = (bytes(to_bytes(self)), self.shape, self.dtype, self.device, self.requires_grad)
-        return from_pickle, (type(self), *state)
-
-    def __repr__(self) -> str:
-        from ..interchange.repr import format_tensor
-
-        return format_tensor(self)
-
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and not self.shape else object.__format__(self, spec)
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # what eager/methods.py attaches
 
+        @property
+        def T(self) -> Tensor: ...  # noqa: N802 - the standard's name
+        @property
+        def mT(self) -> Tensor: ...  # noqa: N802 - the standard's name
+        def clone(self) -> Tensor: ...
+        def backward(
+            self, gradient: Tensor | None = None, *, retain_graph: bool | None = None,
+            create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None,
+        ) -> None: ...  # fmt: skip
+        def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle: ...
+        def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle: ...
+        def rebind(self, other: Tensor) -> None: ...
+        def tensor_like_device(self, data: Any) -> Tensor: ...
+        def to(self, *args: Any, **kwargs: Any) -> Tensor: ...
+        def pin_memory(self, device: Device | str | None = None) -> Tensor: ...
+        def is_pinned(self, device: Device | str | None = None) -> bool: ...
+        def numpy(self) -> Any: ...
+        def tolist(self) -> Any: ...
+        def item(self) -> bool | int | float | complex: ...
+        def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor: ...
+        def __getitem__(self, key: Any) -> Tensor: ...
+        def __iter__(self) -> Iterator[Tensor]: ...
+        def __contains__(self, value: Any) -> bool: ...
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
+        def __array_namespace__(self, /, *, api_version: str | None = None) -> Any: ...
+        def __dlpack__(
+            self, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+            dl_device: tuple[Any, int] | None = None, copy: bool | None = None,
+        ) -> Any: ...  # fmt: skip
+        def __dlpack_device__(self) -> tuple[int, int]: ...
+        def __buffer__(self, flags: int) -> memoryview: ...
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
         def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]

@@ -1,7 +1,7 @@
 """Sample calls: what an op is tested with, as data that needs no array library.
 
-An op's ``samples()`` yields them; its family writes them for all its ops. The conformance kit makes the
-tensors, for every dtype of the op on every device.
+The samples of core's ops lie in ``testing/samples``; the op of a plugin may bring its own. The conformance
+kit makes the tensors, for every dtype of the op on every device.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Sample:
 
 
 def samples_of(op: Op[...]) -> tuple[Sample, ...]:
-    """Return the sample calls of ``op``: its own, else those of ``tensorbus.testing.samples``.
+    """Return the sample calls of ``op``: its own, else those of ``testing.samples`` by its name or family.
 
     An op that nobody wrote samples for has none: ``()``.
     """
     if op.samples is not None:
         return tuple(op.samples())
-    from .samples import by_name
+    from .samples import maker_of
 
-    make = by_name().get(op.name)
+    make = maker_of(op)
     return tuple(make()) if make is not None else ()

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorbus import Tensor
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.decompose.tracer import trace
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.codegen.dialect import Dialect
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.op_sets import ELEMENTWISE, SCHEDULED, accumulator

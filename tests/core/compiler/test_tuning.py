@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import CompileRequest, Knob
 from tensorbus.compiler.programs.autotune import autotune
 from tensorbus.devices.device import Device
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import DeviceError
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec
 
 CPU = Device("cpu", 0)

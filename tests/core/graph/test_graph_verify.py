@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import tensorbus  # noqa: F401  (defines the ops)
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.decompose.tracer import trace
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.verify import GraphError, verify
 from tensorbus.ops.definition import Spec
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.graph.fingerprint import name_of
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.ops.definition import Spec, table
 from tensorbus.ops.elementwise.family import elementwise_op
 

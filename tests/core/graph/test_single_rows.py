@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.executors.kernel_interpreter import Interpreting
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.passes.matvec_to_reduction import with_single_rows
 from tensorbus.graph.verify import verify
 from tensorbus.ops.definition import Spec

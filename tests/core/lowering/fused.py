@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.decompose.decompose import decompose
 from tensorbus.decompose.tracer import GRAPH
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify as verify_graph
 from tensorbus.lowering.codegen.render import render

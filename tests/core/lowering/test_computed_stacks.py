@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.fusion import materialize as plan
 from tensorbus.ops.definition import Spec
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, execute, program_of, record, spec, steps_by_name, with_gradients
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedOpError
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.ir.kernel_task import KernelLaunch
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.program.lower import lower

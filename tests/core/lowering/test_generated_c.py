@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.backend_interface.protocols import Call
 from tensorbus.backend_interface.strided_array import StridedArray
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedDtypeError
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.kernels.from_dialect import from_dialect
 from tensorbus.lowering.codegen.c_expressions import CASTS, EXPRESSIONS
 from tensorbus.lowering.codegen.dialect import Dialect, Helper, TypeRule

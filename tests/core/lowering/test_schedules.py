@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.decompose.tracer import trace
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.lowering.program.lower import Program, lower

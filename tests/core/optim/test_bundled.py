@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn, optim
+from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.executors.legalize import prepared
-from tensorbus.graph.ir import Graph, Node
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.op_sets import INSIDE, Library
 from tensorbus.lowering.program.lower import Program, lower

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 from ...autograd import engine as autograd
+from ...backend_interface.graph import Graph
 from ...devices.device import ValueType
 from ...dispatch.planner import Plan
 from ...dtypes.definition import DType
 from ...errors import AutogradError
-from ...graph.ir import Graph
 from ...ops.creation.creation import full
 from ...ops.definition import Op, Spec, table
 from ...tensor.grad_mode import GradMode

@@ -16,10 +16,10 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
+from ...backend_interface.graph import Node
 from ...backend_interface.protocols import CompileRequest, Executable, Knob, Lowering
 from ...devices.device import Device
 from ...errors import DeviceError
-from ...graph.ir import Node
 from ...ops.creation.creation import zeros
 from ...random.generator import Generator, uniform
 from ...system.disk_cache import cache_load, cache_store, private_folder

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import plugins
+from ...backend_interface.graph import Graph
 from ...backend_interface.protocols import CompileRequest, Executable, Lowering
 from ...devices.device import Device
 from ...dispatch.result_check import wrong
 from ...errors import PluginError, TensorbusError
-from ...graph.ir import Graph
 from ...system import fork_safe_locks
 
 

@@ -14,8 +14,8 @@ from sys import getrefcount
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from ...backend_interface.graph import Graph, Node
 from ...devices.device import Device
-from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import is_open, substitute, texts

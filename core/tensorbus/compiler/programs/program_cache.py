@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ... import plugins
+from ...backend_interface.graph import Graph
 from ...backend_interface.protocols import CompileRequest
 from ...devices.device import Device
 from ...dispatch import kernel_preference
 from ...executors.library_call import called
-from ...graph.ir import Graph
 from ...graph.verify import verify
 from ...system import env, fork_safe_locks
 from .compiled_program import CompiledProgram

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from ...backend_interface.graph import Graph, Node
 from ...ops.definition import Spec
 from ...ops.matmul.matmul_epilogue import ENDS, NAME
-from ..ir import Graph, Node
 from .scatter_patterns import reshaped
 
 

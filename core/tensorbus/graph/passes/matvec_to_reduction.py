@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, bfloat16, float16, float32, float64
 from ...ops.definition import Spec
-from ..ir import Graph, Node
 from .scatter_patterns import reshaped
 
 _SUMMED_IN: dict[DType, DType] = {float16: float32, bfloat16: float32, float32: float32, float64: float64}

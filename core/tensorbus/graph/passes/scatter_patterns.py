@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import bool_, int64
 from ...ops.definition import Spec
-from ..ir import Graph, Node
 
 Rule = Callable[[Node], Node]
 

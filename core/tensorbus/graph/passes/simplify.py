@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, Scalar, float32, float64, integer_range
 from ...ops.definition import Spec, table
 from ...system.env import verifying
-from ..ir import Graph, Node
 from ..verify import verify
 from .scatter_patterns import Rule, flat_products, one_copy, reshaped, scatter_onto, single_scatter
 from .slice_updates_to_concat import joined_updates

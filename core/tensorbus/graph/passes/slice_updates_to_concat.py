@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...backend_interface.graph import Graph, Node
 from ...ops.definition import Spec
-from ..ir import Graph, Node
 from .scatter_patterns import Rule, is_zeros, uses_of
 
 

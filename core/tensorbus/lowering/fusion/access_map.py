@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
-from ...graph.ir import Node
+from ...backend_interface.graph import Node
 from ..ir.inline import counts
 from ..ir.layout import Shape
 from ..op_sets import ELEMENTWISE, REDUCTIONS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from ...graph.ir import Graph, Node
+from ...backend_interface.graph import Graph, Node
 from ...ops.definition import Spec
 from ..ir.builder import Builder
 from ..ir.inline import Inliner

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any
 
+from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
-from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..ir.kernel_task import KernelTask
 from ..ir.layout import Layout, Shape

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...graph.ir import Graph, Node
+from ...backend_interface.graph import Graph, Node
 from ...ops.definition import Spec
 from ..ir.layout import Layout, ordered, reshape_strides
 

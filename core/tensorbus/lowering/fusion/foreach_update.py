@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...graph.ir import Graph, Node
+from ...backend_interface.graph import Graph, Node
 from ..op_sets import INSIDE
 from .access_map import own_access, walked
 from .fusion_groups import FusionGroup, StoredValue

@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Final, NamedTuple
 
+from ...backend_interface.graph import Node
 from ...errors import TensorbusError
-from ...graph.ir import Node
 from ..ir.layout import Shape
 from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target

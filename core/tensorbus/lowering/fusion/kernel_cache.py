@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ...backend_interface.graph import Node
 from ...dtypes.definition import DType
-from ...graph.ir import Node
 from ...graph.passes.simplify import frozen
 from ...system import fork_safe_locks
 from ..ir.builder import RuntimeArg

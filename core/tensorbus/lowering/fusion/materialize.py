@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Final
 
+from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
-from ...graph.ir import Graph, Node
 from ..ir.layout import Layout, view
 from ..op_sets import (
     ELEMENTWISE,

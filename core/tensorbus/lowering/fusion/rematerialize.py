@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Final
 
-from ...graph.ir import Node
+from ...backend_interface.graph import Node
 from ..ir.layout import Layout
 from ..op_sets import ELEMENTWISE, calls_function
 from ..target import Target

@@ -6,7 +6,7 @@ that the kernel serves other sizes as well.
 
 from __future__ import annotations
 
-from ...graph.ir import Graph, Node
+from ...backend_interface.graph import Graph, Node
 from ..op_sets import SCANS, SORTS
 
 _SAME = frozenset({"flip", "scatter", *SCANS, *SORTS})

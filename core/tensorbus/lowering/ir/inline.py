@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import NARROW, bool_, float32, uint64
 from ...errors import TensorbusError
-from ...graph.ir import Graph, Node
 from ..op_sets import ELEMENTWISE, PHILOX
 from . import index_expr as ix
 from .builder import Builder, RuntimeArg, fit, literal

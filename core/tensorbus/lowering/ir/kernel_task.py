@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType
-from ...graph.ir import Graph, Node
 from ...system.former_names import former_names
 from ..target import Target
 from . import index_expr as ix

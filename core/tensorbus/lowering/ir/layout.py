@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import prod
 
 from ...backend_interface import strided_array as strided
+from ...backend_interface.graph import Node
 from ...backend_interface.strided_array import StridedArray, row_major
-from ...graph.ir import Node
 
 Shape = tuple[int, ...]
 

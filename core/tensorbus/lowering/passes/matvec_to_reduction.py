@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType
-from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..op_sets import ELEMENTWISE, Calls, accumulator, is_call
 

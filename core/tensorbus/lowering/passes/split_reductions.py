@@ -12,8 +12,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, bool_, int64
-from ...graph.ir import Graph, Node
 from ...graph.passes.scatter_patterns import reshaped
 from ...ops.definition import Spec
 from ..op_sets import FINDS, accumulator

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
 from ...dtypes.definition import float32
 from ...errors import UnsupportedOpError
-from ...graph.ir import Graph, Node
 from ...ops.definition import table
 from ...system.env import verifying
 from ..fusion.canonicalize import canonical

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ...graph.ir import Graph
+from ...backend_interface.graph import Graph
 from ..ir.builder import Launch
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LaunchList
 from ..ir.layout import Layout

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
+from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, uint8, uint16, uint32, uint64
-from ...graph.ir import Graph, Node
 from ...ops.definition import Spec
 from ..fusion.collapse_dims import collapse
 from ..ir import index_expr as ix

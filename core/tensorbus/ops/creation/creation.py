@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ...devices.device import Device, device, get_default_device
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType, Scalar, as_scalar, check_scalar
+from ...dtypes.promotion import scalar_dtype
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...tracing.active_tracer import active_tracer
 from ...tracing.sym_int import SymInt
@@ -55,7 +56,7 @@ def _full_arguments(
     given: Any = fill_value
     given = given.number() if type(given) is SymInt else given
     now = given.plain if type(given) is SymNumber else as_scalar("full", given)
-    kind = dt.dtype(dtype) if dtype is not None else dt.scalar_dtype(now)
+    kind = dt.dtype(dtype) if dtype is not None else scalar_dtype(now)
     value = check_scalar("full", now, kind)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),

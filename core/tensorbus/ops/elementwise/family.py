@@ -7,27 +7,20 @@ op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec
+from typing import Any, ParamSpec
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
+from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_int import distinct
 from ..batching_rules import aligned
-from ..definition import Autocast, Cost, Op, Shape, Spec, table
-
-if TYPE_CHECKING:
-    from ...testing.sample import Sample
+from ..definition import Autocast, Cost, Domain, Op, Shape, Spec, table
 
 P = ParamSpec("P")
 Operand = Any
-Domain = tuple[float, float] | tuple[tuple[float, float] | None, ...]
-"""Between which numbers operands are sampled: one pair for all of them, or one each (None: any)."""
-
-_KINDS: Final[list[type]] = [bool, int, float, complex]
-"""Of Python scalars, those that hold less before those that hold more."""
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -57,20 +50,6 @@ def broadcast_in(op: str, shapes: Sequence[Shape], parts: Sequence[Shape] | None
         return broadcast_shapes(*(shapes if parts is None else parts))
     except ShapeError as error:
         raise ShapeError(f"{op}: operands of shapes {', '.join(map(str, shapes))}: {error}") from None
-
-
-def common_dtype(operands: Sequence[DType | type]) -> DType:
-    """Return what dtypes and weak Python scalars (given by their type) promote to."""
-    strong = [d for d in operands if isinstance(d, DType)]
-    weak = [d for d in operands if not isinstance(d, DType)]
-    if not strong:
-        return dt.scalar_dtype(max(weak, key=_KINDS.index)(0))
-    common = strong[0]
-    for d in strong[1:]:
-        common = dt.promote(common, d)
-    for kind in weak:
-        common = dt.promote_scalar(common, kind)
-    return common
 
 
 def fit(name: str, common: DType, dtypes: Sequence[DType]) -> DType:
@@ -121,15 +100,11 @@ def elementwise_op(
         dtype = specs[0].dtype
         return Spec(broadcast_shapes(*(s.shape for s in specs)), result(dtype) if result else dtype)
 
-    def samples() -> Iterable[Sample]:
-        from ...testing.samples.elementwise import elementwise
-
-        return elementwise(arity, dtypes, domain, smooth)
-
     return Op(
         name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
-        compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), samples=samples, dtypes=dtypes,
-        broadcasts=True, cost=cost, recompute=True, autocast=autocast, method=method, doc=doc,
+        compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=dtypes,
+        domain=domain, smooth=smooth, broadcasts=True, cost=cost, recompute=True, autocast=autocast,
+        method=method, doc=doc,
     )  # fmt: skip
 
 

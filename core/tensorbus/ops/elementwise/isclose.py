@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtypes import definition as dt
-from ...dtypes.definition import promote
+from ...dtypes.promotion import promote
 from ...errors import ArgumentError, DtypeError
 from ..call_errors import with_form
 from ..creation.creation import full, zeros

@@ -7,10 +7,11 @@ from typing import Any
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError
 from ..batching_rules import aligned, unchanged
 from ..definition import Op, Spec, table
-from .family import Operand, broadcast_shapes, common_dtype
+from .family import Operand, broadcast_shapes
 
 
 def _cast_arguments(x: Operand, /, dtype: DType | str) -> tuple[tuple[Operand, ...], dict[str, Any]]:

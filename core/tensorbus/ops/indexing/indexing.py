@@ -163,7 +163,7 @@ def _beside(x: Tensor, item: Any) -> Any:
     """A host index becomes a tensor on the device of ``x``; an empty list selects nothing, as in NumPy."""
     if isinstance(item, list) and not item:
         return zeros((0,), dtype=dt.int64, device=x.device)
-    return x.beside(item)
+    return x.tensor_like_device(item)
 
 
 def _is_mask(item: Any) -> bool:

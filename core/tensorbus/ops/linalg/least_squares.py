@@ -90,7 +90,7 @@ def _tolerance(name: str, x: Any, rtol: Any) -> Any:
         rtol = max(x.shape[-2:]) * _EPSILON[kind]
     if not hasattr(rtol, "dtype"):
         return full((1, 1), rtol, dtype=kind, device=x.device)
-    given = rtol if hasattr(rtol, "device") and hasattr(rtol, "requires_grad") else x.beside(rtol)
+    given = rtol if hasattr(rtol, "device") and hasattr(rtol, "requires_grad") else x.tensor_like_device(rtol)
     return reshape(cast(given, kind), (*given.shape, 1, 1))
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
+from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..batching_rules import aligned
 from ..creation.creation import iota
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj
 from ..elementwise.comparison import equal
-from ..elementwise.family import Operand, common_dtype, fit
+from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import cast, where
 from ..matmul.matmul import check_vectors, matrix_transpose, product
 from ..movement import diagonal as diagonals

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
 from ..creation.creation import broadcast_arrays
 from ..elementwise.arithmetic import abs, maximum, minimum
 from ..elementwise.comparison import equal, not_equal
-from ..elementwise.family import common_dtype
 from ..elementwise.transcendental import power, sqrt
 from ..elementwise.where_cast import narrowed, where, widened
 from ..fused_function import fuse_in_eager
@@ -105,7 +105,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     pairs = [(i, j) for i in rows for j in rows[i + 1 :]]
     if not pairs:
         return sum(input[:0], axis=1)
-    first, second = input.beside([i for i, _ in pairs]), input.beside([j for _, j in pairs])
+    first, second = input.tensor_like_device([i for i, _ in pairs]), input.beside([j for _, j in pairs])
     return vector_length(gather(input, first) - gather(input, second), 1, p=p)
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from math import prod
 from typing import Any, Final
 
-from ...dtypes.definition import promote
+from ...dtypes.promotion import promote
 from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..definition import table

@@ -7,12 +7,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes.definition import NUMERIC, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..batching_rules import aligned
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj
-from ..elementwise.family import Operand, broadcast_in, broadcast_shapes, common_dtype, fit
+from ..elementwise.family import Operand, broadcast_in, broadcast_shapes, fit
 from ..movement.movement import moveaxis, normalize_axis, permute_dims, reshape, sum_to
 
 if TYPE_CHECKING:

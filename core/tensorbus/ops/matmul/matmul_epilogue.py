@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...dtypes.definition import NUMERIC, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
 from ..definition import Op, Spec, table
-from ..elementwise.family import broadcast_shapes, common_dtype, fit
+from ..elementwise.family import broadcast_shapes, fit
 from .matmul import product
 
 NAME: Final = "affine"

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from ...dtypes.definition import ALL, DType, Scalar, check_scalar, promote
+from ...dtypes.definition import ALL, DType, Scalar, check_scalar
+from ...dtypes.promotion import promote
 from ...errors import AxisError, ShapeError
 from ...tracing.sym_int import index
 from ..batching_rules import Rule, broadcast, prefixed, shifted, unchanged

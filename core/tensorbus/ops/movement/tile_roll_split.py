@@ -48,7 +48,7 @@ def repeat(x: Operand, repeats: Any, /, *, axis: int | None = None) -> Any:
     length = x.shape[place]
     if hasattr(repeats, "__index__") and not getattr(repeats, "shape", ()):
         return _repeated(x, index(repeats), place)
-    counts = repeats if hasattr(repeats, "shape") else x.beside(list(repeats))
+    counts = repeats if hasattr(repeats, "shape") else x.tensor_like_device(list(repeats))
     if not (counts.dtype.is_integer or counts.size == 0):
         raise DtypeError(f"repeat: numbers of repeats must be integers, got {counts.dtype}.")
     if counts.shape == (1,):

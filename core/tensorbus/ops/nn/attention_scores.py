@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError, ShapeError
 from ..creation.creation import iota
 from ..definition import Spec
 from ..elementwise.comparison import greater_equal
-from ..elementwise.family import broadcast_shapes, common_dtype, fit
+from ..elementwise.family import broadcast_shapes, fit
 from ..elementwise.where_cast import where
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import reshape

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes.definition import FLOATING, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import convolved
 from ..definition import Op, Shape, Spec, table
-from ..elementwise.family import common_dtype, fit
+from ..elementwise.family import fit
 from ..matmul.linear import beside
 from ..matmul.matmul import product
 from ..movement.movement import pad, permute_dims, reshape, windows

@@ -9,9 +9,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes.definition import FLOATING, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..definition import Op, Shape, Spec, table
-from ..elementwise.family import common_dtype, fit
+from ..elementwise.family import fit
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import fold, pad, permute_dims, reshape, slice
 from .convolution import Lengths, biased, conv, spread

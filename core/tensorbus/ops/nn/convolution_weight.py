@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtypes.definition import FLOATING, DType
+from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..definition import Op, Shape, Spec, table
-from ..elementwise.family import common_dtype, fit
+from ..elementwise.family import fit
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import reshape
 from ..reduction.reduction import sum

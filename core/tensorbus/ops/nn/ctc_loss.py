@@ -79,7 +79,7 @@ def _lengths(name: str, given: Any, count: int, limit: int, like: Tensor) -> Ten
         numbers = [given] * count if isinstance(given, int) else list(given)
         if any(not isinstance(n, int) or not 0 <= n <= limit for n in numbers):
             raise ArgumentError(f"ctc_loss: {name} must be integers in [0, {limit}], got {given!r}.")
-        given = like.beside(numbers)
+        given = like.tensor_like_device(numbers)
     if not given.dtype.is_integer or given.size != count:
         raise ShapeError(f"ctc_loss: {name} needs {count} integers, got {given.dtype}{list(given.shape)}.")
     return cast(reshape(given, (count,)), int64)
@@ -112,7 +112,7 @@ def _labels(targets: Tensor, given: Any, count: int, alone: bool, like: Tensor) 
         for start, n in zip(starts[:-1], numbers, strict=True)
     ]
     places = [[at if at < starts[-1] else 0 for at in row] for row in places]
-    return gather(cast(targets, int64), like.beside(places)), sizes
+    return gather(cast(targets, int64), like.tensor_like_device(places)), sizes
 
 
 def _several(given: Any, count: int) -> Sequence[int]:

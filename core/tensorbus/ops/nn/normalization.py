@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING
+from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import unchanged
 from ..definition import Op, Shape, Spec, table
-from ..elementwise.family import common_dtype, fit
+from ..elementwise.family import fit
 from ..elementwise.transcendental import power, rsqrt
 from ..elementwise.where_cast import narrowed, widened
 from ..fused_function import fuse_in_eager

@@ -10,14 +10,15 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ...dtypes import definition as dt
-from ...dtypes.definition import DType, Scalar, promote_scalar
+from ...dtypes.definition import DType, Scalar
+from ...dtypes.promotion import common_dtype, promote_scalar
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..batching_rules import spread
 from ..call_errors import with_form
 from ..creation.creation import full, linspace, ones_like, zeros, zeros_like
 from ..definition import Op, Spec, table
 from ..elementwise.comparison import equal, isnan, less, less_equal, logical_and, logical_not, logical_or
-from ..elementwise.family import Operand, common_dtype
+from ..elementwise.family import Operand
 from ..elementwise.where_cast import cast, where
 from ..indexing.gather_scatter import gather
 from ..indexing.take_along_axis import scatter_along_axis, take_along_axis

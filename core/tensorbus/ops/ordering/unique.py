@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...dtypes import definition as dt
+from ...dtypes.promotion import promote, promote_scalar
 from ..creation.creation import full, ones, zeros
 from ..definition import table
 from ..elementwise.arithmetic import minimum
@@ -127,7 +128,7 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Any:
     [True, False, True]
     """
     if isinstance(x1, (bool, int, float, complex)):
-        x1 = full((), x1, dtype=dt.promote_scalar(x2.dtype, type(x1)), device=x2.device)
+        x1 = full((), x1, dtype=promote_scalar(x2.dtype, type(x1)), device=x2.device)
     found = equal(x1, x2) if isinstance(x2, (bool, int, float, complex)) else _among(x1, _flat(x2))
     return table["logical_not"](found) if invert else found
 
@@ -136,7 +137,7 @@ def _among(x: Any, flat: Any) -> Any:
     count = flat.shape[0]
     if count == 0:
         return zeros(x.shape, dtype=dt.bool_, device=x.device)
-    common = dt.promote(x.dtype, flat.dtype)
+    common = promote(x.dtype, flat.dtype)
     x, flat = cast(x, common), cast(flat, common)
     if common.is_complex:
         return any_(equal(reshape(x, (*x.shape, 1)), flat), axis=-1)

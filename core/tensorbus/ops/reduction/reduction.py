@@ -6,9 +6,9 @@ Array API standard 2025.12, sections "Statistical Functions", "Utility Functions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import prod as _product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, INEXACT, NUMERIC, REAL, DType
@@ -23,9 +23,6 @@ from ..elementwise.transcendental import sqrt
 from ..elementwise.where_cast import cast, narrowed, where, widened
 from ..fused_function import fuse_in_eager
 from ..movement.movement import broadcast_to, concat, normalize_axis, pad, permute_dims, reshape, slice
-
-if TYPE_CHECKING:
-    from ...testing.sample import Sample
 
 Axis = int | tuple[int, ...] | list[int] | None
 
@@ -101,16 +98,12 @@ def reduction(
             )
         return Spec(reduced_shape(spec.shape, axis, keepdims), result(spec.dtype) if result else spec.dtype)
 
-    def samples() -> Iterable[Sample]:
-        from ...testing.samples.reduction import reduction
-
-        return reduction(identity=identity, limit=limit)
-
     return table.add(
         Op(
             name=name, family="reduction", operands=("x",), infer=infer,
             arguments=typed_arguments if typed else arguments, normalize=normalize, compute=compute,
-            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), samples=samples, dtypes=dtypes,
+            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=dtypes, identity=identity,
+            domain=None if limit is None else (-limit, limit),
             autocast=autocast, memoize=True, doc=doc,
         )
     )  # fmt: skip

@@ -1,14 +1,15 @@
 """The sample calls of core's ops, family by family; imported when somebody tests, never before.
 
-A family whose ops are alike has a function that makes the samples of any of them, which its constructor hands
-to the op. The others have a table by the op's name.
+Most ops have a set of their own, in a table by the op's name. Those of a family whose ops are alike have a
+function that makes the samples of any of them from what the op says of itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
+from ...ops.definition import Op
 from ..sample import Sample
 
 Maker = Callable[[], Iterable[Sample]]
@@ -21,3 +22,12 @@ def by_name() -> Mapping[str, Maker]:
 
     families = (selection, movement, reduction, creation, indexing, sorting, linalg, matmul, convolution)
     return {name: make for family in families for name, make in family.SAMPLES.items()}
+
+
+def maker_of(op: Op[...]) -> Maker | None:
+    """Return what makes the samples of ``op``; None where nobody wrote any."""
+    from . import elementwise, reduction
+
+    families = {"elementwise": elementwise.of_op, "reduction": reduction.of_op}
+    family = families.get(op.family)
+    return by_name().get(op.name) or (None if family is None else partial(family, op))

@@ -8,8 +8,7 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
 from ...errors import DtypeError, ShapeError
-from ...ops.definition import Shape
-from ...ops.elementwise.family import Domain
+from ...ops.definition import Domain, Op, Shape
 from ..sample import EDGES, Fill, Sample
 
 _BROADCASTS: dict[int, tuple[tuple[Shape, ...], ...]] = {
@@ -28,6 +27,11 @@ _BROADCASTS: dict[int, tuple[tuple[Shape, ...], ...]] = {
 
 _LIMITS = (88.5, -87.25, 11.0, -9.5, 709.5, -700.5, 1000.5, 2.0**-10, 2.0**-100, 2.0**100, -(2.0**100), 5.25)
 """Values near which exponentials overflow or end, in one dtype or another, and very large and small ones."""
+
+
+def of_op(op: Op[...]) -> Iterator[Sample]:
+    """Yield the samples of an elementwise op."""
+    return elementwise(len(op.operands), op.dtypes, op.domain, op.smooth)
 
 
 def elementwise(

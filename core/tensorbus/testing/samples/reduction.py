@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dtypes.definition import BOOL, COMPLEX, INTEGER, REAL, DType
 from ...errors import ShapeError
-from ...ops.definition import Shape
+from ...ops.definition import Op, Shape
 from ..sample import EDGES, ENDS, INF, LARGE, NAN, Fill, Sample
 
 _OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
@@ -19,6 +19,12 @@ _OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
     ((2, 1, 3, 1, 2, 2), {"axis": (0, 2, 5)}),
 )  # fmt: skip
 _MANY = ({"axis": ()}, {"axis": (1, 0)})
+
+
+def of_op(op: Op[...]) -> Iterator[Sample]:
+    """Yield the samples of a reduction."""
+    limit: Any = None if op.domain is None else op.domain[1]
+    return reduction(identity=op.identity, limit=limit)
 
 
 def reduction(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ....graph.ir import Node
+from ....backend_interface.graph import Node
 from ...fusion.canonicalize import DomainKernel, Output
 from ...fusion.fusion_groups import strip_width
 from ...ir import index_expr as ix

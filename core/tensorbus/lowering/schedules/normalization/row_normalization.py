@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ....graph.ir import Node
+from ....backend_interface.graph import Node
 from ...fusion.canonicalize import DomainKernel, Output
 from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import DType, float32
-from ....graph.ir import Node
 from ...fusion.canonicalize import DomainKernel, Output
 from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix

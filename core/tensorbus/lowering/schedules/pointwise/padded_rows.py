@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ....backend_interface.graph import Node
 from ....backend_interface.strided_array import row_major
 from ....dtypes.definition import DType
-from ....graph.ir import Node
 from ....ops.definition import Spec
 from ...fusion.canonicalize import DomainKernel, collapsed
 from ...ir.layout import Layout, Shape

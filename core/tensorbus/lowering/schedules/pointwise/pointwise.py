@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 
+from ....backend_interface.graph import Graph
 from ....dtypes.definition import DType
-from ....graph.ir import Graph
 from ...fusion.canonicalize import DomainKernel
 from ...ir import index_expr as ix
 from ...ir.builder import Builder

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import DType
-from ....graph.ir import Node
 from ...fusion.canonicalize import PLAIN, DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Builder

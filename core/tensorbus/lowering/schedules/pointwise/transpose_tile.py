@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_
-from ....graph.ir import Node
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const

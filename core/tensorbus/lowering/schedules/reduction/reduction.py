@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
+from ....backend_interface.graph import Graph
 from ....dtypes.definition import DType, int64
-from ....graph.ir import Graph
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ONE, ZERO, const

@@ -14,8 +14,8 @@ from functools import partial
 from math import prod
 from typing import Final
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_, float32, int32
-from ....graph.ir import Node
 from ...fusion.collapse_dims import collapse
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal

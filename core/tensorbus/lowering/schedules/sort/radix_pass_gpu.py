@@ -14,8 +14,8 @@ from functools import partial
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_, int32, int64, uint8, uint64
-from ....graph.ir import Node
 from ....ops.definition import Spec
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal

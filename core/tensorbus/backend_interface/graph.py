@@ -1,4 +1,8 @@
-"""A captured program as data: ops in single-assignment form, typed and printable."""
+"""A captured program as data: ops in static single assignment, typed and printable.
+
+It is what a lowering is handed, so it lies with the protocols of backends and knows dtypes only.
+What rewrites graphs lies in ``graph/``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ops.definition import Spec
+from ..dtypes.definition import DType
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The shape and dtype of an operand or a result."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)  # not frozen: thousands are made, thrice as fast

@@ -1,0 +1,244 @@
+"""Methods of ``Tensor`` that need ops, history or other devices, which all stand above the class itself.
+
+``attach_methods`` puts them on the class when tensorbus is imported; ``tensor/tensor.py`` declares them for
+type checkers. What only some programs use is imported at the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from ..autograd import engine
+from ..devices.device import Device
+from ..dispatch.planner import is_above
+from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
+from ..interchange import array_namespace, host_array, transfer
+from ..ops.definition import table
+from ..ops.indexing import indexing
+from ..ops.movement.movement import permute_dims, reshape
+from ..tensor.grad_mode import is_grad_enabled
+from ..tensor.leaf import HookHandle, Leaf
+from ..tensor.tensor import Tensor
+
+
+def _transpose(self: Tensor) -> Tensor:
+    """The transpose of a matrix. Raises ``ShapeError`` for any other rank."""
+    if self.ndim != 2:
+        raise ShapeError(f".T needs 2 dimensions, got shape {self.shape}; use .mT or permute_dims.")
+    return permute_dims(self, (1, 0))
+
+
+def _matrix_transpose(self: Tensor) -> Tensor:
+    """The tensor with its last two axes exchanged."""
+    if self.ndim < 2:
+        raise ShapeError(f".mT needs at least 2 dimensions, got shape {self.shape}.")
+    return permute_dims(self, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+
+def clone(self: Tensor) -> Tensor:
+    """Return another cell with the same value; gradients flow through."""
+    return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._alias()
+
+
+def backward(
+    self: Tensor, gradient: Tensor | None = None, *, retain_graph: bool | None = None,
+    create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Add the gradient of this tensor to ``.grad`` of each leaf that it was made from, or ``inputs``."""
+    engine.backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
+
+
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+    """Call ``hook`` with this tensor's gradient during ``backward``; what it returns replaces it.
+
+    >>> import tensorbus as tb
+    >>> x = tb.asarray([1.0]).requires_grad_()
+    >>> handle = x.register_hook(lambda g: g * 2)
+    >>> (x * 3).backward()
+    >>> x.grad.tolist()
+    [6.0]
+    """
+    return engine.register_hook(self, hook)
+
+
+def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
+    """Call ``hook`` with this leaf whenever ``backward`` has added to its ``.grad``.
+
+    An optimizer that steps there, and lets the gradient go, needs memory for one gradient at a time.
+    """
+    return engine.register_post_accumulate_grad_hook(self, hook)
+
+
+def rebind(self: Tensor, other: Tensor) -> None:
+    """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
+
+    Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
+    Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
+    """
+    if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
+        if is_above(other.device, self.device) and other.device != self.device:
+            raise DeviceError(
+                f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
+                f" outside ({self.device}), which has room for one; return it, or change a copy."
+            )
+        wrong = DtypeError if other.dtype is not self.dtype else ShapeError
+        raise wrong(
+            f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
+            f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
+        )
+    recording = is_grad_enabled()
+    if recording and isinstance(self._node, Leaf):
+        raise AutogradError(
+            "a leaf that requires a gradient cannot be changed in place while history is recorded;"
+            " do it under tensorbus.no_grad()."
+        )
+    self._set_value(other)
+    if recording:
+        self._node = other._node
+
+
+def tensor_like_device(self: Tensor, data: Any) -> Tensor:
+    """Return host data (numbers, lists, arrays) as a tensor on this tensor's device."""
+    return host_array.asarray(data, device=self.device)
+
+
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Return the tensor with another dtype, on another device, or both; gradients flow through.
+
+    ``x.to("opencl")``, ``x.to(tb.float16)``, ``x.to(device, dtype)``, ``x.to(other)``. With
+    ``non_blocking=True`` a copy from pinned memory, or to the host, is queued where the device can do
+    that, and comes as before where it cannot; whoever reads the result waits for it.
+    """
+    return transfer.to(self, *args, **kwargs)
+
+
+def pin_memory(self: Tensor, device: Device | str | None = None) -> Tensor:
+    """Return the tensor in page-locked memory, from which copies to a device need not be waited for.
+
+    Raises ``DeviceError`` for a tensor that is not in the host's memory, or where no device has such.
+    """
+    from ..interchange import pinned_memory
+
+    return pinned_memory.pin_memory(self, device)
+
+
+def is_pinned(self: Tensor, device: Device | str | None = None) -> bool:
+    """Return whether the elements lie packed in page-locked memory of a device that is in use."""
+    from ..interchange import pinned_memory
+
+    return pinned_memory.is_pinned(self, device)
+
+
+def numpy(self: Tensor) -> Any:
+    """Return the elements as a ``numpy.ndarray``; on a host device it is read-only and shares memory."""
+    return host_array.to_numpy(self)
+
+
+def tolist(self: Tensor) -> Any:
+    """Return the elements as nested lists of Python scalars; a 0-dimensional tensor as one scalar."""
+    return host_array.to_list(self)
+
+
+def item(self: Tensor) -> bool | int | float | complex:
+    """Return the only element as a Python scalar. Raises ``ShapeError`` for any other number of them."""
+    if self.size != 1:
+        raise ShapeError(f"only a one-element tensor is a Python scalar, this one has shape {self.shape}.")
+    only = reshape(self.detach(), ()) if self.shape else self
+    return only.tolist()  # type: ignore[no-any-return]
+
+
+def _getitem(self: Tensor, key: Any) -> Tensor:
+    return indexing.getitem(self, key)
+
+
+def _iter(self: Tensor) -> Iterator[Tensor]:
+    return indexing.parts(self._alias()) if len(self) else iter(())
+
+
+def _contains(self: Tensor, value: Any) -> bool:
+    found = self == value
+    return isinstance(found, Tensor) and bool(table.function("any")(found))
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    return host_array.to_host_array(self, dtype, copy)
+
+
+def _array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
+    return array_namespace.namespace(api_version)
+
+
+def to_device(self: Tensor, device: Device | str, /, *, stream: Any = None) -> Tensor:
+    """Return the tensor on another device; the array API standard's name of ``to``.
+
+    The copy is ordered in ``stream``, where one is given. Gradients flow through.
+    """
+    if stream is None:
+        return self.to(device)
+    from ..devices import stream as streams
+
+    with streams.stream(stream):
+        return self.to(device)
+
+
+def _dlpack(
+    self: Tensor,
+    /,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[Any, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    from ..interchange import dlpack_export
+
+    return dlpack_export.to_dlpack(
+        self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+    )
+
+
+def _dlpack_device(self: Tensor) -> tuple[int, int]:
+    from ..interchange import dlpack_export
+
+    return dlpack_export.dlpack_device(self)
+
+
+def _buffer(self: Tensor, flags: int) -> memoryview:
+    return host_array.to_buffer(self)
+
+
+def _reduce(self: Tensor) -> tuple[Any, ...]:
+    if not self.is_leaf:
+        raise AutogradError("a recorded result cannot be pickled; use .detach() first.")
+    state = (bytes(transfer.to_bytes(self)), self.shape, self.dtype, self.device, self.requires_grad)
+    return host_array.from_pickle, (type(self), *state)
+
+
+def _repr(self: Tensor) -> str:
+    from ..interchange import repr
+
+    return repr.format_tensor(self)
+
+
+_METHODS: Final[tuple[Callable[..., Any], ...]] = (
+    clone, backward, register_hook, register_post_accumulate_grad_hook, rebind, tensor_like_device, to,
+    pin_memory, is_pinned, numpy, tolist, item, to_device,
+)  # fmt: skip
+_SPECIAL: Final[dict[str, Callable[..., Any]]] = {
+    "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains, "__array__": _array,
+    "__array_namespace__": _array_namespace, "__dlpack__": _dlpack, "__dlpack_device__": _dlpack_device,
+    "__buffer__": _buffer, "__reduce__": _reduce, "__repr__": _repr,
+}  # fmt: skip
+
+
+def attach_methods() -> None:
+    """Put the methods of this module on ``Tensor``. Called once, when tensorbus is imported."""
+    for name, method in {**{m.__name__: m for m in _METHODS}, **_SPECIAL}.items():
+        method.__name__, method.__qualname__ = name, f"Tensor.{name}"
+        method.__annotations__.pop("self")  # as methods have none
+        setattr(Tensor, name, method)
+    dynamic: Any = Tensor
+    dynamic.T = property(_transpose, doc=_transpose.__doc__)
+    dynamic.mT = property(_matrix_transpose, doc=_matrix_transpose.__doc__)
+    dynamic.beside = tensor_like_device  # the former name
