@@ -40,7 +40,7 @@ def run(
     kernels = list(program.kernels())
     library = _compiled(kernels, dialect)
     entries = {id(kernel): getattr(library, f"tb_{k}") for k, kernel in enumerate(kernels)}
-    counts = _Held(np.zeros(dialect.target.counts, np.int32))
+    counts = _Held(np.zeros(dialect.target.workgroup_counters, np.int32))
     held = {ERROR_SLOT: _Held(np.zeros(3, np.int64)), COUNTS_SLOT: counts}
     held |= {k: _Held(x) for k, x in enumerate(inputs)}
     for slot, (count, dtype) in program.sizes.items():

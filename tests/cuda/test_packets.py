@@ -24,7 +24,7 @@ from tensorbus.ops.definition import Spec
 from tensorbus_cuda.dialect import OPTIONS, dialect
 
 CUDA = dialect(132)
-ALONE = replace(CUDA.target, counts=0)
+ALONE = replace(CUDA.target, workgroup_counters=0)
 """As if groups could not count each other."""
 NVCC = shutil.which("nvcc")
 

@@ -56,7 +56,7 @@ def test_items_that_are_alone_are_not_made_vectors(bench: Bench, monkeypatch: py
     for shape in ((77,), (300, 77), (300, 3)):
         value = bench.put(np.ones(shape, "f4"))
         bench.prepare("sum", (value,), axis=(len(shape) - 1,), keepdims=False)(value)
-    if bench.runtime.unit(0).dialect.target.solo_rows:
+    if bench.runtime.unit(0).dialect.target.row_per_task:
         assert [launch.kernel.solo for _, launch in sources] == [True, True, False]
     for source, launch in sources:
         assert ("intel_vec_len_hint(1)" in source) == (launch.kernel.solo and hinted)

@@ -184,7 +184,12 @@ def test_choices_change_no_result_and_are_said(tmp_path: Any, monkeypatch: pytes
     x, w = tb.rand(70, 30, device=OPENCL), tb.rand(30, 90, device=OPENCL)
     tuned = tb.compile(f, mode="max-autotune")
     found = tb.compile.explain(tuned)(x, w)
-    assert [note.split()[1].rstrip(",") for note in found.notes][:4] == ["lanes", "tile", "groups", "most"]
+    assert [note.split()[1].rstrip(",") for note in found.notes][:4] == [
+        "lanes",
+        "tile_rows",
+        "tasks_to_fill",
+        "most",
+    ]
     for ours, right in zip(tuned(x, w), f(x, w), strict=True):
         np.testing.assert_allclose(ours.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
     assert list((tmp_path / "opencl" / "choices").iterdir())

@@ -58,7 +58,7 @@ def test_one_kernel_normalizes_rows(
         got = bench.get(bench.prepare(op, (value,), **attrs)(value))
         wanted = reference(x.astype("f8"))
         np.testing.assert_allclose(got.astype("f8"), wanted, rtol=tolerance, atol=tolerance)
-        if bench.runtime.unit(0).dialect.target.solo_rows:
+        if bench.runtime.unit(0).dialect.target.row_per_task:
             assert len(names) == 1, f"{op} over {shape} took {names}"
 
 

@@ -22,7 +22,9 @@ def thin_bench(**more: Any) -> Bench:
 
     class Thin(device.Unit):
         def _target(self) -> Target:
-            return Target(groups=256, items=4096, lanes=4, solo_rows=False, tile=4, **more)
+            return Target(
+                tasks_to_fill=256, work_items_to_fill=4096, lanes=4, row_per_task=False, tile_rows=4, **more
+            )
 
     made = Bench()
     with pytest.MonkeyPatch.context() as patch:
@@ -40,7 +42,7 @@ def thin() -> Bench:
 @pytest.fixture(scope="module")
 def packed() -> Bench:
     """A device whose items move sixteen bytes at once."""
-    return thin_bench(packet=16)
+    return thin_bench(vector_bytes=16)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_maps_and_columns_in_packets(packed: Bench, name: str) -> None:
 def test_packets_are_moved_as_vectors() -> None:
     from tensorbus_opencl.dialect import dialect
 
-    target = replace(THIN, packet=16)
+    target = replace(THIN, vector_bytes=16)
     _, program = program_of(record(lambda x: x + x, spec(512, 1024)), target)
     (step,) = [step for item in program.steps for step in steps_of(item)]
     source = render(step.launch.kernel, dialect(half=True, double=False, target=target))

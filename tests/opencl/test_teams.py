@@ -71,7 +71,7 @@ def test_few_rows_of_many_walks(bench: Bench, shape: tuple[int, int], groups: in
             tb.argmin(x, axis=1),
         )
 
-    target = replace(THIN, groups=groups, items=16 * groups)
+    target = replace(THIN, tasks_to_fill=groups, work_items_to_fill=16 * groups)
     soft, var, less, least = run(bench, walks, x, target=target)
     np.testing.assert_allclose(soft, softmax(x.astype("f8")), rtol=1e-4)
     np.testing.assert_allclose(var, x.astype("f8").var(1), rtol=1e-5)
@@ -96,7 +96,7 @@ def test_rows_give_several_results(bench: Bench) -> None:
 def test_neighbours_read_each_others_registers_where_the_language_has_assembly() -> None:
     from tensorbus_opencl.dialect import dialect
 
-    target = replace(THIN, swap=32)
+    target = replace(THIN, subgroup_size=32)
     _, program = program_of(record(lambda x: tb.softmax(x, axis=-1), spec(70, 1000)), target)
     (step,) = [step for item in program.steps for step in steps_of(item)]
     source = render(step.launch.kernel, dialect(half=True, double=False, target=target))

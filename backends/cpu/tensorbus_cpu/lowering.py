@@ -60,11 +60,11 @@ class CpuLowering:
         compiler = NATIVE.compiler()
         if compiler is None:
             return ()
-        target = compiler.dialect(0).target
+        own = compiler.dialect(0).target
         return (
             Knob(name="tiles", usual=1, values=(0, 1), what="what follows a product runs on its tiles"),
-            Knob(name="lanes", usual=target.lanes, values=(16, 32, 64, 128), what="sums side by side"),
-            Knob(name="groups", usual=target.groups, values=(16, 64), what="parts of long work"),
+            Knob(name="lanes", usual=own.lanes, values=(16, 32, 64, 128), what="sums side by side"),
+            Knob(name="tasks_to_fill", usual=own.tasks_to_fill, values=(16, 64), what="parts of long work"),
             Knob(
                 name="part", usual=PART, values=(PART >> 2, PART, PART << 2, PART << 4, 1 << 50),
                 what="simple operations that a thread takes at a time, at least", each=True,
@@ -212,8 +212,8 @@ class _Programs:
         graph = self._graph
         chosen = self._order.chosen
         own = self._dialect.target
-        lanes, groups = chosen.get("lanes", own.lanes), chosen.get("groups", own.groups)
-        target = replace(own, lanes=lanes, groups=groups)
+        lanes, tasks = (chosen.get(name, getattr(own, name)) for name in ("lanes", "tasks_to_fill"))
+        target = replace(own, lanes=lanes, tasks_to_fill=tasks)
         library = Library(LIBRARY | self._order.calls, self._dialect.types, over=partial(adds_rows, layouts))
         begun: dict[int, Unit] = {}
         program = lower(

@@ -62,13 +62,12 @@ class CudaCompiler:
 
     def knobs(self, index: int) -> Sequence[Knob]:
         """Return what is measured for ``mode="max-autotune"``."""
-        target = self.dialect(index).target
-        groups = (target.groups // 4, target.groups, target.groups * 4)
+        usual, parts = self.dialect(index).target.tasks_to_fill, "parts that long work is cut into"
         ways = "cuBLASLt's ways to a product, the one it thinks the fastest first"
         return (
             Knob(name="way", usual=0, values=(0, 1, 2, 3, 4), what=ways, each=True, ops=PRODUCTS),
             Knob(name="most", usual=0, values=(0, 64, 128), what="threads of a block, 0: any", each=True),
-            Knob(name="groups", usual=target.groups, values=groups, what="parts that long work is cut into"),
+            Knob(name="tasks_to_fill", usual=usual, values=(usual // 4, usual, usual * 4), what=parts),
         )
 
     def apart(self, node: Node, given: Sequence[Layout | None]) -> int:

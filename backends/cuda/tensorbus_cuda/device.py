@@ -141,7 +141,7 @@ class Unit:
         self._local = threading.local()
         self._reported = _Report()
         self._errors: Block | None = None
-        self.counting = 4 * self.dialect.target.counts
+        self.counting = 4 * self.dialect.target.workgroup_counters
         """The bytes in which the groups of a kernel are counted."""
         self._counts: dict[tuple[int, int], Block] = {}
         self._counted: tuple[Any, Block | None] = None, None

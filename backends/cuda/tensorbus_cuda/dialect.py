@@ -118,7 +118,7 @@ template <int N> static __device__ inline void tb_move(void *to, const void *fro
     *(unsigned short *)to = *(const unsigned short *)from;
   }
 }
-template <typename T> static __device__ inline T tb_swap(T x, int mask) {
+template <typename T> static __device__ inline T tb_shuffle_xor(T x, int mask) {
   if constexpr (sizeof(T) <= 4) {
     return (T)__shfl_xor_sync(0xffffffffu, x, mask);
   } else {
@@ -247,8 +247,9 @@ _COMBINED: Final = {
 def target(units: int) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
-        groups=64 * units, items=1024 * units, lanes=4, solo_rows=False, tile=4, chunk=8, packet=16, swap=32,
-        combined=frozenset(_COMBINED), team=1024, shared=3 << 14, counts=COUNTS,
+        tasks_to_fill=64 * units, work_items_to_fill=1024 * units, lanes=4, row_per_task=False,
+        tile_rows=4, min_chunk=8, vector_bytes=16, subgroup_size=32,
+        atomics=frozenset(_COMBINED), max_workgroup=1024, local_memory=3 << 14, workgroup_counters=COUNTS,
     )  # fmt: skip
 
 
@@ -275,8 +276,8 @@ def dialect(units: int) -> Dialect:
             "quotient": {"index": "tb_quotient({0}, {1})"},
             "modulo": {"index": "tb_modulo({0}, {1})"},
             **{
-                f"swap_{1 << k}": dict.fromkeys(
-                    ("bool", "int", "uint", "float", "complex"), f"tb_swap({{0}}, {1 << k})"
+                f"shuffle_xor_{1 << k}": dict.fromkeys(
+                    ("bool", "int", "uint", "float", "complex"), f"tb_shuffle_xor({{0}}, {1 << k})"
                 )
                 for k in range(5)
             },

@@ -185,7 +185,12 @@ def dialect(cores: int = 16) -> Dialect:
         report="tb_report({p}, {code}, {value}, {limit});",
         prologue=prologue(),
         target=Target(
-            groups=64 * cores, items=1024 * cores, lanes=4, solo_rows=False, tile=4, buffers=MOST_BUFFERS - 3
+            tasks_to_fill=64 * cores,
+            work_items_to_fill=1024 * cores,
+            lanes=4,
+            row_per_task=False,
+            tile_rows=4,
+            max_buffers=MOST_BUFFERS - 3,
         ),
     )
 

@@ -98,13 +98,14 @@ class OpenclCompiler:
         """Return what is measured for ``mode="max-autotune"``."""
         unit = self.runtime.unit(index)
         target = unit.dialect.target
-        lanes = (4, 8, 16) if target.solo_rows else (1, 4)
-        groups = tuple(max(target.groups * by // 4, 1) for by in (1, 4, 16))
+        lanes = (4, 8, 16) if target.row_per_task else (1, 4)
+        parts = "parts that long work is cut into"
+        tasks = tuple(max(target.tasks_to_fill * by // 4, 1) for by in (1, 4, 16))
         most = tuple(n for n in (0, 16, 64, 256, 1024) if n <= unit.largest_group)
         return (
             Knob(name="lanes", usual=target.lanes, values=lanes, what="elements of a vector"),
-            Knob(name="tile", usual=target.tile, values=(2, 4, 8), what="rows of a product's tile"),
-            Knob(name="groups", usual=target.groups, values=groups, what="parts that long work is cut into"),
+            Knob(name="tile_rows", usual=target.tile_rows, values=(2, 4, 8), what="rows of a product's tile"),
+            Knob(name="tasks_to_fill", usual=target.tasks_to_fill, values=tasks, what=parts),
             Knob(name="most", usual=0, values=most, what="items of a work-group, 0: by size", each=True),
         )
 

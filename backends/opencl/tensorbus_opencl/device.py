@@ -88,15 +88,16 @@ class Unit:
             # Half as wide registers are half as many: a tile must fit into them.
             wide = self.device.native_vector_width_float >= 16
             return Target(
-                groups=4 * units, items=256 * units, lanes=16, solo_rows=True, tile=8 if wide else 4,
-                register=64 if wide else 32,
+                tasks_to_fill=4 * units, work_items_to_fill=256 * units, lanes=16, row_per_task=True,
+                tile_rows=8 if wide else 4, register_bytes=64 if wide else 32,
             )  # fmt: skip
         nvidia = "cl_nv_device_attribute_query" in self.device.extensions.split()
-        swap = int(self.device.warp_size_nv) if nvidia else 0  # its compiler takes assembly as well
-        shared = min(int(self.device.local_mem_size), 3 << 14)
+        subgroup = int(self.device.warp_size_nv) if nvidia else 0  # its compiler takes assembly as well
+        local = min(int(self.device.local_mem_size), 3 << 14)
         return Target(
-            groups=64 * units, items=(1024 if nvidia else 256) * units, lanes=4, solo_rows=False, tile=4,
-            packet=16, swap=swap, shared=shared, chunk=8 if nvidia else 64,
+            tasks_to_fill=64 * units, work_items_to_fill=(1024 if nvidia else 256) * units, lanes=4,
+            row_per_task=False, tile_rows=4, vector_bytes=16, subgroup_size=subgroup,
+            local_memory=local, min_chunk=8 if nvidia else 64,
         )  # fmt: skip
 
     def new_queue(self) -> Queue:

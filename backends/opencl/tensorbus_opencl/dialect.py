@@ -196,8 +196,8 @@ _SHARE: Final = (
 
 
 # NVIDIA's OpenCL C has no groups within groups, but takes the processor's assembly.
-_SWAP: Final = """\
-static inline {T} tb_swap_{S}({T} x, const int mask) {{
+_SHUFFLE_XOR: Final = """\
+static inline {T} tb_shuffle_xor_{S}({T} x, const int mask) {{
   union {{ {T} whole; uint part[(sizeof({T}) + 3) / 4]; }} both;
   both.part[0] = 0;
   both.whole = x;
@@ -209,14 +209,14 @@ static inline {T} tb_swap_{S}({T} x, const int mask) {{
 }}"""
 
 
-def _swaps(count: int) -> dict[str, dict[str, str | Helper]]:
+def _shuffles(count: int) -> dict[str, dict[str, str | Helper]]:
     """Return what gives the value of the item whose number differs in one bit, of ``count`` side by side."""
     kinds = ("bool", "int", "uint", "float", "complex")
     helpers = {
-        1 << k: Helper("swap", f"tb_swap_{{S}}({{0}}, {1 << k})", _SWAP)
+        1 << k: Helper("shuffle_xor", f"tb_shuffle_xor_{{S}}({{0}}, {1 << k})", _SHUFFLE_XOR)
         for k in range(count.bit_length() - 1)
     }
-    return {f"swap_{mask}": dict.fromkeys(kinds, helper) for mask, helper in helpers.items()}
+    return {f"shuffle_xor_{mask}": dict.fromkeys(kinds, helper) for mask, helper in helpers.items()}
 
 
 _LONG_ATOMICS: Final = """\
@@ -273,7 +273,7 @@ def dialect(
             **EXPRESSIONS,
             **RANDOM,
             "abs": {**EXPRESSIONS["abs"], "int": _ABS},
-            **_swaps(target.swap),
+            **_shuffles(target.subgroup_size),
         },
         casts={**CASTS, ("float", "int"): _TO_INTEGER, ("float", "uint"): _TO_INTEGER},
         kernel="__kernel void {name}({arguments})",
@@ -283,7 +283,7 @@ def dialect(
         share=_SHARE,
         barrier="barrier(CLK_LOCAL_MEM_FENCE)",
         shared="__local",
-        paged=" __attribute__((aligned(4096)))" if target.solo_rows else "",
+        paged=" __attribute__((aligned(4096)))" if target.row_per_task else "",
         unroll="#pragma unroll",
         packet_array="{T} {name}[{n}] __attribute__((aligned(16)))",
         packet_read=_PACKETS["read"],
@@ -296,11 +296,11 @@ def dialect(
         vector_store_some=_STORE_SOME,
         # Intel's compiler for processors makes `x - y` of `x + -y`, and vectors of loops of that, which then
         # add up wrongly: sums of negatives along rows. A product by 1 keeps the sum a sum.
-        plus="mad({1}, ({T})1, {0})" if target.solo_rows else "",
+        plus="mad({1}, ({T})1, {0})" if target.row_per_task else "",
         # Where a part of a constant is 0, it takes the products of that for 0 whatever the other factors are.
         product="a.x * b + a.y * tb_pair_{S}(-b.y, b.x)",
-        vector_past=_PAST if target.solo_rows else "",
-        fetch=_FETCH if target.solo_rows else "",
+        vector_past=_PAST if target.row_per_task else "",
+        fetch=_FETCH if target.row_per_task else "",
         report=_REPORT,
         last=_LAST,
         combined=combined,
@@ -309,10 +309,10 @@ def dialect(
         narrow=_NARROW,
         target=replace(
             target,
-            wide_ops=_WIDE_OPS,
+            vector_ops=_WIDE_OPS,
             scan_ops=_WIDE_OPS,
-            scan_lanes=16 if target.solo_rows else 0,
-            ends=target.solo_rows,
-            combined=frozenset(combined),
+            scan_lanes=16 if target.row_per_task else 0,
+            last_task_epilogue=target.row_per_task,
+            atomics=frozenset(combined),
         ),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final
 
@@ -39,7 +39,8 @@ MANY: Final = 64
 Buffers = list[Any]
 Queue = Callable[[Sequence[Any], Buffers], Any]
 """What queues a step, of the run's values and the buffers so far; an event where the device has any."""
-_TARGET: Final = frozenset(f.name for f in fields(Target))
+_TARGET: Final = frozenset(name for name in vars(Target) if not name.startswith("_"))
+"""The fields of a target, by their former names too: a knob may be named after one."""
 _TOLD: Final = ("apart", "orders", "leaves", "generates")
 """What a compiler may say of calls: see ``Library``."""
 _HELD: Final = (3, 3)
@@ -81,7 +82,7 @@ class DialectLowering:
         device = Device(self.device_type, order.index)
         left = {node.op for node in nodes if not has_kernel(node, device)}
         library = self.library | order.calls | ({node.op for node in nodes} - left)
-        graph = order.graph if dialect.target.solo_rows else with_single_rows(order.graph)
+        graph = order.graph if dialect.target.row_per_task else with_single_rows(order.graph)
         if AFFINE in self.served:
             graph = with_ends(graph, lambda node: has_kernel(node, device))
             library |= {AFFINE}

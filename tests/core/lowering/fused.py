@@ -28,8 +28,8 @@ from tensorbus.ops.definition import Spec
 from tensorbus.tensor.tensor import wrap
 
 LIBRARY = frozenset({"matmul"})
-CPU = Target(groups=64, items=64, lanes=64, ends=True)
-THIN = Target(groups=8, items=256, lanes=4, solo_rows=False, tile=4)
+CPU = Target(tasks_to_fill=64, work_items_to_fill=64, lanes=64, last_task_epilogue=True)
+THIN = Target(tasks_to_fill=8, work_items_to_fill=256, lanes=4, row_per_task=False, tile_rows=4)
 
 
 def spec(*shape: int, dtype: dt.DType = dt.float32) -> Spec:

@@ -166,7 +166,7 @@ def test_positions_that_steps_work_out_for_others_are_theirs() -> None:
         return x.grad
 
     specs = [spec(400, 512), spec(4096, dtype=dt.int64), spec(4096, 512)]
-    graph, program = program_of(record(added, *specs), replace(THIN, swap=32))
+    graph, program = program_of(record(added, *specs), replace(THIN, subgroup_size=32))
     verify_program(program, [packed(k, n.spec.shape) for k, n in enumerate(graph.inputs)])
     assert "tb_scatter_add_ranked" in {kernel.name for kernel in program.kernels()}
 
@@ -186,13 +186,16 @@ def test_what_is_below_the_smaller_of_two_is_below_both() -> None:
 @pytest.mark.parametrize("length", [3000, 3001, 5000])
 def test_packets_end_where_rows_do(length: int) -> None:
     """Rows that are scanned in parts, the last of them shorter."""
-    target = replace(THIN, groups=132 * 64, items=132 * 1024, chunk=8, packet=16, swap=32)
+    target = replace(
+        THIN, tasks_to_fill=132 * 64, work_items_to_fill=132 * 1024, min_chunk=8, vector_bytes=16,
+        subgroup_size=32,
+    )  # fmt: skip
     _, program = program_of(record(CASES["scan"][0], spec(7, length)), target)
     assert "tb_cumulative_sum_team" in {kernel.name for kernel in program.kernels()}
 
 
 def test_packets_of_rows_of_several_axes_begin_at_multiples_of_their_length() -> None:
     """What is left of such a multiple by the length of an axis is one as well."""
-    target = replace(THIN, packet=16, swap=32)
+    target = replace(THIN, vector_bytes=16, subgroup_size=32)
     _, program = program_of(record(lambda x: tb.flip(x, axis=0).max() + x.sum(), spec(64, 16)), target)
     assert any("% n1)" in text and "<4>" in text for text in map(str, program.kernels()))

@@ -139,7 +139,7 @@ def test_a_class_that_is_not_there_leaves_no_count_behind() -> None:
 def test_devices_whose_items_do_not_see_each_other_take_two_kernels() -> None:
     function, arrays = CASES["cross entropy"]
     graph = record(function, *(Spec(a.shape, dt.dtype(str(a.dtype))) for a in arrays))
-    for target in (THIN, replace(CPU, ends=False)):
+    for target in (THIN, replace(CPU, last_task_epilogue=False)):
         _, program = program_of(graph, target)
         assert len(steps_by_name(program)) > 1
     _, program = program_of(graph)

@@ -98,7 +98,7 @@ DIALECT = Dialect(
     splat="({0} + ({V}){{}})",
     report=REPORT,
     prologue=PROLOGUE,
-    target=Target(groups=4, items=64, lanes=8),
+    target=Target(tasks_to_fill=4, work_items_to_fill=64, lanes=8),
 )
 C_TYPES: dict[dt.DType, Any] = {
     dt.float32: ctypes.c_float,

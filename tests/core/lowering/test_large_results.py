@@ -12,8 +12,8 @@ from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 
 OPS = frozenset({"add", "subtract", "multiply", "divide", "maximum", "exp", "rsqrt"})
-WIDE = Target(groups=4, items=64, lanes=4, wide_ops=OPS, scan_lanes=4, scan_ops=OPS)
-PLAIN = Target(groups=4, items=64, lanes=4)
+WIDE = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4, vector_ops=OPS, scan_lanes=4, scan_ops=OPS)
+PLAIN = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4)
 LARGE, SMALL = (PAST // 4 // 1024, 1024), (64, 1024)
 
 

@@ -13,7 +13,7 @@ from tensorbus.lowering.schedules.reduction.reduction import Axis, plan_chunks
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 
-TARGET = Target(groups=4, items=64, lanes=64, solo_rows=True)
+TARGET = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=64, row_per_task=True)
 
 
 def summed(shape: tuple[int, ...], axis: tuple[int, ...], layout: Layout | None = None) -> Program:

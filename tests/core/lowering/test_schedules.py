@@ -13,8 +13,8 @@ from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 
 OPS = frozenset({"add", "subtract", "multiply", "divide", "maximum", "exp", "rsqrt"})
-TARGET = Target(groups=4, items=64, lanes=4, wide_ops=OPS)
-PLAIN = Target(groups=4, items=64, lanes=4)
+TARGET = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4, vector_ops=OPS)
+PLAIN = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4)
 
 
 def one(
@@ -118,7 +118,7 @@ def _scatter(count: int) -> Program:
 
 def test_a_kernel_of_one_item_is_solo() -> None:
     """Nothing is beside it that it could be made a vector with, whatever its device does with rows."""
-    across = Target(groups=4, items=64, lanes=4, solo_rows=False)
+    across = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4, row_per_task=False)
     for target, shape, alone in ((PLAIN, (5,), True), (across, (3,), True), (across, (40, 3), False)):
         program = one("sum", packed(0, shape), target=target, axis=(len(shape) - 1,), keepdims=False)
         assert program.steps[0].launch.kernel.solo is alone

@@ -71,7 +71,7 @@ class Dialect:
     over the whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid.
     ``share`` are the lines that begin the loop of a solo item over its part of axis 0, of length ``{n}``.
     ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
-    floats that are not written as those of single ones; ``target.wide_ops`` says which ops have any.
+    floats that are not written as those of single ones; ``target.vector_ops`` says which ops have any.
     ``single`` and ``wide_single`` come before both for floats that are computed in single precision, and
     ``short`` before them all for what is rounded to a narrow dtype at once: its last bits do not count.
     ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
@@ -142,3 +142,10 @@ class Dialect:
     prologue: str = ""
     narrow: Helper | None = None
     target: Target = field(default_factory=Target)
+
+    def __post_init__(self) -> None:
+        """Take subgroup shuffles by their former names, ``swap_1`` ..., as well."""
+        former = {op: rule for op, rule in self.expressions.items() if op.startswith("swap_")}
+        if former:
+            named = {op.replace("swap_", "shuffle_xor_"): rule for op, rule in former.items()}
+            object.__setattr__(self, "expressions", {**named, **self.expressions})

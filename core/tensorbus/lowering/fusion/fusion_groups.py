@@ -184,7 +184,7 @@ class GroupBuilder:
         reduced: tuple[int, ...] = ()
         access = own_access(shape)
         closed = node in self.calls or node.op in SCHEDULED - REDUCTIONS
-        closed = closed or (node.op in FINDS and self.target.solo_rows)  # vectors search for one place
+        closed = closed or (node.op in FINDS and self.target.row_per_task)  # vectors search for one place
         closed = closed or INSIDE in node.attrs
         if node.op in REDUCTIONS and not closed:
             shape = node.inputs[0].spec.shape
@@ -383,11 +383,11 @@ def _fits(group: FusionGroup, target: Target) -> bool:
     length = prod(group.domain[k] for k in over)
     count = prod(group.domain) // length
     if len(group.domain) - 1 in over:
-        few = count < target.groups // _FEWEST
-        long = 1 << 15 if target.solo_rows else target.team * ENOUGH if few else _LITTLE
-        return count >= target.groups // FIRST or length < long
-    if not target.solo_rows:  # an item to a column
-        return count >= target.items // FIRST or length < SHORT
+        few = count < target.tasks_to_fill // _FEWEST
+        long = 1 << 15 if target.row_per_task else target.max_workgroup * ENOUGH if few else _LITTLE
+        return count >= target.tasks_to_fill // FIRST or length < long
+    if not target.row_per_task:  # an item to a column
+        return count >= target.work_items_to_fill // FIRST or length < SHORT
     tail = len(group.domain) - 1 - max(over)
     joined = (*group.domain[: max(over) + 1], prod(group.domain[-tail:]))
     return strip_width(joined, over, target) > 0
@@ -400,13 +400,13 @@ def strip_width(domain: Shape, over: Sequence[int], target: Target) -> int:
     """
     length, wide = prod(domain[k] for k in over), domain[-1]
     count = prod(domain) // length // wide
-    tall = _TALL if target.wide_ops else 8 * _TALL
+    tall = _TALL if target.vector_ops else 8 * _TALL
     if wide < _NARROW or (length > tall and prod(domain) > _LITTLE):
         return 0
     width = min(wide, max(_NARROW, _CACHE // length // _NARROW * _NARROW))
-    while width > _NARROW and count * -(-wide // width) < target.groups // FIRST:
+    while width > _NARROW and count * -(-wide // width) < target.tasks_to_fill // FIRST:
         width = max(_NARROW, width // 2 // _NARROW * _NARROW)
-    enough = count * -(-wide // width) >= target.groups // FIRST or prod(domain) <= _LITTLE
+    enough = count * -(-wide // width) >= target.tasks_to_fill // FIRST or prod(domain) <= _LITTLE
     return width if enough else 0
 
 

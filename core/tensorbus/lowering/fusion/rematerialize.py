@@ -84,7 +84,8 @@ def _cost(body: Collection[Node], target: Target) -> int:
         if node.op not in ELEMENTWISE and node.op not in _MOVED and node.op != "constant":
             return _NEVER
         if calls_function(node.op):
-            fast = not target.solo_rows or node.op in target.wide_ops or node.op in target.map_ops
+            vectors = target.vector_ops | target.pointwise_vector_ops
+            fast = not target.row_per_task or node.op in vectors
             cost += CALL if fast else _NEVER
         else:
             cost += node.op in ELEMENTWISE

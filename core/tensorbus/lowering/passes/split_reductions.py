@@ -34,7 +34,7 @@ SHORT: Final = 32
 
 def staged(graph: Graph, target: Target) -> Graph:
     """Return the graph with such reductions and scatters changed; the graph itself where there are none."""
-    if not target.swap or not any(_rule(node, target) for node in graph):
+    if not target.subgroup_size or not any(_rule(node, target) for node in graph):
         return graph
     done: dict[int, Node] = {}
     for node in graph:
@@ -51,7 +51,7 @@ def _rule(node: Node, target: Target) -> Callable[[Node], Node] | None:
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
         return _flat if deep and not serves(node, target) else None
-    return None if target.counts and _is_counted(node) else _reduced(node)
+    return None if target.workgroup_counters and _is_counted(node) else _reduced(node)
 
 
 def _reduced(node: Node) -> Callable[[Node], Node] | None:

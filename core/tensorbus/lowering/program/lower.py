@@ -66,7 +66,7 @@ def lower(
     if library is not None or all(x is None or x.is_contiguous for x in inputs):
         graph = staged(graph, target)
     if library is not None:
-        graph = short(graph, target.buffers - 1) if target.buffers else graph
+        graph = short(graph, target.max_buffers - 1) if target.max_buffers else graph
     program = _Lowering(graph, inputs, target, sized, library, replaces or {}).program(begin)
     return verify_program(program, inputs) if verifying() else program
 
@@ -127,10 +127,10 @@ class _Lowering:
         """Say where every node lies that gets a buffer or is a view of one; return the former."""
         within = set[Node]()
         if self.library is not None:
-            within = fused_operands(self.graph, self.nodes, self.calls, packs=self.steps.target.solo_rows)
+            within = fused_operands(self.graph, self.nodes, self.calls, packs=self.steps.target.row_per_task)
         wanted = choose_buffers(
             self.graph, self.nodes, self.calls, whole=self.library is not None,
-            buffers=self.steps.target.buffers, within=within,
+            buffers=self.steps.target.max_buffers, within=within,
         )  # fmt: skip
         made: set[int] = set()
         whole = [n for n in self.nodes if n.op == "matmul" or n in self.calls]
@@ -295,11 +295,12 @@ class _Lowering:
         """Append the launches of a group whose roots in ``stored`` go to these slots."""
         across = (
             bool(group.reduced) and len(group.domain) - 1 not in group.reduced and self.library is not None
-            and self.steps.target.solo_rows and not self.steps.target.wide_ops and group.domain[-1] >= SHORT
+            and self.steps.target.row_per_task and not self.steps.target.vector_ops
+            and group.domain[-1] >= SHORT
         )  # fmt: skip
         node = next(iter(group.roots.values())).node
         even = all(self.where[k].is_contiguous for k in stored)
-        if self.steps.target.swap and group.reduced and not group.multi_pass:
+        if self.steps.target.subgroup_size and group.reduced and not group.multi_pass:
             from ..schedules.reduction.column_reduction_gpu import is_stack_of_rows, lower_stack_of_rows
 
             fused = canonical(group, self.where, self.scalars, stored, self.sized)
@@ -310,7 +311,7 @@ class _Lowering:
             self._lower_one(self._carve(node, stored[id(node)], self.where), group)
             return
         strip = (
-            group.multi_pass and len(group.domain) - 1 not in group.reduced and self.steps.target.solo_rows
+            group.multi_pass and len(group.domain) - 1 not in group.reduced and self.steps.target.row_per_task
         )
         columns = group.multi_pass and len(group.domain) - 1 not in group.reduced
         if group.multi_pass and not strip:
@@ -327,7 +328,7 @@ class _Lowering:
             from ..schedules.normalization.row_normalization_gpu import lower_teams
 
             long = prod(fused.domain[k] for k in fused.reduced) >= SHORT and not columns
-            (lower_teams if long and not self.steps.target.solo_rows else lower_rows)(fused, self.steps)
+            (lower_teams if long and not self.steps.target.row_per_task else lower_rows)(fused, self.steps)
         else:
             from ..schedules.reduction.multi_reduction import lower_several
 
@@ -335,7 +336,7 @@ class _Lowering:
 
     def _by_teams(self, group: FusionGroup) -> bool:
         """Return whether a reduction alone is one of long enough rows for several light items each."""
-        if self.steps.target.solo_rows or not group.reduced:
+        if self.steps.target.row_per_task or not group.reduced:
             return False
         return prod(group.domain[k] for k in group.reduced) >= SHORT and self._by_rows(
             group.domain, group.reduced
@@ -345,10 +346,14 @@ class _Lowering:
         """Return whether reductions are over the last axes, and there are rows enough for all cores."""
         first, target = len(domain) - len(over), self.steps.target
         rows, length = prod(domain[:first]), prod(domain[first:])
-        short = bool(target.swap) and length <= target.team * ENOUGH
-        if target.counts and length > ALONE and rows * target.team < target.items // 2:
+        short = bool(target.subgroup_size) and length <= target.max_workgroup * ENOUGH
+        if (
+            target.workgroup_counters
+            and length > ALONE
+            and rows * target.max_workgroup < target.work_items_to_fill // 2
+        ):
             short = False  # several groups share a row, and join what they have found by themselves
-        return over == tuple(range(first, len(domain))) and (short or rows >= target.groups // FIRST)
+        return over == tuple(range(first, len(domain))) and (short or rows >= target.tasks_to_fill // FIRST)
 
     def _lower_one(self, job: KernelTask, group: FusionGroup) -> None:
         steps, op = self.steps, job.root.op
@@ -377,7 +382,7 @@ class _Lowering:
             lower_stack(job, steps)
         elif prod(job.root.spec.shape):
             before = len(steps.items)
-            job = before_reshapes(job) if steps.target.solo_rows else job
+            job = before_reshapes(job) if steps.target.row_per_task else job
             lower_map(collapse(job), steps)
             if self.asked and len(steps.items) == before + 1:
                 stored = {k: self.where[k].slot for k in group.roots}

@@ -41,7 +41,7 @@ def arranged(
     if whole:
         kept = {x.slot for x in outputs}
         listed = in_place(early(steps.items, steps.sizes, kept), steps.sizes, kept)
-        items = ended(listed) if steps.target.ends else [*listed]
+        items = ended(listed) if steps.target.last_task_epilogue else [*listed]
         items = _shared(_aliased(items, replacing))
         if begin is not None:
             begin([item.launch for item in items if isinstance(item, KernelLaunch)])

@@ -71,14 +71,14 @@ def _unsigned(dtype: DType) -> DType:
 
 
 def _tile(m: int, n: int, b: Layout | None, same: bool, dtype: DType, target: Target) -> _Tile:
-    rows = target.tile if m >= target.tile else 4 if m >= 3 else m
+    rows = target.tile_rows if m >= target.tile_rows else 4 if m >= 3 else m
     if dtype.is_complex:  # no vectors of structs: a tile of single elements
-        return _Tile(rows=min(rows, 4), vectors=min(4, n), lanes=1, direct=not target.solo_rows)
+        return _Tile(rows=min(rows, 4), vectors=min(4, n), lanes=1, direct=not target.row_per_task)
     item = dtype.itemsize
-    whole = min(target.lanes, max(target.register // item, 1))
-    pair = 2 if target.solo_rows else 1
+    whole = min(target.lanes, max(target.register_bytes // item, 1))
+    pair = 2 if target.row_per_task else 1
     direct = same and b is not None and b.strides[-1] == 1
-    if not target.solo_rows:
+    if not target.row_per_task:
         return _Tile(rows=rows, vectors=1, lanes=whole, direct=True)
     if direct and m <= 4 * rows:
         for lanes, vectors in ((whole, pair), (whole, 1), (8, 1), (4, 1)):
@@ -102,7 +102,9 @@ def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
     k = root.inputs[0].spec.shape[-1]
     tile = _tile(m, n, y, given is dtype, dtype, steps.target)
     tiles = -(-m // tile.rows) * -(-n // tile.columns) * prod(batch)
-    parts = min(-(-steps.target.groups // tiles), k // LONG) if tiles < steps.target.groups else 1
+    parts = (
+        min(-(-steps.target.tasks_to_fill // tiles), k // LONG) if tiles < steps.target.tasks_to_fill else 1
+    )
     part = -(-k // max(parts, 1))
     sizes = _Sizes(m=m, n=n, k=k, batch=tuple(batch), parts=-(-k // part) if part else 1, part=part)
     result = root.spec.dtype
@@ -186,7 +188,7 @@ def _product(
         (panel, b.size("panels", panels), panels),
         (item, b.size("items", count), count),
     ]
-    if not steps.target.solo_rows:
+    if not steps.target.row_per_task:
         loops[:2] = [(Var("i0", INDEX), *loops[1][1:]), (Var("i1", INDEX), *loops[0][1:])]
         panel, row_tile = loops[0][0], loops[1][0]
     loops = loops[: 3 if count > 1 else 2]
@@ -244,7 +246,7 @@ def _product(
                 left = None if whole else ix.subtract(n, ix.add(column, shift))
                 b.store("out", ix.add(to, shift), sums[r][v], left)
     steps.add(
-        b.finish(loops, solo=steps.target.solo_rows), {**operand.slots, "right": right.slot, "out": out}
+        b.finish(loops, solo=steps.target.row_per_task), {**operand.slots, "right": right.slot, "out": out}
     )
 
 
@@ -263,7 +265,7 @@ class _Left:
             self.pull, self.slots = job.inliner(b, Graph(inputs=(), outputs=(self.node,)))
         else:
             self.slots = {b.buffer("x0", self.node.spec.dtype): self.layout.slot}
-        self.array = b.array(dtype, self.rows * AHEAD) if self.layout is None and target.solo_rows else ""
+        self.array = b.array(dtype, self.rows * AHEAD) if self.layout is None and target.row_per_task else ""
 
     def lines(self, batch: tuple[Expr, ...], rows: Sequence[Expr]) -> list[_Line]:
         """Return what gives the element at a place of each of ``rows``, of one product of the batch."""

@@ -26,19 +26,19 @@ AHEAD: Final = 16
 
 @dataclass(slots=True)
 class Team:
-    """``size`` items of a kernel, a power of two; ``swap`` of them side by side read each other's registers.
+    """``size`` work-items, a power of two; ``subgroup`` neighbours of them read each other's registers.
 
     The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together.
     """
 
     b: Builder
     size: int
-    swap: int
+    subgroup: int
     item: Var = field(default_factory=lambda: Var("i0", INDEX))
     shared: list[tuple[str, DType]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.swap = min(self.swap, self.size)
+        self.subgroup = min(self.subgroup, self.size)
 
     @property
     def loop(self) -> tuple[Var, Expr, int]:
@@ -47,7 +47,7 @@ class Team:
 
     def finished(self, made: Launch, private: Sequence[Array] = ()) -> Launch:
         """Return a launch with the shared arrays before all loops, as some languages want them."""
-        count = self.size // self.swap if self.swap else self.size
+        count = self.size // self.subgroup if self.subgroup else self.size
         arrays = tuple(Array(name, dtype, count, "shared") for name, dtype in self.shared)
         body = (*arrays, *private, *made.kernel.body)
         return replace(made, kernel=replace(made.kernel, body=body, group=self.size))
@@ -100,20 +100,20 @@ class Team:
 
     def joined(self, reducer: Reducer | Several, state: State) -> State:
         """Emit what joins the items' states; return what they come to, for every item."""
-        return self._swapped(reducer, state) if self.swap else self._halved(reducer, state)
+        return self._swapped(reducer, state) if self.subgroup else self._halved(reducer, state)
 
     def _swapped(self, reducer: Reducer | Several, state: State) -> State:
         """Neighbours read each other's registers, then memory."""
-        b, apart = self.b, self.swap // 2
+        b, apart = self.b, self.subgroup // 2
         while apart:
-            # All items swap, whether or not a condition needs what the others have.
-            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
+            # All work-items shuffle, whether or not a condition needs what the others have.
+            other = tuple(b.let(Apply(f"shuffle_xor_{apart}", (e,), e.dtype), "other") for e in state)
             state = tuple(b.let(e, "all") for e in reducer.combine(b, state, other))
             apart //= 2
-        if self.size == self.swap:
+        if self.size == self.subgroup:
             return state
         names = self._arrays(reducer)
-        width = const(self.swap)
+        width = const(self.subgroup)
         with b.when(Apply("equal", (ix.modulo(self.item, width), ZERO), bool_)):
             for name, own in zip(names, state, strict=True):
                 b.store(name, ix.quotient(self.item, width), own)
@@ -123,7 +123,7 @@ class Team:
             return tuple(Load(name, const(at), d) for name, d in zip(names, reducer.dtypes, strict=True))
 
         found = read(0)
-        for k in range(1, self.size // self.swap):
+        for k in range(1, self.size // self.subgroup):
             found = tuple(b.let(e, "all") for e in reducer.combine(b, found, read(k)))
         found = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in found)
         b.emit(Barrier())  # before the next row's values come
@@ -156,7 +156,7 @@ class Team:
 
         Return what ``first`` and the items before each come to, for that item, and what all items come to.
         """
-        return (self._ever_longer if self.swap else self._ever_farther)(reducer, state, first)
+        return (self._ever_longer if self.subgroup else self._ever_farther)(reducer, state, first)
 
     def _ever_longer(
         self, reducer: Reducer | Several, state: Sequence[Var], first: State
@@ -165,14 +165,14 @@ class Team:
         b, apart = self.b, 1
         names = self._arrays(reducer)
         left = tuple(b.let(e, "left", mutable=True) for e in reducer.start())
-        lane = b.let(ix.modulo(self.item, const(self.swap)), "lane")
+        lane = b.let(ix.modulo(self.item, const(self.subgroup)), "lane")
 
         def become(state: Sequence[Var], values: State) -> None:
             for var, e in zip(state, values, strict=True):
                 b.assign(var, e)
 
-        while apart < self.swap:
-            other = tuple(b.let(Apply(f"swap_{apart}", (e,), e.dtype), "other") for e in state)
+        while apart < self.subgroup:
+            other = tuple(b.let(Apply(f"shuffle_xor_{apart}", (e,), e.dtype), "other") for e in state)
             right = ix.less(const(apart - 1), ix.modulo(lane, const(2 * apart)))
             with b.when(right):
                 become(left, reducer.combine(b, other, left))
@@ -180,14 +180,14 @@ class Team:
             with b.when(Apply("logical_not", (right,), bool_)):
                 become(state, reducer.combine(b, tuple(state), other))
             apart *= 2
-        number = b.let(ix.quotient(self.item, const(self.swap)), "part")
+        number = b.let(ix.quotient(self.item, const(self.subgroup)), "part")
         with b.when(ix.less(lane, ONE)):
             for name, own in zip(names, state, strict=True):
                 b.store(name, number, own)
         b.emit(Barrier())
         base = tuple(b.let(e, "base", mutable=True) for e in first)
         whole = tuple(b.let(e, "whole", mutable=True) for e in reducer.start())
-        for k in range(self.size // self.swap):
+        for k in range(self.size // self.subgroup):
             part = tuple(
                 b.let(Load(name, const(k), d), "sum") for name, d in zip(names, reducer.dtypes, strict=True)
             )

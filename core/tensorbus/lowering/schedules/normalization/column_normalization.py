@@ -98,7 +98,7 @@ class _Strips(Rows):
         b, target = self.b, self.steps.target
         size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
         lanes = max(target.lanes * 4 // size, 1)
-        vectors = Vectors(ops=target.wide_ops, lanes=lanes)
+        vectors = Vectors(ops=target.vector_ops, lanes=lanes)
         walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
         if not walk.loop(b, ZERO, self.columns, (), ()):
             with b.loop(ZERO, self.columns) as k:

@@ -90,7 +90,7 @@ class Rows:
                 b.buffers.pop(name, None)
         slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
         # An item has chosen elements of its row before the last walk, in which they may be written over.
-        same = same_slots(fused, picks=not self.steps.target.solo_rows) if last else frozenset[int]()
+        same = same_slots(fused, picks=not self.steps.target.row_per_task) if last else frozenset[int]()
         self.steps.add(self.finished(loops), slots, same)
 
     def outer(self, first: int) -> tuple[Index, Loops]:
@@ -105,7 +105,7 @@ class Rows:
             self.names[o.slot]: length for o in fused.outputs
             if fused.spans_domain(o.node) and Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous
         }  # fmt: skip
-        return self.b.finish(loops, solo=self.steps.target.solo_rows, fills=fills)
+        return self.b.finish(loops, solo=self.steps.target.row_per_task, fills=fills)
 
     def end(self, row: Index) -> None:
         """Store what a row has one of."""
@@ -234,7 +234,7 @@ class Rows:
     def _is_even(self) -> bool:
         """Return whether rows are whole vectors, where results of others go past the caches by blocks."""
         target = self.steps.target
-        return bool(target.wide_ops) or self.fused.domain[-1] % max(target.map_lanes, 1) == 0
+        return bool(target.vector_ops) or self.fused.domain[-1] % max(target.pointwise_vector_lanes, 1) == 0
 
     def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
         b = self.b
@@ -274,7 +274,7 @@ class Rows:
         index = list(row)
         self.walked += 1
         ahead = self._ahead(row) if self.walked == 2 else None
-        if self.fused.domain[-1] < SHORT or not target.solo_rows:
+        if self.fused.domain[-1] < SHORT or not target.row_per_task:
             lengths = [self.fused.domain[k] for k in over]
             if is_window(target, lengths):
                 bound = {k: (ZERO, const(n)) for k, n in zip(over, lengths, strict=True)}
@@ -283,7 +283,7 @@ class Rows:
         read = [] if self._is_costly() else [n.spec.dtype for n in self.nodes if n.op == "input"]
         vectors = row_vectors(target, read)
         wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
-        if wide is None and not target.wide_ops and self._is_costly():
+        if wide is None and not target.vector_ops and self._is_costly():
             vectors = map_vectors(target, reducer.dtypes)
             wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
         if wide is not None:
@@ -338,7 +338,7 @@ class Rows:
                 return
             vectors = map_vectors(target, {o.node.spec.dtype for o in part.stores})
             walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
-            if not (target.solo_rows and walk.loop(b, ZERO, self.lengths[last], (), ())):
+            if not (target.row_per_task and walk.loop(b, ZERO, self.lengths[last], (), ())):
                 with b.loop(ZERO, self.lengths[last]) as k:
                     emit(k)
 

@@ -47,14 +47,18 @@ class _Teams(Rows):
 
     def outer(self, first: int) -> tuple[Index, Loops]:
         b, domain = self.b, self.fused.domain
-        length, swap, items = prod(domain[first:]), self.steps.target.swap, self.steps.target.items
+        length, subgroup, items = (
+            prod(domain[first:]),
+            self.steps.target.subgroup_size,
+            self.steps.target.work_items_to_fill,
+        )
         self.lanes = self._packet()
         if self.lanes > 1:
             few = 1 << max(length // self.lanes // EACH - 1, 0).bit_length()
             self.team = max(SHORT, min(MOST, few))
         else:
             self.team = max(SHORT, min(MOST, 1 << (length // 4).bit_length()))
-        rows, most = prod(domain[:first]), self.steps.target.team
+        rows, most = prod(domain[:first]), self.steps.target.max_workgroup
         # Few rows have more items each, as long as every item has some packets. So have long ones that are
         # walked again: fewer of them at a time find room in the cache.
         again = length > HELD and self._is_deep()
@@ -64,9 +68,13 @@ class _Teams(Rows):
             and (again or rows * self.team < items)
         ):
             self.team *= 2
-        while not swap and self.team > SHORT and self.team * self._carried() > self.steps.target.shared:
+        while (
+            not subgroup
+            and self.team > SHORT
+            and self.team * self._carried() > self.steps.target.local_memory
+        ):
             self.team //= 2
-        self.group = Team(b, self.team, swap)
+        self.group = Team(b, self.team, subgroup)
         self.item = self.group.item
         count = length // self.lanes
         row = Var("i1", INDEX)

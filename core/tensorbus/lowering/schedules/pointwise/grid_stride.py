@@ -21,7 +21,7 @@ LEAST: Final = 1 << 20
 
 def fits(steps: LaunchList, shape: tuple[int, ...]) -> bool:
     """Return whether a map is walked like this: it goes over one long axis."""
-    return not steps.target.solo_rows and len(shape) == 1 and shape[0] >= LEAST
+    return not steps.target.row_per_task and len(shape) == 1 and shape[0] >= LEAST
 
 
 def streams(b: Builder, length: Expr, count: int, emit: Callable[[Expr], None]) -> Loops:

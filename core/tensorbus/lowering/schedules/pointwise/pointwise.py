@@ -32,7 +32,7 @@ LARGE = 1 << 16
 def lower_map(job: KernelTask, steps: LaunchList) -> None:
     """Append the launch that computes a root of elementwise and movement ops."""
     turned = turned_leaves(job)
-    if turned is not None and steps.target.solo_rows:
+    if turned is not None and steps.target.row_per_task:
         lower_tiles(job, steps, *turned)
         return
     if turned is None and lower_wide(job, steps):
@@ -99,14 +99,16 @@ def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collectio
     Where the compiler makes vectors as well, these pay in what calls functions or goes past the caches.
     """
     target = steps.target
-    if not target.solo_rows or not shape or shape[-1] < LONG:
+    if not target.row_per_task or not shape or shape[-1] < LONG:
         return False
-    if target.wide_ops:
+    if target.vector_ops:
         return True
     rounds = not WIDE.issuperset(dtypes)
     costly = prod(shape) >= LARGE and (rounds or any(calls_function(node.op) for node in graph))
-    even = len(shape) == 1 or shape[-1] % max(target.map_lanes, 1) == 0  # others end up past the caches too
-    return bool(target.map_ops) and (costly or (even and any(goes_past(shape, d) for d in dtypes)))
+    # Rows that are not whole vectors end up past the caches too.
+    even = len(shape) == 1 or shape[-1] % max(target.pointwise_vector_lanes, 1) == 0
+    past = even and any(goes_past(shape, d) for d in dtypes)
+    return bool(target.pointwise_vector_ops) and (costly or past)
 
 
 def lower_wide(job: KernelTask, steps: LaunchList) -> bool:

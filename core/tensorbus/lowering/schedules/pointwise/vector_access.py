@@ -47,9 +47,9 @@ _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not"})
 
 def packet_of(target: Target, length: int, dtypes: Sequence[DType]) -> int:
     """Return how many elements of rows of ``length`` a light item makes at once; 1: no packets."""
-    if target.solo_rows or not target.packet or not dtypes:
+    if target.row_per_task or not target.vector_bytes or not dtypes:
         return 1
-    lanes = min(MOST, target.packet // min(d.itemsize for d in dtypes))
+    lanes = min(MOST, target.vector_bytes // min(d.itemsize for d in dtypes))
     while lanes > 1 and length % lanes:
         lanes //= 2
     return max(lanes, 1)

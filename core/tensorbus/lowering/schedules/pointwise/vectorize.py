@@ -65,12 +65,16 @@ def map_vectors(target: Target, dtypes: Collection[DType]) -> Vectors:
 
     No ops: the compiler makes the vectors.
     """
-    if target.wide_ops:
+    if target.vector_ops:
         return Vectors(
-            ops=target.wide_ops, lanes=max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
+            ops=target.vector_ops, lanes=max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
         )
-    plain = all(d is float32 or f"round_{d}" in target.map_ops for d in dtypes)
-    return Vectors(ops=target.map_ops if plain else frozenset(), lanes=target.map_lanes, dtypes=SINGLE)
+    plain = all(d is float32 or f"round_{d}" in target.pointwise_vector_ops for d in dtypes)
+    return Vectors(
+        ops=target.pointwise_vector_ops if plain else frozenset(),
+        lanes=target.pointwise_vector_lanes,
+        dtypes=SINGLE,
+    )
 
 
 def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
@@ -78,9 +82,11 @@ def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
 
     Of no ops where compilers make them. Those were seen to convert halves one by one.
     """
-    if not target.wide_ops and any(f"load_{d}" in target.map_ops for d in read):
-        return Vectors(ops=target.map_ops, lanes=target.map_lanes, many=MANY, dtypes=SINGLE)
-    return Vectors(ops=target.wide_ops, lanes=target.lanes)
+    if not target.vector_ops and any(f"load_{d}" in target.pointwise_vector_ops for d in read):
+        return Vectors(
+            ops=target.pointwise_vector_ops, lanes=target.pointwise_vector_lanes, many=MANY, dtypes=SINGLE
+        )
+    return Vectors(ops=target.vector_ops, lanes=target.lanes)
 
 
 def has_vectors(target: Target, dtypes: Collection[DType]) -> bool:

@@ -37,7 +37,7 @@ def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) ->
     axis = max(over, key=lambda k: (shape[k], -k))
     kept = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
     panels = -(-shape[-1] // WIDTH) * kept
-    count = max(-(-4 * steps.target.groups // panels), -(-shape[axis] // MOST))
+    count = max(-(-4 * steps.target.tasks_to_fill // panels), -(-shape[axis] // MOST))
     count = max(1, min(count, shape[axis] // LEAST))
     size = -(-shape[axis] // count)
     return axis, -(-shape[axis] // size), size
@@ -123,7 +123,7 @@ def lower_panels(
     """
     root, operand = job.root, job.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
-    dtype, finds, ops = reducer.dtypes[0], reducer.finds, steps.target.wide_ops
+    dtype, finds, ops = reducer.dtypes[0], reducer.finds, steps.target.vector_ops
     if ops and (dtype not in WIDE or not (finds or OPS.get(reducer.op) in ops)):
         return None
     counts = dtype if dtype in WIDE else int64 if dtype.itemsize == 8 else int32

@@ -76,13 +76,13 @@ class _Cut:
         ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
         """
         size = TEAM
-        while size > 1 and size * (lanes + 1) * states > target.shared:
+        while size > 1 and size * (lanes + 1) * states > target.local_memory:
             size //= 2
-        alone = packets * around >= target.items // 2 and rows <= MOST
+        alone = packets * around >= target.work_items_to_fill // 2 and rows <= MOST
         deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), DEEP, size)
         wide = size // deep
         beside = -(-packets // wide) * around
-        wanted = target.items // (size * beside)
+        wanted = target.work_items_to_fill // (size * beside)
         count = max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * MOST)), 1) if not whole else 1
         each = -(-rows // (count * deep * ahead)) * ahead  # what is left behind whole turns waits row by row
         count = -(-rows // (each * deep))
@@ -305,7 +305,7 @@ class _Stack(Parts):
             self.steps.add(made, {**slots, **self.outs()}, same_slots(fused))
             return
         parts = self.temporaries(cut.count)
-        joins = beside * -(-domain[-1] // cut.columns) <= target.counts
+        joins = beside * -(-domain[-1] // cut.columns) <= target.workgroup_counters
         for name, dtype in zip(parts, self.reducer.dtypes, strict=True):
             b.buffer(name, dtype, writes=True, shared=joins)
 

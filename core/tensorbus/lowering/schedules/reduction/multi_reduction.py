@@ -45,7 +45,7 @@ ROWS, CODE = 4, 64
 def lower_several(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the launches of a group whose reductions do not wait for each other."""
     last = len(fused.domain) - 1
-    across = steps.target.solo_rows and last not in fused.reduced and fused.domain[last] >= SHORT
+    across = steps.target.row_per_task and last not in fused.reduced and fused.domain[last] >= SHORT
     if across:
         _Panels(fused, steps).lower()
     else:
@@ -142,12 +142,12 @@ class _Folds(Parts):
         axes = [
             Axis(length=lengths[k], value=n, reduced=k in fused.reduced) for k, n in enumerate(fused.domain)
         ]
-        rows = target.solo_rows and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
+        rows = target.row_per_task and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
         floating = any(d.is_floating for d in self.reducer.dtypes)
-        wanted = target.groups if rows else target.items
+        wanted = target.tasks_to_fill if rows else target.work_items_to_fill
         alone = alone_up_to(target, fused.graph, rows=rows)
         chunks = plan_chunks(
-            axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
+            axes, wanted, rows, floating=floating, least=target.min_chunk, alone=alone, lanes=target.lanes
         )
         teams = in_teams(axes, target) if chunks is not None else None
         chunks = teams or chunks
@@ -172,7 +172,7 @@ class _Folds(Parts):
             for name, e in zip(parts, state, strict=True):
                 b.store(b.buffer(name, e.dtype, writes=True), at, e)
 
-        if teams is not None and prod(fused.domain[k] for k in self.kept) <= target.counts:
+        if teams is not None and prod(fused.domain[k] for k in self.kept) <= target.workgroup_counters:
 
             def part(index: Index) -> State:
                 at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
@@ -274,7 +274,7 @@ class _Panels(Parts):
     def _chunks(self, axis: int) -> Chunks:
         domain, target = self.fused.domain, self.steps.target
         panels = max(-(-domain[-1] // WIDTH) * prod(domain[k] for k in self.kept[:-1]), 1)
-        count = max(-(-target.groups // panels), -(-domain[axis] // MOST))
+        count = max(-(-target.tasks_to_fill // panels), -(-domain[axis] // MOST))
         count = max(1, min(count, domain[axis] // LEAST))
         size = max(-(-domain[axis] // count), 1)
         return Chunks(axis=axis, size=size, count=max(-(-domain[axis] // size), 1))
@@ -287,7 +287,7 @@ class _Panels(Parts):
         target = self.steps.target
         wide = all(d in WIDE for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
-        vectors = Vectors(ops=target.wide_ops, lanes=lanes)
+        vectors = Vectors(ops=target.vector_ops, lanes=lanes)
         walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
         if not (wide and walk.loop(b, ZERO, stop, (), ())):
             with b.loop(ZERO, stop) as k:

@@ -191,12 +191,12 @@ def plan_chunks(
 
 def is_window(target: Target, lengths: Sequence[int]) -> bool:
     """Return whether what a light item goes over is a window, small enough to be written out."""
-    return not target.solo_rows and len(lengths) > 1 and prod(lengths) <= UNROLLED
+    return not target.row_per_task and len(lengths) > 1 and prod(lengths) <= UNROLLED
 
 
 def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
     """Return how many elements of a reduction are left to one item: it may be the last one of others."""
-    if not target.ends or any(calls_function(n.op) for n in graph):
+    if not target.last_task_epilogue or any(calls_function(n.op) for n in graph):
         return 0
     return ALONE if rows else ALONE // 8  # which no vectors add up
 
@@ -212,18 +212,22 @@ def lower_reduction(job: KernelTask, steps: LaunchList, *, costly: bool = False)
     reducer = Reducer.of(root.op, operand.spec.dtype)
     target = steps.target
     rows = (
-        target.solo_rows and bool(over) and over[-1] == len(shape) - 1 and shape[-1] >= SHORT and not costly
+        target.row_per_task
+        and bool(over)
+        and over[-1] == len(shape) - 1
+        and shape[-1] >= SHORT
+        and not costly
     )
     keeps_last = bool(shape) and bool(over) and len(shape) - 1 not in over
-    across = target.solo_rows and keeps_last and 0 not in shape and shape[-1] >= SHORT
+    across = target.row_per_task and keeps_last and 0 not in shape and shape[-1] >= SHORT
     if across and lower_across(job, steps, reducer):
         return
     vectors = row_vectors(target, [n.spec.dtype for n in job.graph if n.op == "input"])
-    wanted = target.groups if rows else target.items
+    wanted = target.tasks_to_fill if rows else target.work_items_to_fill
     floating = operand.spec.dtype.is_floating
     alone = alone_up_to(target, job.graph, rows=rows)
     chunks = plan_chunks(
-        axes, wanted, rows, floating=floating, least=target.chunk, alone=alone, lanes=target.lanes
+        axes, wanted, rows, floating=floating, least=target.min_chunk, alone=alone, lanes=target.lanes
     )
     teams = in_teams(axes, target) if chunks is not None else None
     chunks = teams or chunks
@@ -249,7 +253,7 @@ def lower_reduction(job: KernelTask, steps: LaunchList, *, costly: bool = False)
 
     keep = _keeper(b, lengths, chunks, "part")
     named = {f"part{k}": slot for k, slot in enumerate(partial)}
-    if teams is not None and prod(kept) <= target.counts:
+    if teams is not None and prod(kept) <= target.workgroup_counters:
 
         def part(index: tuple[Expr, ...]) -> State:
             at = ix.flatten(index, [b.size("chunks", chunks.count), *lengths])
@@ -314,7 +318,10 @@ def _second_stage(
     axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
     axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, kept, strict=True)]
     chunks = None
-    if count > (JOINED if by_teams(target, count, prod(kept)) else MANY) and prod(kept) < target.items:
+    if (
+        count > (JOINED if by_teams(target, count, prod(kept)) else MANY)
+        and prod(kept) < target.work_items_to_fill
+    ):
         size = JOINED if by_teams(target, count, prod(kept)) else isqrt(count)
         chunks = Chunks(axis=0, size=size, count=-(-count // size))
 
@@ -335,7 +342,7 @@ def _second_stage(
 
 def by_teams(target: Target, count: int, outputs: int) -> bool:
     """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
-    return not target.solo_rows and count >= FEWEST and outputs <= target.items // MOST
+    return not target.row_per_task and count >= FEWEST and outputs <= target.work_items_to_fill // MOST
 
 
 def join(
@@ -351,10 +358,10 @@ def join(
 def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
     """Return how to cut rows of a reduction over its last axes for groups of light items."""
     over = [k for k, a in enumerate(axes) if a.reduced]
-    if target.solo_rows or over != list(range(len(axes) - len(over), len(axes))):
+    if target.row_per_task or over != list(range(len(axes) - len(over), len(axes))):
         return None
     rows, length = prod(a.value for a in axes if not a.reduced), prod(axes[k].value for k in over)
-    count = max(min(-(-target.items // (rows * MOST)), length // (MOST * AHEAD)), 1)
+    count = max(min(-(-target.work_items_to_fill // (rows * MOST)), length // (MOST * AHEAD)), 1)
     size = -(-length // (count * MOST)) * MOST
     return Chunks(axis=over[0], size=size, count=-(-length // size)) if length > size else None
 
@@ -374,7 +381,7 @@ def fold_by_teams(
     stop = along[0] if len(along) == 1 else b.size("row", total)
     stop = b.size("packets", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
-    team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.swap)
+    team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.subgroup_size)
     lengths, values = [a.length for a in kept], [a.value for a in kept]
     if chunks is not None:
         lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]

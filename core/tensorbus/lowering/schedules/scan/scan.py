@@ -34,8 +34,8 @@ def lower_scan(job: KernelTask, steps: LaunchList) -> None:
         return
     dtype = reducer.dtypes[0]
     rest = tuple(n for k, n in enumerate(shape) if k != axis)
-    solo = steps.target.solo_rows and prod(shape[axis + 1 :]) < steps.target.lanes
-    wanted = steps.target.groups if solo else steps.target.items
+    solo = steps.target.row_per_task and prod(shape[axis + 1 :]) < steps.target.lanes
+    wanted = steps.target.tasks_to_fill if solo else steps.target.work_items_to_fill
     count = min(-(-wanted // prod(rest)), shape[axis] // LEAST)
     if not solo and shape[axis] >= 4 * TALL:
         count = max(count, shape[axis] // TALL)
@@ -138,7 +138,7 @@ def _totals(job: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, red
         lengths = [b.size("chunks", chunks.count), *(a.length for a in axes if not a.reduced)]
         b.store(b.buffer("totals", reducer.dtypes[0], writes=True), ix.flatten(index, lengths), state[0])
 
-    solo = last and steps.target.solo_rows
+    solo = last and steps.target.row_per_task
     loops = fold(b, reducer, axes, element, keep, chunks, steps.target.lanes if solo else 1)
     steps.add(b.finish(loops, solo=solo), {**slots, "totals": totals})
 

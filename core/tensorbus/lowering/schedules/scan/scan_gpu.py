@@ -40,7 +40,7 @@ BUSY: Final = 8
 def fits(job: KernelTask, steps: LaunchList) -> bool:
     """Return whether a scan is one for groups of light items."""
     shape, axis = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
-    return not steps.target.solo_rows and axis == len(shape) - 1 and shape[axis] >= SHORT
+    return not steps.target.row_per_task and axis == len(shape) - 1 and shape[axis] >= SHORT
 
 
 def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
@@ -57,9 +57,9 @@ def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> Non
 def _chunks(target: Target, rows: int, length: int) -> Chunks | None:
     """Return how rows are cut that are few and long; chunks are whole tiles."""
     tiles = -(-length // (TEAM * MOST))
-    if rows >= target.groups // TEAM_SHARE or tiles < LONG:
+    if rows >= target.tasks_to_fill // TEAM_SHARE or tiles < LONG:
         return None
-    count = min(target.groups // BUSY // rows, tiles // 2)
+    count = min(target.tasks_to_fill // BUSY // rows, tiles // 2)
     size = -(-tiles // max(count, 1)) * TEAM * MOST
     return Chunks(axis=-1, size=size, count=-(-length // size)) if size < length else None
 
@@ -81,7 +81,11 @@ def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
     b = Builder(f"tb_{job.root.op}_totals")
     pull, slots = job.inliner(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
-    team, row, rows = Team(b, TEAM, steps.target.swap), Var("i1", INDEX), chunks.count * prod(shape[:-1])
+    team, row, rows = (
+        Team(b, TEAM, steps.target.subgroup_size),
+        Var("i1", INDEX),
+        chunks.count * prod(shape[:-1]),
+    )
     number, start, stop = _piece(b, row, chunks, shape, lengths)
     outer = ix.unflatten(number, lengths[:-1])
 
@@ -99,7 +103,7 @@ def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
 def _befores(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
     b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
-    team = Team(b, max(32, min(TEAM, 1 << (count - 1).bit_length())), steps.target.swap)
+    team = Team(b, max(32, min(TEAM, 1 << (count - 1).bit_length())), steps.target.subgroup_size)
     row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
     b.buffer("totals", dtype, writes=True)
@@ -126,10 +130,10 @@ def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks 
     pull, slots = job.inliner(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     length = chunks.size if chunks is not None else shape[-1]
-    swap, stored = steps.target.swap, [operand.spec.dtype, root.spec.dtype]
-    whole = min(MOST, packet_of(steps.target, math.gcd(shape[-1], length), stored)) if swap else 1
+    subgroup, stored = steps.target.subgroup_size, [operand.spec.dtype, root.spec.dtype]
+    whole = min(MOST, packet_of(steps.target, math.gcd(shape[-1], length), stored)) if subgroup else 1
     each = max(EACH, whole)
-    team = Team(b, max(32, min(TEAM, 1 << (-(-length // each) - 1).bit_length())), swap)
+    team = Team(b, max(32, min(TEAM, 1 << (-(-length // each) - 1).bit_length())), subgroup)
     row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO
     stop: Expr = lengths[-1]

@@ -54,12 +54,12 @@ def lower_scatter(job: KernelTask, steps: LaunchList) -> None:
         return
     rows = max(prod(x.spec.shape[: len(indices)]), 1)
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    light = not steps.target.solo_rows and bool(steps.target.swap) and wide >= WIDE
+    light = not steps.target.row_per_task and bool(steps.target.subgroup_size) and wide >= WIDE
     count = prod(indices[0].spec.shape)
-    small = not steps.target.solo_rows and max(rows, count) < segments.LIMIT
-    if not steps.target.solo_rows and op is not None and (op, job.root.spec.dtype) in steps.target.combined:
+    small = not steps.target.row_per_task and max(rows, count) < segments.LIMIT
+    if not steps.target.row_per_task and op is not None and (op, job.root.spec.dtype) in steps.target.atomics:
         _at_once(job, steps, op)
-    elif small and op is None and count > ALL and ("maximum", int32) in steps.target.combined:
+    elif small and op is None and count > ALL and ("maximum", int32) in steps.target.atomics:
         _by_last(job, steps, rows)
     elif light and small and ranked.LEAST <= count <= ranked.MOST:
         ranked.lower_ranked(job, steps, partial(_reported, job), op)
@@ -141,8 +141,8 @@ def _by_all(job: KernelTask, steps: LaunchList, rows: int) -> None:
     """Let every owner walk all indices, and store where a row is its own."""
     x, _, *indices = job.root.inputs
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    solo = steps.target.solo_rows
-    owners = max(1, min(OWNERS if solo else -(-steps.target.items // wide), OWNERS, rows))
+    solo = steps.target.row_per_task
+    owners = max(1, min(OWNERS if solo else -(-steps.target.work_items_to_fill // wide), OWNERS, rows))
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
     pull, slots = job.inliner(b)
     owner, column, loops = _loops(b, owners, wide, solo)
@@ -167,7 +167,7 @@ def _by_all(job: KernelTask, steps: LaunchList, rows: int) -> None:
                     _write_row(b, pull, job, at, row, column, wide)
 
     even: Expr = ZERO
-    if steps.target.swap and prod(indices[0].spec.shape) >= AHEAD:
+    if steps.target.subgroup_size and prod(indices[0].spec.shape) >= AHEAD:
         even = b.let(ix.multiply(ix.quotient(total, const(AHEAD)), const(AHEAD)), "even")
         with b.loop(ZERO, even, step=AHEAD) as walk:
             take([b.let(ix.add(walk, const(k)), "walk") for k in range(AHEAD)])
@@ -183,7 +183,7 @@ def _by_bucket(job: KernelTask, steps: LaunchList, rows: int) -> None:
     per = -(-rows // BUCKETS)
     owners = -(-rows // per)
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    solo = steps.target.solo_rows
+    solo = steps.target.row_per_task
     pulls: list[Inliner] = []
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:

@@ -54,7 +54,7 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
     ``begins`` has for the first index of a row where the row's begin in that order, else -1; ``many`` how
     many there are.
     """
-    b, swap = Builder("tb_scatter_rank"), steps.target.swap
+    b, subgroup = Builder("tb_scatter_rank"), steps.target.subgroup_size
     b.buffer("rows", int32)
     for name in ("order", "begins", "many"):
         b.buffer(name, int32, writes=True)
@@ -74,19 +74,21 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
             ):  # fmt: skip
                 b.assign(var, Apply("add", (var, Cast(what, int32)), int32))
 
-    turns = b.let(ix.quotient(total, const(TURNS * swap)), "turns")
+    turns = b.let(ix.quotient(total, const(TURNS * subgroup)), "turns")
     with b.loop(ZERO, turns, prefix="turn") as turn:
-        first = b.let(ix.add(ix.multiply(turn, const(TURNS * swap)), lane), "first")
-        count_in([ix.add(first, const(k * swap)) for k in range(TURNS)])
+        first = b.let(ix.add(ix.multiply(turn, const(TURNS * subgroup)), lane), "first")
+        count_in([ix.add(first, const(k * subgroup)) for k in range(TURNS)])
     k = Var(b.fresh("k"), INDEX)
     with b.inner() as body:
         count_in([k])
-    rest = b.let(ix.add(ix.multiply(turns, const(TURNS * swap)), lane), "rest")
-    b.emit(For(k, rest, total, tuple(body), step=swap))
+    rest = b.let(ix.add(ix.multiply(turns, const(TURNS * subgroup)), lane), "rest")
+    b.emit(For(k, rest, total, tuple(body), step=subgroup))
     found: list[Expr] = [less, before, all_]
-    apart = swap // 2
+    apart = subgroup // 2
     while apart:
-        found = [b.let(Apply("add", (e, Apply(f"swap_{apart}", (e,), int32)), int32), "all") for e in found]
+        found = [
+            b.let(Apply("add", (e, Apply(f"shuffle_xor_{apart}", (e,), int32)), int32), "all") for e in found
+        ]
         apart //= 2
     place = b.let(Apply("add", (found[0], found[1]), int32), "place")
     with b.when(ix.less(lane, ONE)):
@@ -95,9 +97,11 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
         leads = ix.both([exists, Apply("equal", (found[1], none), bool_)])
         b.store("begins", item, Select(leads, place, Cast(const(-1), int32), int32))
         b.store("many", item, found[2])
-    made = b.finish([(lane, const(swap), swap), (item, total, count)])
+    made = b.finish([(lane, const(subgroup), subgroup), (item, total, count)])
     names = ("rows", "order", "begins", "many")
-    steps.add(replace(made, kernel=replace(made.kernel, group=swap)), dict(zip(names, places, strict=True)))
+    steps.add(
+        replace(made, kernel=replace(made.kernel, group=subgroup)), dict(zip(names, places, strict=True))
+    )
 
 
 def add_up(

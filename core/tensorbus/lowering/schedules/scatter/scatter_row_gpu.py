@@ -47,13 +47,13 @@ def serves(node: Node, target: Target) -> bool:
     """Return whether a scatter's indices name each element's own row, and any place in it."""
     x, _, *indices = node.inputs
     shape = indices[0].spec.shape
-    if target.solo_rows or not target.combined >= NEEDED:
+    if target.row_per_task or not target.atomics >= NEEDED:
         return False
     if not len(indices) == len(shape) == len(x.spec.shape) > 1:
         return False
     if shape[:-1] != x.spec.shape[:-1] or 0 in shape or 0 in x.spec.shape:
         return False
-    if _needed(x.spec.shape[-1]) > target.shared:
+    if _needed(x.spec.shape[-1]) > target.local_memory:
         return False
     if shape[-1] >= (LIMIT if prod(shape[:-1]) >= ROWS else SOON):
         return False
@@ -100,7 +100,7 @@ def lower_along(job: KernelTask, steps: LaunchList, op: str | None) -> None:
     dtype, length = job.root.spec.dtype, x.spec.shape[-1]
     size = _whole(length)
     needed = _needed(length) + size * max(dtype.itemsize, float32.itemsize)
-    near = op is not None and needed <= steps.target.shared
+    near = op is not None and needed <= steps.target.local_memory
     if op is not None and not near:
         lower_map(collapse(replace(job, root=x)), steps)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_along")

@@ -62,7 +62,7 @@ def packed_rows(length: int) -> Callable[[Builder, Expr, Expr], Expr]:
 
 def bits(target: Hardware) -> int:
     """Return how many bits of a key a pass takes."""
-    return BITS if target.solo_rows else counting.BITS
+    return BITS if target.row_per_task else counting.BITS
 
 
 def distribute(
@@ -72,7 +72,7 @@ def distribute(
 
     That buffer has ``chunks(...)`` entries for each bucket; the first of them is where the bucket begins.
     """
-    if not steps.target.solo_rows and not starts:
+    if not steps.target.row_per_task and not starts:
         (lower_parting if source.two else counting.lower_pass)(name, source, targets, steps)
         return -1
     count = chunks(source.rows, source.length, steps)
@@ -88,7 +88,7 @@ def distribute(
 
 def chunks(rows: int, length: int, steps: LaunchList) -> int:
     """Return into how many pieces each row is cut."""
-    return max(1, min(-(-steps.target.groups // rows), length // LEAST, MOST))
+    return max(1, min(-(-steps.target.tasks_to_fill // rows), length // LEAST, MOST))
 
 
 def _add_one(b: Builder, counters: str, at: Expr) -> None:
@@ -112,7 +112,7 @@ def _whole_rows(name: str, source: Source, targets: Sequence[Target], steps: Lau
         b.emit(Assign(total, ix.add(total, own)))
     with b.loop(ZERO, length) as at:
         _put(b, source, targets, row, read(row, at), counters)
-    steps.add(b.finish(loops, solo=steps.target.solo_rows), {**slots, **_outs(targets)})
+    steps.add(b.finish(loops, solo=steps.target.row_per_task), {**slots, **_outs(targets)})
 
 
 def _put(
@@ -159,7 +159,7 @@ def _count(name: str, source: Source, count: int, counts: int, steps: LaunchList
     b.buffer("counts", INDEX, writes=True)
     with b.loop(ZERO, const(BUCKETS)) as k:
         b.store("counts", _slot_of(b, row, k, chunk, count), Load(counters, k, INDEX))
-    steps.add(b.finish(loops, solo=steps.target.solo_rows), {**slots, "counts": counts})
+    steps.add(b.finish(loops, solo=steps.target.row_per_task), {**slots, "counts": counts})
 
 
 def _begin(name: str, rows: int, count: int, counts: int, steps: LaunchList) -> None:
@@ -174,7 +174,7 @@ def _begin(name: str, rows: int, count: int, counts: int, steps: LaunchList) -> 
         own = b.let(Load("counts", at, INDEX), "own")
         b.store("counts", at, total)
         b.emit(Assign(total, ix.add(total, own)))
-    steps.add(b.finish(loops, solo=steps.target.solo_rows), {"counts": counts})
+    steps.add(b.finish(loops, solo=steps.target.row_per_task), {"counts": counts})
 
 
 def _move(
@@ -190,7 +190,7 @@ def _move(
     with b.loop(start, stop) as at:
         _put(b, source, targets, row, read(row, at), counters)
     named = {**slots, "counts": counts, **_outs(targets)}
-    steps.add(b.finish(loops, solo=steps.target.solo_rows), named)
+    steps.add(b.finish(loops, solo=steps.target.row_per_task), named)
 
 
 def digit(key: Expr, shift: Expr, bits: int) -> Expr:

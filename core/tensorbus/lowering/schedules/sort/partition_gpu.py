@@ -88,7 +88,7 @@ class _Kernel:
     def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles, self.steps = source, tiles, steps
-        self.team, self.group = Team(b, tiles.size, steps.target.swap), Var("i1", INDEX)
+        self.team, self.group = Team(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
         self.item = self.team.item
         count = b.size("tiles", tiles.count)
         self.row = b.let(ix.quotient(self.group, count), "row")

@@ -64,7 +64,10 @@ class _Tiles:
 def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
     """Append the launches of a pass."""
     rows, length = source.rows, source.length
-    most, each = MOST if steps.target.swap else MOST // 2, EACH  # who joins in memory needs room for that
+    most, each = (
+        MOST if steps.target.subgroup_size else MOST // 2,
+        EACH,
+    )  # who joins in memory needs room for that
     while each > 1 and most * each * sum(t.dtype.itemsize for t in targets) > _ROOM:
         each //= 2
     size = max(32, min(most, 1 << (-(-length // each) - 1).bit_length()))
@@ -85,7 +88,7 @@ class _Kernel:
     def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles = source, tiles
-        self.team, self.group = Team(b, tiles.size, steps.target.swap), Var("i1", INDEX)
+        self.team, self.group = Team(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
         self.item = self.team.item
         count = b.size("tiles", tiles.count)
         self.row, self.tile = (
