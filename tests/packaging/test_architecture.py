@@ -31,7 +31,7 @@ def test_the_drawing_and_the_table_are_as_the_packages_are() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_package_says_in_which_order_its_files_are_read(package: Path) -> None:
-    text = docstring(package)
+    text = " ".join(docstring(package).split())
     assert text, "a package says what it is for"
     if order := re.search(r"(?s)In order:\s(.*?)\.(?:\s|$)", text):
         named = set(re.findall(r"``(\w+)``", order[1]))

@@ -92,3 +92,13 @@ def test_the_architecture_names_what_exists() -> None:
     rows = [line for line in questions.splitlines() if line.startswith("| ") and "`" in line]
     assert len(rows) == 10
     assert all(1 <= len(NAMED.findall(row)) <= 3 for row in rows)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_paths_from_the_root_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    named = re.findall(
+        r"(?<![\w/.-])(?:core|backends|plugins|docs|examples|scripts)/[\w/.-]+\.(?:py|md|toml)\b", text
+    )
+    bases = (ROOT, ROOT / "core/tensorbus")
+    assert not {path for path in named if not any((base / path).exists() for base in bases)}
