@@ -1,6 +1,6 @@
 """Element types: what each holds, and how they promote.
 
-In order: ``definition``, ``info``.
+In order: ``definition``, ``promotion``, ``info``.
 """
 
 from __future__ import annotations
