@@ -1,6 +1,8 @@
-"""Special functions under SciPy's names: it asks a namespace for them, and then computes them on the device.
+"""Special functions under SciPy's names, so that SciPy computes them on the device.
 
-Imported when it is first named. All take real tensors, and numbers beside one, and have derivatives.
+Imported when it is first named. All take real tensors, and numbers beside one, and have derivatives. In
+order: ``arguments``, ``normal``, ``zeta``, ``bessel``, ``entropy``, ``incomplete_gamma_beta``,
+``distribution_functions``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Layers as functions: what the modules compute, with the parameters as arguments.
 
-PyTorch's names and argument order, ``dim`` included; the ops themselves call it ``axis``.
+PyTorch's names and argument order, ``dim`` included; the ops themselves call it ``axis``. In order:
+``activation``, ``attention``, ``dropout``, ``embedding``, ``fractional_max_pool``.
 """
 
 from __future__ import annotations

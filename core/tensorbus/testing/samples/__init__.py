@@ -1,7 +1,9 @@
 """The sample calls of core's ops, family by family; imported when somebody tests, never before.
 
 Most ops have a set of their own, in a table by the op's name. Those of a family whose ops are alike have a
-function that makes the samples of any of them from what the op says of itself.
+function that makes the samples of any of them from what the op says of itself. In order: ``elementwise``,
+``creation``, ``movement``, ``indexing``, ``sorting``, ``selection``, ``reduction``, ``matmul``, ``linalg``,
+``convolution``.
 """
 
 from __future__ import annotations
