@@ -1,4 +1,4 @@
-"""``autocast``: products in a narrow dtype, what needs range in float32, without a change to the model.
+"""``autocast``, a mode: products in a narrow dtype, what needs range in float32; the model stays as it is.
 
 Micikevicius et al.: "Mixed precision training", 2018. Ops of the first kind get their float operands cast to
 the narrow dtype, ops of the second to float32; all others take what comes, by the rules of promotion.
@@ -7,12 +7,12 @@ the narrow dtype, ops of the second to float32; all others take what comes, by t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import Token
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from ..dispatch.modes import Mode
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DtypeError, suggest
@@ -20,7 +20,7 @@ from ..ops.definition import Op, table
 from ..plugins import known_types
 from ..system.context_decorator import inside
 from ..tensor.tensor import Tensor
-from ..tracing.active_tracer import active_tracers
+from ..tracing.active_modes import mode_stack
 from ..tracing.autocast_state import autocast_dtype
 
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ def _within(device_type: str, dtype: DType) -> Within:
     return Within(device_type, dtype)
 
 
-class autocast:  # noqa: N801 - a function to its users
+class autocast(Mode):  # noqa: N801 - a function to its users
     """Compute products in ``dtype`` inside a ``with`` block or a decorated function, for this thread or task.
 
     Matrix products, convolutions and attention take float32 operands as ``dtype`` (bfloat16 or float16);
@@ -59,6 +59,9 @@ class autocast:  # noqa: N801 - a function to its users
     (tensorbus.bfloat16, tensorbus.float32)
     """
 
+    reentrant = True  # the casts that it calls are asked for nothing
+    guarded = True
+
     def __init__(
         self, device_type: DType | str | None = None, dtype: DType | str | None = None, *,
         enabled: bool = True,
@@ -74,17 +77,34 @@ class autocast:  # noqa: N801 - a function to its users
         if kind not in (dt.float16, dt.bfloat16):
             raise DtypeError(f"autocast: the dtype is float16 or bfloat16, got {kind}.")
         self._given = None if not enabled else kind if device_type is None else _within(device_type, kind)
-        self._tokens: list[Token[DType | Within | None]] = []
+        self._entries = []
 
     def __enter__(self) -> None:
-        self._tokens.append(autocast_dtype.set(self._given))
-        active_tracers[self, len(self._tokens)] = self  # type: ignore[index,assignment]
+        super().__enter__()
+        autocast_dtype.set(self._given)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        active_tracers.pop((self, len(self._tokens)), None)  # type: ignore[call-overload]
-        autocast_dtype.reset(self._tokens.pop())
+        super().__exit__(kind, error, trace)
+        outer = [mode._given for mode in mode_stack.get() if isinstance(mode, autocast)]
+        autocast_dtype.set(outer[-1] if outer else None)
+
+    def rewrite(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
+        """Return the operands in the dtypes that this asks for, where no autocast further in asks."""
+        asked = self._given
+        if asked is None or op.autocast is None or asked is not autocast_dtype.get():
+            return operands
+        only = None
+        if isinstance(asked, Within):
+            only, asked = asked.device_type, asked.dtype
+        wanted = asked if op.autocast == "narrow" else dt.float32
+        cast = table.function("cast")
+
+        def fits(x: Any) -> bool:
+            return not isinstance(x, Tensor) or x.dtype is wanted or x.dtype not in _FLOATS
+
+        return [x if fits(x) or only not in (None, x.device.type) else cast(x, wanted) for x in operands]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""
@@ -94,20 +114,3 @@ class autocast:  # noqa: N801 - a function to its users
         again = autocast()
         again._given = self._given
         return again
-
-
-def as_asked(op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
-    """Return the operands of ``op`` in the dtypes that ``autocast`` asks for here."""
-    low = autocast_dtype.get()
-    if low is None or op.autocast is None:
-        return operands
-    only = None
-    if type(low) is Within:
-        only, low = low.device_type, low.dtype
-    wanted = low if op.autocast == "narrow" else dt.float32
-    cast = table.function("cast")
-
-    def fits(x: Any) -> bool:
-        return not isinstance(x, Tensor) or x.dtype is wanted or x.dtype not in _FLOATS
-
-    return [x if fits(x) or only not in (None, x.device.type) else cast(x, wanted) for x in operands]

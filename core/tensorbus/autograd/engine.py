@@ -12,7 +12,8 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
-from ..dispatch.planner import Plan, is_above, raised
+from ..dispatch.modes import lift_to, wraps
+from ..dispatch.planner import Plan
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..ops.creation.creation import full, ones_like
 from ..ops.definition import table
@@ -34,7 +35,8 @@ from ..tensor.leaf import (
     report_history_use,
 )
 from ..tensor.tensor import Tensor, wrap_settled
-from ..tracing.active_tracer import active_tracers, unprofiled
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import unprofiled
 from .gradient_shape import fitted
 
 _order = itertools.count(1)
@@ -59,7 +61,7 @@ class Node:
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each operand, given that of the result."""
         plan = self.plan
-        if plan.programs is not None and not create and not active_tracers:
+        if plan.programs is not None and not create and not active_modes:
             backs: list[Any] | None = _fused_vjp(self, g)
             if backs is not None:
                 return backs
@@ -171,12 +173,12 @@ def backward(
     Raises ``AutogradError`` where there is no history, or it has been let go, and for an input that keeps no
     gradient.
     """
-    if active_tracers:
+    if active_modes:
         report_gradient_use()
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     seeds = _as_list(grad_tensors, len(outputs))
     for out, g in zip(outputs, seeds, strict=True):
-        if isinstance(g, Tensor) and g.device != out.device and is_above(g.device, out.device):
+        if isinstance(g, Tensor) and g.device != out.device and wraps(g.device, out.device):
             raise AutogradError(
                 f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
@@ -185,7 +187,7 @@ def backward(
     grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
-            if active_tracers:
+            if active_modes:
                 report_gradient_use(node)
             with GradMode(create_graph):
                 node.grad = g._alias() if node.grad is None else node.grad + g
@@ -258,9 +260,9 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
         raise DtypeError(
             f"the gradient to start from is a tensor of shape {out.shape}, got {type(g).__name__}."
         )
-    if is_above(out.device, g.device):
-        g = raised(g, out.device)
-    elif not is_above(g.device, out.device):  # one that differs between the examples of a vmap may be above
+    if wraps(out.device, g.device):
+        g = lift_to(g, out.device)
+    elif not wraps(g.device, out.device):  # one that differs between the examples of a vmap may be above
         raise DeviceError(
             f"a gradient on {g.device} was given for an output on {out.device}; move it with .to()."
         )
@@ -305,7 +307,7 @@ def _walk(
             if isinstance(node, Part):
                 _gather_part(grads, node, g)
                 continue
-            if active_tracers:
+            if active_modes:
                 report_history_use(node.order)
             for parent, back in zip(node.parents, node.pull(g, create), strict=True):
                 if back is not None and id(parent) in useful:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..dispatch.planner import Plan, beneath
+from ..dispatch.modes import inner_device
+from ..dispatch.planner import Plan
 from ..errors import AutogradError
 from ..ops.creation.creation import full
 from ..ops.definition import Op
@@ -230,7 +231,7 @@ def _as_it_is(g: Any) -> None:
 def _hides_history(x: Tensor) -> bool:
     """Return whether a tensor inside of ``vmap`` stands for one with a history."""
     inner: Any = x
-    while beneath(inner.device) is not None:
+    while inner_device(inner.device) is not None:
         inner = inner._value.tensor
         if inner._node is not None:
             return True

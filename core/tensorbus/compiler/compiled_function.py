@@ -19,13 +19,12 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from .. import plugins
-from ..dispatch.planner import is_transform
-from ..func.vectorize import is_inside
+from ..dispatch.modes import is_guarded, is_value_mode
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue, wait_for_copies
 from .capture.data_dependent_errors import CAPTURE_ROOTS
 from .capture.graph_break import GraphBreak
@@ -93,7 +92,7 @@ class CompiledFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns."""
-        if active_tracers and active_tracer() is not None:  # part of what is being captured
+        if active_modes and not is_guarded():  # part of what a mode sees, as a capture does
             return self._function(*args, **kwargs)
         for found in self.replays:
             out = found.run(args, kwargs)
@@ -347,7 +346,7 @@ plugins.on_change(_drop_all_entries)
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     given = (*args, *kwargs.values())
-    return is_inside() or any(exact_isinstance(x, Tensor) and is_transform(x.device.type) for x in given)
+    return any(exact_isinstance(x, Tensor) and is_value_mode(x.device.type) for x in given)
 
 
 WRAPPED_FUNCTIONS[CompiledFunction] = "_function"

@@ -1,63 +1,98 @@
-"""Capture: running a decomposition on values that record instead of compute.
+"""``GraphTracer``: runs a function of tensors on values that are nodes of a graph, and so gives its graph.
 
-A captured value is a graph node; its device is the pseudo device ``graph``, whose kernel for every prim makes
-another node. So a decomposition written for tensors becomes a ``Graph`` without knowing it.
+A decomposition written for tensors becomes a ``Graph`` without knowing it. The values lie on a pseudo device
+of the tracer's; as a mode over values (see ``dispatch.modes``) it makes a node of each op that it keeps, and
+lets the others decompose. What a function is made of is no concern of the modes around it: they see nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 from ..autograd.engine import no_grad
 from ..backend_interface.graph import Graph, Node
-from ..backend_interface.protocols import Call, Kernel
+from ..backend_interface.protocols import Call
 from ..devices.device import Device, ValueType
-from ..dispatch.kernel_selection import add_source
+from ..dispatch.modes import below_modes, register_value_mode
 from ..dtypes.definition import DType
+from ..errors import DeviceError
 from ..ops.definition import Op, Spec, table
-from ..tensor.tensor import wrap
-
-GRAPH: Final = "graph"
+from ..tensor.tensor import Tensor, wrap
 
 
-class _Recorder:
-    """The kernels of the pseudo device: one that records, for every prim."""
+class GraphTracer:
+    """Traces functions on the pseudo device type ``name``; ``keeps(op)`` says which ops become nodes."""
 
-    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
-        return [("tensorbus", Kernel(name="record", prepare=recording))] if table[op].is_prim else []
+    def __init__(self, name: str, keeps: Callable[[Op[...]], bool]) -> None:
+        self.device = Device(name, 0)
+        self.keeps = keeps
+        register_value_mode(name, self)
 
-    def dtypes(self, index: int) -> frozenset[DType] | None:
-        return None
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
+        """Return what makes a node of an op, of the nodes and Python scalars that it is called with."""
+        if not self.keeps(op):
+            return None
+
+        def run(*values: Any) -> Any:
+            inputs = tuple([_operand(v, d) for v, d in zip(values, call.dtypes, strict=True)])
+            return _apply(op, inputs, call.attrs)
+
+        return run
+
+    def lift(self, x: Any, device: Device) -> NoReturn:
+        """Refuse a tensor that is not among the inputs of what is traced."""
+        raise DeviceError(f"a tensor on {x.device} is no input of the function that is traced on {device}.")
+
+    def inner(self, device: Device) -> None:
+        """Return None: the values stand for no others."""
+
+    def wrap(self, node: Node) -> Tensor:
+        """Return a tensor that holds a node."""
+        return wrap(node, ValueType.of(node.spec.dtype, self.device))
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of tensors that hold nodes; return its result, which holds nodes too."""
+        with no_grad():
+            return below_modes(lambda: function(*args, **kwargs))
+
+    def run_decomposition(
+        self, op: Op[...], operands: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> tuple[Node, ...]:
+        """Return the results of a composite's decomposition, of tensors that hold nodes and of scalars."""
+        given = {"device": self.device, **attrs} if op.family == "creation" else attrs
+        assert op.decompose is not None
+        result = self.run(op.decompose, *([] if op.family == "creation" else operands), **given)
+        return tuple([x._value for x in (result if op.results else (result,))])
+
+    def trace(self, function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[tuple[Node, ...], Any]:
+        """Return the inputs of the graph of a function of tensors, and what it returned: tensors of nodes."""
+        inputs = tuple([Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs)])
+        return inputs, self.run(function, *map(self.wrap, inputs))
 
 
-def recording(call: Call) -> Any:
-    """Return what records a call: it makes a node of the nodes and Python scalars that it is called with."""
-    op = table[call.op]
-
-    def run(*values: Any) -> Any:
-        nodes = tuple(
-            v if isinstance(v, Node) else _constant(v, d) for v, d in zip(values, call.dtypes, strict=True)
-        )
-        return _apply(op, nodes, call.attrs)
-
-    return run
+def _operand(value: Any, dtype: DType) -> Node:
+    """Return the node of an operand in the dtype that its op computes in."""
+    if not isinstance(value, Node):
+        return Node(op="constant", attrs={"value": value}, spec=Spec((), dtype))
+    if value.spec.dtype is dtype:
+        return value
+    return Node(op="cast", inputs=(value,), attrs={"dtype": dtype}, spec=Spec(value.spec.shape, dtype))
 
 
 def _apply(op: Op[...], inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Any:
     """Return the node of an op; of one with several results, a tuple of the nodes that take them apart."""
-    specs = op.specs(tuple(n.spec for n in inputs), attrs)
+    specs = op.specs(tuple([n.spec for n in inputs]), attrs)
     node = Node(op=op.name, inputs=inputs, attrs=dict(attrs), spec=specs[0])
     if not op.results:
         return node
     return tuple(Node(op="result", inputs=(node,), attrs={"index": k}, spec=s) for k, s in enumerate(specs))
 
 
-def _constant(value: Any, dtype: DType) -> Node:
-    return Node(op="constant", attrs={"value": value}, spec=Spec((), dtype))
-
-
-add_source(GRAPH, _Recorder())
+PRIMS: Final = GraphTracer("graph", lambda op: op.is_prim)
+"""Traces down to prims."""
+OPS: Final = GraphTracer("ops", lambda op: True)
+"""Traces every op as it is called, composites as they are."""
 
 
 def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
@@ -70,12 +105,5 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
     if found.decompose is None:
         made = _apply(found, inputs, attrs)
         return Graph(inputs=inputs, outputs=made if found.results else (made,))
-    where = Device(GRAPH, 0)
-    cells = [wrap(node, ValueType.of(node.spec.dtype, where)) for node in inputs]
-    with no_grad():
-        if found.family == "creation":
-            result = found.decompose(device=where, **attrs)
-        else:
-            result = found.decompose(*cells, **attrs)
-    outputs = tuple(x._value for x in result) if found.results else (result._value,)
+    outputs = PRIMS.run_decomposition(found, [*map(PRIMS.wrap, inputs)], attrs)
     return Graph(inputs=inputs, outputs=outputs)

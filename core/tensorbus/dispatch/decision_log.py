@@ -16,7 +16,7 @@ from ..devices.device import Device
 from ..ops.definition import Op, Spec
 from ..system import env
 from .host_fallback import fallback_mode
-from .kernel_selection import Verdict, is_fixed
+from .kernel_selection import Verdict
 from .planner import observe
 
 
@@ -63,8 +63,8 @@ def _report(
     op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
 ) -> None:
     heard, logged = _listener.get(), "dispatch" in env.logged()
-    if (heard is None and not logged) or is_fixed(device.type):
-        return  # or nothing runs: the op is written into a graph, on its way to a device
+    if heard is None and not logged:
+        return
     ends = op.decompose is None and chosen is None
     decision = Decision(op=op, call=call, device=device, verdicts=verdicts, chosen=chosen, ends=ends)
     if heard is not None:

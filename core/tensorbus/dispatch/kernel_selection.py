@@ -68,7 +68,6 @@ def _kernels(entry: Callable[..., Any] | Kernel | Sequence[Kernel] | None) -> Se
 # Each use is one operation on a dict, which Python makes whole: no lock, as `forget` also runs in forked
 # children, where a lock that another thread held would never be released.
 _sources: dict[str, KernelSource] = {}
-_fixed: dict[str, KernelSource] = {}
 _offered: dict[str, Mapping[str, Offer]] = {}
 _NOTHING: Mapping[str, Offer] = {}
 
@@ -83,16 +82,6 @@ def program_kernels(op: str) -> Mapping[str, Offer]:
     return _offered.get(op, _NOTHING)
 
 
-def add_source(device_type: str, source: KernelSource) -> None:
-    """Serve a device type that is no plugin: the type of values being captured."""
-    _fixed[device_type] = source
-
-
-def is_fixed(device_type: str) -> bool:
-    """Return whether a device type is served by ``add_source``."""
-    return device_type in _fixed
-
-
 def forget() -> None:
     """Forget every kernel table: plugins came or went."""
     _sources.clear()
@@ -100,7 +89,7 @@ def forget() -> None:
 
 def source(device_type: str) -> KernelSource:
     """Return where the kernels of a device type come from, bringing the device up if need be."""
-    found = _sources.get(device_type) or _fixed.get(device_type)
+    found = _sources.get(device_type)
     if found is None:
         found = _sources.setdefault(device_type, _Plugins(device_type))
     return found
@@ -108,7 +97,7 @@ def source(device_type: str) -> KernelSource:
 
 def programs(device_type: str) -> FusedKernels | None:
     """Return what makes programs of several ops, where the device's own kernels have that."""
-    found = None if is_fixed(device_type) else source(device_type)
+    found = source(device_type)
     return found.programs if isinstance(found, _Plugins) else None
 
 
@@ -222,7 +211,7 @@ def choose(op: str, verdicts: Sequence[Verdict], device: Device) -> Verdict | No
 
     Raises ``UnsupportedOpError`` where the preferred kernel is not there or cannot serve the call.
     """
-    name = None if is_fixed(device.type) else preferred(op)  # what is captured runs elsewhere
+    name = preferred(op)
     if name is None:
         return next((v for v in verdicts if v.reason is None), None)
     named = [v for v in verdicts if name in _names(v.owner, v.kernel)]

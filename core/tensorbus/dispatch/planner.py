@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ..backend_interface.protocols import Call, FusedKernels, Kernel
 from ..devices.device import Device, ValueType
@@ -31,13 +31,13 @@ from .kernel_selection import (
     Verdict,
     choose,
     forget,
-    is_fixed,
     is_served,
     judge,
     program_kernels,
     programs,
     source,
 )
+from .modes import value_modes
 from .result_check import wrong
 
 Operand = ValueType | type
@@ -87,32 +87,10 @@ class Plan:
         object.__setattr__(self, "differentiable", any(kind.dtype.is_inexact for kind in kinds))
 
 
-class Transform(Protocol):
-    """What runs ops on the values of a transform, all of its pseudo device and of one depth."""
-
-    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
-        """Return what takes values to the result, or None where the op must decompose first."""
-        ...
-
-    def lift(self, x: Any, device: Device) -> Any:
-        """Return a tensor from outside as one of the pseudo device."""
-        ...
-
-    def inner(self, device: Device) -> Device:
-        """Return where the values lie that those of the pseudo device stand for."""
-        ...
-
-
-# Each use is one operation on a dict or list, which Python makes whole: no lock, as `invalidate` also runs in
+# Each use is one operation on a list, which Python makes whole: no lock, as `invalidate` also runs in
 # forked children, where a lock that another thread held would never be released.
-_transforms: dict[str, Transform] = {}
 _caches: list[dict[Any, Plan]] = []
 _observers: list[Callable[[Op[...], Call, Device, Sequence[Verdict], Verdict | None], None]] = []
-
-
-def add_transform(device_type: str, transform: Transform) -> None:
-    """Serve the pseudo device type of values that a transform of programs made."""
-    _transforms[device_type] = transform
 
 
 def observe(
@@ -122,45 +100,12 @@ def observe(
     _observers.append(observer)
 
 
-def is_transform(device_type: str) -> bool:
-    """Return whether values of this type stand for others, and have no memory of their own."""
-    return device_type in _transforms or is_fixed(device_type)
-
-
 def notify(
     op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
 ) -> None:
     """Tell the observers what runs a call."""
     for observer in _observers:
         observer(op, call, device, verdicts, chosen)
-
-
-def beneath(device: Device) -> Device | None:
-    """Return where the values lie that those of a transform's pseudo device stand for; None: it is none."""
-    transform = _transforms.get(device.type)
-    return None if transform is None else transform.inner(device)
-
-
-def is_above(device: Device | None, other: Device) -> bool:
-    """Return whether values of ``device`` stand for those of ``other``, or for others that do."""
-    while device is not None and device != other:
-        device = beneath(device)
-    return device is not None
-
-
-def raised(x: Any, device: Device) -> Any:
-    """Return a tensor from outside as one of ``device``, which is that of a transform above its own."""
-    if x.device == device:
-        return x
-    inner = beneath(device)
-    return x if inner is None else _transforms[device.type].lift(raised(x, inner), device)
-
-
-def ground(device: Device) -> Device:
-    """Return the device behind all transforms."""
-    while (inner := beneath(device)) is not None:
-        device = inner
-    return device
 
 
 def new_cache() -> dict[Any, Plan]:
@@ -193,8 +138,8 @@ def common_device(op: str, operands: Sequence[Operand]) -> Device:
         raise DtypeError(
             f"{op}: at least one operand must be a tensor, got {given}. Make one with tensorbus.asarray."
         )
-    if _transforms:
-        inner = [d for d in devices if d.type in _transforms]
+    if value_modes:
+        inner = [d for d in devices if d.type in value_modes]
         if inner:  # the innermost transform sees the values of all others as constants
             return max(inner, key=lambda d: d.index)
     for other in devices[1:]:
@@ -255,14 +200,14 @@ def plan(
         shapes=tuple(o.shape for o in outs) if several else (),
         programs=_programs(op, device),
     )  # fmt: skip
-    if kernel and not captured and not is_fixed(device.type):
+    if kernel and not captured:
         object.__setattr__(made, "run", _examined(made, outs, sized=shapes is not None))
     return made
 
 
 def _programs(op: Op[...], device: Device) -> FusedKernels | None:
     """Return what makes programs of derivatives: of core's ops only, which depend on nothing else."""
-    own = device.type not in _transforms and table.owner(op.name) == "tensorbus"
+    own = device.type not in value_modes and table.owner(op.name) == "tensorbus"
     return programs(device.type) if own else None
 
 
@@ -286,26 +231,12 @@ def _examined(found: Plan, outs: Sequence[Spec], *, sized: bool) -> Callable[...
     return first
 
 
-def lifted(operands: Sequence[Any]) -> Sequence[Any]:
-    """Return operands; those that a capture has not computed yet become ones of the innermost transform."""
-    kinds = [getattr(x, "_vtype", None) for x in operands]
-    inner = [k.device for k in kinds if k is not None and k.device.type in _transforms]
-    if not inner:
-        return operands
-    device = max(inner, key=lambda d: d.index)
-    lift = _transforms[device.type].lift
-    return [
-        lift(x, device) if k is not None and k.device != device and k.settled is not k else x
-        for x, k in zip(operands, kinds, strict=True)
-    ]
-
-
 def _lift(operands: Sequence[Operand], device: Device) -> Callable[[Any], Any] | None:
     """Return what makes operands from outside into ones of a transform, where there are any."""
-    transform = _transforms.get(device.type)
-    if transform is None or all(o.device == device for o in operands if isinstance(o, ValueType)):
+    mode = value_modes.get(device.type)
+    if mode is None or all(o.device == device for o in operands if isinstance(o, ValueType)):
         return None
-    return lambda x: x if getattr(x, "device", device) == device else transform.lift(x, device)
+    return lambda x: x if getattr(x, "device", device) == device else mode.lift(x, device)
 
 
 def _run(
@@ -313,9 +244,9 @@ def _run(
     outs: Sequence[DType], *, captured: bool,
 ) -> tuple[Callable[..., Any] | None, str, Kernel | None]:  # fmt: skip
     """Return what runs ``call``, None where the op decomposes; and the kernel and its name, if it is one."""
-    transform = _transforms.get(device.type)
-    if transform is not None:
-        run = transform.prepare(op, call)
+    mode = value_modes.get(device.type)
+    if mode is not None:
+        run = mode.prepare(op, call)
         if run is None and op.decompose is None:
             raise UnsupportedOpError(f"{op.name}: this op has no batching rule, and no decomposition.")
         return run, "", None
@@ -351,7 +282,7 @@ def _falling_back(
 
 
 def _check_dtypes(op: str, dtypes: Sequence[DType], device: Device) -> None:
-    known = None if device.type in _transforms else source(device.type).dtypes(device.index)
+    known = None if device.type in value_modes else source(device.type).dtypes(device.index)
     if known is not None and not known.issuperset(dtypes):
         lacking = next(d for d in dtypes if d not in known)
         raise UnsupportedDtypeError(

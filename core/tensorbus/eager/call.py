@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any, Final
 
-from ..amp.autocast_mode import as_asked
 from ..autograd import engine as autograd
 from ..compat import torch_names
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_selection import programs
-from ..dispatch.planner import Plan, is_transform, lifted, new_cache, plan
+from ..dispatch.modes import apply_modes, below_modes, is_value_mode
+from ..dispatch.planner import Plan, new_cache, plan
 from ..dtypes.definition import check_scalar, plain
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from ..ops import call_errors as form
@@ -25,7 +26,7 @@ from ..ops import fused_function
 from ..ops.definition import Op, Spec, table
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
 from . import methods
 from .inplace_kernel import dynamic_slice, run_in_place
 
@@ -69,7 +70,7 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, /) -> Any:
-        if type(x) is not Tensor or active_tracers:
+        if type(x) is not Tensor or active_modes:
             return run((x,), {})
         try:
             found = plans[x._vtype]
@@ -105,7 +106,7 @@ def _of_two(
     """Return the short path of two operands; ``run`` is the one for any."""
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is not Tensor or active_tracers:
+        if type(x) is not Tensor or active_modes:
             return run((x, y), {})
         key: Any = x._vtype  # stands for both where they are the same: no tuple is made and hashed
         if type(y) is Tensor:
@@ -140,7 +141,7 @@ def _pair(op: Op[...]) -> Callable[..., Any]:
     run = _runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is Tensor and type(y) is Tensor and not active_tracers:
+        if type(x) is Tensor and type(y) is Tensor and not active_modes:
             a, b = x._value, y._value
             found = plans.get((x._vtype, y._vtype, a.shape, b.shape))
             if found is not None:
@@ -167,7 +168,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     shape_free = op.broadcasts
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if type(x) is Tensor and not active_tracers:
+        if type(x) is Tensor and not active_modes:
             for given in (*args, *kwargs.values()):
                 if type(given) is float:  # equal to an integer as a key, but not as an axis
                     return general(x, *args, **kwargs)
@@ -244,16 +245,13 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
     plan_for = _planner(op, new_cache())
     results = namedtuple(op.name, op.results)  # type: ignore[misc]
 
-    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
         if not all(isinstance(x, Tensor) for x in operands):
             operands = _as_operands(op, operands)
-        if active_tracers:
-            operands = as_asked(op, operands)
-            if (active := active_tracer()) is not None:
-                made = active.record(op, operands, attrs)
-                if made is not NotImplemented:
-                    return results(*made)
-                operands = lifted(operands)
+        if active_modes and not below:
+            operands, made = apply_modes(op, operands, attrs)
+            if made is not NotImplemented:
+                return results(*made)
         for x in operands:
             if x._vtype.settled is not x._vtype:
                 materialize(x)
@@ -321,14 +319,11 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
     plan_for = _planner(op, plans)
     takes_scalars = op.family == "elementwise"
 
-    def run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        if active_tracers:
-            operands = as_asked(op, operands)
-            if (active := active_tracer()) is not None:
-                made = active.record(op, operands, attrs)
-                if made is not NotImplemented:
-                    return made
-                operands = lifted(operands)
+    def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
+        if active_modes and not below:
+            operands, made = apply_modes(op, operands, attrs)
+            if made is not NotImplemented:
+                return made
         kinds: list[Any] = []
         values: list[Any] = []
         tracked = scalars = False
@@ -345,7 +340,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
                 values.append(x)
                 scalars = True
             else:
-                return run(_as_operands(op, operands), attrs)
+                return run(_as_operands(op, operands), attrs, True)
         found = plan_for(kinds, values, attrs)
         if scalars:
             _check_scalars(op, found, kinds, values)
@@ -433,11 +428,18 @@ def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> E
 def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     """Run an op by its decomposition; its own derivative, where it has one, stands for the whole.
 
-    Operands from outside a transform are lifted into it first, with their history.
+    Modes do not see what it is made of, but for values of a mode, which runs that in turn.
     """
+    if active_modes and not is_value_mode(found.out.device.type):
+        return below_modes(partial(_decompose, found, operands, tracked))
+    return _decompose(found, operands, tracked)
+
+
+def _decompose(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
+    """Run the decomposition. Operands from outside a mode's values are lifted first, with their history."""
     op, attrs = found.op, dict(found.attrs)
     if found.lift is not None:
-        return table.run(op.name, [found.lift(x) for x in operands], attrs)
+        return table.run(op.name, [found.lift(x) for x in operands], attrs, below=True)
     cast = table.function("cast")
     assert op.decompose is not None
     if op.family == "creation":
@@ -478,7 +480,7 @@ def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: 
 
 def _fused_runner(kind: ValueType) -> Any:
     """Return what runs fused functions on values of a type: None for most devices."""
-    if is_transform(kind.device.type) or programs(kind.device.type) is None:
+    if is_value_mode(kind.device.type) or programs(kind.device.type) is None:
         return None
     return _call_fused.load()
 

@@ -24,7 +24,7 @@ from ..ops.elementwise.family import broadcast_shapes
 from ..tensor.grad_mode import recording
 from ..tensor.leaf import Leaf
 from ..tensor.tensor import Tensor
-from ..tracing.active_tracer import active_tracers
+from ..tracing.active_modes import active_modes
 
 _MANY: Final = 4096
 LARGE: Final = 1 << 15
@@ -52,7 +52,7 @@ _ALONE: Final = _unshared_refcount()
 
 def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     """Return a box of ``x``, which must have it: as the op ``slice``, by one plan for all places."""
-    if type(x) is not Tensor or active_tracers or kernel_preference.active():
+    if type(x) is not Tensor or active_modes or kernel_preference.active():
         return table.function("slice")(x, start, size, step)
     value, kind = x._value, x._vtype
     key = (kind, value.shape, size, step)
@@ -89,7 +89,7 @@ def run_in_place(what: InPlaceCall) -> bool:
     """
     name, operands, attrs, place = what
     x = operands[place]
-    if active_tracers or _ALONE < 0 or kernel_preference.active() or not isinstance(x, Tensor):
+    if active_modes or _ALONE < 0 or kernel_preference.active() or not isinstance(x, Tensor):
         return False
     kinds: list[Any] = []
     shapes: list[Shape] = []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..dispatch.planner import beneath, new_cache
+from ..dispatch.modes import inner_device
+from ..dispatch.planner import new_cache
 from ..interchange.host_array import assigned
 from ..ops.definition import InPlaceCall, table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import broadcast_to
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor
-from ..tracing.active_tracer import active_tracers
+from ..tracing.active_modes import active_modes
 
 _NUMBERS: Final = frozenset({bool, int, float})
 _MANY: Final = 1024
@@ -26,7 +27,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
     what = given = None
     if isinstance(value, Tensor):
         given = value
-    elif type(value) in _NUMBERS and not active_tracers and beneath(self._vtype.device) is None:
+    elif type(value) in _NUMBERS and not active_modes and inner_device(self._vtype.device) is None:
         what = _of_number(self, key, value)
     if what is None:
         given = assigned(value, self) if given is None else given

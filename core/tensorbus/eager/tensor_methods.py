@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..autograd import engine
 from ..devices.device import Device
-from ..dispatch.planner import is_above
+from ..dispatch.modes import wraps
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..interchange import array_namespace, host_array, transfer
 from ..ops.definition import table
@@ -77,7 +77,7 @@ def rebind(self: Tensor, other: Tensor) -> None:
     Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
     """
     if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
-        if is_above(other.device, self.device) and other.device != self.device:
+        if wraps(other.device, self.device) and other.device != self.device:
             raise DeviceError(
                 f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
                 f" outside ({self.device}), which has room for one; return it, or change a copy."

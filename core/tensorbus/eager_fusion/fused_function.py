@@ -1,9 +1,8 @@
-"""Programs of a few ops, made while Python runs: joined functions, and the derivatives of ops.
+"""Programs of a few ops, made while Python runs: fused functions, and the derivatives of ops.
 
 Where the kernels of a device are generated (``Kernel.programs``) several ops are one program of few launches,
-by the same lowering as each of them alone. What a function does is recorded once for each signature on the
-pseudo device ``ops``, whose kernels make nodes of a graph. Nothing is joined where a kernel of somebody else
-serves one of the ops, or where somebody looks at each op.
+by the same lowering as each of them alone. A function is traced once for each signature. Nothing is fused
+where a kernel of another package serves one of the ops, or where a mode sees each op.
 """
 
 from __future__ import annotations
@@ -16,47 +15,33 @@ from ..autograd import engine as autograd
 from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, FusedKernels, Kernel
 from ..decompose.decompose import decompose
-from ..decompose.tracer import recording
+from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType
 from ..dispatch import kernel_preference
-from ..dispatch.kernel_selection import Verdict, add_source, owner_of, programs, source
-from ..dispatch.planner import Plan, is_transform, notify
+from ..dispatch.kernel_selection import Verdict, owner_of, programs, source
+from ..dispatch.modes import is_value_mode
+from ..dispatch.planner import Plan, notify
 from ..dtypes.definition import DType
 from ..eager.call import explain
 from ..errors import TensorbusError
 from ..graph.passes.simplify import simplify
 from ..ops.definition import Op, Spec
-from ..tensor.grad_mode import GradMode
 from ..tensor.tensor import Tensor, materialize, wrap
 
-OPS: Final = "ops"
-_FIXED: Final = frozenset({type(None), bool, int, float, str, DType})
-_MANY: Final = 256
+_CONSTANT_TYPES: Final = frozenset({type(None), bool, int, float, str, DType})
+_MAX_PROGRAMS: Final = 256
 """How many programs of one function, or of one op's derivative, are kept."""
-_NUMBERS: Final = 16
+_MAX_FLOATS: Final = 16
 """For how many different floats programs are made while all else stays alike: more will come once each."""
 _VIEWS: Final = frozenset({"broadcast_to", "permute_dims", "reshape", "slice", "flip", "windows"})
-_OWN: Final = frozenset({"input", "constant", "result"})
-_PLAIN: Final = _VIEWS | _OWN | {"full"}
+_GRAPH_OPS: Final = frozenset({"input", "constant", "result"})
+_FREE_OPS: Final = _VIEWS | _GRAPH_OPS | {"full"}
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-class _Recorder:
-    """The kernels of the pseudo device: one that records, for every op, composites as they are."""
-
-    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
-        return [("tensorbus", Kernel(name="record", prepare=recording))]
-
-    def dtypes(self, index: int) -> frozenset[DType] | None:
-        return None
-
-
-add_source(OPS, _Recorder())
-
-
 @dataclass(frozen=True, slots=True)
-class Program:
-    """A program: what runs it, where each result is (None: no result), and the plan of its history."""
+class FusedProgram:
+    """A fused program: what runs it, where each result is (None: no result), and the plan of its history."""
 
     run: Run
     places: tuple[int | None, ...]
@@ -65,14 +50,14 @@ class Program:
 
 
 def programs_on(device: Device) -> FusedKernels | None:
-    """Return what makes programs for a device: None for transforms, and where kernels are not generated."""
-    return None if is_transform(device.type) else programs(device.type)
+    """Return what makes programs for a device: None for values of a mode, and without generated kernels."""
+    return None if is_value_mode(device.type) else programs(device.type)
 
 
-def call(
+def call_fused(
     function: Callable[..., Any], known: dict[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Run a joined function by its program; as it is where there is none. ``known`` are those it has."""
+    """Run a fused function by its program, as it is where there is none. ``known`` are those it has."""
     tensors: list[Tensor] = []
     kinds: list[Any] = [len(args), *kwargs]
     numbers: list[str] = []
@@ -85,7 +70,7 @@ def call(
         elif type(x) is float:
             kinds.append(float)
             numbers.append(repr(x))
-        elif _is_fixed(x):
+        elif _is_constant(x):
             kinds.append(repr(x))
         else:
             return function(*args, **kwargs)
@@ -94,7 +79,7 @@ def call(
     key = tuple(kinds), tuple(numbers)
     found = known.get(key)
     if found is None:
-        found = remember(known, key, lambda: _made(function, tensors, args, kwargs))
+        found = memoize(known, key, lambda: build_program(function, tensors, args, kwargs))
     if found is False:
         return function(*args, **kwargs)
     try:
@@ -112,29 +97,29 @@ def call(
     return tuple(outs)
 
 
-def remember(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], Program | None]) -> Any:
+def memoize(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], FusedProgram | None]) -> Any:
     """Return the program of ``key``, False where there is none; too many floats in turn have none.
 
     They are the second part of the key, and everything else the first.
     """
-    if len(known) >= _MANY:
+    if len(known) >= _MAX_PROGRAMS:
         known.clear()
     kinds, _ = key
     count = known[kinds] = known.get(kinds, 0) + 1
-    if count > _NUMBERS:
+    if count > _MAX_FLOATS:
         return False
     found = known[key] = make() or False
     return found
 
 
-def _is_fixed(x: Any) -> bool:
-    return type(x) in _FIXED or (type(x) in (list, tuple) and all(map(_is_fixed, x)))
+def _is_constant(x: Any) -> bool:
+    return type(x) in _CONSTANT_TYPES or (type(x) in (list, tuple) and all(map(_is_constant, x)))
 
 
-def _made(
+def build_program(
     function: Callable[..., Any], tensors: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Program | None:
-    """Return the program of a joined function for arguments like these."""
+) -> FusedProgram | None:
+    """Return the program of a fused function for arguments like these."""
     device = tensors[0].device
     if any(x.device != device for x in tensors):
         return None
@@ -148,7 +133,7 @@ def _made(
 
     specs = [Spec(x.shape, x.dtype) for x in tensors]
     try:
-        inputs, made = recorded(inner, specs)
+        inputs, made = OPS.trace(inner, specs)
     except TensorbusError:
         return None  # the function says it in the words of the device
     several = isinstance(made, tuple)
@@ -156,7 +141,7 @@ def _made(
     nodes = [x._value for x in results]
     if any(node in inputs for node in nodes):
         return None
-    run = program(function.__name__, inputs, nodes, device)
+    run = compile_program(function.__name__, inputs, nodes, device)
     if run is None:
         return None
     outs = tuple([ValueType.of(x.dtype, device) for x in results])
@@ -166,36 +151,28 @@ def _made(
         attrs={}, outs=outs if several else (), shapes=tuple([x.shape for x in results]) if several else (),
         programs=programs_on(device),
     )  # fmt: skip
-    return Program(run, tuple(range(len(outs))), outs, plan)
+    return FusedProgram(run, tuple(range(len(outs))), outs, plan)
 
 
-def recorded(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[tuple[Node, ...], Any]:
-    """Return the inputs of the graph of a function of tensors, and what it returned: tensors of nodes."""
-    where = Device(OPS, 0)
-    inputs = tuple([Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs)])
-    with GradMode(False):
-        return inputs, function(*[wrap(x, ValueType.of(x.spec.dtype, where)) for x in inputs])
-
-
-def program(
+def compile_program(
     name: str, inputs: tuple[Node, ...], outputs: Sequence[Node], device: Device, least: int = 1
 ) -> Run | None:
     """Return what runs a graph; None where the device has better, or there are fewer ops than ``least``."""
     maker, index = programs_on(device), device.index
     graph = Graph(inputs=inputs, outputs=tuple(outputs))
-    if maker is None or not all(_is_generated(op, device) for op in {node.op for node in graph} - _OWN):
+    if maker is None or not all(_is_generated(op, device) for op in {node.op for node in graph} - _GRAPH_OPS):
         return None
 
     def keeps(op: str) -> bool:
         return maker.keeps(op, index)
 
     graph = simplify(decompose(graph, keeps))
-    ops = [node.op for node in graph if node.op not in _PLAIN]
+    ops = [node.op for node in graph if node.op not in _FREE_OPS]
     if len(ops) < least or not all(map(keeps, {*ops})):
         return None
     run = maker.prepare(name, graph, index)
     if run is not None:
-        _tell(name, graph, device)
+        _notify(name, graph, device)
     return run
 
 
@@ -205,7 +182,7 @@ def _is_generated(op: str, device: Device) -> bool:
     return all(owner == mine and (kernel.programs is not None or op in _VIEWS) for owner, kernel in offers)
 
 
-def _tell(name: str, graph: Graph, device: Device) -> None:
+def _notify(name: str, graph: Graph, device: Device) -> None:
     """Tell those who look on that a function is one program."""
     specs, out = [x.spec for x in graph.inputs], graph.outputs[0].spec
     call = Call(
@@ -213,7 +190,7 @@ def _tell(name: str, graph: Graph, device: Device) -> None:
         out_dtype=out.dtype, out_shape=out.shape, index=device.index,
     )  # fmt: skip
     op = _op(name, 0, None)
-    verdict = Verdict(owner=owner_of(device), kernel=Kernel(name="generated", function=_tell), reason=None)
+    verdict = Verdict(owner=owner_of(device), kernel=Kernel(name="generated", function=_notify), reason=None)
     notify(op, call, device, [verdict], verdict)
 
 

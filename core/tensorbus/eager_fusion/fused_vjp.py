@@ -1,7 +1,7 @@
 """The derivative of one op as one program, where a device makes programs of several ops.
 
 What ``autograd`` does for a recorded op, its ``vjp`` or its decomposition walked back, sums to the operands'
-shapes and casts, is recorded once for each signature; nothing of it is known here. Gradients that shall have
+shapes and casts, is traced once for each signature; nothing of it is known here. Gradients that shall have
 a history are left to ``autograd``, as is everything while somebody captures.
 """
 
@@ -13,14 +13,15 @@ from typing import Any
 
 from ..autograd import engine as autograd
 from ..backend_interface.graph import Node
-from ..devices.device import Device, ValueType
+from ..decompose.tracer import OPS
+from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..eager.call import explain
 from ..errors import TensorbusError
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue
-from .fused_function import OPS, Program, Run, program, recorded, remember
+from .fused_function import FusedProgram, Run, compile_program, memoize
 
 
 def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
@@ -56,7 +57,7 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
     key = tuple(kinds), tuple(numbers)
     found = plan.backs.get(key)
     if found is None:
-        found = remember(plan.backs, key, lambda: _derived(node, given))
+        found = memoize(plan.backs, key, lambda: _derived(node, given))
     if found is False:
         return None
     try:
@@ -69,10 +70,10 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
     ]
 
 
-def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> Program | None:
+def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> FusedProgram | None:
     """Return the program of the derivative of what ``node`` recorded."""
     plan, device = node.plan, node.plan.out.device
-    op, where = plan.op, Device(OPS, 0)
+    op, where = plan.op, OPS.device
     pairs: list[tuple[Any, Any]] = list(zip(node.values, plan.operands, strict=True))
     kept = [value is not None and isinstance(kind, ValueType) for value, kind in pairs]
     specs = [Spec(x.shape, x.dtype) for x in given if x is not None]
@@ -104,7 +105,7 @@ def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> Program | N
         return autograd._pull(made, seed if op.results else seed[0], False)
 
     try:
-        inputs, backs = recorded(inner, specs)
+        inputs, backs = OPS.trace(inner, specs)
     except TensorbusError:
         return None
     places: list[int | None] = []
@@ -118,12 +119,12 @@ def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> Program | N
             places.append(len(nodes))
             nodes.append(back._value)
     run: Run | None = (
-        _nothing if not nodes else program(f"derivative of {op.name}", inputs, nodes, device, least=2)
+        _nothing if not nodes else compile_program(f"derivative of {op.name}", inputs, nodes, device, least=2)
     )
     if run is None:
         return None
     kinds = tuple([plan.out if x is None else ValueType.of(x.dtype, device) for x in backs])
-    return Program(run, tuple(places), kinds)
+    return FusedProgram(run, tuple(places), kinds)
 
 
 def _nothing(values: Sequence[Any]) -> Sequence[Any]:

@@ -11,13 +11,11 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Final
 
-from ..autograd.engine import no_grad
 from ..backend_interface.graph import Graph, Node
-from ..backend_interface.protocols import CompileRequest, Executable, Kernel, ProgramPart
+from ..backend_interface.protocols import CompileRequest, Executable, ProgramPart
 from ..decompose.decompose import decompose
-from ..decompose.tracer import recording
+from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType
-from ..dispatch.kernel_selection import add_source
 from ..dispatch.planner import Plan, plan
 from ..dtypes.definition import DType
 from ..errors import DeviceError, OutOfMemoryError, TensorbusError
@@ -25,24 +23,8 @@ from ..graph.passes.simplify import frozen
 from ..interchange.host_array import asarray
 from ..ops.definition import Op, table
 from ..ops.fused_update import is_fused_update
-from ..tensor.tensor import wrap
 
 _INDENT: Final = "    "
-_STEP: Final = Device("step", 0)
-"""The pseudo device on which a decomposition is recorded in the ops that it is written in."""
-
-
-class _Recorder:
-    """The kernels of that device: one that records, for every op, so that devices choose among their own."""
-
-    def candidates(self, op: str) -> Sequence[tuple[str, Kernel]]:
-        return [("tensorbus", Kernel(name="record", prepare=recording))]
-
-    def dtypes(self, index: int) -> frozenset[DType] | None:
-        return None
-
-
-add_source(_STEP.type, _Recorder())
 
 
 class Interpreting:
@@ -282,13 +264,8 @@ class _Writer:
                 continue
             leaf = Node(op="input", spec=x.spec)
             where[id(leaf)] = name
-            given.append(wrap(leaf, ValueType.of(x.spec.dtype, _STEP)))
-        with no_grad():
-            if op.family == "creation":
-                made = op.decompose(device=_STEP, **node.attrs)  # type: ignore[misc]
-            else:
-                made = op.decompose(*given, **node.attrs)  # type: ignore[misc]
-        roots = tuple(x._value for x in (made if op.results else (made,)))
+            given.append(OPS.wrap(leaf))
+        roots = OPS.run_decomposition(op, given, node.attrs)
         self._kept.append(roots)
         for inner in Graph(inputs=(), outputs=roots):
             if inner.op != "input":

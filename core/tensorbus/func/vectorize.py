@@ -1,24 +1,25 @@
 """``vmap``: a function of one example as a function of many.
 
 Inside, a tensor stands for all examples but shows the shape of one; its device is the pseudo device ``vmap``,
-whose index is the depth of nesting. Dispatch hands ops on such tensors to the batching rule of the op, which
-runs on the tensors inside: so gradients may be taken inside and outside, on every device.
+whose index is the level of nesting. A mode runs ops on such tensors by the batching rule of the op, on the
+tensors inside: so gradients may be taken inside and outside, on every device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Final
 
 from ..backend_interface.protocols import Call
 from ..devices.device import Device, ValueType
-from ..dispatch.planner import add_transform
+from ..dispatch.modes import Mode, lift_lazy, register_value_mode, stack_of
 from ..errors import DeviceError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
 from ..ops.movement.movement import broadcast_to, moveaxis, normalize_axis
 from ..tensor.tensor import Tensor, wrap
+from ..tracing.active_modes import mode_stack
 from .pytree import leaves, tree_map
 
 VMAP: Final = "vmap"
@@ -35,13 +36,31 @@ class Batched:
         self.shape: Shape = tensor.shape[1:] if varies else tensor.shape
 
 
-_inner: ContextVar[tuple[Device, ...]] = ContextVar("tensorbus_vmap", default=())
-"""The device of the tensors inside, for each depth."""
+class Vmap(Mode):
+    """One level of ``vmap``: ``inner`` is the device of the tensors inside, ``device`` the pseudo device.
+
+    An op that has one of its values as an operand runs by a batching rule, on the tensors inside and so in
+    the modes below; others are handed on.
+    """
+
+    reentrant = True
+
+    def __init__(self, inner: Device, level: int) -> None:
+        self.inner, self.device = inner, Device(VMAP, level)
+
+    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Run an op of values of this level or of those above."""
+        devices = [x._vtype.device for x in operands if isinstance(x, Tensor)]
+        if isinstance(asked := attrs.get("device"), Device):
+            devices.append(asked)
+        if not any(d.type == VMAP and d.index >= self.device.index for d in devices):
+            return NotImplemented
+        return table.run(op.name, lift_lazy(operands), attrs, below=True)
 
 
-def is_inside() -> bool:
-    """Return whether this code runs inside ``vmap``."""
-    return bool(_inner.get())
+def _levels() -> tuple[Vmap, ...]:
+    """Return the levels of ``vmap`` that this code runs in, the outermost first."""
+    return tuple([mode for mode in mode_stack.get() if type(mode) is Vmap])
 
 
 class _Rules:
@@ -57,11 +76,14 @@ class _Rules:
         def run(*values: Any) -> Any:
             given = [v.tensor if type(v) is Batched else v for v in values]
             varies = tuple([type(v) is Batched and v.varies for v in values])
-            if not any(varies):
-                return _hold(op, table.run(op.name, given, call.attrs), False)
-            if rule is None:
-                raise UnsupportedOpError(f"{op.name}: this op has no batching rule, so vmap cannot run it.")
-            return _hold(op, rule(given, varies, **call.attrs), True)
+            with _below(call.index):
+                if not any(varies):
+                    return _hold(op, table.run(op.name, given, call.attrs), False)
+                if rule is None:
+                    raise UnsupportedOpError(
+                        f"{op.name}: this op has no batching rule, so vmap cannot run it."
+                    )
+                return _hold(op, rule(given, varies, **call.attrs), True)
 
         return run
 
@@ -69,15 +91,23 @@ class _Rules:
         return wrap(Batched(x, False), ValueType.of(x.dtype, device))
 
     def inner(self, device: Device) -> Device:
-        depths = _inner.get()
-        if device.index >= len(depths):
+        levels = _levels()
+        if device.index >= len(levels):
             raise DeviceError(f"{device} is where tensors lie inside of vmap; it does not exist outside.")
-        return depths[device.index]
+        return levels[device.index].inner
+
+
+def _below(level: int) -> AbstractContextManager[None]:
+    """Return a context that has the modes below a level of ``vmap``."""
+    stack, levels = mode_stack.get(), _levels()
+    return stack_of(stack[: stack.index(levels[level])]) if level < len(levels) else nullcontext()
 
 
 def _creating(op: Op[...], call: Call) -> Callable[..., Any]:
     def run() -> Batched:
-        return Batched(table.run(op.name, (), {**call.attrs, "device": _inner.get()[call.index]}), False)
+        device = _levels()[call.index].inner
+        with _below(call.index):
+            return Batched(table.run(op.name, (), {**call.attrs, "device": device}), False)
 
     return run
 
@@ -86,7 +116,7 @@ def _hold(op: Op[...], result: Any, varies: bool) -> Any:
     return tuple(Batched(x, varies) for x in result) if op.results else Batched(result, varies)
 
 
-add_transform(VMAP, _Rules())
+register_value_mode(VMAP, _Rules())
 
 
 def vmap(
@@ -157,9 +187,9 @@ def _part(x: Any, start: int, step: int) -> Any:
 
 def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int) -> Any:
     """Run ``function`` one level deeper; return its results with the examples along axis 0."""
-    outer = _inner.get()
     inner = next(x.tensor.device for x in leaves((args, kwargs)) if isinstance(x, Batched) and x.varies)
-    device = Device(VMAP, len(outer))
+    mode = Vmap(inner, len(_levels()))
+    device = mode.device
 
     def enter(x: Any) -> Any:
         return wrap(x, ValueType.of(x.tensor.dtype, device)) if isinstance(x, Batched) else x
@@ -170,11 +200,9 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int) -> An
         held = x._value if x.device == device else Batched(x, False)
         return held.tensor if held.varies else broadcast_to(held.tensor, (count, *held.tensor.shape))
 
-    token = _inner.set((*outer, inner))
-    try:
-        return tree_map(leave, function(*tree_map(enter, args), **tree_map(enter, kwargs)))
-    finally:
-        _inner.reset(token)
+    with mode:
+        result = function(*tree_map(enter, args), **tree_map(enter, kwargs))
+    return tree_map(leave, result)
 
 
 def _joined(*parts: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.device import Device, ValueType
 from ..dispatch.kernel_selection import source
-from ..dispatch.planner import beneath, ground, raised
+from ..dispatch.modes import base_device, inner_device, lift_to
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, check_scalar
 from ..errors import ArgumentError, DtypeError
@@ -24,7 +24,8 @@ from ..ops.elementwise.where_cast import cast
 from ..plugins import dlpack_types, host_backend
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing import host_prologue
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import active_tracer
 from .nested_sequence import arranged, numbers
 from .transfer import by_device, check_dtype, device_of, from_bytes, runtime, to, to_bytes
 
@@ -72,10 +73,10 @@ def asarray(
             raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
         return obj if copy is False else moved
     where = device_of(device)
-    inner = beneath(where)
+    inner = inner_device(where)
     if inner is not None:
-        return raised(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
-    if active_tracers and (made := _moving(obj, want, where)) is not None:
+        return lift_to(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
+    if active_modes and (made := _moving(obj, want, where)) is not None:
         return made
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
     if isinstance(obj, _PYTHONS) and not keeps:
@@ -118,8 +119,8 @@ def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
 def assigned(value: Any, x: Tensor) -> Tensor:
     """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
     if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
-        made = _from_sequence(value, x.dtype, ground(x.device), fit=True)
-        return raised(made, x.device)  # type: ignore[no-any-return]
+        made = _from_sequence(value, x.dtype, base_device(x.device), fit=True)
+        return lift_to(made, x.device)  # type: ignore[no-any-return]
     return asarray(value, dtype=x.dtype, device=x.device)
 
 

@@ -10,7 +10,8 @@ from ..autograd import engine as autograd
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_selection import source
-from ..dispatch.planner import Plan, beneath, is_above, is_transform, raised
+from ..dispatch.modes import inner_device, is_value_mode, lift_to, wraps
+from ..dispatch.planner import Plan
 from ..dispatch.result_check import shown
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
@@ -19,12 +20,13 @@ from ..ops.definition import Op, Shape, Spec, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import backend, known_types
 from ..tensor.tensor import Tensor, materialize, wrap
-from ..tracing.active_tracer import active_tracer, active_tracers, untraced
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import active_tracer, untraced
 
 
 def runtime(where: Device) -> Runtime:
     """Return the runtime of a device, bringing it up if need be."""
-    if is_transform(where.type):
+    if is_value_mode(where.type):
         raise DeviceError(
             f"a tensor on {where} stands for many values, or for one that is not computed yet; its elements"
             f" cannot be read, nor a branch depend on them, inside of a transform."
@@ -34,7 +36,7 @@ def runtime(where: Device) -> Runtime:
 
 def device_of(where: Device | str | None) -> Device:
     """Return the device that is meant: the default one where none is named."""
-    if isinstance(where, Device) and beneath(where) is not None:
+    if isinstance(where, Device) and inner_device(where) is not None:
         return where
     return get_default_device() if where is None else device(where)
 
@@ -51,7 +53,7 @@ def check_dtype(what: str, dtype: DType, where: Device) -> None:
 
 def by_device(function: Callable[..., Any], *args: Any) -> Any:
     """Call a runtime's function; a capture that is going on does not look into it."""
-    return untraced(partial(function, *args)) if active_tracers else function(*args)
+    return untraced(partial(function, *args)) if active_modes else function(*args)
 
 
 def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
@@ -133,7 +135,7 @@ def to(
             raise DtypeError(f"to: {target!r} is neither a dtype nor an installed device type.{hint}")
     out = x
     there = x.device if where is None else device_of(where)
-    if there != x.device and not is_above(x.device, there):  # inside of a transform it lies there already
+    if there != x.device and not wraps(x.device, there):  # inside of a transform it lies there already
         narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize
         if dtype is not None and (narrow or not _has(there, x.dtype)):
             out, dtype = cast(out, dtype), None
@@ -169,11 +171,11 @@ def carried(x: Tensor, there: Device) -> Tensor:
 
 
 def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
-    inner = beneath(there)
+    inner = inner_device(there)
     if inner is not None:
-        return raised(to(x, inner), there)  # type: ignore[no-any-return]
+        return lift_to(to(x, inner), there)  # type: ignore[no-any-return]
     check_dtype("to", x.dtype, there)
-    active = active_tracer() if active_tracers else None
+    active = active_tracer() if active_modes else None
     out: Any = NotImplemented if active is None else active.transfer(x, there)
     if out is NotImplemented:
         out = None

@@ -223,13 +223,16 @@ class OpTable:
                 function = self._functions.setdefault(name, self._make_function(op))
         return function
 
-    def run(self, name: str, operands: Sequence[Any], attrs: Attrs) -> Any:
-        """Run an op on operands and attributes as its rules know them, past its Python signature."""
+    def run(self, name: str, operands: Sequence[Any], attrs: Attrs, *, below: bool = False) -> Any:
+        """Run an op on operands and attributes as its rules know them, past its Python signature.
+
+        ``below`` all modes: see ``dispatch.modes``.
+        """
         runner = self._runners.get(name)
         if runner is None:
             assert self._make_runner is not None, "tensorbus.eager.call binds the table at import"
             runner = self._runners.setdefault(name, self._make_runner(self[name]))
-        return runner(operands, dict(attrs))
+        return runner(operands, dict(attrs), below)
 
     def owner(self, name: str) -> str:
         """Return which distribution defined the op."""

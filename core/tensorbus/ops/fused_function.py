@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from ..tracing.active_tracer import active_tracers
+from ..tracing.active_modes import active_modes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 RUNNERS: Final[dict[Any, Callable[..., Any] | None]] = {}
@@ -43,7 +43,7 @@ def fuse_in_eager(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if active_tracers:
+        if active_modes:
             return function(*args, **kwargs)
         first: Any = args[0] if args else next(iter(kwargs.values()), None)
         try:

@@ -7,10 +7,12 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
+from ..dispatch.modes import apply_modes
 from ..ops.definition import Op
 from ..ops.fused_update import fused_update_op
 from ..tensor.tensor import Tensor
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import active_tracer
 
 Update = Callable[..., tuple[Tensor, ...]]
 
@@ -30,9 +32,8 @@ def bundled(*results: str) -> Callable[[Update], Update]:
 
         @wraps(function)
         def call(*operands: Any) -> tuple[Tensor, ...]:
-            active = active_tracer() if active_tracers else None
-            if active is not None and _is_even(op, operands):
-                made = active.record(op, operands, {})
+            if active_modes and active_tracer() is not None and _is_even(op, operands):
+                _, made = apply_modes(op, operands, {})
                 if made is not NotImplemented:
                     return tuple(made)
             return function(*operands)

@@ -15,7 +15,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from ..dispatch.planner import ground, raised
+from ..dispatch.modes import base_device, lift_to
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -93,7 +93,7 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
     """Return the state from which ``random_bits`` draws words of ``shape``, and step over them."""
     source, words = generator or default_generator, prod(check_shape("random", shape))
     asked = resolve(device)
-    where = ground(asked)
+    where = base_device(asked)
 
     def state(words: int) -> Tensor:
         check_dtype("random", dt.uint64, where)
@@ -107,7 +107,7 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
         host_prologue.value_each_run, source, fresh, words
     )  # each run draws what the tape around it says
     drawn = fresh(words) if active_tracer() is None else _taped(_tape.get(), captured)
-    found: Tensor = raised(drawn, asked)
+    found: Tensor = lift_to(drawn, asked)
     return found
 
 

@@ -29,7 +29,8 @@ from ..ops.ordering.sorting import argsort
 from ..ops.reduction.reduction import any as any_of
 from ..ops.reduction.reduction import sum
 from ..ops.reduction.scan import sum_scan
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import active_tracer
 from .generator import Generator, _words, open_unit, randint, uniform
 from .generator import normal as normal_of
 
@@ -117,7 +118,7 @@ def _unless(wrong: Any, x: Tensor, error: ArgumentError) -> Tensor:
     A program fails by an index that is out of range then, and Python, which runs the function in its place,
     finds the error here.
     """
-    active = active_tracer() if active_tracers else None
+    active = active_tracer() if active_modes else None
     if active is None or not active.is_one_program():
         if bool(wrong):
             raise error

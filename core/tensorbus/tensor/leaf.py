@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import AutogradError, ShapeError
 from ..tracing import host_prologue
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import active_tracer
 from ..tracing.mutation_counter import bump_mutation_counter
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def gradient(x: Tensor) -> Tensor | None:
     """Return the gradient gathered at ``x``, or kept by it."""
     node = x._node
     if isinstance(node, Leaf):
-        if active_tracers:
+        if active_modes:
             report_gradient_use(node)
         return node.grad
     kept = _retained(node)
@@ -154,7 +155,7 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
             f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"
             f" {x.device}; got {value.shape} {value.dtype} on {value.device}."
         )
-    if active_tracers and isinstance(kept, Leaf):
+    if active_modes and isinstance(kept, Leaf):
         report_gradient_use(kept, written=True)
     kept.grad = value
 

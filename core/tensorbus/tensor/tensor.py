@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from ..devices.device import Device, ValueType
 from ..dtypes.definition import DType
 from ..errors import AutogradError, ShapeError
-from ..tracing.active_tracer import active_tracer, active_tracers
+from ..tracing.active_modes import active_modes
+from ..tracing.active_tracer import active_tracer
 from ..tracing.lazy_value import LazyValue
 from . import leaf
 from .leaf import HookHandle as HookHandle
@@ -45,7 +46,7 @@ def materialize(x: Tensor) -> Any:
     if type(value) is LazyValue:
         x._value = value = value.materialize()
         x._vtype = x._vtype.settled
-    elif active_tracers and (active := active_tracer()) is not None:
+    elif active_modes and (active := active_tracer()) is not None:
         active.materialize("Python asks for a value")
     return value
 

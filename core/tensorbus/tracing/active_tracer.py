@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from threading import get_ident
 from typing import Any, Final, Protocol
+
+from .active_modes import active_modes, mode_stack
 
 
 class CaptureTracer(Protocol):
@@ -25,7 +26,7 @@ class CaptureTracer(Protocol):
     gradients: dict[Any, bool]
     began: int
 
-    def record(self, op: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def apply(self, op: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result (of several results, a tuple), or ``NotImplemented``: run it."""
         ...
 
@@ -69,16 +70,14 @@ class CaptureTracer(Protocol):
         ...
 
 
-active_tracers: Final[dict[int, CaptureTracer]] = {}
-"""The active tracer of each thread, and others who look at ops before kernels do.
-
-The hot path only asks whether there is any.
-"""
-
-
 def active_tracer() -> CaptureTracer | None:
-    """Return the tracer of this thread, if one is active."""
-    return active_tracers.get(get_ident()) if active_tracers else None
+    """Return the innermost tracer of this thread or task, if one is active."""
+    if active_modes:
+        for mode in reversed(mode_stack.get()):
+            if mode.captures and mode._entries:
+                tracer: CaptureTracer = mode
+                return tracer
+    return None
 
 
 def untraced(function: Callable[[], Any]) -> Any:
@@ -89,7 +88,7 @@ def untraced(function: Callable[[], Any]) -> Any:
 
 def unprofiled(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that runs no code of the user's; a capture need not observe it, which takes long."""
-    profile = sys.getprofile() if active_tracers else None
+    profile = sys.getprofile() if active_modes else None
     if not callable(profile):
         return function(*args)
     sys.setprofile(None)

@@ -7,18 +7,19 @@ later. Whatever Python asks of a value makes the recorder run what it has so far
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from ...autograd import engine as autograd
 from ...devices.device import Device, ValueType
 from ...dispatch import kernel_preference
-from ...dispatch.planner import Plan, is_transform, new_cache, plan
+from ...dispatch.modes import Mode, is_value_mode
+from ...dispatch.planner import Plan, new_cache, plan
 from ...dtypes.definition import check_scalar, integer_range
 from ...eager import call
 from ...errors import CaptureError, ShapeError
@@ -26,7 +27,7 @@ from ...nn.parameter import Parameter
 from ...ops.definition import Op, Spec
 from ...random.generator import untaped
 from ...tensor.tensor import Tensor, wrap
-from ...tracing.active_tracer import active_tracers
+from ...tracing.active_modes import active_modes, mode_stack
 from ...tracing.host_prologue import HostPrologue
 from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open, texts
@@ -58,7 +59,7 @@ _signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
 _MANY: Final = 1 << 14
 
 
-class Recorder:
+class Recorder(Mode):
     """The recorder of one call of a captured function.
 
     ``recordings`` are those that have not run, one a device; ``breaks`` where it had to run early. In a
@@ -86,29 +87,29 @@ class Recorder:
         self._kept: list[Any] = []
         self._recompute_tag = self._number = 0
         self._fragile = ""
-        self._thread = threading.get_ident()
 
-    def __enter__(self) -> Recorder:
-        active_tracers[self._thread] = self
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        active_tracers.pop(self._thread, None)
-        if exception[0] is not None and self.recordings and not self.prologue.dry:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if error is not None and self.recordings and not self.prologue.dry:
             self.run()  # an interrupt came between the lines that see to it
 
     def untraced(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` as if nothing were being captured."""
-        active = active_tracers.pop(self._thread, None)
+        stack = mode_stack.get()
+        below = stack[: stack.index(self)] if self in stack else stack
+        entries = [entry for entry in self._entries if active_modes.pop(entry, None) is not None]
+        mode_stack.set(below)
         try:
             with unobserved():
                 return function()
         finally:
-            if active is not None:
-                active_tracers[self._thread] = active
+            mode_stack.set(stack)
+            active_modes.update(dict.fromkeys(entries, self))
 
-    def record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Record an op; return its result, or ``NotImplemented`` for values of another transform."""
+    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Record an op; return its result, or ``NotImplemented`` for values of another mode."""
         for x in operands:
             if type(x) not in _OPERANDS:
                 return self._applied(op, operands, attrs)
@@ -122,7 +123,7 @@ class Recorder:
     def _applied(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not operands:
             where: Any = attrs.get("device")
-            if where is None or is_transform(where.type):
+            if where is None or is_value_mode(where.type):
                 return NotImplemented
             if type(attrs.get("value")) is SymNumber:
                 return self._filled(op, attrs)
@@ -130,7 +131,7 @@ class Recorder:
         for x in operands:
             if not isinstance(x, Tensor):
                 tensors = False
-            elif is_transform(x._vtype.device.type):
+            elif is_value_mode(x._vtype.device.type):
                 return NotImplemented
         if not tensors:
             operands = [x.number() if type(x) is SymInt else x for x in operands]
@@ -356,7 +357,7 @@ class Recorder:
 
     def transfer(self, x: Tensor, there: Device) -> Any:
         """Record that ``x`` is brought to another device; ``NotImplemented``: it is to be brought at once."""
-        if self.prologue.dry or is_transform(x._vtype.device.type) or is_transform(there.type):
+        if self.prologue.dry or is_value_mode(x._vtype.device.type) or is_value_mode(there.type):
             return NotImplemented
         source = Transfer(x.device, self.place(x))
         recording, spec = self._recording(there), Spec(x._value.shape, x.dtype)

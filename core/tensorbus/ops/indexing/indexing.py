@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...dtypes import definition as dt
 from ...errors import IndexingError, ShapeError
-from ...tracing.active_tracer import active_tracer, active_tracers
+from ...tracing.active_modes import active_modes
+from ...tracing.active_tracer import active_tracer
 from ...tracing.sym_int import SymInt, is_open
 from ..call_errors import with_form
 from ..creation.creation import zeros
@@ -271,7 +272,7 @@ def _plain(item: Any) -> Any:
 
 def basic(x: Tensor, item: Any) -> tuple[Key, Shape] | None:
     """Return what a basic key of numbers that are known cuts out, and its shape; None for any other key."""
-    if active_tracers and is_open(x.shape):
+    if active_modes and is_open(x.shape):
         return None
     memo = (x.shape, _plain(item))
     if memo[1] is _UNKNOWN:
@@ -317,14 +318,14 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     >>> tb.asarray([[1, 2], [3, 4]])[:, tb.asarray([1, 0])].tolist()
     [[2, 1], [4, 3]]
     """
-    if active_tracers and (active := active_tracer()) is not None and active.is_varying_key(item):
+    if active_modes and (active := active_tracer()) is not None and active.is_varying_key(item):
         return active.indexed(getitem, x, item)  # type: ignore[no-any-return]
     # What is open is equal to other lengths on a condition: no key of a memo.
     known = basic(x, item)
     if known is not None:
         key, shape = known
         box = _cut(x, key)
-        if not active_tracers and box is not x and shape == key.size:  # of open lengths that is a condition
+        if not active_modes and box is not x and shape == key.size:  # of open lengths that is a condition
             return box
         return reshape(box, shape)
     if _indexes_rows(x, item):
@@ -363,7 +364,7 @@ def parts(x: Tensor) -> Iterator[Tensor]:
 
 def assignment(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     """Return the op that ``x[item] = value`` comes down to; None where it takes several, or is captured."""
-    if active_tracers or (value.dtype is not x.dtype and value.device != x.device):
+    if active_modes or (value.dtype is not x.dtype and value.device != x.device):
         return None
     known = basic(x, item)
     if known is None:
@@ -387,14 +388,14 @@ def _by_tensor(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
 
 def _indexes_rows(x: Tensor, item: Any) -> bool:
     """Return whether a key is one tensor of integers, for the first axis of what is not empty."""
-    if active_tracers or not hasattr(item, "_vtype") or not item.shape or not x.shape:
+    if active_modes or not hasattr(item, "_vtype") or not item.shape or not x.shape:
         return False
     return item.dtype.is_integer and item.device == x.device and 0 not in x.shape
 
 
 def _masks_rows(x: Tensor, item: Any) -> bool:
     """Return whether a key is one mask of the first axes of what is not empty."""
-    if active_tracers or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
+    if active_modes or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
         return False
     return item.shape == x.shape[: len(item.shape)] and item.device == x.device and 0 not in x.shape
 
@@ -418,7 +419,7 @@ def _spread(x: Tensor, value: Any, target: Shape) -> Any:
 
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
-    if active_tracers and (active := active_tracer()) is not None and active.is_varying_key(item):
+    if active_modes and (active := active_tracer()) is not None and active.is_varying_key(item):
         return active.indexed(setitem, x, item, value)  # type: ignore[no-any-return]
     whole, item = _lift(x, item)
     if whole is not x:
