@@ -67,6 +67,9 @@ class Recorder(Mode):
     one call that sets things up. A ``dry`` run computes nothing.
     """
 
+    reentrant = True
+    captures = True
+
     def __init__(
         self, mode: str = "default", fullgraph: bool = False, *, dry: bool = False, trial: bool = False
     ) -> None:
