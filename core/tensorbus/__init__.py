@@ -380,7 +380,7 @@ if TYPE_CHECKING:
 
 provide(
     compile="tensorbus.compiler:compile",
-    fused_function="tensorbus.eager_fusion.fused_function:call",
+    fused_function="tensorbus.eager_fusion.fused_function:call_fused",
     fused_vjp="tensorbus.eager_fusion.fused_vjp:derivative",
 )
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph
 from tensorbus.decompose.tracer import OPS, PRIMS, GraphTracer
 from tensorbus.dispatch import modes
 from tensorbus.dispatch.modes import Mode
@@ -356,8 +357,6 @@ def test_graph_tracers_keep_what_they_are_told_to_keep() -> None:
 
     def ops(tracer: GraphTracer) -> set[str]:
         _, out = tracer.trace(function, specs)
-        from tensorbus.graph.ir import Graph
-
         return {node.op for node in Graph(inputs=(), outputs=(out._value,))}
 
     assert "silu" in ops(OPS)
