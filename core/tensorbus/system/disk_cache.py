@@ -59,7 +59,7 @@ def cache_load(path: Path) -> bytes | None:
 
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
-_NO_PART: Final = frozenset({"cli", "compat", "nn", "optim", "special", "testing"})
+_UNSTAMPED: Final = frozenset({"cli", "compat", "nn", "optim", "special", "testing"})
 """The packages of core whose code has no part in what a program becomes; all others have."""
 
 
@@ -73,7 +73,7 @@ def code_stamp(folder: Path) -> str:
     stack = [str(folder), _PACKAGE]
     while stack:
         at = stack.pop()
-        skipped = _NO_PART if at == _PACKAGE else ()
+        skipped = _UNSTAMPED if at == _PACKAGE else ()
         with os.scandir(at) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".c")):
