@@ -1,6 +1,6 @@
 """Symbolic stand-ins while a program is captured.
 
 Sizes, numbers and values come in as symbols; what Python asks of them leaves as conditions and as lines of a
-host prologue. In order: ``lazy_value``, ``active_tracer``, ``mutation_counter``, ``autocast_state``,
-``sym_int``, ``sym_number``, ``host_prologue``.
+host prologue. In order: ``lazy_value``, ``active_modes``, ``active_tracer``, ``mutation_counter``,
+``autocast_state``, ``sym_int``, ``sym_number``, ``host_prologue``.
 """
