@@ -13,7 +13,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import Tensor
 from tensorbus.devices.device import Device
-from tensorbus.dispatch.planner import invalidate
+from tensorbus.dispatch.plan import invalidate
 from tensorbus.eager_fusion import fused_vjp as derivatives
 from tensorbus.eager_fusion.fused_function import programs_on
 from tensorbus.kernels import from_dialect

@@ -17,7 +17,7 @@ import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.backend_api import Kernel, hookimpl
 from tensorbus.dispatch.host_fallback import HostCount
-from tensorbus.dispatch.kernel_selection import order
+from tensorbus.dispatch.kernel_tables import in_order
 from tensorbus.dtypes.definition import FLOATING
 from tensorbus.ops.definition import Op, table
 from tensorbus.plugins.manifest import Manifest
@@ -68,7 +68,7 @@ def test_explain_names_every_kernel_and_why(extra: list[Any], capsys: pytest.Cap
     assert "taken" in text.splitlines()[1]
     (long,) = tb.explain("cumulative_sum", tb.ones(20, device="cpu"), axis=0).decisions
     assert long.verdicts[0].reason == "only short ones"
-    assert long.chosen is long.verdicts[1]
+    assert long.chosen is next(v for v in long.verdicts if v.reason is None)
     assert not extra, "explaining an op runs no kernel"
 
 
@@ -93,6 +93,24 @@ def test_explain_shows_decompositions_and_functions() -> None:
         tb.explain("sqart", x)
 
 
+def test_the_decomposition_and_the_host_are_the_last_candidates(
+    lonely: Op[...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = X.to("refdev")
+    (decision,) = tb.explain("rsqrt", x).decisions
+    assert [c.name for c in decision.candidates] == ["decomposition", "host fallback"]
+    assert decision.taken is decision.candidates[0]
+    assert decision.chosen is None
+    assert "2.  host fallback  of tensorbus  not taken: tensorbus.fallback is 'error' here" in (
+        capsys.readouterr().out
+    )
+    with tb.fallback("allow"):
+        decision = tb.explain("a_lonely_prim", x).decisions[0]
+    assert decision.taken is decision.candidates[-1]
+    tb.explain("add", X, X)
+    assert "host fallback" not in capsys.readouterr().out.partition("add(")[2], "cpu is the host"
+
+
 def test_a_preference_holds_inside_its_block(extra: list[Any]) -> None:
     def run() -> list[float]:
         return tb.cumulative_sum(X).tolist()
@@ -103,7 +121,7 @@ def test_a_preference_holds_inside_its_block(extra: list[Any]) -> None:
         assert [run(), run()] == [[1.0, 3.0, 7.0]] * 2
     own = next(
         v.kernel.name for v in tb.explain("cumulative_sum", X, axis=0).decisions[0].verdicts
-        if v.owner.startswith("tensorbus-cpu")
+        if v.owner.startswith("tensorbus-cpu") and v.reason is None
     )  # fmt: skip
     with tb.prefer_kernel(cumulative_sum=f"tensorbus-cpu:{own}"):
         run()
@@ -141,7 +159,8 @@ def test_a_preference_is_for_one_thread(extra: list[Any]) -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    own = tb.explain("cumulative_sum", X, axis=0).decisions[0].verdicts[1].kernel.name
+    (decision,) = tb.explain("cumulative_sum", X, axis=0).decisions
+    own = next(v.name for v in decision.verdicts[1:] if v.reason is None)
     with tb.prefer_kernel(cumulative_sum=own):
         tb.cumulative_sum(X)
         assert extra == []
@@ -173,12 +192,12 @@ def test_order_is_declared_and_never_that_of_loading() -> None:
         ("p 1.0", kernel("b", before=("own:a",))),
         ("q 1.0", kernel("c", after=("b",))),
     ]
-    assert [k.name for _, k in order("op", offers)] == ["b", "a", "c"]
+    assert [k.name for _, k in in_order("op", offers)] == ["b", "a", "c"]
     both = [("p 1.0", kernel("b", before=("*",))), ("q 1.0", kernel("c", before=("*",)))]
     with pytest.raises(tb.PluginError, match=r"'b' of 'p 1.0' and 'c' of 'q 1.0' each claim to come before"):
-        order("op", both)
+        in_order("op", both)
     same = [("own 1.0", kernel("fast")), ("p 1.0", kernel("fast", before=("own:fast",)))]
-    assert [owner for owner, _ in order("op", same)] == ["p 1.0", "own 1.0"]
+    assert [owner for owner, _ in in_order("op", same)] == ["p 1.0", "own 1.0"]
 
 
 def test_the_log_tells_each_choice_once() -> None:
@@ -262,10 +281,10 @@ def test_explain_tells_of_the_fallback(lonely: Op[...]) -> None:
 
 
 def test_creation_never_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorbus.dispatch import kernel_selection as choice
+    from tensorbus.dispatch import kernel_tables
 
     tb.zeros(1, device="refdev")
-    monkeypatch.setattr(choice.source("refdev"), "candidates", lambda op: [])
+    monkeypatch.setattr(kernel_tables.tables_of("refdev"), "candidates", lambda op: [])
     with tb.fallback("allow"), pytest.raises(tb.UnsupportedOpError, match="full: no kernel on refdev:0"):
         tb.full((7, 7, 7), 1.5, device="refdev")
 

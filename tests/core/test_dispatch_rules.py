@@ -12,8 +12,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.backend_api import DeviceProperties, Kernel, MemoryStats, dtypes, hookimpl
-from tensorbus.dispatch import kernel_selection as choice
-from tensorbus.dispatch import planner as dispatch
+from tensorbus.dispatch import kernel_tables, plan
 from tensorbus.ops.definition import table
 from tensorbus.ops.movement import movement
 from tensorbus.plugins.extension import check_table
@@ -132,11 +131,19 @@ def test_supports_and_order(toy: dict[str, Any]) -> None:
         tb.sqrt(toys(4.0))
     assert seen == ["sqrt"]
     slow, fast = Kernel(name="slow", function=abs), Kernel(name="fast", function=abs, before=("slow",))
-    assert [k.name for _, k in choice.order("op", [("a", slow), ("b", fast)])] == ["fast", "slow"]
+    assert [k.name for _, k in kernel_tables.in_order("op", [("a", slow), ("b", fast)])] == [
+        "fast",
+        "slow",
+    ]
     late = Kernel(name="late", function=abs, after=("slow",))
-    assert [k.name for _, k in choice.order("op", [("a", late), ("b", slow)])] == ["slow", "late"]
+    assert [k.name for _, k in kernel_tables.in_order("op", [("a", late), ("b", slow)])] == [
+        "slow",
+        "late",
+    ]
     with pytest.raises(tb.PluginError, match=r"'fast' of 'b'.*'slow' of 'a'|'slow' of 'a'.*'fast' of 'b'"):
-        choice.order("op", [("a", Kernel(name="slow", function=abs, before=("fast",))), ("b", fast)])
+        kernel_tables.in_order(
+            "op", [("a", Kernel(name="slow", function=abs, before=("fast",))), ("b", fast)]
+        )
 
 
 def test_an_op_may_have_several_kernels_best_first(toy: dict[str, Any]) -> None:
@@ -240,7 +247,7 @@ def test_threads_share_plans_and_not_results() -> None:
             if found != k * 3.0 * 50:
                 wrong.append((k, found))
 
-    dispatch.invalidate()
+    plan.invalidate()
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()

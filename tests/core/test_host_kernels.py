@@ -9,7 +9,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import fft, linalg, plugins
 from tensorbus.backend_interface.protocols import Kernel
-from tensorbus.dispatch.planner import invalidate
+from tensorbus.dispatch.plan import invalidate
 from tensorbus.kernels.via_host import FFT, HOST_KERNEL, LINALG, host_kernels
 from tensorbus.ops.definition import table
 from tensorbus.ops.lazy_families import load_all

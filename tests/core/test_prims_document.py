@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.dispatch import planner as dispatch
+from tensorbus.dispatch import selection
+from tensorbus.dispatch.plan import invalidate
 from tensorbus.ops import lazy_families as lazy
 from tensorbus.ops.definition import table
 
@@ -49,10 +50,10 @@ def _calls() -> dict[str, Callable[[], Any]]:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Mapping[str, Any]]]:
     found: dict[str, Mapping[str, Any]] = {}
-    dispatch.invalidate()
-    monkeypatch.setattr(dispatch, "_observers", [lambda op, call, *_: found.setdefault(op.name, call.attrs)])
+    invalidate()
+    monkeypatch.setattr(selection, "_observers", [lambda op, call, *_: found.setdefault(op.name, call.attrs)])
     yield found
-    dispatch.invalidate()
+    invalidate()
 
 
 def test_every_prim_is_listed_with_its_attributes(given: dict[str, Mapping[str, Any]]) -> None:
@@ -71,7 +72,7 @@ def test_every_prim_is_listed_with_its_attributes(given: dict[str, Mapping[str, 
     assert calls.keys() == prims - {"transfer"}
     for name, call in calls.items():
         given.clear()
-        dispatch.invalidate()
+        invalidate()
         call()
         optional = {"dtype"} if name in ("sum", "prod", "cumulative_sum") else set()
         assert given[name].keys() == rows[name] - optional, name

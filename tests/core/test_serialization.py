@@ -192,12 +192,12 @@ def test_every_truncation_and_every_flipped_header_byte_is_an_error_or_a_sound_l
 
 
 def test_loading_needs_a_device_that_has_the_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from tensorbus.dispatch import kernel_selection as choice
+    from tensorbus.dispatch import kernel_tables
 
     tb.save({"x": tb.ones((1,), dtype=tb.float64)}, tmp_path / "x")
     with pytest.raises(tb.DeviceUnavailableError, match="no-such"):
         tb.load(tmp_path / "x", "no-such")
-    monkeypatch.setattr(choice.source("cpu"), "dtypes", lambda index: frozenset({tb.float32}))
+    monkeypatch.setattr(kernel_tables.tables_of("cpu"), "dtypes", lambda index: frozenset({tb.float32}))
     with pytest.raises(
         tb.UnsupportedDtypeError, match=r"load: tensor 'x' of .* has no float64; it has float32"
     ):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus.compiler.capture import tracer as recorder
-from tensorbus.dispatch import planner as dispatch
+from tensorbus.dispatch import plan as planning
 from tensorbus.ops.definition import table
 
 
@@ -15,13 +15,13 @@ def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recorder, "_signatures", {})
     x = tb.ones((3, 7), device="cpu")
     prepared: list[str] = []
-    before = dispatch._prepare
+    before = planning._prepared
 
-    def noting(kernel: Any, *given: Any) -> Any:
-        prepared.append(kernel.name)
-        return before(kernel, *given)
+    def noting(signature: Any, taken: Any) -> Any:
+        prepared.append(taken.name)
+        return before(signature, taken)
 
-    monkeypatch.setattr(dispatch, "_prepare", noting)
+    monkeypatch.setattr(planning, "_prepared", noting)
     found = tb.compile(lambda x: tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1)))(x)
     assert prepared == []
     plain = tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1))
@@ -31,7 +31,7 @@ def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_plan_of_a_captured_op_runs_all_the_same() -> None:
     x = tb.asarray([1.0, 2.0], device="cpu")
     op = table["negative"]
-    made = dispatch.plan(op, (x._vtype,), None, {}, captured=True)
+    made = planning.plan(op, (x._vtype,), None, {}, captured=True)
     assert made.run is not None
     assert list(made.run(x._value)) == [-1.0, -2.0]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus.compiler.programs import program_cache as executables
-from tensorbus.dispatch import planner as dispatch
+from tensorbus.dispatch.plan import invalidate
 from tensorbus.errors import DeviceError
 
 from opencl_bench import Bench
@@ -26,7 +26,7 @@ OPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "atan2", "
 @pytest.fixture
 def few(bench: Bench) -> Iterator[Bench]:
     """The device with room for three kernels, of which plans and programs made before hold none."""
-    dispatch.invalidate()
+    invalidate()
     executables.clear()
     gc.collect()
     loaded = bench.runtime.compiler.loaded

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ..devices.device import ValueType
 from ..dispatch.modes import lift_to, wraps
-from ..dispatch.planner import Plan
+from ..dispatch.plan import Plan
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..ops.creation.creation import full, ones_like
 from ..ops.definition import table

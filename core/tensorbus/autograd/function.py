@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..dispatch.modes import inner_device
-from ..dispatch.planner import Plan
+from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.creation.creation import full
 from ..ops.definition import Op

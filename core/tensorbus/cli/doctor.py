@@ -12,7 +12,7 @@ from rich.text import Text
 
 from .. import plugins
 from ..devices.device import Device
-from ..dispatch.kernel_selection import unmet
+from ..dispatch.kernel_tables import unmet
 from ..eager import plugin_ops
 from ..errors import TensorbusError
 from ..ops import lazy_families as lazy

@@ -1,6 +1,7 @@
-"""From an op and the types of its operands to the kernel that runs.
+"""From an op and the types of its operands to the plan that runs it, made once for a signature, then cached.
 
-An op, devices, dtypes and attributes come in; a plan leaves: kernel, casts, result types. Made once for a
-signature, then cached. In order: ``modes``, ``planner``, ``kernel_selection``, ``kernel_preference``,
-``host_fallback``, ``result_check``, ``decision_log``, ``default_dtype``.
+Modes see an op first (``modes``). What they hand on goes through four stages, each of which takes what the
+one before it returned: ``signature``, ``candidates``, ``selection``, ``plan``. Beside them stands what the
+stages ask: ``kernel_tables``, ``kernel_preference``, ``host_fallback``, ``result_check``; then
+``decision_log`` and ``default_dtype``.
 """

@@ -1,4 +1,4 @@
-"""Decisions of dispatch, for those who want to see them: ``tb.explain`` and ``TENSORBUS_LOG=dispatch``.
+"""Log of dispatch decisions, for those who want to see them: ``tb.explain`` and ``TENSORBUS_LOG=dispatch``.
 
 Imported by whoever listens, and at the start where the log was asked for.
 """
@@ -15,33 +15,40 @@ from ..backend_interface.protocols import Call
 from ..devices.device import Device
 from ..ops.definition import Op, Spec
 from ..system import env
-from .host_fallback import fallback_mode
-from .kernel_selection import Verdict
-from .planner import observe
+from .candidates import Candidate, Decomposition, Verdict
+from .selection import observe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """How one signature of an op runs: the kernels in order, and the one taken.
-
-    Without a ``chosen`` one the op decomposes; or, where it ``ends`` here, it is refused or runs on the host.
-    """
+    """How one signature of an op runs: the candidates in order, and the one taken; None: it is refused."""
 
     op: Op[...]
     call: Call
     device: Device
-    verdicts: Sequence[Verdict]
-    chosen: Verdict | None
-    ends: bool
+    candidates: Sequence[Candidate]
+    taken: Candidate | None
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        """The kernels among the candidates."""
+        return tuple(c for c in self.candidates if isinstance(c, Verdict))
+
+    @property
+    def chosen(self) -> Verdict | None:
+        """The kernel that was taken; None where the op decomposes, is refused or runs on the host."""
+        return self.taken if isinstance(self.taken, Verdict) else None
 
     @property
     def outcome(self) -> str:
         """What happens, in a few words."""
-        if self.chosen is not None:
-            return f"kernel {self.chosen.kernel.name!r} of {self.chosen.owner}"
-        if not self.ends:
-            return "decomposed into other ops"
-        return "refused: no kernel" if fallback_mode() == "error" else "falls back to the host"
+        if self.taken is None:
+            return "refused: no kernel"
+        if isinstance(self.taken, Verdict):
+            return f"kernel {self.taken.name!r} of {self.taken.owner}"
+        return (
+            "decomposed into other ops" if isinstance(self.taken, Decomposition) else "falls back to the host"
+        )
 
     @property
     def signature(self) -> str:
@@ -60,17 +67,16 @@ _listener: ContextVar[list[Decision] | None] = ContextVar("tensorbus_decisions",
 
 
 def _report(
-    op: Op[...], call: Call, device: Device, verdicts: Sequence[Verdict], chosen: Verdict | None
+    op: Op[...], call: Call, device: Device, candidates: Sequence[Candidate], taken: Candidate | None
 ) -> None:
     heard, logged = _listener.get(), "dispatch" in env.logged()
     if heard is None and not logged:
         return
-    ends = op.decompose is None and chosen is None
-    decision = Decision(op=op, call=call, device=device, verdicts=verdicts, chosen=chosen, ends=ends)
+    decision = Decision(op=op, call=call, device=device, candidates=candidates, taken=taken)
     if heard is not None:
         heard.append(decision)
     else:
-        passed = [f"{v.kernel.name} of {v.owner}: {v.reason}" for v in verdicts if v.reason]
+        passed = [f"{v.name} of {v.owner}: {v.reason}" for v in decision.verdicts if v.reason]
         rest = f" (passed over: {'; '.join(passed)})" if passed else ""
         print(f"tensorbus: {decision.signature}: {decision.outcome}{rest}", file=sys.stderr)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dtypes import definition as dtypes
 from ..dtypes.definition import DType
 from ..errors import DtypeError
-from .planner import invalidate
+from .plan import invalidate
 
 
 def set_default_dtype(dtype: DType | str) -> None:

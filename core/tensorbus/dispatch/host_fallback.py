@@ -74,6 +74,13 @@ def fallback_mode() -> str:
     return _mode.get()
 
 
+def refusal(family: str) -> str | None:
+    """Return why ops of a family do not run on the host here; None where they may."""
+    if family in ("creation", "random"):
+        return "creation and random numbers never fall back"
+    return "tensorbus.fallback is 'error' here" if _mode.get() == "error" else None
+
+
 def fallback_counts(*, reset: bool = False) -> dict[tuple[str, str], HostCount]:
     """Return, for each op and device type that went through the host, how often and with how many bytes.
 

@@ -20,12 +20,12 @@ on_change(_natives.clear)
 _NONE: Final = object()
 
 
-def wrong(made: Any, specs: Sequence[Spec], device: Device, *, several: bool) -> str | None:
+def mismatch(made: Any, specs: Sequence[Spec], device: Device, *, several: bool) -> str | None:
     """Say what was returned and what must be, where the two differ; ``several``: a sequence is due."""
     if not several:
         return _differs(made, specs[0], device)
     if not isinstance(made, (tuple, list)):
-        return f"returned {shown(made)}, and must return a tuple of {len(specs)}"
+        return f"returned {describe(made)}, and must return a tuple of {len(specs)}"
     if len(made) != len(specs):
         return f"returned {len(made)} values, and must return {len(specs)}"
     found = (_differs(value, spec, device) for value, spec in zip(made, specs, strict=True))
@@ -34,16 +34,16 @@ def wrong(made: Any, specs: Sequence[Spec], device: Device, *, several: bool) ->
 
 def _differs(value: Any, spec: Spec, device: Device) -> str | None:
     if getattr(value, "shape", None) != spec.shape:
-        return f"returned {shown(value)}, and must return a value of shape {spec.shape}"
+        return f"returned {describe(value)}, and must return a value of shape {spec.shape}"
     native: Any = spec.dtype if type(value) is StridedArray else _native(spec.dtype, device)
     own = getattr(value, "dtype", _NONE)
     if own is _NONE or native is _NONE or own == native:
         return None
     kind = f"{native}, which is what from_host of this device makes of {spec.dtype}"
-    return f"returned {shown(value)} and dtype {own}, and must return one of dtype {kind}"
+    return f"returned {describe(value)} and dtype {own}, and must return one of dtype {kind}"
 
 
-def shown(value: Any) -> str:
+def describe(value: Any) -> str:
     """Say what a function returned in the place of a value."""
     shape = getattr(value, "shape", None)
     if shape is not None:

@@ -16,9 +16,9 @@ from ..autograd import engine as autograd
 from ..compat import torch_names
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
-from ..dispatch.kernel_selection import programs
+from ..dispatch.kernel_tables import fused_kernels
 from ..dispatch.modes import apply_modes, below_modes, is_value_mode
-from ..dispatch.planner import Plan, new_cache, plan
+from ..dispatch.plan import Plan, new_cache, plan
 from ..dtypes.definition import check_scalar, plain
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from ..ops import call_errors as form
@@ -480,7 +480,7 @@ def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: 
 
 def _fused_runner(kind: ValueType) -> Any:
     """Return what runs fused functions on values of a type: None for most devices."""
-    if is_value_mode(kind.device.type) or programs(kind.device.type) is None:
+    if is_value_mode(kind.device.type) or fused_kernels(kind.device.type) is None:
         return None
     return _call_fused.load()
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..decompose.tracer import trace
 from ..devices.device import ValueType
+from ..dispatch.candidates import HostFallback
 from ..dispatch.decision_log import Decision, listening
-from ..dispatch.planner import invalidate, plan
+from ..dispatch.plan import invalidate, plan
 from ..errors import TensorbusError, UnsupportedOpError
 from ..ops.definition import Op, Spec, table
+from ..plugins import host_type
 from ..tensor.tensor import Tensor
 from .call import operands_of
+
+_PASSED_OVER: Final = "not taken: comes later, or is not preferred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +46,22 @@ class Explanation:
 
 def _candidates(decision: Decision) -> list[str]:
     rows = []
-    for place, v in enumerate(decision.verdicts, 1):
-        if v is decision.chosen:
+    host = host_type()
+    for place, candidate in enumerate(decision.candidates, 1):
+        if isinstance(candidate, HostFallback) and decision.device.type == host:
+            continue  # this is the host
+        verdict = f"not taken: {candidate.reason}" if candidate.reason else _PASSED_OVER
+        if candidate is decision.taken:
             verdict = "taken"
-        else:
-            verdict = f"not taken: {v.reason}" if v.reason else "not taken: comes later, or is not preferred"
-        rows.append((f"  {place}.", v.kernel.name, f"of {v.owner}", verdict))
+        rows.append((f"  {place}.", candidate.name, f"of {candidate.owner}", verdict))
     widths = [max((len(row[k]) for row in rows), default=0) for k in range(4)]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
-    """Print, and return, how a call would run: the kernels in order, each with why it is taken or not.
+    """Print, and return, how a call would run: the candidates in order, each with why it is taken or not.
+
+    They are the kernels, then the op's decomposition, then the host.
 
     ``op`` is the name of an op, or a function of ``tensorbus``. A function that is no op itself (such as
     ``nn.functional.layer_norm``) is run, and every op that it calls is explained.
@@ -62,8 +70,8 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([1.0, 2.0], device="cpu")
-    >>> found = tb.explain("sum", x)
-    sum(float32[2], axis=(0,), keepdims=False) on cpu:0: kernel 'numpy' of tensorbus-cpu 0.1.0
+    >>> found = tb.explain("add", x, x)
+    add(float32, float32) on cpu:0: kernel 'numpy' of tensorbus-cpu 0.1.0
       1.  numpy  of tensorbus-cpu 0.1.0  taken
     """
     name = op if isinstance(op, str) else op.name if isinstance(op, Op) else _name(op)

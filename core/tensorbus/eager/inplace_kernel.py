@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..autograd import engine as autograd
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
-from ..dispatch.planner import Plan, new_cache, plan
+from ..dispatch.plan import Plan, new_cache, plan
 from ..dtypes.definition import check_scalar
 from ..errors import DeviceError, TensorbusError
 from ..ops.definition import InPlaceCall, Shape, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..dispatch.modes import inner_device
-from ..dispatch.planner import new_cache
+from ..dispatch.plan import new_cache
 from ..interchange.host_array import assigned
 from ..ops.definition import InPlaceCall, table
 from ..ops.indexing import indexing

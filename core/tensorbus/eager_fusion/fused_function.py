@@ -18,9 +18,11 @@ from ..decompose.decompose import decompose
 from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType
 from ..dispatch import kernel_preference
-from ..dispatch.kernel_selection import Verdict, owner_of, programs, source
+from ..dispatch.candidates import Verdict
+from ..dispatch.kernel_tables import fused_kernels, owner_of, tables_of
 from ..dispatch.modes import is_value_mode
-from ..dispatch.planner import Plan, notify
+from ..dispatch.plan import Plan
+from ..dispatch.selection import notify
 from ..dtypes.definition import DType
 from ..eager.call import explain
 from ..errors import TensorbusError
@@ -51,7 +53,7 @@ class FusedProgram:
 
 def programs_on(device: Device) -> FusedKernels | None:
     """Return what makes programs for a device: None for values of a mode, and without generated kernels."""
-    return None if is_value_mode(device.type) else programs(device.type)
+    return None if is_value_mode(device.type) else fused_kernels(device.type)
 
 
 def call_fused(
@@ -178,7 +180,7 @@ def compile_program(
 
 def _is_generated(op: str, device: Device) -> bool:
     """Return whether nobody has a kernel of another kind for an op: one that a program would pass over."""
-    offers, mine = source(device.type).candidates(op), owner_of(device)
+    offers, mine = tables_of(device.type).candidates(op), owner_of(device)
     return all(owner == mine and (kernel.programs is not None or op in _VIEWS) for owner, kernel in offers)
 
 

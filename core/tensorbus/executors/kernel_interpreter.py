@@ -16,7 +16,7 @@ from ..backend_interface.protocols import CompileRequest, Executable, ProgramPar
 from ..decompose.decompose import decompose
 from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType
-from ..dispatch.planner import Plan, plan
+from ..dispatch.plan import Plan, plan
 from ..dtypes.definition import DType
 from ..errors import DeviceError, OutOfMemoryError, TensorbusError
 from ..graph.passes.simplify import frozen

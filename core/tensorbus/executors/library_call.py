@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call as Given
 from ..devices.device import Device
+from ..dispatch.candidates import judge
 from ..dispatch.kernel_preference import preferred
-from ..dispatch.kernel_selection import choose, has_others, judge, owner_of
+from ..dispatch.kernel_tables import has_others, owner_of
+from ..dispatch.selection import choose
 from ..lowering.ir.builder import RuntimeArg
 from ..ops.definition import USER, Spec, table
 from .kernel_interpreter import Interpreted

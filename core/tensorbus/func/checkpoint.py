@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..autograd import engine as autograd
-from ..dispatch.planner import Plan
+from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.definition import Op
 from ..random.generator import Tape

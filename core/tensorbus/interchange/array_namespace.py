@@ -6,7 +6,7 @@ import sys
 from typing import Any, Final
 
 from ..devices.device import Device, device, devices, get_default_device
-from ..dispatch.kernel_selection import source
+from ..dispatch.kernel_tables import tables_of
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError
@@ -66,7 +66,7 @@ class NamespaceInfo:
 
 def _known(where: Device | str | None) -> frozenset[DType]:
     found = device(where)
-    known = source(found.type).dtypes(found.index)
+    known = tables_of(found.type).dtypes(found.index)
     return frozenset(dt.ALL) if known is None else known
 
 

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.device import Device, ValueType
-from ..dispatch.kernel_selection import source
+from ..dispatch.kernel_tables import tables_of
 from ..dispatch.modes import base_device, inner_device, lift_to
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, check_scalar
@@ -199,7 +199,7 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
     elif copy is False:
         raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
     else:
-        known = source(where.type).dtypes(where.index)
+        known = tables_of(where.type).dtypes(where.index)
         if known is not None and stored not in known:
             return asarray(asarray(obj, dtype=want, device=host_device()), device=where)
         made = from_bytes(

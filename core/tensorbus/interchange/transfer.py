@@ -9,10 +9,10 @@ from typing import Any
 from ..autograd import engine as autograd
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
-from ..dispatch.kernel_selection import source
+from ..dispatch.kernel_tables import tables_of
 from ..dispatch.modes import inner_device, is_value_mode, lift_to, wraps
-from ..dispatch.planner import Plan
-from ..dispatch.result_check import shown
+from ..dispatch.plan import Plan
+from ..dispatch.result_check import describe
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, TensorbusError, UnsupportedDtypeError, suggest
@@ -43,7 +43,7 @@ def device_of(where: Device | str | None) -> Device:
 
 def check_dtype(what: str, dtype: DType, where: Device) -> None:
     """Raise ``UnsupportedDtypeError`` where the device has no ``dtype``; ``what`` is what was asked for."""
-    known = source(where.type).dtypes(where.index)
+    known = tables_of(where.type).dtypes(where.index)
     if known is not None and dtype not in known:
         raise UnsupportedDtypeError(
             f"{what}: {where} has no {dtype}; it has {', '.join(sorted(d.name for d in known))}."
@@ -70,7 +70,7 @@ def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> T
     except Exception as error:
         raise backend(where.type).failed("runtime.from_host(...)", error) from error
     if getattr(value, "shape", None) != shape:
-        raise backend(where.type).breach("from_host(...)", shown(value), f"a value of shape {shape}")
+        raise backend(where.type).breach("from_host(...)", describe(value), f"a value of shape {shape}")
     return wrap(value, ValueType.of(dtype, where))
 
 
@@ -148,7 +148,7 @@ def to(
 
 
 def _has(where: Device, dtype: DType) -> bool:
-    known = source(where.type).dtypes(where.index)
+    known = tables_of(where.type).dtypes(where.index)
     return known is None or dtype in known
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from ..backend_interface.protocols import Call, Kernel
 from ..devices.device import Device
+from ..dispatch.candidates import judge
 from ..dispatch.host_fallback import on_host
-from ..dispatch.kernel_selection import judge
 from ..errors import UnsupportedOpError
 from ..ops.definition import Spec, table
 from ..plugins import host_backend

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from ..devices.device import Device
 from ..dispatch.decision_log import Decision, listening
-from ..dispatch.planner import plan
+from ..dispatch.plan import plan
 from ..dtypes.definition import ALL, DType
 from ..eager.call import operands_of
 from ..errors import UnsupportedDtypeError, UnsupportedOpError

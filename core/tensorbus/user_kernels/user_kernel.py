@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from .. import plugins
 from ..backend_interface.protocols import Call, Kernel
-from ..dispatch.kernel_selection import Offer, register_program_kernels
+from ..dispatch.kernel_tables import OwnedKernel, register_program_kernels
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, UnsupportedOpError
 from ..ops.batching_rules import looped
@@ -113,7 +113,7 @@ def kernel(
     """
     made = defined(name, tensors, scalars or {}, tuple(results), out, grid, sizes)
     sources = _sources(name, source, default)
-    kernels: dict[str, Offer] = {
+    kernels: dict[str, OwnedKernel] = {
         kind: ("the program", Kernel(name="source", prepare=_preparing(made, kind, given)))
         for kind, given in sources.items()
     }

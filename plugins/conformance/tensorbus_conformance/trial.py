@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from tensorbus import Tensor, asarray, plugins
-from tensorbus.dispatch.planner import Plan, plan
+from tensorbus.dispatch.plan import Plan, plan
 from tensorbus.dtypes.definition import DType
 from tensorbus.eager.call import operands_of
 from tensorbus.errors import TensorbusError

@@ -152,7 +152,7 @@ def test_a_kernel_is_looked_at_once_for_each_signature(register: Register) -> No
     register()
     x = ones()
     assert (x + x).shape == (2, 3)
-    add = tb.dispatch.planner.plan(tb.ops.definition.table["add"], [x._vtype, x._vtype], None, {})
+    add = tb.dispatch.plan.plan(tb.ops.definition.table["add"], [x._vtype, x._vtype], None, {})
     first = add.run
     first(x._value, x._value)
     assert add.run is not first

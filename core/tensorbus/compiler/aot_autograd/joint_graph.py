@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...autograd import engine as autograd
 from ...backend_interface.graph import Graph
 from ...devices.device import ValueType
-from ...dispatch.planner import Plan
+from ...dispatch.plan import Plan
 from ...dtypes.definition import DType
 from ...errors import AutogradError
 from ...ops.creation.creation import full

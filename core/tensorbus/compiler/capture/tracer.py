@@ -19,7 +19,7 @@ from ...autograd import engine as autograd
 from ...devices.device import Device, ValueType
 from ...dispatch import kernel_preference
 from ...dispatch.modes import Mode, is_value_mode
-from ...dispatch.planner import Plan, new_cache, plan
+from ...dispatch.plan import Plan, new_cache, plan
 from ...dtypes.definition import check_scalar, integer_range
 from ...eager import call
 from ...errors import CaptureError, ShapeError
@@ -230,7 +230,7 @@ class Recorder(Mode):
             key = (kernel_preference.preferred(op.name), *key)
         try:
             found = _signatures.get(key)
-        except TypeError:  # an attribute that does not hash: the planner says so as it does without a capture
+        except TypeError:  # an attribute that does not hash: dispatch says so as it does without a capture
             found = None
         if found is None:
             with unobserved():

@@ -10,7 +10,7 @@ from ... import plugins
 from ...backend_interface.graph import Graph
 from ...backend_interface.protocols import CompileRequest, Executable, Lowering
 from ...devices.device import Device
-from ...dispatch.result_check import wrong
+from ...dispatch.result_check import mismatch
 from ...errors import PluginError, TensorbusError
 from ...system import fork_safe_locks
 
@@ -61,7 +61,7 @@ class CompiledProgram:
             raise
         except Exception as error:
             raise backend.failed("executable", error) from error
-        text = wrong(made, [node.spec for node in self.graph.outputs], self.device, several=True)
+        text = mismatch(made, [node.spec for node in self.graph.outputs], self.device, several=True)
         if text is not None:
             owner = backend.extension.owner
             raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")

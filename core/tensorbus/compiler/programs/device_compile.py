@@ -10,7 +10,7 @@ from ... import plugins
 from ...backend_interface.graph import Node
 from ...backend_interface.protocols import CompileRequest, Executable, Lowering
 from ...devices.device import Device
-from ...dispatch.kernel_selection import program_kernels
+from ...dispatch.kernel_tables import program_kernels
 from ...ops.definition import USER, table
 from ...system import env
 from .compiled_program import lower_checked

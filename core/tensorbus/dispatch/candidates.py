@@ -1,0 +1,124 @@
+"""Candidates for a call: everything that could run it, best first, each with a verdict.
+
+Stage 2 of dispatch. Kernels come in their order of precedence, then the op's decomposition, then the host.
+Values of a mode have no kernels: there the mode's own rule stands in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..backend_interface.protocols import Call, Kernel
+from ..devices.device import Device, ValueType
+from ..errors import PluginError, TensorbusError
+from ..ops.definition import table
+from .host_fallback import refusal
+from .kernel_tables import OwnedKernel, in_order, tables_of
+from .modes import value_modes
+from .signature import Signature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A kernel, and whether it can serve a call: ``reason`` is None where it can."""
+
+    owner: str
+    kernel: Kernel
+    reason: str | None
+
+    @property
+    def name(self) -> str:
+        """What the kernel is called."""
+        return self.kernel.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decomposition:
+    """The op's definition in other ops; it serves every call."""
+
+    name: ClassVar = "decomposition"
+    owner: str
+    reason: ClassVar = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFallback:
+    """The host's kernel, with copies there and back; ``reason`` says why it is out of the question here."""
+
+    name: ClassVar = "host fallback"
+    owner: ClassVar = "tensorbus"
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeRule:
+    """The rule of a mode for an op on its values, such as a batching rule of ``vmap``; None: it has none."""
+
+    name: ClassVar = "rule"
+    owner: str
+    run: Callable[..., Any] | None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the rule cannot serve the call."""
+        return None if self.run is not None else "there is none for this op"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifting:
+    """Operands from outside are first made values of the mode: the op then has another signature."""
+
+    name: ClassVar = "lifting"
+    owner: str
+    reason: ClassVar = None
+    lift: Callable[[Any], Any]
+
+
+Candidate = Verdict | Decomposition | HostFallback | ModeRule | Lifting
+
+
+def candidates_of(signature: Signature) -> tuple[Candidate, ...]:
+    """Return what could run a call, best first."""
+    op, device = signature.op, signature.device
+    decompositions = () if op.decompose is None else (Decomposition(owner=table.owner(op.name)),)
+    mode = value_modes.get(device.type)
+    if mode is None:
+        fallback = HostFallback(reason=refusal(op.family))
+        return (*judge(op.name, signature.call, device), *decompositions, fallback)
+    if any(o.device != device for o in signature.operands if isinstance(o, ValueType)):
+        lift = mode.lift
+        return (
+            Lifting(
+                owner=device.type,
+                lift=lambda x: x if getattr(x, "device", device) == device else lift(x, device),
+            ),
+        )
+    return (ModeRule(owner=device.type, run=mode.prepare(op, signature.call)), *decompositions)
+
+
+def judge(op: str, call: Call, device: Device) -> list[Verdict]:
+    """Return every kernel of ``op`` on ``device``, best first, each with its verdict on ``call``."""
+    return [_judged(each, call) for each in in_order(op, tables_of(device.type).candidates(op))]
+
+
+def _judged(owned: OwnedKernel, call: Call) -> Verdict:
+    owner, kernel = owned
+    return Verdict(owner=owner, kernel=kernel, reason=_refusal(owner, kernel, call))
+
+
+def _refusal(owner: str, kernel: Kernel, call: Call) -> str | None:
+    if kernel.dtypes is not None and not kernel.dtypes.issuperset(call.dtypes):
+        return f"takes only {', '.join(sorted(d.name for d in kernel.dtypes))}"
+    try:
+        answer = True if kernel.supports is None else kernel.supports(call)
+    except TensorbusError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"{call.op}: kernel {kernel.name!r} of {owner} cannot say whether it serves the call: its"
+            f" supports failed with {type(error).__name__}: {error}. It must return True or the reason"
+            f" why not."
+        ) from error
+    return None if answer is True else str(answer or "does not support this call")
