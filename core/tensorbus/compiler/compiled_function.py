@@ -211,10 +211,10 @@ class CompiledFunction(Generic[P, R]):
         except Uncapturable as error:
             self._python_only, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
-        if any(is_lazy(seen.obj) for seen in reach.tensors()):
+        if any(is_lazy(tracked.obj) for tracked in reach.tensors()):
             self.reasons = ["reaches a lazy module that was not called yet"]
             return self._function(*args, **kwargs)
-        begun = OptimizerInit(reach)
+        optimizer_init = OptimizerInit(reach)
         with Recorder(self.mode, self.fullgraph, trial=True) as active:
             axes = self._axes.symbolic_axes(reach)
             for x, _ in axes.values():  # in the order in which a run with open lengths takes them
@@ -223,22 +223,24 @@ class CompiledFunction(Generic[P, R]):
                 with SideEffectObserver() as observer:
                     out = self._function(*args, **kwargs)
             except BaseException:
-                begun.undo_unused()
+                optimizer_init.undo_unused()
                 active.run()
                 self._note(active)
                 raise
             recordings = [*active.recordings.values()]
             first = [entry for recording in recordings for entry in recording.entries]
-            moving: Mutations | None = None
-            settling = False
+            mutations: Mutations | None = None
+            unsettled = False
             try:
-                if begun.undo_unused(active.prologue.stepped_optimizers):
+                if optimizer_init.undo_unused(active.prologue.stepped_optimizers):
                     raise Uncapturable("an optimizer has parameters that took no step")
                 replay, reason = active.untraced(lambda: self._emit_entry(reach, observer, active, out)), None
             except Uncapturable as error:
                 replay, reason = None, str(error)
-                settling = isinstance(error, StateNotSettled)
-                moving = error.mutations if isinstance(error, StateVaries) and len(recordings) < 2 else None
+                unsettled = isinstance(error, StateNotSettled)
+                mutations = (
+                    error.mutations if isinstance(error, StateVaries) and len(recordings) < 2 else None
+                )
             except BaseException:  # no program: what the function did stands all the same
                 active.run()
                 self._note(active)
@@ -254,10 +256,10 @@ class CompiledFunction(Generic[P, R]):
         self._note(active)
         steadied = None
         if moves:
-            moving = Mutations()
-        if moving is not None:
+            mutations = Mutations()
+        if mutations is not None:
             recording = recordings[0] if recordings else None
-            seen = FirstTrace(reach, active.prologue, recording, len(first), out)
+            tracked = FirstTrace(reach, active.prologue, recording, len(first), out)
             codes = {**self._extra_code, **observer.codes}
             make = partial(
                 ReachableState,
@@ -270,7 +272,15 @@ class CompiledFunction(Generic[P, R]):
                 self._axes.replaced_locations,
             )
             again = partial(
-                retrace_with_state, self._function, make, args, kwargs, seen, moving, self._varying, self.mode
+                retrace_with_state,
+                self._function,
+                make,
+                args,
+                kwargs,
+                tracked,
+                mutations,
+                self._varying,
+                self.mode,
             )
             choices = [axes, {}] if axes else [{}]
             ways = [
@@ -293,7 +303,7 @@ class CompiledFunction(Generic[P, R]):
                     self._all_attributes, reach,
                 )  # fmt: skip
                 replay = found or replay
-            for what in contradicted_marks(axes, replay.lengths):
+            for what in contradicted_marks(axes, replay.shape_env):
                 warnings.warn(
                     f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
                     f" is captured anew. Do not decide by that length, or take the mark away.",
@@ -307,8 +317,8 @@ class CompiledFunction(Generic[P, R]):
                 {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
             )
             self._all_attributes = self._all_attributes or observer.reads_any_name
-            self._unsettled_captures += settling
-            self._failed_captures += not settling
+            self._unsettled_captures += unsettled
+            self._failed_captures += not unsettled
             self._python_only = (
                 self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
             )
@@ -327,9 +337,9 @@ class CompiledFunction(Generic[P, R]):
 
 def _drop_old_values(reach: ReachableState) -> None:
     """Forget the old values of tensors that a run gives new ones: these may take their places."""
-    for seen in reach.objects.values():
-        state = seen.before.state
-        if isinstance(state, TensorState) and type(seen.obj._value) is LazyValue:
+    for tracked in reach.objects.values():
+        state = tracked.before.state
+        if isinstance(state, TensorState) and type(tracked.obj._value) is LazyValue:
             state.value = None
 
 

@@ -80,12 +80,12 @@ class TracePage:
     """The files of one program, in a folder of its own."""
 
     def __init__(
-        self, folder: Path, device: Device, order: CompileRequest, executable: Executable, seconds: float,
+        self, folder: Path, device: Device, request: CompileRequest, executable: Executable, seconds: float,
         notes: Sequence[str],
     ) -> None:  # fmt: skip
-        self.folder, self.device, self.order, self.compile_seconds = folder, device, order, seconds
+        self.folder, self.device, self.request, self.compile_seconds = folder, device, request, seconds
         self.notes = notes
-        self.stages = {"captured": str(order.graph), **executable.stages()}
+        self.stages = {"captured": str(request.graph), **executable.stages()}
         parts = getattr(executable, "parts", None)
         self.parts: Sequence[ProgramPart] = parts() if parts is not None else ()
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,8 +110,8 @@ class TracePage:
             (self.folder / "times.txt").write_text("\n".join([*lines, ""]))
 
     def _facts(self, runs: Sequence[float], steps: Mapping[str, float]) -> list[tuple[str, str]]:
-        ops = sum(node.op not in ("input", "constant") for node in self.order.graph)
-        found = [("device", str(self.device)), ("mode", self.order.mode), ("ops", str(ops))]
+        ops = sum(node.op not in ("input", "constant") for node in self.request.graph)
+        found = [("device", str(self.device)), ("mode", self.request.mode), ("ops", str(ops))]
         found += [("groups", str(len(self.parts)))] if self.parts else []
         found.append(("compiled in", f"{self.compile_seconds * 1e3:.1f} ms"))
         if runs:
@@ -193,7 +193,7 @@ def _with_counts(ops: Sequence[str]) -> str:
 def write_trace(
     folder: Path,
     device: Device,
-    order: CompileRequest,
+    request: CompileRequest,
     executable: Executable,
     seconds: float,
     notes: Sequence[str],
@@ -205,7 +205,7 @@ def write_trace(
         number = _count
     try:
         page = TracePage(
-            folder / f"program_{os.getpid()}_{number:04d}", device, order, executable, seconds, notes
+            folder / f"program_{os.getpid()}_{number:04d}", device, request, executable, seconds, notes
         )
     except OSError as error:
         _refused(folder, error)

@@ -87,9 +87,9 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
     return axis if isinstance(axis, Iterable) else (axis,)
 
 
-def contradicted_marks(axes: Axes, lengths: ShapeEnv) -> list[str]:
+def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
     """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
-    names = {where: name for name, where in lengths.symbols.items() if "._value.shape[" in where}
+    names = {where: name for name, where in shape_env.symbols.items() if "._value.shape[" in where}
     said = []
     for at, (x, open_axes) in axes.items():
         marks = _marks_by_id.get(id(x))
@@ -98,14 +98,14 @@ def contradicted_marks(axes: Axes, lengths: ShapeEnv) -> list[str]:
         for k in open_axes.keys() & marks.open.keys():
             name = names.get(f"{at}._value.shape[{k}]")
             least, most = marks.open[k]
-            if least != most and (not names or (name is not None and lengths.is_specialized(name))):
+            if least != most and (not names or (name is not None and shape_env.is_specialized(name))):
                 said.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
     return said
 
 
 def relocated(axes: Axes, reach: ReachableState) -> Axes:
     """Return the same axes by the code that finds their tensors in another reach of the same function."""
-    ats = {id(seen.obj): at for _, at, seen in reach.unique_locations()}
+    ats = {id(tracked.obj): at for _, at, tracked in reach.unique_locations()}
     return {ats.get(id(x), at): (x, limits) for at, (x, limits) in axes.items()}
 
 
@@ -128,36 +128,38 @@ class DynamicAxes:
     def symbolic_axes(self, reach: ReachableState) -> Axes:
         """Return the axes to leave open of each argument, by the code that finds it."""
         found: dict[str, tuple[Tensor, Mapping[int, Bounds]]] = {}
-        for seen in reach.tensors():
-            if seen.fixed:
+        for tracked in reach.tensors():
+            if tracked.fixed:
                 continue
-            x: Any = seen.obj
+            x: Any = tracked.obj
             shape = x._value.shape
-            self._compare(seen.expr, shape)
+            self._compare(tracked.expr, shape)
             marks = _marks_by_id.get(id(x))
             given = marks if marks is not None and marks.reference() is x else None
-            axes = {k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and self._is_symbolic(seen.expr, k)}
+            axes = {
+                k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and self._is_symbolic(tracked.expr, k)
+            }
             if given is not None:
                 axes.update(given.open)
                 axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
             if axes:
-                found[seen.expr] = (x, axes)
+                found[tracked.expr] = (x, axes)
         for place, key in reach.container_locations():
             if self._containers.setdefault(place, key) != key:
                 self.replaced_locations.add(place)
                 self._containers[place] = key
-        for place, at, seen in reach.unique_locations():
+        for place, at, tracked in reach.unique_locations():
             last = self._tensors.get(place)
-            if last is not None and last() is not seen.obj:
+            if last is not None and last() is not tracked.obj:
                 self.replaced_locations.add(place)
-            self._tensors[place] = weakref.ref(seen.obj)
-            shape = seen.obj._value.shape
+            self._tensors[place] = weakref.ref(tracked.obj)
+            shape = tracked.obj._value.shape
             self._compare(place, shape)
             axes = {
                 k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())
             }
             if axes:
-                found[at] = (seen.obj, axes)
+                found[at] = (tracked.obj, axes)
         return found
 
     def _is_symbolic(self, at: str, axis: int) -> bool:

@@ -45,7 +45,7 @@ class FirstTrace:
     """
 
     reach: ReachableState
-    script: HostPrologue
+    prologue: HostPrologue
     recording: Recording | None
     count: int
     out: Any
@@ -68,7 +68,7 @@ class AppendedList:
 
 def retrace_with_state(
     function: Callable[..., Any], make: Callable[[], ReachableState], args: tuple[Any, ...],
-    kwargs: dict[str, Any], seen: FirstTrace, changes: Mutations, places: VaryingInputs, mode: str,
+    kwargs: dict[str, Any], seen: FirstTrace, mutations: Mutations, varying_inputs: VaryingInputs, mode: str,
     axes: Axes, integers: bool,
 ) -> tuple[CacheEntry, bool] | None:  # fmt: skip
     """Return the replay of a function whose first run, ``seen``, made these ``changes``; None: there is none.
@@ -81,7 +81,7 @@ def retrace_with_state(
         return None  # what it keeps could not be taken back
     after = Snapshot(seen.reach, now=True)
     active = Recorder(mode, dry=True)
-    run = _DryRun(active, seen, changes, places, integers)
+    run = _DryRun(active, seen, mutations, varying_inputs, integers)
     try:
         Snapshot(seen.reach).restore()
         reach = make()
@@ -107,7 +107,7 @@ def retrace_with_state(
             if any(map(active.shape_env.is_specialized, run.symbols)):
                 return None
             made: CacheEntry = active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))
-            return made, places.add(active.prologue, run.rates)
+            return made, varying_inputs.add(active.prologue, run.rates)
     except DRY_RUN_ERRORS:
         return None
     finally:
@@ -118,49 +118,56 @@ class _DryRun:
     """The places that are held in a dry run, and the lists that others stand for."""
 
     def __init__(
-        self, active: Recorder, seen: FirstTrace, changes: Mutations, places: VaryingInputs, integers: bool
+        self,
+        active: Recorder,
+        seen: FirstTrace,
+        mutations: Mutations,
+        varying_inputs: VaryingInputs,
+        integers: bool,
     ) -> None:
-        self.script = active.prologue
+        self.prologue = active.prologue
         self.symbols: list[str] = []
-        self._open, self._small = integers, places.small
-        self.rates = changes.rates is not None or places.rates
-        self._known = places.locations()
-        self._seen, self._changes, self._given = seen, changes, places.arguments
+        self._open, self._small = integers, varying_inputs.small
+        self.rates = mutations.rates is not None or varying_inputs.rates
+        self._known = varying_inputs.locations()
+        self._first, self._mutations, self._given = seen, mutations, varying_inputs.arguments
         self._lists: list[tuple[Callable[[Any], None], Any]] = []
         self._finished = False
 
     def prepare(self, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Put numbers and lists of the script where they belong. Raises ``NotReplayable``."""
-        for part, _ in reach.argument_objects:
-            if part.key in self._given and type(part.value) in NUMBER_TYPES:
-                home: Any = args if isinstance(part.key, int) else kwargs
-                get, put = partial(home.__getitem__, part.key), partial(home.__setitem__, part.key)
-                self._hold((ARGUMENT, part.key), SymbolicSlot(part.access, get, put, str))
+        for ref, _ in reach.argument_objects:
+            if ref.key in self._given and type(ref.value) in NUMBER_TYPES:
+                home: Any = args if isinstance(ref.key, int) else kwargs
+                get, put = partial(home.__getitem__, ref.key), partial(home.__setitem__, ref.key)
+                self._hold((ARGUMENT, ref.key), SymbolicSlot(ref.access, get, put, str))
         wanted: set[tuple[int | str, Any]] = {*self._known}
-        wanted |= {(id(seen.obj), part.key) for seen, part in self._changes.numbers}
+        wanted |= {(id(seen.obj), ref.key) for seen, ref in self._mutations.numbers}
         if self.rates:
-            wanted |= _prologue_locations(self._seen.script)
-            self.script.free = True
-        lists = {id(seen.obj) for seen in self._changes.appended}
+            wanted |= _prologue_locations(self._first.prologue)
+            self.prologue.free = True
+        lists = {id(seen.obj) for seen in self._mutations.appended}
         found = list(reach.objects.values())
         for seen in found:
-            for part, _ in seen.children:
-                if id(part.value) in lists:
-                    self._stand_in(reach, seen.obj, part, reach.access(seen, part))
-                elif is_number(part.value) and not wanted.isdisjoint(
-                    (location_of(seen, part), (id(seen.obj), part.key))
+            for ref, _ in seen.children:
+                if id(ref.value) in lists:
+                    self._stand_in(reach, seen.obj, ref, reach.access(seen, ref))
+                elif is_number(ref.value) and not wanted.isdisjoint(
+                    (location_of(seen, ref), (id(seen.obj), ref.key))
                 ):
-                    self._hold((id(seen.obj), part.key), _slot(seen, part, reach.access(seen, part)))
-        names = {*self._known, *((id(g.scope), g.name) for g in self._changes.global_numbers)}
+                    self._hold((id(seen.obj), ref.key), _slot(seen, ref, reach.access(seen, ref)))
+        names = {*self._known, *((id(g.scope), g.name) for g in self._mutations.global_numbers)}
         for g in reach.globals:
             access = f"{reach.name(g.scope)}[{g.name!r}]"
             if id(g.value) in lists:
                 self._stand_in(reach, g.scope, g, access)
             elif g.value is math or getattr(g.value, "__self__", None) is math:
-                self._put(g, _Math(self.script) if g.value is math else partial(self.script.outcome, g.value))
+                self._put(
+                    g, _Math(self.prologue) if g.value is math else partial(self.prologue.outcome, g.value)
+                )
             elif (id(g.scope), g.name) in names and is_number(g.value):
                 self._hold((id(g.scope), g.name), _global_slot(g, access))
-        if any(id(part.value) in lists for part, _ in reach.argument_objects):
+        if any(id(ref.value) in lists for ref, _ in reach.argument_objects):
             raise Uncapturable("is given a list that it adds to")
 
     def _hold(self, key: tuple[int, Any], held: SymbolicSlot) -> None:
@@ -168,21 +175,21 @@ class _DryRun:
         is_small = type(held.plain) is int and held.plain < _MIN_SYMBOLIC_INT
         (self._small.add if is_small else self._small.discard)(key)
         if self._open and type(held.plain) is int and not is_small:
-            self.symbols.append(self.script.open(key, held))
+            self.symbols.append(self.prologue.open(key, held))
         else:
-            self.script.bind(key, held)
+            self.prologue.bind(key, held)
 
-    def _stand_in(self, reach: ReachableState, owner: Any, part: ChildRef | GlobalRef, access: str) -> None:
+    def _stand_in(self, reach: ReachableState, owner: Any, ref: ChildRef | GlobalRef, access: str) -> None:
         """Put a list that takes note in the place of one."""
-        grown = self.script.appended.get(id(part.value))
+        grown = self.prologue.appended.get(id(ref.value))
         if grown is None:
-            kind = RecordingList if type(part.value) is list else RecordingDeque
-            grown = AppendedList(part.value, reach.name(part.value), kind(part.value))
-            grown.stand_in.take(grown.items, self.script)
-            self.script.appended[id(part.value)] = grown
-        put = partial(owner.__setitem__, part.name) if isinstance(part, GlobalRef) else _setter(owner, part)
+            kind = RecordingList if type(ref.value) is list else RecordingDeque
+            grown = AppendedList(ref.value, reach.name(ref.value), kind(ref.value))
+            grown.stand_in.take(grown.items, self.prologue)
+            self.prologue.appended[id(ref.value)] = grown
+        put = partial(owner.__setitem__, ref.name) if isinstance(ref, GlobalRef) else _setter(owner, ref)
         grown.exprs.append(access)
-        self._lists.append((put, part.value))
+        self._lists.append((put, ref.value))
         put(grown.stand_in)
 
     def _put(self, g: GlobalRef, stand: Any) -> None:
@@ -194,14 +201,14 @@ class _DryRun:
     def finish(self) -> None:
         """Put the numbers and lists back that were there."""
         if not self._finished:
-            self.script.release()
+            self.prologue.release()
             for put, value in self._lists:
                 put(value)
             self._finished = True
 
     def agrees(self, after: Snapshot) -> bool:
         """Return whether the numbers and lists have come to be what the first run left there."""
-        for grown in self.script.appended.values():
+        for grown in self.prologue.appended.values():
             left = after.list_items(grown.obj)
             if left is None or not all(
                 map(_is_same_value, left[len(left) - len(grown.items) :], grown.items)
@@ -209,16 +216,16 @@ class _DryRun:
                 return False
         return all(
             _is_same_value(left, held.now)
-            for (key, part), held in self.script.slots.items()
-            if (left := after.value(key, part)) is not after
+            for (key, ref), held in self.prologue.slots.items()
+            if (left := after.value(key, ref)) is not after
         )
 
 
 class _Math:
     """The module ``math``, whose functions take numbers of a script as well."""
 
-    def __init__(self, script: HostPrologue) -> None:
-        self._script = script
+    def __init__(self, prologue: HostPrologue) -> None:
+        self._script = prologue
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(math, name)
@@ -228,9 +235,9 @@ class _Math:
 class _RecordsAppends:
     """What both kinds of growing lists do: anything but adding at the end needs what they hold."""
 
-    def take(self, items: list[Any], script: Any) -> None:
+    def take(self, items: list[Any], prologue: Any) -> None:
         """Take note of what is added in ``items``; of any other use, in ``script``."""
-        self.items, self.script = items, script
+        self.items, self.prologue = items, prologue
 
     def append(self, x: Any) -> None:
         """Add an item."""
@@ -251,8 +258,8 @@ def _reading_method(name: str, kind: type) -> Callable[..., Any]:
     method = getattr(kind, name)
 
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        script = self.prologue
-        script.obstacle = script.obstacle or f"looks into a {kind.__name__} that grows at each call"
+        prologue = self.prologue
+        prologue.obstacle = prologue.obstacle or f"looks into a {kind.__name__} that grows at each call"
         return method(self, *args, **kwargs)
 
     return read
@@ -277,21 +284,21 @@ RecordingList: Final = _recording_class(list)
 RecordingDeque: Final = _recording_class(deque)
 
 
-def _prologue_locations(script: HostPrologue) -> set[tuple[int, Any]]:
+def _prologue_locations(prologue: HostPrologue) -> set[tuple[int, Any]]:
     """Return the places whose numbers the first run's script has read or changed."""
-    found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in script.reads}
-    for owner in script.owners:
+    found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in prologue.reads}
+    for owner in prologue.owners:
         own = getattr(owner, "__dict__", {})
         found |= {(id(owner), ("attribute", n)) for n, v in own.items() if is_number(v)}
     return found
 
 
-def _slot(seen: TrackedObject, part: ChildRef, access: str) -> SymbolicSlot:
+def _slot(seen: TrackedObject, ref: ChildRef, access: str) -> SymbolicSlot:
     owner: Any = seen.obj
-    put = _setter(owner, part)
+    put = _setter(owner, ref)
     if isinstance(owner, types.CellType):
         return SymbolicSlot(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
-    kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
+    kind, name = ref.key if isinstance(ref.key, tuple) else ("index", ref.key)
     if kind == "slot":
         return SymbolicSlot(
             access, lambda: getattr(owner, name), put,
@@ -304,7 +311,7 @@ def _slot(seen: TrackedObject, part: ChildRef, access: str) -> SymbolicSlot:
         )  # fmt: skip
     if kind == "attribute":
         return SymbolicSlot(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
-    where = part.access.key if isinstance(part.access, KeyAccess) else part.key
+    where = ref.access.key if isinstance(ref.access, KeyAccess) else ref.key
     return SymbolicSlot(access, lambda: owner[where], put, lambda text: f"{access} = {text}")
 
 
@@ -315,13 +322,13 @@ def _global_slot(g: GlobalRef, access: str) -> SymbolicSlot:
     )
 
 
-def _setter(owner: Any, part: ChildRef) -> Callable[[Any], None]:
+def _setter(owner: Any, ref: ChildRef) -> Callable[[Any], None]:
     """Return what puts a value into a place. Raises ``NotReplayable`` for one that nothing is put into."""
     if isinstance(owner, types.CellType):
         return partial(setattr, owner, "cell_contents")
-    if isinstance(owner, tuple) or part.key == "class":
+    if isinstance(owner, tuple) or ref.key == "class":
         raise Uncapturable("keeps what it changes in a tuple")
-    kind, name = part.key if isinstance(part.key, tuple) else ("index", part.key)
+    kind, name = ref.key if isinstance(ref.key, tuple) else ("index", ref.key)
     if kind == "slot":
         return partial(object.__setattr__, owner, name)
     if kind == "attribute":
@@ -332,8 +339,8 @@ def _setter(owner: Any, part: ChildRef) -> Callable[[Any], None]:
         )
     if kind == "default" and isinstance(owner, types.FunctionType):
         return partial(_set_default, owner, name)
-    if kind == "item" and isinstance(part.access, KeyAccess):
-        return partial(dict.__setitem__, owner, part.access.key)
+    if kind == "item" and isinstance(ref.access, KeyAccess):
+        return partial(dict.__setitem__, owner, ref.access.key)
     if kind == "index" and type(owner) is list:
         return partial(list.__setitem__, owner, name)
     raise Uncapturable(f"changes what a {type(owner).__name__} holds")

@@ -102,11 +102,11 @@ class VaryingInputs:
         """Return all places at which scripts are to hold what they find."""
         return {*self.known, *self.outside}
 
-    def add(self, script: HostPrologue, rates: bool) -> bool:
+    def add(self, prologue: HostPrologue, rates: bool) -> bool:
         """Add what a script holds; return whether any of it is new."""
         known = len(self.known), self.rates
         # a slot's setter keeps its owner alive
-        self.known.update({key: slot.put for key, slot in script.slots.items()})
+        self.known.update({key: slot.put for key, slot in prologue.slots.items()})
         self.known.update({key: None for key in self.outside if type(key[0]) is str})
         self.outside = set()
         self.rates = self.rates or rates

@@ -65,11 +65,17 @@ class GuardCodegen:
 
     def __init__(
         self, reach: ReachableState, kept: Mapping[int, TrackedObject], ran: set[CodeType],
-        script: HostPrologue, grads: bool, lengths: ShapeEnv, forgotten: Container[int],
+        prologue: HostPrologue, grads: bool, shape_env: ShapeEnv, overwritten: Container[int],
     ) -> None:  # fmt: skip
         self.ran = ran
-        self.reach, self.kept, self.script, self.grads, self.lengths = reach, kept, script, grads, lengths
-        self.overwritten = forgotten
+        self.reach, self.kept, self.prologue, self.grads, self.shape_env = (
+            reach,
+            kept,
+            prologue,
+            grads,
+            shape_env,
+        )
+        self.overwritten = overwritten
         self.guards: list[Guard] = []
         self._empty: list[TrackedObject] = []
         """Dicts that nothing was in, as those of parameters' attributes: all have one guard."""
@@ -78,9 +84,9 @@ class GuardCodegen:
         self.strict = False
         """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
         self._counted_tables = {
-            id(part.value)
-            for seen in kept.values() if seen.before.kind == "counted"
-            for part in seen.before.children if part.access in _COUNTED_TABLES
+            id(ref.value)
+            for tracked in kept.values() if tracked.before.kind == "counted"
+            for ref in tracked.before.children if ref.access in _COUNTED_TABLES
         }  # fmt: skip
 
     def emit(self, used: Sequence[GlobalRef]) -> None:
@@ -96,16 +102,16 @@ class GuardCodegen:
         self.add(code, "the names of arguments")
         self._modes()
         called = {k: f"{name!r}, " for k, name in enumerate(_parameter_names(self.reach.roots[0].obj))}
-        for part, seen in self.reach.argument_objects:
-            if (ARGUMENT, part.key) in self.script.slots:
+        for ref, tracked in self.reach.argument_objects:
+            if (ARGUMENT, ref.key) in self.prologue.slots:
                 continue
-            self._child(part.access, part.value, seen, f"{called.get(part.key, '')}argument {part.key!r}")
-        for grown in self.script.appended.values():
+            self._child(ref.access, ref.value, tracked, f"{called.get(ref.key, '')}argument {ref.key!r}")
+        for grown in self.prologue.appended.values():
             for at in grown.exprs:
                 self.add(f"{at} is {grown.expr}", f"the {type(grown.obj).__name__} that is added to")
         for found in used:
             at = f"{self.reach.name(found.scope)}[{found.name!r}]"
-            if (id(found.scope), found.name) in self.script.slots:
+            if (id(found.scope), found.name) in self.prologue.slots:
                 self._prologue_number(at, found.value, f"the global {found.name!r}")
                 continue
             self._locations = ((id(found.scope), found.name),) if is_number(found.value) else ()
@@ -117,15 +123,15 @@ class GuardCodegen:
         for one, other in self.reach.aliases:
             self.add(f"{one} is {other}", f"which object {one} is")
         self._distinct()
-        for seen in list(self.kept.values()):
-            self._object(seen)
+        for tracked in list(self.kept.values()):
+            self._object(tracked)
         if self._empty:
-            code = f"not any({self.reach.name(tuple(seen.obj for seen in self._empty))})"
+            code = f"not any({self.reach.name(tuple(tracked.obj for tracked in self._empty))})"
             first = ", ".join(map(describe_object, self._empty[:_MAX_NAMED]))
             self.add(code, f"that nothing is in {first} and the like")
-        for condition in self.lengths.guards:
+        for condition in self.shape_env.guards:
             where = " and ".join(
-                f"{name} is {at.replace('._value', '')}" for name, at in self.lengths.symbols.items()
+                f"{name} is {at.replace('._value', '')}" for name, at in self.shape_env.symbols.items()
                 if re.search(rf"\b{name}\b", condition)
             )  # fmt: skip
             self.add(condition, f"the lengths of arguments: {condition}, where {where}")
@@ -150,9 +156,11 @@ class GuardCodegen:
             if fixed:
                 self.add(f"{self.reach.name(fixed)}.isdisjoint(({', '.join(given)},))", text)
 
-    def add(self, code: str, text: str, counted: bool = False) -> None:
+    def add(self, code: str, text: str, on_mutation_only: bool = False) -> None:
         """Add a condition."""
-        self.guards.append(Guard(code=code, text=text, on_mutation_only=counted, locations=self._locations))
+        self.guards.append(
+            Guard(code=code, text=text, on_mutation_only=on_mutation_only, locations=self._locations)
+        )
 
     def _modes(self) -> None:
         name, found = self.reach.name, self.reach.global_modes
@@ -165,14 +173,14 @@ class GuardCodegen:
         self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
     def _child(
-        self, at: str, value: Any, seen: TrackedObject | None, text: str, counted: bool = False
+        self, at: str, value: Any, tracked: TrackedObject | None, text: str, on_mutation_only: bool = False
     ) -> None:
-        if seen is None:
-            self._scalar(at, value, text, counted)
-        elif seen.fixed:
-            self.add(f"{at} is {seen.expr}", text, counted)
-        elif at != seen.expr:
-            self.add(f"{at} is {seen.expr}", f"that {text} is {describe_object(seen)}")
+        if tracked is None:
+            self._scalar(at, value, text, on_mutation_only)
+        elif tracked.fixed:
+            self.add(f"{at} is {tracked.expr}", text, on_mutation_only)
+        elif at != tracked.expr:
+            self.add(f"{at} is {tracked.expr}", f"that {text} is {describe_object(tracked)}")
         else:
             self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
 
@@ -182,143 +190,153 @@ class GuardCodegen:
         if type(value) is tuple:
             self.add(f"len({at}) == {len(value)}", f"the length of {text}")
 
-    def _scalar(self, at: str, value: Any, text: str, counted: bool) -> None:
+    def _scalar(self, at: str, value: Any, text: str, on_mutation_only: bool) -> None:
         text = f"{text}, which was {value!r}"
         if value is None or value is True or value is False or value is Ellipsis or value is NotImplemented:
-            self.add(f"{at} is {value!r}", text, counted)
+            self.add(f"{at} is {value!r}", text, on_mutation_only)
         elif type(value) in (int, str, bytes):
-            self.add(f"type({at}) is {type(value).__name__} and {at} == {value!r}", text, counted)
+            self.add(f"type({at}) is {type(value).__name__} and {at} == {value!r}", text, on_mutation_only)
         else:  # 0.0 is not -0.0, and NaN is NaN
             self.add(
                 f"type({at}) is {self.reach.name(type(value))} and repr({at}) == {repr(value)!r}",
                 text,
-                counted,
+                on_mutation_only,
             )
 
-    def _object(self, seen: TrackedObject) -> None:
-        before, at, counted = seen.before, seen.expr, self._is_on_mutation_only(seen)
-        text = describe_object(seen)
+    def _object(self, tracked: TrackedObject) -> None:
+        before, at, on_mutation_only = tracked.before, tracked.expr, self._is_on_mutation_only(tracked)
+        text = describe_object(tracked)
         if isinstance(before.state, TensorState):
-            self._tensor(seen, before.state, text)
-        elif before.kind in ("sequence", "mapping") and not (seen.fixed and type(seen.obj) is tuple):
-            keys = [part.access.key for part, _ in seen.children if isinstance(part.access, KeyAccess)]
+            self._tensor(tracked, before.state, text)
+        elif before.kind in ("sequence", "mapping") and not (tracked.fixed and type(tracked.obj) is tuple):
+            keys = [ref.access.key for ref, _ in tracked.children if isinstance(ref.access, KeyAccess)]
             if before.kind == "sequence":
-                self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", counted)
-                if isinstance(seen.obj, deque) and not seen.fixed:  # of which this is never another
-                    self.add(f"{at}.maxlen == {seen.obj.maxlen}", f"how many items {text} keeps")
-            elif not keys and seen.fixed and type(seen.obj) is dict and not counted:
-                self._empty.append(seen)
+                self.add(f"len({at}) == {before.state[0][0]}", f"the length of {text}", on_mutation_only)
+                if isinstance(tracked.obj, deque) and not tracked.fixed:  # of which this is never another
+                    self.add(f"{at}.maxlen == {tracked.obj.maxlen}", f"how many items {text} keeps")
+            elif not keys and tracked.fixed and type(tracked.obj) is dict and not on_mutation_only:
+                self._empty.append(tracked)
             elif all(map(is_scalar, keys)) or not any(
-                is_prologue_number(self.script, seen, part)
-                and (id(seen.obj), part.key) not in self.script.slots
-                for part, _ in seen.children
+                is_prologue_number(self.prologue, tracked, ref)
+                and (id(tracked.obj), ref.key) not in self.prologue.slots
+                for ref, _ in tracked.children
             ):
-                self._keys(at, keys, f"the keys of {text}", counted)
-        elif before.kind == "set" and not (seen.fixed and isinstance(seen.obj, frozenset)):
-            self._keys(at, [v for _, v in before.state[0]], text, counted)
-        if isinstance(seen.obj, FunctionType) and before.extra_guards:
-            self._function(seen, seen.obj, text, counted)
-        for rule in before.extra_guards:
-            k = self.reach.name(rule.value())
-            self.add(rule.code.format(at=at, k=k), f"{rule.text} of {text}", counted)
-        if self._list_items(seen, text, counted):
+                self._keys(at, keys, f"the keys of {text}", on_mutation_only)
+        elif before.kind == "set" and not (tracked.fixed and isinstance(tracked.obj, frozenset)):
+            self._keys(at, [v for _, v in before.state[0]], text, on_mutation_only)
+        if isinstance(tracked.obj, FunctionType) and before.extra_guards:
+            self._function(tracked, tracked.obj, text, on_mutation_only)
+        for guard in before.extra_guards:
+            k = self.reach.name(guard.value())
+            self.add(guard.code.format(at=at, k=k), f"{guard.text} of {text}", on_mutation_only)
+        if self._list_items(tracked, text, on_mutation_only):
             return
-        for part, child in seen.children:
-            if part.constant:
+        for ref, child in tracked.children:
+            if ref.constant:
                 continue
-            if (id(seen.obj), part.key) in self.script.slots:
+            if (id(tracked.obj), ref.key) in self.prologue.slots:
                 self._prologue_number(
-                    self.reach.access(seen, part), part.value, f"{describe_ref(part)} of {text}"
+                    self.reach.access(tracked, ref), ref.value, f"{describe_ref(ref)} of {text}"
                 )
                 continue
-            of_script = is_prologue_number(self.script, seen, part)
-            if of_script and not (self.strict and isinstance(seen.obj, dict) and "params" in seen.obj):
+            of_script = is_prologue_number(self.prologue, tracked, ref)
+            if of_script and not (self.strict and isinstance(tracked.obj, dict) and "params" in tracked.obj):
                 continue
-            if seen.fixed and part.stable and child is None:
+            if tracked.fixed and ref.stable and child is None:
                 continue
             if child is not None and (
-                id(child.obj) not in self.kept or (child.fixed and seen.fixed and part.stable)
+                id(child.obj) not in self.kept or (child.fixed and tracked.fixed and ref.stable)
             ):
                 continue
-            if part.key == "grad" and (not self.grads or id(seen.obj) in self.overwritten):
+            if ref.key == "grad" and (not self.grads or id(tracked.obj) in self.overwritten):
                 continue
-            access = self.reach.access(seen, part)
-            if child is None or type(part.value) is tuple:
-                self._locations = number_locations(seen, (part,))
-            self._child(access, part.value, child, f"{describe_ref(part)} of {text}", counted)
+            access = self.reach.access(tracked, ref)
+            if child is None or type(ref.value) is tuple:
+                self._locations = number_locations(tracked, (ref,))
+            self._child(access, ref.value, child, f"{describe_ref(ref)} of {text}", on_mutation_only)
             self._locations = ()
 
-    def _keys(self, at: str, keys: list[Any], text: str, counted: bool) -> None:
+    def _keys(self, at: str, keys: list[Any], text: str, on_mutation_only: bool) -> None:
         """Guard the keys of a dict, or the items of a set, and their order: code may go through them."""
         kinds = [*map(type, keys)]
         if all(kind in _EXACTLY_COMPARED for kind in kinds):
             name = self.reach.name
-            self.add(f"[*{at}] == {name(keys)} and [*map(type, {at})] == {name(kinds)}", text, counted)
+            self.add(
+                f"[*{at}] == {name(keys)} and [*map(type, {at})] == {name(kinds)}", text, on_mutation_only
+            )
         else:
-            self.add(f"same_items({at}, {self.reach.name(keys)})", text, counted)
+            self.add(f"same_items({at}, {self.reach.name(keys)})", text, on_mutation_only)
 
-    def _function(self, seen: TrackedObject, function: FunctionType, text: str, counted: bool) -> None:
+    def _function(
+        self, tracked: TrackedObject, function: FunctionType, text: str, on_mutation_only: bool
+    ) -> None:
         """Guard what a function has beside its code; what defaults hold are parts."""
-        at, name = seen.expr, self.reach.name
-        if not seen.fixed:
-            self.add(f"{at}.__globals__ is {name(function.__globals__)}", f"the globals of {text}", counted)
+        at, name = tracked.expr, self.reach.name
+        if not tracked.fixed:
+            self.add(
+                f"{at}.__globals__ is {name(function.__globals__)}",
+                f"the globals of {text}",
+                on_mutation_only,
+            )
         for kind in ("__defaults__", "__kwdefaults__"):
             found = getattr(function, kind)
-            if not seen.fixed:
-                self.add(f"len({at}.{kind} or ()) == {len(found or ())}", f"the {kind} of {text}", counted)
+            if not tracked.fixed:
+                self.add(
+                    f"len({at}.{kind} or ()) == {len(found or ())}", f"the {kind} of {text}", on_mutation_only
+                )
             elif found:
-                self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", counted)
+                self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", on_mutation_only)
 
-    def _list_items(self, seen: TrackedObject, text: str, counted: bool) -> bool:
+    def _list_items(self, tracked: TrackedObject, text: str, on_mutation_only: bool) -> bool:
         """Guard the items of a list of plain values as one condition; return whether it is such a list."""
-        if type(seen.obj) is not list or len(seen.children) < _MIN_LIST_GUARD_ITEMS:
+        if type(tracked.obj) is not list or len(tracked.children) < _MIN_LIST_GUARD_ITEMS:
             return False
-        for part, child in seen.children:
-            if child is not None or (id(seen.obj), part.key) in self.script.slots:
+        for ref, child in tracked.children:
+            if child is not None or (id(tracked.obj), ref.key) in self.prologue.slots:
                 return False
-        values = [part.value for part, _ in seen.children]
-        kinds, at, name = [type(v) for v in values], seen.expr, self.reach.name
+        values = [ref.value for ref, _ in tracked.children]
+        kinds, at, name = [type(v) for v in values], tracked.expr, self.reach.name
         found = f"[*map(type, {at})] == {name(kinds)}"
         if any(kind not in _EXACTLY_COMPARED for kind in kinds):  # 0.0 is not -0.0, and NaN is NaN
             found = f"{found} and [*map(repr, {at})] == {name([*map(repr, values)])}"
         else:
             found = f"{found} and {at} == {name(values)}"
-        self._locations = number_locations(seen, [part for part, _ in seen.children])
-        self.add(found, f"the items of {text}", counted)
+        self._locations = number_locations(tracked, [ref for ref, _ in tracked.children])
+        self.add(found, f"the items of {text}", on_mutation_only)
         self._locations = ()
         return True
 
-    def _is_on_mutation_only(self, seen: TrackedObject) -> bool:
+    def _is_on_mutation_only(self, tracked: TrackedObject) -> bool:
         """Return whether what an object has changes only where changes are counted."""
-        return seen.fixed and (seen.before.kind == "counted" or id(seen.obj) in self._counted_tables)
+        return tracked.fixed and (tracked.before.kind == "counted" or id(tracked.obj) in self._counted_tables)
 
-    def _tensor(self, seen: TrackedObject, state: TensorState, text: str) -> None:
-        at, name = seen.expr, self.reach.name
+    def _tensor(self, tracked: TrackedObject, state: TensorState, text: str) -> None:
+        at, name = tracked.expr, self.reach.name
         # A fixed tensor changes its type or asks for a gradient where that is counted, and its shape never.
         self.add(
             f"{at}._vtype is {name(state.vtype)}",
             f"the dtype and device of {text}, {state.vtype}",
-            seen.fixed,
+            tracked.fixed,
         )
-        if not seen.fixed:
+        if not tracked.fixed:
             self._shape(at, state.value.shape, text)
         if state.node is None:
-            kept = isinstance(seen.obj, Parameter)
-            asks = isinstance(seen.obj._node, Leaf)  # by now: it may have had a gradient before
-            none = f" and ({at}.grad is None) is {asks or seen.obj.grad is None}" if kept or asks else ""
+            kept = isinstance(tracked.obj, Parameter)
+            asks = isinstance(tracked.obj._node, Leaf)  # by now: it may have had a gradient before
+            none = f" and ({at}.grad is None) is {asks or tracked.obj.grad is None}" if kept or asks else ""
             self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", kept)
         elif isinstance(state.node, Leaf):
-            if seen.fixed:
+            if tracked.fixed:
                 self.add(f"{at}._node is {name(state.node)}", f"that {text} requires a gradient", True)
             else:
                 self.add(f"type({at}._node) is Leaf", f"that {text} requires a gradient")
             code = f"len(getattr({at}._node, 'hooks', ())) == {state.hooks}"
-            self.add(code, f"the hooks of {text}", seen.fixed)
+            self.add(code, f"the hooks of {text}", tracked.fixed)
         else:
             self.add(f"type({at}._node) not in (NoneType, Leaf)", f"that {text} has a history")
 
     def _shape(self, at: str, shape: tuple[int, ...], text: str) -> None:
-        left = {k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.lengths.symbols.values()}
+        left = {k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.shape_env.symbols.values()}
         if not left:
             self.add(f"{at}._value.shape == {shape!r}", f"the shape of {text}, {shape}")
             return
@@ -346,12 +364,12 @@ class GuardCodegen:
 
     def emit_on_mutation(self) -> str:
         """Return the code of ``unchanged``, which says whether the guards hold that are counted."""
-        counted = " and ".join(f"({g.code})" for g in self.guards if g.on_mutation_only)
+        on_mutation_only = " and ".join(f"({g.code})" for g in self.guards if g.on_mutation_only)
         return "\n".join(
-            ["def unchanged(a, k):", *self._bind_names("    "), f"    return {counted or True}", ""]
+            ["def unchanged(a, k):", *self._bind_names("    "), f"    return {on_mutation_only or True}", ""]
         )
 
     def _bind_names(self, depth: str) -> list[str]:
-        count = sum(isinstance(part.key, int) for part in self.reach.arguments)
+        count = sum(isinstance(ref.key, int) for ref in self.reach.arguments)
         given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
-        return given + [f"{depth}{name} = {at}" for name, at in self.lengths.symbols.items()]
+        return given + [f"{depth}{name} = {at}" for name, at in self.shape_env.symbols.items()]

@@ -45,18 +45,22 @@ class TuningResult:
     notes: tuple[str, ...]
 
 
-def autotune(device: Device, lowering: Lowering, order: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
+def autotune(
+    device: Device, lowering: Lowering, request: CompileRequest
+) -> tuple[Executable, tuple[str, ...]]:
     """Return the executable of ``order`` with the choices that were the fastest, and notes on them."""
     declared = getattr(lowering, "knobs", None)
-    knobs: Sequence[Knob] = declared(order) if declared is not None else ()
+    knobs: Sequence[Knob] = declared(request) if declared is not None else ()
     if not knobs:
-        return lower_checked(device, lowering, order), (f"max-autotune: {device.type} has nothing to choose",)
+        return lower_checked(device, lowering, request), (
+            f"max-autotune: {device.type} has nothing to choose",
+        )
     folder = private_folder(device.type, "choices")
-    path = folder / _key(device, order, knobs) if folder is not None else None
+    path = folder / _key(device, request, knobs) if folder is not None else None
     known = _read(cache_load(path) if path is not None else None)
     if known is not None:
-        return lower_checked(device, lowering, replace(order, chosen=known.chosen)), known.notes
-    search = _Search(device, lowering, order)
+        return lower_checked(device, lowering, replace(request, chosen=known.chosen)), known.notes
+    search = _Search(device, lowering, request)
     search.run(knobs)
     found = TuningResult(chosen=search.chosen, notes=tuple(search.notes))
     if path is not None:
@@ -64,10 +68,12 @@ def autotune(device: Device, lowering: Lowering, order: CompileRequest) -> tuple
     return search.best, found.notes
 
 
-def _key(device: Device, order: CompileRequest, knobs: Sequence[Knob]) -> str:
+def _key(device: Device, request: CompileRequest, knobs: Sequence[Knob]) -> str:
     found = device.properties
-    about = (__version__, found.name, found.driver, str(found.compute_units), str(order.graph))
-    return sha256("\0".join([*about, repr(sorted(order.replaces.items())), repr(knobs)]).encode()).hexdigest()
+    about = (__version__, found.name, found.driver, str(found.compute_units), str(request.graph))
+    return sha256(
+        "\0".join([*about, repr(sorted(request.replaces.items())), repr(knobs)]).encode()
+    ).hexdigest()
 
 
 def _read(data: bytes | None) -> TuningResult | None:
@@ -80,12 +86,12 @@ def _read(data: bytes | None) -> TuningResult | None:
 class _Search:
     """The state of a search: knob after knob, with the others as they were found best."""
 
-    def __init__(self, device: Device, lowering: Lowering, order: CompileRequest) -> None:
-        self.device, self.lowering, self.order = device, lowering, order
+    def __init__(self, device: Device, lowering: Lowering, request: CompileRequest) -> None:
+        self.device, self.lowering, self.request = device, lowering, request
         self.chosen: dict[str, int] = {}
         self.notes: list[str] = []
-        self.values = [_sample_input(node, device) for node in order.graph.inputs]
-        self.usual = self.best = lower_checked(device, lowering, order)
+        self.values = [_sample_input(node, device) for node in request.graph.inputs]
+        self.usual = self.best = lower_checked(device, lowering, request)
 
     def run(self, knobs: Sequence[Knob]) -> None:
         """Try each value of each knob."""
@@ -164,7 +170,7 @@ class _Search:
         self.notes.append(f"max-autotune: {knob.name}, {knob.what}: {what}{measured}")
 
     def _compiled(self, chosen: Mapping[str, int]) -> Executable:
-        return self.lowering.compile(replace(self.order, chosen=chosen))
+        return self.lowering.compile(replace(self.request, chosen=chosen))
 
     def _times(self, program: Any, most: float | None) -> dict[str, float]:
         """Return the median seconds of each step; nothing where a run takes more than ``most`` seconds."""

@@ -84,11 +84,11 @@ class PreparedRun:
     leaves: tuple[Any, ...] = ()
 
 
-def lower_checked(device: Device, lowering: Lowering, order: CompileRequest) -> Executable:
+def lower_checked(device: Device, lowering: Lowering, request: CompileRequest) -> Executable:
     """Return what a lowering makes of an order; what it raises, and anything but an executable, names it."""
     backend = plugins.backend(device.type)
     try:
-        made: object = lowering.compile(order)
+        made: object = lowering.compile(request)
     except (TensorbusError, MemoryError):
         raise
     except Exception as error:

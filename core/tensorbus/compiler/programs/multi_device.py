@@ -43,9 +43,7 @@ class MultiDeviceProgram:
         self._recordings = recordings
         self._inputs_given = [(d, p) for d, r in recordings.items() for p in r.inputs]
         self._outputs = tuple(outputs)
-        self._specs = {
-            spot: r.entries[p].spec for d, r in recordings.items() for spot, p in _value_refs(d, r)
-        }
+        self._specs = {ref: r.entries[p].spec for d, r in recordings.items() for ref, p in _value_refs(d, r)}
         self._depths = _transfer_depths(recordings)
         self._needed = self._needed_for(outputs)
         self._stages = self._with_releases([*self._stages_of(make)])
@@ -63,11 +61,11 @@ class MultiDeviceProgram:
                 (source,), (target,) = step.inputs, step.outputs
                 values[target] = self._transferred(values[source], source[0], target)
             else:
-                made = step.program([values[spot] for spot in step.inputs])
+                made = step.program([values[ref] for ref in step.inputs])
                 values.update(zip(step.outputs, made, strict=True))
-            for spot in step.released:
-                del values[spot]
-        return [values[spot] for spot in self._outputs]
+            for ref in step.released:
+                del values[ref]
+        return [values[ref] for ref in self._outputs]
 
     def _transferred(self, value: Any, source: Device, target: ValueRef) -> Any:
         spec: Spec = self._specs[target]
@@ -78,23 +76,23 @@ class MultiDeviceProgram:
         found: set[ValueRef] = set()
         stack = [*outputs]
         while stack:
-            spot = stack.pop()
-            if spot not in found:
-                found.add(spot)
-                stack.extend(self._operands(spot))
+            ref = stack.pop()
+            if ref not in found:
+                found.add(ref)
+                stack.extend(self._operands(ref))
         return found
 
-    def _operands(self, spot: ValueRef) -> list[ValueRef]:
+    def _operands(self, ref: ValueRef) -> list[ValueRef]:
         """Return what a value is computed from, or carried from."""
-        device, place = spot
-        source = self._source(spot)
+        device, place = ref
+        source = self._source(ref)
         if source is not None:
             return [(source.device, source.place)]
         return [(device, x) for x in self._recordings[device].entries[place].operands]
 
-    def _source(self, spot: ValueRef) -> Transfer | None:
-        recording = self._recordings[spot[0]]
-        entry = recording.entries[spot[1]]
+    def _source(self, ref: ValueRef) -> Transfer | None:
+        recording = self._recordings[ref[0]]
+        entry = recording.entries[ref[1]]
         if entry.op != "input":
             return None
         source = recording.feeds[entry.attrs["index"]].source
@@ -103,15 +101,15 @@ class MultiDeviceProgram:
     def _stages_of(self, make: ProgramMaker) -> Iterable[_Stage]:
         """Yield what is to be done, level by level."""
         users: dict[ValueRef, list[ValueRef]] = {}
-        for spot in self._needed:
-            for x in self._operands(spot):
-                users.setdefault(x, []).append(spot)
+        for ref in self._needed:
+            for x in self._operands(ref):
+                users.setdefault(x, []).append(ref)
         wanted = {*self._outputs}
-        for level in sorted({self._depths[spot] for spot in self._needed}):
+        for level in sorted({self._depths[ref] for ref in self._needed}):
             here = sorted((s for s in self._needed if self._depths[s] == level), key=lambda s: s[1])
-            for spot in here:
-                if self._source(spot) is not None:
-                    yield _Stage(None, tuple(self._operands(spot)), (spot,))
+            for ref in here:
+                if self._source(ref) is not None:
+                    yield _Stage(None, tuple(self._operands(ref)), (ref,))
             for device, recording in self._recordings.items():
                 inside = [s for s in here if s[0] == device and not self._is_available(s, wanted)]
                 outs = [
@@ -124,14 +122,14 @@ class MultiDeviceProgram:
                     made = make(recording, places, [p for _, p in ins]).for_sizes({})
                     yield _Stage(made, tuple(ins), tuple(outs))
 
-    def _is_available(self, spot: ValueRef, wanted: set[ValueRef]) -> bool:
+    def _is_available(self, ref: ValueRef, wanted: set[ValueRef]) -> bool:
         """Return whether a value is there already, or is a number that each program has as its own."""
-        entry = self._recordings[spot[0]].entries[spot[1]]
-        return entry.op == "input" or (entry.op == "constant" and spot not in wanted)
+        entry = self._recordings[ref[0]].entries[ref[1]]
+        return entry.op == "input" or (entry.op == "constant" and ref not in wanted)
 
-    def _crosses_stage(self, spot: ValueRef, user: ValueRef) -> bool:
+    def _crosses_stage(self, ref: ValueRef, user: ValueRef) -> bool:
         """Return whether a value is for another program than the one that makes it."""
-        return user[0] != spot[0] or self._depths[user] > self._depths[spot]
+        return user[0] != ref[0] or self._depths[user] > self._depths[ref]
 
     def _inputs(self, recording: Recording, inside: Sequence[ValueRef], level: int) -> list[ValueRef]:
         own = {*inside}
@@ -158,7 +156,7 @@ def _value_refs(device: Device, recording: Recording) -> Iterable[tuple[ValueRef
 
 def _transfer_depths(recordings: Mapping[Device, Recording]) -> dict[ValueRef, int]:
     """Return how many transfers lie, one after the other, before each value."""
-    found = {spot: 0 for d, r in recordings.items() for spot, _ in _value_refs(d, r)}
+    found = {ref: 0 for d, r in recordings.items() for ref, _ in _value_refs(d, r)}
     changed = True
     while changed:  # once more than there are transfers in a row
         changed = False

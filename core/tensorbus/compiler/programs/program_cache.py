@@ -50,10 +50,10 @@ class ShapeSpecializations:
 
     def __init__(
         self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int],
-        replaces: Mapping[int, int], mode: str,
+        reused_inputs: Mapping[int, int], mode: str,
     ) -> None:  # fmt: skip
         self.recording, self.outputs, self.inputs = recording.alone(), tuple(outputs), tuple(inputs)
-        self.replaces, self.mode = dict(replaces), mode
+        self.reused_inputs, self.mode = dict(reused_inputs), mode
         self._programs: OrderedDict[tuple[int, ...], CompiledProgram] = OrderedDict()
         self._python_seconds: OrderedDict[tuple[int, ...], float] = OrderedDict()
         self._compiled_count, self._compile_seconds = 0, 0.0
@@ -66,7 +66,7 @@ class ShapeSpecializations:
         if found is None:
             start = perf_counter()
             found = _lookup_or_compile(
-                self.recording, self.outputs, self.inputs, self.replaces, self.mode, sizes
+                self.recording, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes
             )
             self._compile_seconds += perf_counter() - start
             self._compiled_count += 1
@@ -110,7 +110,7 @@ class ShapeSpecializations:
 
 def compile_program(
     recording: Recording, outputs: Sequence[int], mode: str, *, inputs: Sequence[int] | None = None,
-    replaces: Mapping[int, int] = MappingProxyType({}),
+    reused_inputs: Mapping[int, int] = MappingProxyType({}),
 ) -> CompiledProgram | ShapeSpecializations:  # fmt: skip
     """Return the program of ``recording`` with these outputs; compiled when there is none yet.
 
@@ -119,20 +119,20 @@ def compile_program(
     """
     given = tuple(recording.inputs) if inputs is None else inputs
     if recording.is_open:
-        return ShapeSpecializations(recording, outputs, given, replaces, mode)
-    return _lookup_or_compile(recording, outputs, given, replaces, mode, {})
+        return ShapeSpecializations(recording, outputs, given, reused_inputs, mode)
+    return _lookup_or_compile(recording, outputs, given, reused_inputs, mode, {})
 
 
 def _lookup_or_compile(
-    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], replaces: Mapping[int, int],
+    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
     mode: str, sizes: Mapping[str, int],
 ) -> CompiledProgram:  # fmt: skip
-    key = _program_key(recording, outputs, inputs, replaces, mode, sizes)
+    key = _program_key(recording, outputs, inputs, reused_inputs, mode, sizes)
     with _lock:
         if (found := _lookup(key)) is not None:
             return found
     with gc_disabled():
-        made = _compile(recording.device, recording.graph(outputs, inputs, sizes), replaces, mode)
+        made = _compile(recording.device, recording.graph(outputs, inputs, sizes), reused_inputs, mode)
     with _lock:
         found = _programs.setdefault(key, made)
         while len(_programs) > MAX_PROGRAMS:
@@ -174,7 +174,7 @@ def _lookup(key: Any) -> CompiledProgram | None:
 
 
 def _program_key(
-    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], replaces: Mapping[int, int],
+    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
     mode: str, sizes: Mapping[str, int],
 ) -> Any:  # fmt: skip
     defaults: str | None = None
@@ -188,7 +188,13 @@ def _program_key(
             ).graph
         )
     wanted = kernel_preference.among({entry.op for entry in recording.entries})
-    return (recording.key(outputs, inputs, sizes), tuple(sorted(replaces.items())), mode, defaults, wanted)
+    return (
+        recording.key(outputs, inputs, sizes),
+        tuple(sorted(reused_inputs.items())),
+        mode,
+        defaults,
+        wanted,
+    )
 
 
 @contextmanager
@@ -217,17 +223,17 @@ def compile_single_use(
     from ...executors.kernel_interpreter import Interpreting
 
     graph = recording.graph(outputs, given)
-    order = CompileRequest(graph=graph, index=recording.device.index, mode=mode)
-    return CompiledProgram(graph, Interpreting(recording.device.type).compile(order), recording.device)
+    request = CompileRequest(graph=graph, index=recording.device.index, mode=mode)
+    return CompiledProgram(graph, Interpreting(recording.device.type).compile(request), recording.device)
 
 
-def _compile(device: Device, graph: Graph, replaces: Mapping[int, int], mode: str) -> CompiledProgram:
+def _compile(device: Device, graph: Graph, reused_inputs: Mapping[int, int], mode: str) -> CompiledProgram:
     if env.verifying():
         verify(graph)
-    order = CompileRequest(
-        graph=graph, index=device.index, replaces=dict(replaces), mode=mode, calls=called(graph, device)
+    request = CompileRequest(
+        graph=graph, index=device.index, replaces=dict(reused_inputs), mode=mode, calls=called(graph, device)
     )
-    executable, notes = compile_request(device, order)
+    executable, notes = compile_request(device, request)
     return CompiledProgram(graph, executable, device, notes)
 
 

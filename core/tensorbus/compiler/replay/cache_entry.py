@@ -34,7 +34,7 @@ class CacheEntry:
     prepared: PreparedRun | None
     source: str
     scope: dict[str, Any]
-    lengths: ShapeEnv
+    shape_env: ShapeEnv
 
     def run_in_python(self, function: Callable[[], T]) -> T:
         """Return what ``function()`` does, which Python is to run."""
@@ -61,12 +61,12 @@ class CacheEntry:
         if isinstance(made, MultiDeviceProgram):
             return [*made.programs]
         scope = self._guard_scope(args, kwargs)
-        return [made.for_sizes({name: scope[name] for name in self.lengths.symbols})]
+        return [made.for_sizes({name: scope[name] for name in self.shape_env.symbols})]
 
     def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return what the names in guards stand for."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
-        for name, at in self.lengths.symbols.items():
+        for name, at in self.shape_env.symbols.items():
             with suppress(LookupError, AttributeError, NameError, TypeError):
                 scope[name] = eval(at, scope)
         return scope

@@ -52,35 +52,37 @@ class ReplayCodegen:
 
     def __init__(self, reach: ReachableState, observer: SideEffectObserver, recorder: Recorder) -> None:
         self.reach, self.observer, self.recorder = reach, observer, recorder
-        self.script = recorder.prologue
+        self.prologue = recorder.prologue
         self.outputs: list[Any] = []
         self._multi_device = len(recorder.recordings) > 1
         """Whether values of several devices are computed: an output is then a ``Spot``, not a place."""
         ran, hidden = (
             {*observer.codes, *reach.deferred_code()},
-            {*map(id, self.script.owners), *self.script.appended},
+            {*map(id, self.prologue.owners), *self.prologue.appended},
         )
-        hidden |= idle_states(reach, self.script.stepped_optimizers)
+        hidden |= idle_states(reach, self.prologue.stepped_optimizers)
         self.unread = {
-            id(seen.obj) for seen in reach.tensors() if seen.before.state.node not in recorder.gradients
+            id(tracked.obj)
+            for tracked in reach.tensors()
+            if tracked.before.state.node not in recorder.gradients
         }
         """The tensors whose gradients the run neither looked at nor changed."""
-        self.kept = {id(seen.obj): seen for seen in reach.reachable_from(ran, hidden, self.unread)}
+        self.kept = {id(tracked.obj): tracked for tracked in reach.reachable_from(ran, hidden, self.unread)}
         self.globals = reach.globals_read_by(ran)
         self._check()
-        for seen in reach.weakly_held(ran, hidden, self.unread):  # guards would keep it
-            raise Uncapturable(f"has {describe_object(seen)} by a weak reference only")
+        for tracked in reach.weakly_held(ran, hidden, self.unread):  # guards would keep it
+            raise Uncapturable(f"has {describe_object(tracked)} by a weak reference only")
         self.overwritten = {
-            id(seen.obj) for seen in self.kept.values()
-            if isinstance(seen.before.state, TensorState) and recorder.gradients.get(seen.before.state.node)
-            and seen.before.state.grad is None
+            id(tracked.obj) for tracked in self.kept.values()
+            if isinstance(tracked.before.state, TensorState) and recorder.gradients.get(tracked.before.state.node)
+            and tracked.before.state.grad is None
         }  # fmt: skip
         """The tensors that had no gradient; had they had one, it would have been written over unread."""
         self.guards = GuardCodegen(
             reach,
             self.kept,
             ran,
-            self.script,
+            self.prologue,
             recorder.grads,
             recorder.shape_env,
             self.overwritten | self.unread,
@@ -89,10 +91,10 @@ class ReplayCodegen:
         self._passed_on: set[int] = set()
         self._tensors_of_value: dict[int, list[TrackedObject]] = {}
         self._tensors_of_history: dict[int, list[TrackedObject]] = {}
-        for seen in self.kept.values():
-            if isinstance(seen.before.state, TensorState):
-                self._tensors_of_value.setdefault(id(seen.before.state.value), []).append(seen)
-                self._tensors_of_history.setdefault(id(seen.obj._node), []).append(seen)
+        for tracked in self.kept.values():
+            if isinstance(tracked.before.state, TensorState):
+                self._tensors_of_value.setdefault(id(tracked.before.state.value), []).append(tracked)
+                self._tensors_of_history.setdefault(id(tracked.obj._node), []).append(tracked)
 
     def emit(self, result: Any) -> CacheEntry:
         """Return the replay of the run that returned ``result``. A writer writes once."""
@@ -104,38 +106,38 @@ class ReplayCodegen:
 
     def _emit(self, result: Any) -> CacheEntry:
         recordings = [*self.recorder.recordings.values()]
-        changes = diff_state(self.reach, self.kept.values(), self.globals, self.script, self.overwritten)
-        changes.rates = self.rates
-        if changes.rates or changes.reason:
-            raise StateVaries(changes)
-        self._relax(changes)
-        for seen in changes.refilled:
-            now = inspect_object(seen.obj, self.reach.names)
-            if self.reach.filled.get(id(seen.obj)) == seen.before.state and not differs_in_tensors_only(
-                seen, now
+        mutations = diff_state(self.reach, self.kept.values(), self.globals, self.prologue, self.overwritten)
+        mutations.rates = self.rates
+        if mutations.rates or mutations.reason:
+            raise StateVaries(mutations)
+        self._relax(mutations)
+        for tracked in mutations.refilled:
+            now = inspect_object(tracked.obj, self.reach.names)
+            if self.reach.filled.get(id(tracked.obj)) == tracked.before.state and not differs_in_tensors_only(
+                tracked, now
             ):
-                raise Uncapturable(f"changes {describe_object(seen)}, which is the same at each call")
-            self.reach.filled[id(seen.obj)] = now.state
-        effects = self._effects(changes)
+                raise Uncapturable(f"changes {describe_object(tracked)}, which is the same at each call")
+            self.reach.filled[id(tracked.obj)] = now.state
+        effects = self._effects(mutations)
         answer = self.output.emit(result)
         history = self._history(recordings) if self.outputs else []  # which may ask for more inputs
         values = [self._input(feed) for recording in recordings for feed in recording.feeds]
-        body = [*self.script.lines]
-        if self.script.varying and not self.script.owners:
+        body = [*self.prologue.lines]
+        if self.prologue.varying and not self.prologue.owners:
             fails = "except (ArithmeticError, ValueError):"
             body = ["try:", *[f"    {line}" for line in body], fails, "    return GUARD_MISS"]
         ready: PreparedRun | None = None
         made: Any = None
         if self.outputs:
-            made = self._program(recordings, changes)
+            made = self._program(recordings, mutations)
         self.guards.emit(self.globals)  # while the device may already be compiling
         if self.outputs:
-            old = {} if self._multi_device else self._old_inputs(recordings[0], changes)
-            in_place = not self._multi_device and bool(self._reused_inputs(recordings[0], changes))
-            leaves = tuple(seen.obj._node for seen in changes.grads)
+            old = {} if self._multi_device else self._old_inputs(recordings[0], mutations)
+            in_place = not self._multi_device and bool(self._reused_inputs(recordings[0], mutations))
+            leaves = tuple(tracked.obj._node for tracked in mutations.grads)
             ready = PreparedRun(made, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
-            body += self._free_early(changes, [*values, *self.output.lines, *history, *effects, answer])
+            body += self._free_early(mutations, [*values, *self.output.lines, *history, *effects, answer])
             at = len(body)
             if isinstance(made, ShapeSpecializations):
                 body += ["o = p(v)"]
@@ -144,10 +146,10 @@ class ReplayCodegen:
             else:
                 body += ["with lock:", "    o = run(v)"]
             entries = [e for recording in recordings for e in recording.entries]
-            streams = {id(owner): owner for owner in self.script.owners}.values()
+            streams = {id(owner): owner for owner in self.prologue.owners}.values()
             if any(may_fail(e.op) for e in entries) and all(type(x) is Generator for x in streams):
                 run = [f"    {line}" for line in body[at:]]
-                names = [self.script.name(x) for x in streams]
+                names = [self.prologue.name(x) for x in streams]
                 back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
                 body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FALL_BACK"]
                 body[:0] = [f"s{name} = {name}.get_state()" for name in names]
@@ -156,14 +158,14 @@ class ReplayCodegen:
                     f"p = sizes.program_if_worthwhile({_sizes(self.recorder)})",
                     "if p is None: return FALL_BACK",
                 ]
-            body += [*self.script.writes, *self.output.lines, *history, *effects]
+            body += [*self.prologue.writes, *self.output.lines, *history, *effects]
         else:
-            body += [*self.script.writes, *self.output.lines, *effects]
+            body += [*self.prologue.writes, *self.output.lines, *effects]
         return self._compile_entry(body, answer, ready)
 
     def _check(self) -> None:
         recorder, observer = self.recorder, self.observer
-        for reason in (observer.obstacle, self.script.obstacle):
+        for reason in (observer.obstacle, self.prologue.obstacle):
             if reason is not None:
                 raise Uncapturable(reason)
         if name := self.reach.global_modes.first_difference(GlobalModes.current()):
@@ -172,36 +174,36 @@ class ReplayCodegen:
             raise Uncapturable(f"needs values in Python: {recorder.breaks[0]}")
         if observer.reads_any_name and not self.reach.all_attributes:
             raise Uncapturable("asks for attributes by computed names")
-        if self.reach.deferred_code_reads(self.script.slots):
+        if self.reach.deferred_code_reads(self.prologue.slots):
             raise Uncapturable("a number that moves is read by what a kernel was given")
         self.rates = self._check_script()
         for scope, names in self.reach.missing_globals({*observer.codes}):
             if made := sorted(names & scope.keys()):
                 raise Uncapturable(f"makes the global {made[0]!r}")
-        for seen in self.kept.values():
-            if seen.before.kind == "opaque":
-                raise Uncapturable(f"depends on {describe_object(seen)}, which Python cannot look into")
+        for tracked in self.kept.values():
+            if tracked.before.kind == "opaque":
+                raise Uncapturable(f"depends on {describe_object(tracked)}, which Python cannot look into")
 
     def _check_script(self) -> str | None:
         """Return what code may read of the script's numbers otherwise: they are no part of guards."""
         self.strict = False
-        if self.script.free:
+        if self.prologue.free:
             return None
         names: set[str] = set()
         for code in self.observer.codes:
             names.update(code.co_names, (c for c in code.co_consts if isinstance(c, str)))
-        groups = [c for c in self.script.reads.values() if "params" in c]
-        states = len(groups) < len(self.script.reads)
-        if self.script.reads and ("state_dict" in names or ("state" in names and states)):
+        groups = [c for c in self.prologue.reads.values() if "params" in c]
+        states = len(groups) < len(self.prologue.reads)
+        if self.prologue.reads and ("state_dict" in names or ("state" in names and states)):
             return "looks at the state of an optimizer, which changes at each step"
-        for owner in self.script.owners:
+        for owner in self.prologue.owners:
             own = {n for n, v in getattr(owner, "__dict__", {}).items() if type(v) in (int, float)}
             if own & names:
                 return f"reads {min(own & names)!r} of a schedule, which changes at each step"
         self.strict = not names.isdisjoint(("param_groups", *SCHEDULED)) or self._has_other_holders(groups)
-        if self.strict and self.script.owners and groups:
+        if self.strict and self.prologue.owners and groups:
             return "looks into param_groups, which a schedule may change at each step"
-        return self.script.observed
+        return self.prologue.observed
 
     def _has_other_holders(self, groups: Sequence[Any]) -> bool:
         """Return whether anything but optimizers holds one of ``groups`` or a list of them."""
@@ -209,28 +211,28 @@ class ReplayCodegen:
         every = [s.obj for s in self.kept.values() if type(s.obj) is list]
         lists = {id(x) for x in every if own & {*map(id, x)}}
         held = [c for s in self.kept.values() if not isinstance(s.obj, Optimizer) for _, c in s.children]
-        held += [g.tracked for g in self.globals] + [seen for _, seen in self.reach.argument_objects]
+        held += [g.tracked for g in self.globals] + [tracked for _, tracked in self.reach.argument_objects]
         things = [id(s.obj) for s in held if s is not None]
         return not lists.isdisjoint(things) or any(things.count(k) > 1 for k in own)
 
-    def _relax(self, changes: Mutations) -> None:
+    def _relax(self, mutations: Mutations) -> None:
         """Let tensors that the run replaces in containers be found there, whichever they are."""
-        for seen, part, _ in changes.container_tensors:
-            child = self.kept.get(id(part.value))
+        for tracked, ref, _ in mutations.container_tensors:
+            child = self.kept.get(id(ref.value))
             uses = sum(c is child for s in self.kept.values() for _, c in s.children)
             if child is None or uses != 1 or any(g.tracked is child for g in self.reach.globals):
                 raise Uncapturable(
-                    f"replaces {describe_ref(part)} of {describe_object(seen)}, which is known elsewhere too"
+                    f"replaces {describe_ref(ref)} of {describe_object(tracked)}, which is known elsewhere too"
                 )
-            self._relax_object(child, self.reach.access(seen, part))
-        for seen in changes.grads:
-            before = seen.before.state.grad
+            self._relax_object(child, self.reach.access(tracked, ref))
+        for tracked in mutations.grads:
+            before = tracked.before.state.grad
             child = self.kept.get(id(before)) if before is not None else None
             if child is not None:
-                child.fixed, child.expr = False, f"{seen.expr}._node.grad"
+                child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
         self._relax_gradients()
         self._relax_state()
-        for found, _ in changes.global_tensors:
+        for found, _ in mutations.global_tensors:
             child = found.tracked
             uses = sum(c is child for s in self.kept.values() for _, c in s.children)
             if (
@@ -245,29 +247,29 @@ class ReplayCodegen:
         """Let gradients that the run only reads be found at their tensors: each backward makes others."""
         held = Counter(id(c) for s in self.kept.values() for _, c in s.children)
         held.update(id(g.tracked) for g in self.reach.globals)
-        for seen in self.kept.values():
-            state = seen.before.state
+        for tracked in self.kept.values():
+            state = tracked.before.state
             child = self.kept.get(id(state.grad)) if isinstance(state, TensorState) else None
             if child is not None and child.fixed and held[id(child)] == 1:
-                child.fixed, child.expr = False, f"{seen.expr}._node.grad"
+                child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
 
     def _relax_state(self) -> None:
         """Let tensors in the place of which captures have found others be found there, whichever they are."""
-        for place, at, seen in self.reach.unique_locations():
-            alone = all(child is None for _, child in seen.children)
-            if place in self.reach.replaced_locations and id(seen.obj) in self.kept and alone:
-                seen.fixed, seen.expr = False, at
+        for place, at, tracked in self.reach.unique_locations():
+            alone = all(child is None for _, child in tracked.children)
+            if place in self.reach.replaced_locations and id(tracked.obj) in self.kept and alone:
+                tracked.fixed, tracked.expr = False, at
 
     def _relax_object(self, child: TrackedObject, at: str) -> None:
         """Let an object be found where the code ``at`` finds one, and what it holds in it."""
         child.fixed, child.expr = False, at
-        for part, seen in child.children:
-            if seen is not None:
-                if sum(c is seen for s in self.kept.values() for _, c in s.children) != 1:
+        for ref, tracked in child.children:
+            if tracked is not None:
+                if sum(c is tracked for s in self.kept.values() for _, c in s.children) != 1:
                     raise Uncapturable(
-                        f"replaces {describe_ref(part)} of {describe_object(child)}, which is known elsewhere"
+                        f"replaces {describe_ref(ref)} of {describe_object(child)}, which is known elsewhere"
                     )
-                self._relax_object(seen, self.reach.access(child, part))
+                self._relax_object(tracked, self.reach.access(child, ref))
 
     def _input(self, feed: Feed) -> str:
         """Return the code of an input's value."""
@@ -305,40 +307,42 @@ class ReplayCodegen:
         homes = self._tensors_of_history.get(id(x._node), []) if x._node is not None else []
         for other in homes[1:]:
             self.guards.add(f"{homes[0].expr}._node is {other.expr}._node", "tensors that share a history")
-        if any(seen.before.state.node is not x._node for seen in homes):
+        if any(tracked.before.state.node is not x._node for tracked in homes):
             raise Uncapturable(f"shares what it makes of {describe_object(homes[0])} with another tensor")
         return f"{homes[0].expr}._node" if homes else None
 
-    def _program(self, recordings: Sequence[Recording], changes: Mutations) -> Any:
+    def _program(self, recordings: Sequence[Recording], mutations: Mutations) -> Any:
         """Return what runs: in place where it may, if it is of one device."""
         if self._multi_device:
             return MultiDeviceProgram(self.recorder.recordings, self.outputs, self.recorder.program)
-        replaces = self._reused_inputs(recordings[0], changes)
-        return compile_program(recordings[0], self.outputs, self.recorder.mode, replaces=replaces)
+        reused_inputs = self._reused_inputs(recordings[0], mutations)
+        return compile_program(recordings[0], self.outputs, self.recorder.mode, reused_inputs=reused_inputs)
 
-    def _effects(self, changes: Mutations) -> list[str]:
-        lines = [f"{seen.expr}._value = {self._output(seen.obj)}" for seen in changes.tensor_values]
-        lines += [f"{seen.expr}._node = Leaf()" for seen in changes.leaves]
-        lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in changes.grads]
-        lines += [self._assignment(s, part, self.output.emit(x)) for s, part, x in changes.container_tensors]
-        lines += [self._assignment(s, part, repr(value)) for s, part, value in changes.flags]
-        lines += ["mutation_counter[0] += 1"] * bool(changes.flags)  # which guards that are counted rely on
-        lines += [f"{self._global(found)} = {self.output.emit(x)}" for found, x in changes.global_tensors]
-        for held in self.script.slots.values():
+    def _effects(self, mutations: Mutations) -> list[str]:
+        lines = [
+            f"{tracked.expr}._value = {self._output(tracked.obj)}" for tracked in mutations.tensor_values
+        ]
+        lines += [f"{tracked.expr}._node = Leaf()" for tracked in mutations.leaves]
+        lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in mutations.grads]
+        lines += [self._assignment(s, ref, self.output.emit(x)) for s, ref, x in mutations.container_tensors]
+        lines += [self._assignment(s, ref, repr(value)) for s, ref, value in mutations.flags]
+        lines += ["mutation_counter[0] += 1"] * bool(mutations.flags)  # which guards that are counted rely on
+        lines += [f"{self._global(found)} = {self.output.emit(x)}" for found, x in mutations.global_tensors]
+        for held in self.prologue.slots.values():
             if held.changed:
                 lines.append(held.assigned(self._number(held.now)))
-        for grown in self.script.appended.values():
+        for grown in self.prologue.appended.values():
             lines += [f"{grown.expr}.append({self.output.emit(x)})" for x in grown.items]
         return [
             *lines,
-            *[self.output.emit_fill(s, REFILL_CODE.get(type(s.obj), "")) for s in changes.refilled],
+            *[self.output.emit_fill(s, REFILL_CODE.get(type(s.obj), "")) for s in mutations.refilled],
         ]
 
-    def _assignment(self, seen: TrackedObject, part: ChildRef, text: str) -> str:
+    def _assignment(self, tracked: TrackedObject, ref: ChildRef, text: str) -> str:
         """Return the code that puts something in a place."""
-        if isinstance(seen.obj, type) and isinstance(part.key, tuple):  # whose dictionary cannot be written
-            return f"type.__setattr__({seen.expr}, {part.key[1]!r}, {text})"
-        return f"{self.reach.access(seen, part)} = {text}"
+        if isinstance(tracked.obj, type) and isinstance(ref.key, tuple):  # whose dictionary cannot be written
+            return f"type.__setattr__({tracked.expr}, {ref.key[1]!r}, {text})"
+        return f"{self.reach.access(tracked, ref)} = {text}"
 
     def _number(self, x: Any) -> str:
         """Return the code of what a place has come to hold."""
@@ -349,14 +353,14 @@ class ReplayCodegen:
     def _global(self, found: GlobalRef) -> str:
         return f"{self.reach.name(found.scope)}[{found.name!r}]"
 
-    def _free_early(self, changes: Mutations, code: Sequence[str]) -> list[str]:
+    def _free_early(self, mutations: Mutations, code: Sequence[str]) -> list[str]:
         """Return the code that lets go, before the run, of gradients that it replaces and nobody reads.
 
         Their memory serves the new ones then. A run that fails leaves none behind, as ``zero_grad`` does.
         """
         held = [
-            f"{seen.expr}._node.grad" for seen in changes.grads
-            if seen.before.state.grad is not None or id(seen.obj) in self.overwritten
+            f"{tracked.expr}._node.grad" for tracked in mutations.grads
+            if tracked.before.state.grad is not None or id(tracked.obj) in self.overwritten
         ]  # fmt: skip
         used = "\n".join([line.partition(" = ")[2] or line for line in code])
         return [f"{at} = None" for at in held if at not in used]
@@ -389,7 +393,7 @@ class ReplayCodegen:
         sizes = _sizes(self.recorder)
         return [*lines, f"attach_node({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
 
-    def _reused_inputs(self, recording: Recording, changes: Mutations) -> dict[int, int]:
+    def _reused_inputs(self, recording: Recording, mutations: Mutations) -> dict[int, int]:
         """Return which outputs take the place of which inputs in their cells.
 
         An input whose old value somebody gets, or that the history of a result keeps, stays as it is.
@@ -398,21 +402,21 @@ class ReplayCodegen:
             return {}
         place = _input_numbers(recording)
         found: dict[int, int] = {}
-        for seen in changes.tensor_values:
-            value, k = seen.obj._value, place.get(id(seen.before.state.value))
-            if k is None or k in found.values() or id(seen.before.state.value) in self._passed_on:
+        for tracked in mutations.tensor_values:
+            value, k = tracked.obj._value, place.get(id(tracked.before.state.value))
+            if k is None or k in found.values() or id(tracked.before.state.value) in self._passed_on:
                 continue
             if type(value) is LazyValue:
                 found.setdefault(self.outputs.index(value.place), k)
         return found
 
-    def _old_inputs(self, recording: Recording, changes: Mutations) -> dict[int, int]:
+    def _old_inputs(self, recording: Recording, mutations: Mutations) -> dict[int, int]:
         """Return of the places of new values which input, by number, holds the old one."""
         numbers = _input_numbers(recording)
         return {
-            seen.obj._value.place: numbers[id(seen.before.state.value)]
-            for seen in changes.tensor_values
-            if type(seen.obj._value) is LazyValue and id(seen.before.state.value) in numbers
+            tracked.obj._value.place: numbers[id(tracked.before.state.value)]
+            for tracked in mutations.tensor_values
+            if type(tracked.obj._value) is LazyValue and id(tracked.before.state.value) in numbers
         }
 
     def _compile_entry(self, body: Sequence[str], answer: str, ready: PreparedRun | None) -> CacheEntry:
@@ -425,7 +429,7 @@ class ReplayCodegen:
         }  # what nobody names, old gradients say, is not kept for nothing
         constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
-            **GUARD_GLOBALS, **constants, **self.script.constants, "GUARD_MISS": GUARD_MISS,
+            **GUARD_GLOBALS, **constants, **self.prologue.constants, "GUARD_MISS": GUARD_MISS,
             "FALL_BACK": FALL_BACK, "Tensor": Tensor, "mutation_counter": mutation_counter,
             "checked": [self.reach.mutation_count], "construct": construct,
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
@@ -446,7 +450,7 @@ class ReplayCodegen:
             prepared=ready,
             source=source + counted,
             scope=scope,
-            lengths=self.recorder.shape_env,
+            shape_env=self.recorder.shape_env,
         )
 
 

@@ -52,12 +52,12 @@ class OutputCodegen:
         known = self._names.get(id(x))
         if known is not None:
             return known
-        seen = self.kept.get(id(x))
-        if seen is not None:
+        tracked = self.kept.get(id(x))
+        if tracked is not None:
             return (
-                self._assign_name(x, seen.expr)
-                if not seen.fixed and not seen.expr.isidentifier()
-                else seen.expr
+                self._assign_name(x, tracked.expr)
+                if not tracked.fixed and not tracked.expr.isidentifier()
+                else tracked.expr
             )
         if id(x) in self.reach.objects and not compares_by_identity(x):
             raise Uncapturable(f"returns a {type(x).__name__} that was there before, and nothing names")
@@ -70,11 +70,11 @@ class OutputCodegen:
         self._in_progress.remove(id(x))
         return self._assign_name(x, made)
 
-    def emit_fill(self, seen: TrackedObject, code: str) -> str:
+    def emit_fill(self, tracked: TrackedObject, code: str) -> str:
         """Return the code that gives a container, in ``code`` for its type, or an instance what it holds."""
-        x = seen.obj
+        x = tracked.obj
         at = self.emit(x)
-        if seen.before.kind != "instance":
+        if tracked.before.kind != "instance":
             parts = {"pairs": self._pairs(x)} if isinstance(x, dict) else {}
             if isinstance(x, (set, frozenset)):
                 if not all(is_scalar(v) for v in x):
@@ -83,7 +83,7 @@ class OutputCodegen:
             elif not parts:
                 parts = {"all": self._emit_all(x)}
             return code.format(at=at, **parts)
-        before = {part.key: part.value for part, _ in seen.children}
+        before = {part.key: part.value for part, _ in tracked.children}
         lines = []
         for part in inspect_object(x, self.reach.names).children:
             old = before.pop(part.key, self)

@@ -74,142 +74,144 @@ class Mutations:
 class StateVaries(Uncapturable):
     """The next run is another; ``changes`` say in what."""
 
-    def __init__(self, changes: Mutations) -> None:
-        super().__init__(changes.rates or changes.reason)
-        self.mutations = changes
+    def __init__(self, mutations: Mutations) -> None:
+        super().__init__(mutations.rates or mutations.reason)
+        self.mutations = mutations
 
 
 def diff_state(
     reach: ReachableState,
     kept: Iterable[TrackedObject],
     names: Iterable[GlobalRef],
-    script: HostPrologue,
-    forgotten: Container[int],
+    prologue: HostPrologue,
+    overwritten: Container[int],
 ) -> Mutations:
     """Compare everything kept with what it was. Raises ``NotReplayable`` for a change of another kind.
 
     ``forgotten`` are the ids of tensors whose gradients are written over, whatever they were.
     """
-    changes = Mutations()
-    for seen in kept:
-        after = inspect_object(seen.obj, reach.names)
-        if isinstance(seen.before.state, TensorState):
-            _compare_tensor(seen, seen.before.state, after.state, changes)
-            if detached_in(seen.obj, script):
-                raise Uncapturable(f"leaves a gradient at {describe_object(seen)}, which requires none")
-            if id(seen.obj) in forgotten and after.state.grad is None:
-                changes.grads.append(seen)
-        elif after.kind != seen.before.kind:
-            raise Uncapturable(f"changes {describe_object(seen)}")
-        elif id(seen.obj) in script.appended:
+    mutations = Mutations()
+    for tracked in kept:
+        after = inspect_object(tracked.obj, reach.names)
+        if isinstance(tracked.before.state, TensorState):
+            _compare_tensor(tracked, tracked.before.state, after.state, mutations)
+            if detached_in(tracked.obj, prologue):
+                raise Uncapturable(f"leaves a gradient at {describe_object(tracked)}, which requires none")
+            if id(tracked.obj) in overwritten and after.state.grad is None:
+                mutations.grads.append(tracked)
+        elif after.kind != tracked.before.kind:
+            raise Uncapturable(f"changes {describe_object(tracked)}")
+        elif id(tracked.obj) in prologue.appended:
             continue
-        elif after.state != seen.before.state and is_refillable(seen, script):
-            changes.refilled.append(seen)
-        elif after.state != seen.before.state and _is_appended_to(seen):
-            changes.appended.append(seen)
-            changes.note(f"adds to {describe_object(seen)}")
-        elif after.state != seen.before.state:
-            if seen.before.kind == "cache":
-                _compare_cache(seen, CacheInfo(*seen.before.state[0]), CacheInfo(*after.state[0]))
-            _compare_container(reach, seen, {part.key: part for part in after.children}, changes, script)
+        elif after.state != tracked.before.state and is_refillable(tracked, prologue):
+            mutations.refilled.append(tracked)
+        elif after.state != tracked.before.state and _is_appended_to(tracked):
+            mutations.appended.append(tracked)
+            mutations.note(f"adds to {describe_object(tracked)}")
+        elif after.state != tracked.before.state:
+            if tracked.before.kind == "cache":
+                _compare_cache(tracked, CacheInfo(*tracked.before.state[0]), CacheInfo(*after.state[0]))
+            _compare_container(reach, tracked, {ref.key: ref for ref in after.children}, mutations, prologue)
     for name in names:
         now = name.scope.get(name.name)
         if now is name.value:
             continue
         if _is_tensor_tree(now) and type(now) is type(name.value) and _is_tensor_tree(name.value):
-            changes.global_tensors.append((name, now))
+            mutations.global_tensors.append((name, now))
         elif _is_number_change(name.value, now):
-            changes.global_numbers.append(name)
-            changes.note(f"assigns the global {name.name!r}")
+            mutations.global_numbers.append(name)
+            mutations.note(f"assigns the global {name.name!r}")
         else:
             raise Uncapturable(f"assigns the global {name.name!r}")
-    return changes
+    return mutations
 
 
-def _compare_tensor(seen: TrackedObject, before: TensorState, after: TensorState, changes: Mutations) -> None:
+def _compare_tensor(
+    tracked: TrackedObject, before: TensorState, after: TensorState, mutations: Mutations
+) -> None:
     if after.vtype is not before.vtype or after.hooks != before.hooks:
-        raise Uncapturable(f"changes the dtype, the device or the hooks of {describe_object(seen)}")
-    if before.node is None and type(after.node) is Leaf and not seen.fixed:
-        changes.leaves.append(seen)
+        raise Uncapturable(f"changes the dtype, the device or the hooks of {describe_object(tracked)}")
+    if before.node is None and type(after.node) is Leaf and not tracked.fixed:
+        mutations.leaves.append(tracked)
     elif after.node is not before.node:
-        raise Uncapturable(f"changes the history of {describe_object(seen)}")
+        raise Uncapturable(f"changes the history of {describe_object(tracked)}")
     if after.value is not before.value:
         if before.node is not None and not isinstance(before.node, Leaf):
-            raise Uncapturable(f"changes {describe_object(seen)}, which has a history")
-        changes.tensor_values.append(seen)
+            raise Uncapturable(f"changes {describe_object(tracked)}, which has a history")
+        mutations.tensor_values.append(tracked)
     if after.grad is not before.grad:
-        changes.grads.append(seen)
+        mutations.grads.append(tracked)
 
 
-def _compare_cache(seen: TrackedObject, before: CacheInfo, after: CacheInfo) -> None:
+def _compare_cache(tracked: TrackedObject, before: CacheInfo, after: CacheInfo) -> None:
     if (before.misses, before.currsize) != (after.misses, after.currsize):
-        raise StateNotSettled(f"computes what {describe_object(seen)} keeps")
+        raise StateNotSettled(f"computes what {describe_object(tracked)} keeps")
     if after.hits != before.hits and after.currsize == after.maxsize:
         raise Uncapturable(
-            f"asks {describe_object(seen)} that is full, and forgets by what was asked for last"
+            f"asks {describe_object(tracked)} that is full, and forgets by what was asked for last"
         )
 
 
 def _compare_container(
     reach: ReachableState,
-    seen: TrackedObject,
+    tracked: TrackedObject,
     now: dict[Any, ChildRef],
-    changes: Mutations,
-    script: HostPrologue,
+    mutations: Mutations,
+    prologue: HostPrologue,
 ) -> None:
-    if seen.before.kind == "set":
-        raise Uncapturable(f"changes {describe_object(seen)}")
-    if seen.before.kind in ("sequence", "mapping") and overrides_setitem(seen.obj):
-        raise Uncapturable(f"changes {describe_object(seen)}, whose class says itself what that does")
-    keys = [part.key for part in now.values()]
-    if seen.before.kind == "mapping" and [part.key for part, _ in seen.children if part.key in now] != [
-        key for key in keys if any(part.key == key for part, _ in seen.children)
+    if tracked.before.kind == "set":
+        raise Uncapturable(f"changes {describe_object(tracked)}")
+    if tracked.before.kind in ("sequence", "mapping") and overrides_setitem(tracked.obj):
+        raise Uncapturable(f"changes {describe_object(tracked)}, whose class says itself what that does")
+    keys = [ref.key for ref in now.values()]
+    if tracked.before.kind == "mapping" and [ref.key for ref, _ in tracked.children if ref.key in now] != [
+        key for key in keys if any(ref.key == key for ref, _ in tracked.children)
     ]:
-        raise Uncapturable(f"changes the order of {describe_object(seen)}")
-    for old, _ in seen.children:
+        raise Uncapturable(f"changes the order of {describe_object(tracked)}")
+    for old, _ in tracked.children:
         new = now.pop(old.key, None)
-        if new is None and is_prologue_number(script, seen, old):
+        if new is None and is_prologue_number(prologue, tracked, old):
             continue
         if new is None:
-            raise Uncapturable(f"takes {describe_ref(old)} out of {describe_object(seen)}")
+            raise Uncapturable(f"takes {describe_ref(old)} out of {describe_object(tracked)}")
         if new.value is old.value or (
-            is_prologue_number(script, seen, old) and not _is_schedule_rate(script, seen)
+            is_prologue_number(prologue, tracked, old) and not _is_schedule_rate(prologue, tracked)
         ):
             continue
         if _is_tensor_tree(new.value) and type(old.value) is type(new.value) and _is_tensor_tree(old.value):
-            changes.container_tensors.append((seen, old, new.value))
+            mutations.container_tensors.append((tracked, old, new.value))
         elif type(old.value) is bool and type(new.value) is bool:
-            changes.flags.append((seen, old, new.value))
+            mutations.flags.append((tracked, old, new.value))
         elif _is_number_change(old.value, new.value):
-            changes.numbers.append((seen, old))
-            changes.note(f"changes {describe_ref(old)} of {describe_object(seen)}")
+            mutations.numbers.append((tracked, old))
+            mutations.note(f"changes {describe_ref(old)} of {describe_object(tracked)}")
         elif _differ(old.value, new.value):
-            raise Uncapturable(f"changes {describe_ref(old)} of {describe_object(seen)}")
+            raise Uncapturable(f"changes {describe_ref(old)} of {describe_object(tracked)}")
     for new in now.values():
-        if not is_prologue_number(script, seen, new):
-            raise Uncapturable(f"adds {describe_ref(new)} to {describe_object(seen)}")
+        if not is_prologue_number(prologue, tracked, new):
+            raise Uncapturable(f"adds {describe_ref(new)} to {describe_object(tracked)}")
 
 
-def _is_schedule_rate(script: HostPrologue, seen: TrackedObject) -> bool:
+def _is_schedule_rate(prologue: HostPrologue, tracked: TrackedObject) -> bool:
     """Return whether an entry of ``seen`` is one that the script only reads, so that others changed it."""
-    return isinstance(seen.obj, dict) and "params" in seen.obj and not script.owners
+    return isinstance(tracked.obj, dict) and "params" in tracked.obj and not prologue.owners
 
 
-def is_refillable(seen: TrackedObject, script: HostPrologue) -> bool:
+def is_refillable(tracked: TrackedObject, prologue: HostPrologue) -> bool:
     """Return whether generated code can give an object of the caller's, of any call, what it is to hold.
 
     One that is the same at each call would be found changed by the next: Python serves that better.
     """
-    if seen.fixed or any(is_prologue_number(script, seen, part) for part, _ in seen.children):
+    if tracked.fixed or any(is_prologue_number(prologue, tracked, ref) for ref, _ in tracked.children):
         return False
-    return seen.before.kind == "instance" or type(seen.obj) in REFILL_CODE
+    return tracked.before.kind == "instance" or type(tracked.obj) in REFILL_CODE
 
 
-def differs_in_tensors_only(seen: TrackedObject, now: ObjectView) -> bool:
+def differs_in_tensors_only(tracked: TrackedObject, now: ObjectView) -> bool:
     """Return whether an object holds what it did, but for other tensors: another run finds no difference."""
-    if [part.key for part, _ in seen.children] != [part.key for part in now.children]:
+    if [ref.key for ref, _ in tracked.children] != [ref.key for ref in now.children]:
         return False
-    pairs = [(old.value, new.value) for (old, _), new in zip(seen.children, now.children, strict=True)]
+    pairs = [(old.value, new.value) for (old, _), new in zip(tracked.children, now.children, strict=True)]
     return all(a is b or (type(a) is type(b) and _is_tensor_tree(a) and _is_tensor_tree(b)) for a, b in pairs)
 
 
@@ -217,16 +219,16 @@ def _is_tensor_tree(x: Any) -> bool:
     """Return whether ``x`` is a tensor, or a tuple, list or dict that holds tensors and nothing else."""
     if type(x) is Tensor:
         return True
-    parts = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
-    return bool(parts) and all(map(_is_tensor_tree, parts))
+    children = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
+    return bool(children) and all(map(_is_tensor_tree, children))
 
 
-def _is_appended_to(seen: TrackedObject) -> bool:
+def _is_appended_to(tracked: TrackedObject) -> bool:
     """Return whether a list or queue has more entries than it had; others, where their number is limited."""
-    thing, known = seen.obj, seen.children
+    thing, known = tracked.obj, tracked.children
     if type(thing) is deque and thing.maxlen is not None:
-        return seen.fixed
-    return seen.fixed and type(thing) in (list, deque) and len(thing) > len(known)
+        return tracked.fixed
+    return tracked.fixed and type(thing) in (list, deque) and len(thing) > len(known)
 
 
 def _is_number_change(old: Any, new: Any) -> bool:
@@ -238,30 +240,30 @@ def _differ(old: Any, new: Any) -> bool:
     return bool(identity_key(old) != identity_key(new))
 
 
-def is_prologue_number(script: HostPrologue, seen: TrackedObject, part: ChildRef) -> bool:
+def is_prologue_number(prologue: HostPrologue, tracked: TrackedObject, ref: ChildRef) -> bool:
     """Return whether an entry is a number that the script reads or writes."""
-    if (id(seen.obj), part.key) in script.slots:
+    if (id(tracked.obj), ref.key) in prologue.slots:
         return True
-    return isinstance(part.access, KeyAccess) and (id(seen.obj), part.access.key) in script.reads
+    return isinstance(ref.access, KeyAccess) and (id(tracked.obj), ref.access.key) in prologue.reads
 
 
-def describe_object(seen: TrackedObject) -> str:
+def describe_object(tracked: TrackedObject) -> str:
     """Return what an object is called in messages."""
-    thing = seen.obj
+    thing = tracked.obj
     if isinstance(thing, ModuleType):
         return f"module {thing.__name__}"
     if isinstance(thing, (type, FunctionType)):
         kind = f"{'class' if isinstance(thing, type) else 'function'} {thing.__qualname__}"
-        return kind if seen.fixed else f"argument {seen.expr} ({kind})"
-    kind = "cache" if seen.before.kind == "cache" else type(thing).__name__
-    return f"a {kind}" if seen.fixed else f"argument {seen.expr} ({kind})"
+        return kind if tracked.fixed else f"argument {tracked.expr} ({kind})"
+    kind = "cache" if tracked.before.kind == "cache" else type(thing).__name__
+    return f"a {kind}" if tracked.fixed else f"argument {tracked.expr} ({kind})"
 
 
-def describe_ref(part: ChildRef) -> str:
+def describe_ref(ref: ChildRef) -> str:
     """Return what a part is called in messages."""
-    if isinstance(part.access, KeyAccess):
-        key = part.access.key
+    if isinstance(ref.access, KeyAccess):
+        key = ref.access.key
         return f"entry {key!r}" if is_scalar(key) else f"an entry for a {type(key).__name__}"
-    if isinstance(part.key, tuple) and part.key[0] in ("attribute", "slot"):
-        return f"attribute {part.key[1]!r}"
-    return part.access.strip(".")
+    if isinstance(ref.key, tuple) and ref.key[0] in ("attribute", "slot"):
+        return f"attribute {ref.key[1]!r}"
+    return ref.access.strip(".")

@@ -205,8 +205,8 @@ def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
     if exact_isinstance(x, functools.partial):
         if _may_have_effects(x.func):
             return ObjectView("opaque", None)
-        parts = tuple(ChildRef(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
-        return _with_attributes("partial", x, None, parts, names)
+        children = tuple(ChildRef(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
+        return _with_attributes("partial", x, None, children, names)
     if type(x) in WRAPPED_FUNCTIONS:
         name = WRAPPED_FUNCTIONS[type(x)]
         return _with_attributes(
@@ -225,11 +225,11 @@ def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
     if type(x) is weakref.ref:
         return ObjectView("reference", None, (ChildRef("referent", "()", x()),))
     if exact_isinstance(x, (list, tuple, collections.deque)):
-        parts = tuple(ChildRef(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
-        return _with_attributes("sequence", x, (len(x), tuple([identity_key(v) for v in x])), parts, names)
+        children = tuple(ChildRef(k, f"[{k}]", v, type(x) is tuple) for k, v in enumerate(x))
+        return _with_attributes("sequence", x, (len(x), tuple([identity_key(v) for v in x])), children, names)
     if exact_isinstance(x, (dict, types.MappingProxyType)):
-        unseen = exact_isinstance(x, collections.defaultdict) and _may_have_effects(x.default_factory)
-        return ObjectView("opaque", None) if unseen else _mapping(x, names)
+        opaque = exact_isinstance(x, collections.defaultdict) and _may_have_effects(x.default_factory)
+        return ObjectView("opaque", None) if opaque else _mapping(x, names)
     if exact_isinstance(x, (set, frozenset)):
         if not all(map(is_scalar, x)):
             return ObjectView("opaque", None)
@@ -246,22 +246,22 @@ def _may_have_effects(function: Any) -> bool:
 def _tensor(x: Tensor) -> ObjectView:
     state = TensorState.of(x)
     own = getattr(x, "__dict__", None)  # of parameters, and of what others derive from tensors
-    parts = [] if own is None else [ChildRef("attributes", ".__dict__", own, True)]
+    children = [] if own is None else [ChildRef("attributes", ".__dict__", own, True)]
     if isinstance(state.node, Leaf):
-        parts += [ChildRef("grad", "._node.grad", state.grad)]
-        parts += [
+        children += [ChildRef("grad", "._node.grad", state.grad)]
+        children += [
             ChildRef(("hook", k), f"._node.hooks[{k}]", h)
             for k, h in getattr(state.node, "hooks", {}).items()
         ]
-    return ObjectView("tensor", state, tuple(parts))
+    return ObjectView("tensor", state, tuple(children))
 
 
 def _cell(x: types.CellType) -> ObjectView:
     try:
         value = x.cell_contents
     except ValueError:
-        rule = ExtraGuard("{at} == {k}", types.CellType, "that a variable has no value")
-        return ObjectView("empty", None, (), (rule,))
+        guard = ExtraGuard("{at} == {k}", types.CellType, "that a variable has no value")
+        return ObjectView("empty", None, (), (guard,))
     return ObjectView("cell", identity_key(value), (ChildRef("contents", ".cell_contents", value),))
 
 
@@ -279,23 +279,23 @@ def _metadata(x: Any, asked: frozenset[str]) -> tuple[ChildRef, ...]:
     return tuple(ChildRef(("metadata", n), f".{n}", v) for n, v in found if is_scalar(v))
 
 
-def _identity_keys(parts: tuple[ChildRef, ...]) -> tuple[Any, ...]:
-    return tuple([(part.key, identity_key(part.value)) for part in parts])
+def _identity_keys(children: tuple[ChildRef, ...]) -> tuple[Any, ...]:
+    return tuple([(ref.key, identity_key(ref.value)) for ref in children])
 
 
 def _with_attributes(
-    kind: str, x: Any, state: Any, parts: tuple[ChildRef, ...], names: frozenset[str] | None
+    kind: str, x: Any, state: Any, children: tuple[ChildRef, ...], names: frozenset[str] | None
 ) -> ObjectView:
     """Add the attributes that an object has beside its items, and the class where it is a subclass."""
     if type(x) in _CONTAINERS:
-        return ObjectView(kind, (state, ()), parts)
+        return ObjectView(kind, (state, ()), children)
     inner = hasattr(x, "__dict__")
     extra = _attributes(x, names) if inner else ()
-    kind_of = (ChildRef("class", ".__class__", type(x)),) if type(x).__flags__ & HEAP_TYPE else ()
+    class_ref = (ChildRef("class", ".__class__", type(x)),) if type(x).__flags__ & HEAP_TYPE else ()
     return ObjectView(
         kind,
         (state, _identity_keys(extra)),
-        (*parts, *extra, *kind_of),
+        (*children, *extra, *class_ref),
         _absence_guards(x, names) if inner else (),
     )
 
@@ -315,12 +315,12 @@ def _absence_guards(x: Any, names: frozenset[str] | None) -> tuple[ExtraGuard, .
 
 
 def _mapping(x: Any, names: frozenset[str] | None) -> ObjectView:
-    parts = [ChildRef(("item", identity_key(k)), KeyAccess(k), v) for k, v in list(x.items())]
-    parts += [ChildRef(("key", id(k)), "", k, True, True) for k in x if not is_scalar(k)]
+    children = [ChildRef(("item", identity_key(k)), KeyAccess(k), v) for k, v in list(x.items())]
+    children += [ChildRef(("key", id(k)), "", k, True, True) for k in x if not is_scalar(k)]
     if exact_isinstance(x, collections.defaultdict):
-        parts.append(ChildRef("factory", ".default_factory", x.default_factory))
+        children.append(ChildRef("factory", ".default_factory", x.default_factory))
     state = (len(x), tuple([(identity_key(k), identity_key(v)) for k, v in list(x.items())]))
-    return _with_attributes("mapping", x, state, tuple(parts), names)
+    return _with_attributes("mapping", x, state, tuple(children), names)
 
 
 class KeyAccess(str):
@@ -343,8 +343,8 @@ def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozen
         inner = vars(x).get("__wrapped__")  # a function of the user's within one of ours
         wraps = isinstance(inner, types.FunctionType) and not is_own(inner.__code__.co_filename)
         given = vars(x).get(DEFERRED_CODE)
-        brought = (ChildRef("given", f".__dict__[{DEFERRED_CODE!r}]", given, True),) if given else ()
-        return ObjectView("function", None, (*(closure if wraps else ()), *brought))
+        deferred = (ChildRef("given", f".__dict__[{DEFERRED_CODE!r}]", given, True),) if given else ()
+        return ObjectView("function", None, (*(closure if wraps else ()), *deferred))
     defaults = tuple(
         ChildRef(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
     )
@@ -352,10 +352,10 @@ def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozen
         ChildRef(("named", k), f".__kwdefaults__[{k!r}]", v) for k, v in (x.__kwdefaults__ or {}).items()
     )
     extra = (*_attributes(x, names), *_metadata(x, asked))
-    rule = ExtraGuard("{at}.__code__ is {k}", lambda: x.__code__, "the code")
-    parts = (*closure, *defaults, *named, *extra)
+    guard = ExtraGuard("{at}.__code__ is {k}", lambda: x.__code__, "the code")
+    children = (*closure, *defaults, *named, *extra)
     return ObjectView(
-        "function", (id(x.__code__), _identity_keys(extra)), parts, (rule, *_absence_guards(x, names))
+        "function", (id(x.__code__), _identity_keys(extra)), children, (guard, *_absence_guards(x, names))
     )
 
 
@@ -370,8 +370,8 @@ def _module(x: types.ModuleType, names: frozenset[str] | None) -> ObjectView:
     if "site-packages" in file:
         used = set(vars(x)) if names is None else names & set(vars(x))
         return ObjectView("fixed" if used <= _CONSTANTS else "opaque", None)
-    parts = _attributes(x, names)
-    return ObjectView("module", _identity_keys(parts), parts, _absence_guards(x, names))
+    children = _attributes(x, names)
+    return ObjectView("module", _identity_keys(children), children, _absence_guards(x, names))
 
 
 def _standard_module(x: types.ModuleType, names: frozenset[str] | None) -> ObjectView:
@@ -386,8 +386,8 @@ def _standard_module(x: types.ModuleType, names: frozenset[str] | None) -> Objec
         for _, v in found
     ):
         return ObjectView("opaque", None)
-    parts = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found)
-    return ObjectView("module", _identity_keys(parts), parts, _absence_guards(x, names))
+    children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found)
+    return ObjectView("module", _identity_keys(children), children, _absence_guards(x, names))
 
 
 def _lru_cache(x: Any, names: frozenset[str] | None) -> ObjectView:
@@ -401,11 +401,11 @@ def _lru_cache(x: Any, names: frozenset[str] | None) -> ObjectView:
     kept = held.values() if info.maxsize is None else referents[1 : at - 1]
     links = {id(type(link)) for link in held.values()} if info.maxsize is not None else ()
     results = {id(r): r for r in kept if not is_scalar(r) and id(r) not in keys and id(r) not in links}
-    parts = tuple([ChildRef(("kept", k), "", r, True, True) for k, r in results.items()])
+    children = tuple([ChildRef(("kept", k), "", r, True, True) for k, r in results.items()])
     code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
-    found = _with_attributes("cache", x, tuple(info), parts, names)
-    rule = ExtraGuard(code, lambda: x.cache_info()[1::2], "what is held")
-    return found._replace(extra_guards=(*found.extra_guards, rule))
+    found = _with_attributes("cache", x, tuple(info), children, names)
+    guard = ExtraGuard(code, lambda: x.cache_info()[1::2], "what is held")
+    return found._replace(extra_guards=(*found.extra_guards, guard))
 
 
 class _CountedModule(types.ModuleType):
@@ -429,10 +429,10 @@ def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
     found = {
         n: v for n, v in vars(x).items() if n in names and (callable(v) or is_scalar(v) or _is_submodule(v))
     }
-    parts = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found.items())
+    children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found.items())
     code = "{at}.__dict__.keys().isdisjoint({k})"  # what it imports later, ``dir`` tells now
-    rule = ExtraGuard(code, lambda: names.difference(dir(x)), "that no other names appear")
-    return ObjectView("counted", _identity_keys(parts), parts, (rule,))
+    guard = ExtraGuard(code, lambda: names.difference(dir(x)), "that no other names appear")
+    return ObjectView("counted", _identity_keys(children), children, (guard,))
 
 
 def _is_submodule(x: Any) -> bool:
@@ -452,22 +452,22 @@ def _class(x: type, names: frozenset[str] | None, asked: frozenset[str]) -> Obje
         if k and b is not object
     )
     own = [(n, v) for n, v in list(vars(x).items()) if names is None or n in names or _is_special(n, v)]
-    parts = tuple(
+    children = tuple(
         ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in own
         if not isinstance(v, _SLOTS)
     )  # fmt: skip
     if kind in (type, abc.ABCMeta):  # another may say itself what a class is called
-        parts += _metadata(x, asked)
-    rules: tuple[ExtraGuard, ...] = (
+        children += _metadata(x, asked)
+    guards: tuple[ExtraGuard, ...] = (
         ExtraGuard("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes"),
         ExtraGuard("{at}.__mro__ == {k}", lambda: x.__mro__, "the bases"),
     )
     if isinstance(x, abc.ABCMeta):  # classes may be registered as derived from it
         code = "{k}[0]() == {k}[1]"
-        rules += (
+        guards += (
             ExtraGuard(code, lambda: (abc.get_cache_token, abc.get_cache_token()), "what is registered"),
         )
-    return ObjectView("class", _identity_keys(parts), (*bases, *parts), rules)
+    return ObjectView("class", _identity_keys(children), (*bases, *children), guards)
 
 
 def _is_special(name: str, value: Any) -> bool:
@@ -483,27 +483,27 @@ def _instance(x: Any, names: frozenset[str] | None) -> ObjectView:
     counted = exact_isinstance(x, (Module, Hooks))
     every = counted or any(_is_library(base) for base in cls.__mro__)
     inner = hasattr(x, "__dict__")
-    parts = list(_attributes(x, None if every else names)) if inner else []
+    children = list(_attributes(x, None if every else names)) if inner else []
     unset: list[str] = []
     for base in cls.__mro__:
         for name in slot_names(base):
             if hasattr(x, name):
-                parts.append(ChildRef(("slot", name), f".{name}", getattr(x, name)))
+                children.append(ChildRef(("slot", name), f".{name}", getattr(x, name)))
             else:
                 unset.append(name)
-    state = (cls, _identity_keys(tuple(parts)))
-    rules = _absence_guards(x, names) if inner else ()
+    state = (cls, _identity_keys(tuple(children)))
+    guards = _absence_guards(x, names) if inner else ()
     for name in unset:
-        rules += (ExtraGuard(f"not hasattr({{at}}, {name!r})", lambda: None, f"that no {name} is set"),)
+        guards += (ExtraGuard(f"not hasattr({{at}}, {name!r})", lambda: None, f"that no {name} is set"),)
     return ObjectView(
-        "counted" if counted else "instance", state, (ChildRef("class", ".__class__", cls), *parts), rules
+        "counted" if counted else "instance", state, (ChildRef("class", ".__class__", cls), *children), guards
     )
 
 
 def _enum_member(x: enum.Enum, names: frozenset[str] | None) -> ObjectView:
-    parts = _attributes(x, None if names is None else names | {"_value_"})
+    children = _attributes(x, None if names is None else names | {"_value_"})
     cls = ChildRef("class", ".__class__", type(x), True)
-    return ObjectView("member", _identity_keys(parts), (*parts, cls), _absence_guards(x, names))
+    return ObjectView("member", _identity_keys(children), (*children, cls), _absence_guards(x, names))
 
 
 def _runs_user_code(kind: type) -> bool:

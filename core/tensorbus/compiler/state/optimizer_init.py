@@ -25,7 +25,7 @@ class OptimizerInit:
         self._initialized: list[tuple[Optimizer, Tensor, dict[str, Any]]] = []
         if _user_reads_state(reach):
             return
-        for thing in [seen.obj for seen in reach.objects.values()]:
+        for thing in [tracked.obj for tracked in reach.objects.values()]:
             if isinstance(thing, Optimizer) and not thing.state and id(thing.state) in reach.objects:
                 self._initialize(thing)
                 reach.inspect_again(thing.state)

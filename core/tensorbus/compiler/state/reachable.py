@@ -103,16 +103,18 @@ class TrackedObject:
     children: list[tuple[ChildRef, TrackedObject | None]] = field(default_factory=list)
 
 
-def location_of(seen: TrackedObject, part: ChildRef) -> tuple[int | str, Any]:
+def location_of(tracked: TrackedObject, ref: ChildRef) -> tuple[int | str, Any]:
     """Return what tells a part of an object at each call: by the object, or by how it is found."""
-    return id(seen.obj) if seen.fixed else seen.expr, part.key
+    return id(tracked.obj) if tracked.fixed else tracked.expr, ref.key
 
 
-def number_locations(seen: TrackedObject, parts: Iterable[ChildRef]) -> tuple[tuple[int | str, Any], ...]:
+def number_locations(
+    tracked: TrackedObject, children: Iterable[ChildRef]
+) -> tuple[tuple[int | str, Any], ...]:
     """Return the places of those parts of an object that are numbers, where others can be put there."""
-    if isinstance(seen.obj, tuple):
+    if isinstance(tracked.obj, tuple):
         return ()
-    return tuple([location_of(seen, part) for part in parts if is_number(part.value)])
+    return tuple([location_of(tracked, ref) for ref in children if is_number(ref.value)])
 
 
 def is_number(x: Any) -> bool:
@@ -127,16 +129,16 @@ _Holders = dict[int, list[tuple[TrackedObject, ChildRef]]]
 
 def _path_to(last: tuple[TrackedObject, ChildRef], holders: _Holders) -> list[tuple[TrackedObject, ChildRef]]:
     """Return a part of an object, that object in the one that holds it, if just one does, and so on."""
-    way = [last]
-    while len(held := holders.get(id(way[-1][0]), [])) == 1 and len(way) < _MAX_NESTING:
-        way.append(held[0])
-    return way
+    path = [last]
+    while len(held := holders.get(id(path[-1][0]), [])) == 1 and len(path) < _MAX_NESTING:
+        path.append(held[0])
+    return path
 
 
-def _location(way: Sequence[tuple[TrackedObject, ChildRef]]) -> Location:
+def _location(path: Sequence[tuple[TrackedObject, ChildRef]]) -> Location:
     """Return the place of a part: that of the outermost container has the keys that lead on behind it."""
-    outer, part = way[-1]
-    return id(outer.obj), part.key if len(way) == 1 else tuple([p.key for _, p in reversed(way)])
+    outer, ref = path[-1]
+    return id(outer.obj), ref.key if len(path) == 1 else tuple([p.key for _, p in reversed(path)])
 
 
 @dataclass(slots=True, eq=False)
@@ -201,7 +203,7 @@ class ReachableState:
         ]
         self.arguments = [ChildRef(k, f"x{k}", x) for k, x in enumerate(args)]
         self.arguments += [ChildRef(name, f"k[{name!r}]", x) for name, x in kwargs.items()]
-        self.argument_objects = [(part, self._track_child(None, part)) for part in self.arguments]
+        self.argument_objects = [(ref, self._track_child(None, ref)) for ref in self.arguments]
         self._track_children()
         self.globals: list[GlobalRef] = []
         found: dict[tuple[int, str], GlobalRef] = {}
@@ -212,9 +214,9 @@ class ReachableState:
                     known = found.get((id(scope), name))
                     if known is None:
                         value = scope[name]
-                        part = ChildRef(name, f"{self.name(scope)}[{name!r}]", value)
+                        ref = ChildRef(name, f"{self.name(scope)}[{name!r}]", value)
                         known = found[id(scope), name] = GlobalRef(
-                            scope, name, set(), value, self._track_child(None, part, True)
+                            scope, name, set(), value, self._track_child(None, ref, True)
                         )
                     known.users.add(code)
             self._track_children()
@@ -240,13 +242,13 @@ class ReachableState:
             self.constants[found] = thing
         return found
 
-    def access(self, seen: TrackedObject, part: ChildRef, at: str = "") -> str:
+    def access(self, tracked: TrackedObject, ref: ChildRef, at: str = "") -> str:
         """Return the code that gets a part of what was seen, and is found by the code ``at``."""
-        at = at or seen.expr
-        if not isinstance(part.access, KeyAccess):
-            return f"{at}{part.access}"
-        at = f"DictItems({at})" if hasattr(type(seen.obj), "__missing__") else at
-        return f"{at}[{self.name(part.access.key)}]" if part.access == "[?]" else f"{at}{part.access}"
+        at = at or tracked.expr
+        if not isinstance(ref.access, KeyAccess):
+            return f"{at}{ref.access}"
+        at = f"DictItems({at})" if hasattr(type(tracked.obj), "__missing__") else at
+        return f"{at}[{self.name(ref.access.key)}]" if ref.access == "[?]" else f"{at}{ref.access}"
 
     def _track(self, thing: Any, at: str, fixed: bool) -> TrackedObject:
         fixed = fixed or (compares_by_identity(thing) and not is_recreated(thing))
@@ -274,31 +276,31 @@ class ReachableState:
         return found
 
     def _track_child(
-        self, owner: TrackedObject | None, part: ChildRef, fixed: bool = False
+        self, owner: TrackedObject | None, ref: ChildRef, fixed: bool = False
     ) -> TrackedObject | None:
-        if is_scalar(part.value):
+        if is_scalar(ref.value):
             return None
-        if part.constant:
-            return self._track(part.value, "", True)
-        at = part.access if owner is None else self.access(owner, part)
-        return self._track(part.value, at, fixed or (owner is not None and owner.fixed))
+        if ref.constant:
+            return self._track(ref.value, "", True)
+        at = ref.access if owner is None else self.access(owner, ref)
+        return self._track(ref.value, at, fixed or (owner is not None and owner.fixed))
 
     def _track_children(self) -> None:
         while self._untracked:
-            seen = self._untracked.pop()
-            thing = seen.obj
+            tracked = self._untracked.pop()
+            thing = tracked.obj
             if type(thing) is types.FunctionType:
                 self.note_code(thing.__code__, thing.__globals__)
             elif type(thing) in (operator.attrgetter, operator.methodcaller):
                 names = (n for n in thing.__reduce__()[1] if isinstance(n, str))
-                self._add_names(part for n in names for part in n.split("."))
-            seen.children = [(part, self._track_child(seen, part)) for part in seen.before.children]
+                self._add_names(ref for n in names for ref in n.split("."))
+            tracked.children = [(ref, self._track_child(tracked, ref)) for ref in tracked.before.children]
 
     def inspect_again(self, thing: Any) -> None:
         """Look anew at an object that had no parts and has some now."""
-        seen = self.objects[id(thing)]
-        seen.before = inspect_object(thing, self.names)
-        self._untracked.append(seen)
+        tracked = self.objects[id(thing)]
+        tracked.before = inspect_object(thing, self.names)
+        self._untracked.append(tracked)
         self._track_children()
 
     def note_code(self, code: Code, scope: dict[str, Any]) -> None:
@@ -321,7 +323,7 @@ class ReachableState:
 
         Of tensors whose ids are ``unread`` the gradients are left out.
         """
-        stack = [*self.roots, *(seen for _, seen in self.argument_objects if seen)]
+        stack = [*self.roots, *(tracked for _, tracked in self.argument_objects if tracked)]
         stack += [g.tracked for g in self.globals_read_by(ran) if g.tracked is not None]
         yield from self._reachable_from(stack, hidden, unread)
 
@@ -329,11 +331,17 @@ class ReachableState:
         self, ran: set[Code], hidden: set[int], unread: Container[int]
     ) -> Iterator[TrackedObject]:
         """Yield what the code that ran can reach by weak references alone: it may go while they stay."""
-        weak = {id(seen.obj): seen for seen in self.objects.values() if seen.before.kind == "reference"}
+        weak = {
+            id(tracked.obj): tracked
+            for tracked in self.objects.values()
+            if tracked.before.kind == "reference"
+        }
         if weak:
-            held = {id(seen.obj) for seen in self.reachable_from(ran, hidden | weak.keys(), unread)}
-            found = [seen for seen in self.reachable_from(ran, hidden, unread) if id(seen.obj) in weak]
-            behind = (child for seen in found for _, child in seen.children if child is not None)
+            held = {id(tracked.obj) for tracked in self.reachable_from(ran, hidden | weak.keys(), unread)}
+            found = [
+                tracked for tracked in self.reachable_from(ran, hidden, unread) if id(tracked.obj) in weak
+            ]
+            behind = (child for tracked in found for _, child in tracked.children if child is not None)
             yield from (child for child in behind if id(child.obj) not in held)
 
     def _reachable_from(
@@ -341,20 +349,20 @@ class ReachableState:
     ) -> Iterator[TrackedObject]:
         done: set[int] = set()
         while stack:
-            seen = stack.pop()
-            if id(seen) in done or id(seen.obj) in hidden:
+            tracked = stack.pop()
+            if id(tracked) in done or id(tracked.obj) in hidden:
                 continue
-            done.add(id(seen))
-            yield seen
-            parts = seen.children
-            if id(seen.obj) in unread:
-                parts = [(part, child) for part, child in parts if part.key != "grad"]
-            stack.extend(child for _, child in reversed(parts) if child is not None)
+            done.add(id(tracked))
+            yield tracked
+            children = tracked.children
+            if id(tracked.obj) in unread:
+                children = [(ref, child) for ref, child in children if ref.key != "grad"]
+            stack.extend(child for _, child in reversed(children) if child is not None)
 
     def deferred_code(self) -> set[Code]:
         """Return the code that runs when a program is differentiated or lowered: what kernels were given."""
         found: set[Code] = set()
-        things = [seen.obj for seen in self._functions()]
+        things = [tracked.obj for tracked in self._functions()]
         stack = [f for thing in things for f in vars(thing).get(DEFERRED_CODE, ())]
         while stack:
             f = stack.pop()
@@ -362,23 +370,26 @@ class ReachableState:
                 found.add(f.__code__)
                 stack += [g.value for g in self.globals if f.__code__ in g.users]
                 stack += [
-                    seen.obj for cell in f.__closure__ or () for _, seen in self._children_of(cell) if seen
+                    tracked.obj
+                    for cell in f.__closure__ or ()
+                    for _, tracked in self._children_of(cell)
+                    if tracked
                 ]
         return found
 
     def _functions(self) -> Iterator[TrackedObject]:
-        return (seen for seen in self.objects.values() if type(seen.obj) is types.FunctionType)
+        return (tracked for tracked in self.objects.values() if type(tracked.obj) is types.FunctionType)
 
     def deferred_code_reads(self, places: Container[tuple[int, Any]]) -> bool:
         """Return whether code that runs ``later`` can reach a part at one of ``places``, or such a global."""
         codes = self.deferred_code()
         used = self.globals_read_by(codes)
-        stack = [seen for seen in self._functions() if seen.obj.__code__ in codes]
+        stack = [tracked for tracked in self._functions() if tracked.obj.__code__ in codes]
         stack += [g.tracked for g in used if g.tracked is not None]
         if any((id(g.scope), g.name) in places for g in used):
             return True
         behind = self._reachable_from(stack, set(), ())
-        return any((id(seen.obj), part.key) in places for seen in behind for part, _ in seen.children)
+        return any((id(tracked.obj), ref.key) in places for tracked in behind for ref, _ in tracked.children)
 
     def _children_of(self, thing: Any) -> list[tuple[ChildRef, TrackedObject | None]]:
         return self.objects[id(thing)].children if id(thing) in self.objects else []
@@ -405,15 +416,15 @@ class ReachableState:
         found: dict[int, list[tuple[Location, str, TrackedObject]]] = {}
         holders = self._holders()
         for owner in list(self.objects.values()):
-            for part, child in owner.children:
+            for ref, child in owner.children:
                 if child is not None and child.fixed and type(child.obj) is Tensor:
-                    way = _path_to((owner, part), holders)
-                    new = (k for k in range(1, len(way)) if _location(way[k:]) in self.replaced_locations)
+                    path = _path_to((owner, ref), holders)
+                    new = (k for k in range(1, len(path)) if _location(path[k:]) in self.replaced_locations)
                     begin = max(new, default=0)
-                    at = way[begin][0].expr
-                    for seen, inner in reversed(way[: begin + 1]):
-                        at = self.access(seen, inner, at)
-                    found.setdefault(id(child), []).append((_location(way), at, child))
+                    at = path[begin][0].expr
+                    for tracked, inner in reversed(path[: begin + 1]):
+                        at = self.access(tracked, inner, at)
+                    found.setdefault(id(child), []).append((_location(path), at, child))
         for g in self.globals:
             if g.tracked is not None and type(g.tracked.obj) is Tensor:
                 home = (id(g.scope), g.name), f"{self.name(g.scope)}[{g.name!r}]", g.tracked
@@ -425,21 +436,21 @@ class ReachableState:
         holders = self._holders()
         for held in holders.values():
             if len(held) == 1:
-                [(owner, part)] = held
-                yield _location(_path_to((owner, part), holders)), id(part.value)
+                [(owner, ref)] = held
+                yield _location(_path_to((owner, ref), holders)), id(ref.value)
 
     def _holders(self) -> _Holders:
         """Return the objects that hold each container that is state, and no global."""
         found: _Holders = {}
         named = {id(g.tracked) for g in self.globals}
         for owner in list(self.objects.values()):
-            for part, child in owner.children:
+            for ref, child in owner.children:
                 if child is None or not child.fixed or id(child) in named:
                     continue
                 if type(child.obj) in (tuple, list, dict):
-                    found.setdefault(id(child), []).append((owner, part))
+                    found.setdefault(id(child), []).append((owner, ref))
         return found
 
     def tensors(self) -> Iterator[TrackedObject]:
         """Yield the tensors."""
-        return (seen for seen in self.objects.values() if exact_isinstance(seen.obj, Tensor))
+        return (tracked for tracked in self.objects.values() if exact_isinstance(tracked.obj, Tensor))

@@ -54,12 +54,12 @@ class Snapshot:
         for scope, names in reach.missing_globals({*reach.codes}):
             self._globals += [(scope, name, _ABSENT) for name in names]
 
-    def value(self, key: int, part: Any) -> Any:
+    def value(self, key: int, ref: Any) -> Any:
         """Return what is at a place of the object with this id, or at a name of these globals; else self."""
         if key in self._views:
-            parts = self._views[key][1].children
-            return next((p.value for p in parts if p.key == part), self)
-        return next((v for scope, name, v in self._globals if id(scope) == key and name == part), self)
+            children = self._views[key][1].children
+            return next((p.value for p in children if p.key == ref), self)
+        return next((v for scope, name, v in self._globals if id(scope) == key and name == ref), self)
 
     def list_items(self, x: Any) -> list[Any] | None:
         """Return what a list holds."""
@@ -91,18 +91,18 @@ def restore_object(x: Any, was: ObjectView, names: frozenset[str] | None) -> Non
     if was.kind == "set":
         type(x).clear(x)
         type(x).update(x, [v for _, v in was.state[0]])
-    items = [part for part in was.children if type(part.key) is int]
+    items = [ref for ref in was.children if type(ref.key) is int]
     if isinstance(x, list):
-        list.__setitem__(x, slice(None), [part.value for part in items])
+        list.__setitem__(x, slice(None), [ref.value for ref in items])
     elif isinstance(x, deque):
         deque.clear(x)
-        deque.extend(x, [part.value for part in items])
+        deque.extend(x, [ref.value for ref in items])
     elif isinstance(x, dict):
         kind = OrderedDict if isinstance(x, OrderedDict) else dict
         kind.clear(x)
-        for part in was.children:
-            if isinstance(part.access, KeyAccess) and part.key[0] == "item":
-                kind.__setitem__(x, part.access.key, part.value)
+        for ref in was.children:
+            if isinstance(ref.access, KeyAccess) and ref.key[0] == "item":
+                kind.__setitem__(x, ref.access.key, ref.value)
     _restore_attributes(x, _children_of_kind(was, "attribute"), _children_of_kind(now, "attribute"))
     slots = _children_of_kind(was, "slot")
     for name in {**_children_of_kind(now, "slot"), **slots}:
@@ -126,8 +126,8 @@ def _restore_cell(x: types.CellType, was: ObjectView) -> None:
 
 
 def _children_of_kind(found: ObjectView, kind: str) -> dict[str, Any]:
-    keyed = [part for part in found.children if type(part.key) is tuple]
-    return {part.key[1]: part.value for part in keyed if part.key[0] == kind}
+    keyed = [ref for ref in found.children if type(ref.key) is tuple]
+    return {ref.key[1]: ref.value for ref in keyed if ref.key[0] == kind}
 
 
 def _restore_attributes(x: Any, was: dict[str, Any], now: dict[str, Any]) -> None:
