@@ -12,10 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """A condition, as code, and what it is about.
+    """A condition as an expression, with the text that tells what it checks.
 
-    One that is ``counted`` can only fail after a change that is counted (see ``tracing.mutation_counter``).
-    ``places`` are those of the numbers that it is about: see ``reach.place_of``.
+    One ``on_mutation_only`` can fail only after ``tracing.mutation_counter`` has moved.
+    ``locations`` are those of the numbers that it checks: see ``reachable.location_of``.
     """
 
     code: str
@@ -25,7 +25,7 @@ class Guard:
 
 
 class CounterGuards:
-    """The guards that only counted changes break, as a function: compiled at the first of these."""
+    """The guards behind the mutation counter, as a function that is compiled when the counter first moves."""
 
     __slots__ = ("_run", "_scope", "_source")
 

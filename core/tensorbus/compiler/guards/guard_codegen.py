@@ -1,4 +1,8 @@
-"""The conditions under which a captured program is the same program: what code reads, unchanged."""
+"""Generates the guards of a capture: everything that its code reads is unchanged.
+
+``emit`` collects them as ``Guard``s; ``emit_head`` writes the code that checks them at each call, the first
+lines of a cache entry; those that fail only after a counted mutation are apart, in ``emit_on_mutation``.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +36,22 @@ GUARD_GLOBALS: Final = {
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
 }  # fmt: skip
-"""What the code of guards names besides the constants of a capture."""
+"""The globals of guard code besides the constants of a capture."""
 _MUTABLE_KINDS: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
 _COUNTED_TABLES: Final = frozenset(
     f".__dict__[{name!r}]" for name in ("_parameters", "_buffers", "_modules", "_transient", "_hooks")
 ) | {".before", ".after", ".back", ".left"}
-"""The parts of modules and of their hooks that only counted changes reach."""
+"""The children of modules and of their hooks that change only with the mutation counter."""
 _MIN_LIST_GUARD_ITEMS: Final = 4
-"""From how many items on a list of plain values has one guard, not one for each."""
+"""The length from which a list of scalars has one guard instead of one for each item."""
 _MAX_NAMED: Final = 4
 """How many objects a guard's text names."""
 _EXACTLY_COMPARED: Final = frozenset({int, bool, str, bytes, type(None)})
-"""The types whose values are the same where they are equal."""
+"""The types whose equal values are identical."""
 
 
 def _parameter_names(function: Any) -> tuple[str, ...]:
-    """Return the names of what a function takes by position, where it is one of Python."""
+    """Return the names of the positional parameters of a Python function."""
     given: Any = function.forward if isinstance(function, Module) else function
     bound = type(given) is MethodType
     found = given.__func__ if bound else given
@@ -57,10 +61,9 @@ def _parameter_names(function: Any) -> tuple[str, ...]:
 
 
 class GuardCodegen:
-    """Writes the guards of one capture: of everything ``kept``, by id, that the code that ``ran`` can reach.
+    """Generates the guards of one capture, for the objects ``kept``, by id, that code which ``ran`` reaches.
 
-    ``grads`` says whether the program looks at the gradients that tensors keep; not at those of ``forgotten``
-    ones, by id.
+    ``grads``: the program reads gradients of tensors, except of those ``overwritten``, by id.
     """
 
     def __init__(
@@ -78,11 +81,11 @@ class GuardCodegen:
         self.overwritten = overwritten
         self.guards: list[Guard] = []
         self._empty: list[TrackedObject] = []
-        """Dicts that nothing was in, as those of parameters' attributes: all have one guard."""
+        """Empty dicts, such as those of parameters' attributes: one guard serves all."""
         self._locations: tuple[tuple[int | str, Any], ...] = ()
-        """The places of the numbers that guards are about which are written now."""
+        """The locations of the numbers that the guards checked now are about."""
         self.strict = False
-        """Whether numbers of the script in groups of an optimizer, rates say, may be read by others too."""
+        """Whether code may read prologue numbers of optimizer groups, such as rates, by another way."""
         self._counted_tables = {
             id(ref.value)
             for tracked in kept.values() if tracked.before.kind == "counted"
@@ -90,9 +93,9 @@ class GuardCodegen:
         }  # fmt: skip
 
     def emit(self, used: Sequence[GlobalRef]) -> None:
-        """Write the guards of arguments, of the globals ``used``, and of all that lies behind them.
+        """Emit the guards of arguments, of the globals ``used``, and of all objects behind them.
 
-        They come before those that were added.
+        They come before those that were added already.
         """
         added, self.guards = self.guards, []
         arguments = [p for p in self.reach.arguments if isinstance(p.key, int)]
@@ -138,7 +141,7 @@ class GuardCodegen:
         self.guards += added
 
     def _distinct(self) -> None:
-        """Guard that objects that can be changed, or tell gradients, are not found in two ways."""
+        """Guard that no mutable object is reached by two expressions that were distinct objects."""
         found = [
             s for s in self.kept.values()
             if s.before.kind in _MUTABLE_KINDS
@@ -185,7 +188,7 @@ class GuardCodegen:
             self.add(f"type({at}) is {self.reach.name(type(value))}", f"the type of {text}")
 
     def _prologue_number(self, at: str, value: Any, text: str) -> None:
-        """Guard that a place of the script is there and holds what it held, but for the values of numbers."""
+        """Guard the type at a location of the prologue: its numbers may have any value."""
         self.add(f"type({at}) is {type(value).__name__}", f"the type of {text}")
         if type(value) is tuple:
             self.add(f"len({at}) == {len(value)}", f"the length of {text}")
@@ -257,7 +260,7 @@ class GuardCodegen:
             self._locations = ()
 
     def _keys(self, at: str, keys: list[Any], text: str, on_mutation_only: bool) -> None:
-        """Guard the keys of a dict, or the items of a set, and their order: code may go through them."""
+        """Guard the keys of a dict, or the items of a set, and their order: code may iterate over them."""
         kinds = [*map(type, keys)]
         if all(kind in _EXACTLY_COMPARED for kind in kinds):
             name = self.reach.name
@@ -270,7 +273,7 @@ class GuardCodegen:
     def _function(
         self, tracked: TrackedObject, function: FunctionType, text: str, on_mutation_only: bool
     ) -> None:
-        """Guard what a function has beside its code; what defaults hold are parts."""
+        """Guard the globals and defaults of a function; the values of defaults are children."""
         at, name = tracked.expr, self.reach.name
         if not tracked.fixed:
             self.add(
@@ -288,7 +291,7 @@ class GuardCodegen:
                 self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", on_mutation_only)
 
     def _list_items(self, tracked: TrackedObject, text: str, on_mutation_only: bool) -> bool:
-        """Guard the items of a list of plain values as one condition; return whether it is such a list."""
+        """Guard a list of scalars by one condition; return whether it is one."""
         if type(tracked.obj) is not list or len(tracked.children) < _MIN_LIST_GUARD_ITEMS:
             return False
         for ref, child in tracked.children:
@@ -307,12 +310,12 @@ class GuardCodegen:
         return True
 
     def _is_on_mutation_only(self, tracked: TrackedObject) -> bool:
-        """Return whether what an object has changes only where changes are counted."""
+        """Return whether an object changes only with the mutation counter."""
         return tracked.fixed and (tracked.before.kind == "counted" or id(tracked.obj) in self._counted_tables)
 
     def _tensor(self, tracked: TrackedObject, state: TensorState, text: str) -> None:
         at, name = tracked.expr, self.reach.name
-        # A fixed tensor changes its type or asks for a gradient where that is counted, and its shape never.
+        # A fixed tensor changes its type or requires_grad with the mutation counter, and its shape never.
         self.add(
             f"{at}._vtype is {name(state.vtype)}",
             f"the dtype and device of {text}, {state.vtype}",
@@ -345,7 +348,7 @@ class GuardCodegen:
             self.add(f"{at}._value.shape[{k}] == {shape[k]}", f"the length of axis {k} of {text}, {shape[k]}")
 
     def emit_head(self) -> list[str]:
-        """Return the first lines of a replay: the arguments by name, then the guards."""
+        """Return the first lines of a cache entry's code: arguments by name, then the check of the guards."""
         always = " and ".join(f"({g.code})" for g in self.guards if not g.on_mutation_only)
         text = ["def replay(a, k):", "    try:", *self._bind_names("        ")]
         text += [f"        if not ({always}):", "            return GUARD_MISS"]
@@ -363,7 +366,7 @@ class GuardCodegen:
         ]
 
     def emit_on_mutation(self) -> str:
-        """Return the code of ``unchanged``, which says whether the guards hold that are counted."""
+        """Return the code of ``unchanged``, which checks the guards behind the mutation counter."""
         on_mutation_only = " and ".join(f"({g.code})" for g in self.guards if g.on_mutation_only)
         return "\n".join(
             ["def unchanged(a, k):", *self._bind_names("    "), f"    return {on_mutation_only or True}", ""]

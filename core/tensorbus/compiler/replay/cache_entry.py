@@ -16,18 +16,22 @@ from ..programs.program_cache import ShapeSpecializations
 T = TypeVar("T")
 
 GUARD_MISS: Final = object()
-"""What a replay answers where a guard does not hold."""
+"""The result of a cache entry whose guards do not hold."""
 FALL_BACK: Final = object()
-"""What it answers where Python is to run the function, and nothing has changed.
+"""The result of a cache entry that leaves this call to Python, and has changed nothing.
 
-Its program met values that an op is not defined for: Python finds the error then where it belongs. All else
-that a program raises is the device's: it is raised. Or there is no program for these sizes yet.
+Its program met values for which an op is not defined: Python then raises the error on the right line. Any
+other error of a program is the device's, and is raised. Or there is no program for these sizes yet.
 """
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class CacheEntry:
-    """A captured call: ``run(args, kwargs)`` returns its result, or ``GUARD_MISS``."""
+    """A captured call.
+
+    ``run(args, kwargs)``, generated code, first checks the guards: see ``guard_codegen.emit_head``. It
+    returns the call's result, ``GUARD_MISS`` or ``FALL_BACK``.
+    """
 
     run: Any
     guards: tuple[Guard, ...]
@@ -37,7 +41,7 @@ class CacheEntry:
     shape_env: ShapeEnv
 
     def run_in_python(self, function: Callable[[], T]) -> T:
-        """Return what ``function()`` does, which Python is to run."""
+        """Return ``function()``, which Python runs; how long it takes counts for sizes without a program."""
         made = self.prepared.program if self.prepared is not None else None
         return made.run(function) if isinstance(made, ShapeSpecializations) else function()
 
@@ -48,13 +52,13 @@ class CacheEntry:
         )
 
     def changed_locations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
-        """Return the places of numbers that are others by now (see ``reach.place_of``)."""
+        """Return the locations of guarded numbers that have changed (see ``reachable.location_of``)."""
         guards = [guard for guard in self.guards if guard.locations]
         found = failing_guards(guards, self._guard_scope(args, kwargs))
         return {place for guard, there in found if there for place in guard.locations}
 
     def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[CompiledProgram]:
-        """Return what a call with these arguments runs, for which the guards hold."""
+        """Return the programs that a call with these arguments runs, for which the guards hold."""
         if self.prepared is None:
             return []
         made = self.prepared.program
@@ -64,7 +68,7 @@ class CacheEntry:
         return [made.for_sizes({name: scope[name] for name in self.shape_env.symbols})]
 
     def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return what the names in guards stand for."""
+        """Return the values of the names in guards."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
         for name, at in self.shape_env.symbols.items():
             with suppress(LookupError, AttributeError, NameError, TypeError):

@@ -1,7 +1,7 @@
-"""From one observed run to code that does the same: guards, script, executable, effects, result.
+"""From one observed run to generated code that repeats it: guards, prologue, program, mutations, result.
 
-The code is Python, written for this program and run once per call; it starts by asking whether everything
-that the program was captured under still holds, and answers ``GUARD_MISS`` where it does not.
+The code is Python, one function for each cache entry, run once per call. It checks the guards first, and
+returns ``GUARD_MISS`` where one fails.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from .output_codegen import OutputCodegen, construct, set_attribute
 
 
 class ReplayCodegen:
-    """Writes the code of one replay. Raises ``NotReplayable`` where it cannot be written."""
+    """Generates the code of one cache entry. Raises ``Uncapturable`` where that is impossible."""
 
     def __init__(self, reach: ReachableState, observer: SideEffectObserver, recorder: Recorder) -> None:
         self.reach, self.observer, self.recorder = reach, observer, recorder
         self.prologue = recorder.prologue
         self.outputs: list[Any] = []
         self._multi_device = len(recorder.recordings) > 1
-        """Whether values of several devices are computed: an output is then a ``Spot``, not a place."""
+        """Whether several devices compute: an output is then a ``ValueRef``, not a place in the trace."""
         ran, hidden = (
             {*observer.codes, *reach.deferred_code()},
             {*map(id, self.prologue.owners), *self.prologue.appended},
@@ -66,7 +66,7 @@ class ReplayCodegen:
             for tracked in reach.tensors()
             if tracked.before.state.node not in recorder.gradients
         }
-        """The tensors whose gradients the run neither looked at nor changed."""
+        """The tensors whose gradients the run neither read nor changed."""
         self.kept = {id(tracked.obj): tracked for tracked in reach.reachable_from(ran, hidden, self.unread)}
         self.globals = reach.globals_read_by(ran)
         self._check()
@@ -74,10 +74,10 @@ class ReplayCodegen:
             raise Uncapturable(f"has {describe_object(tracked)} by a weak reference only")
         self.overwritten = {
             id(tracked.obj) for tracked in self.kept.values()
-            if isinstance(tracked.before.state, TensorState) and recorder.gradients.get(tracked.before.state.node)
-            and tracked.before.state.grad is None
+            if isinstance(state := tracked.before.state, TensorState)
+            and recorder.gradients.get(state.node) and state.grad is None
         }  # fmt: skip
-        """The tensors that had no gradient; had they had one, it would have been written over unread."""
+        """The tensors without a gradient, whose gradient the run writes before it reads it."""
         self.guards = GuardCodegen(
             reach,
             self.kept,
@@ -97,7 +97,7 @@ class ReplayCodegen:
                 self._tensors_of_history.setdefault(id(tracked.obj._node), []).append(tracked)
 
     def emit(self, result: Any) -> CacheEntry:
-        """Return the replay of the run that returned ``result``. A writer writes once."""
+        """Return the cache entry of the run that returned ``result``; called once."""
         self.output = OutputCodegen(self.reach, self.kept, self._output, self._shared)
         try:
             return self._emit(result)
@@ -185,7 +185,7 @@ class ReplayCodegen:
                 raise Uncapturable(f"depends on {describe_object(tracked)}, which Python cannot look into")
 
     def _check_script(self) -> str | None:
-        """Return what code may read of the script's numbers otherwise: they are no part of guards."""
+        """Return how code may read numbers of the prologue by another way: guards leave those out."""
         self.strict = False
         if self.prologue.free:
             return None
@@ -216,13 +216,13 @@ class ReplayCodegen:
         return not lists.isdisjoint(things) or any(things.count(k) > 1 for k in own)
 
     def _relax(self, mutations: Mutations) -> None:
-        """Let tensors that the run replaces in containers be found there, whichever they are."""
+        """Accept any tensor where the run replaces one: in a container, a global, a gradient."""
         for tracked, ref, _ in mutations.container_tensors:
             child = self.kept.get(id(ref.value))
             uses = sum(c is child for s in self.kept.values() for _, c in s.children)
             if child is None or uses != 1 or any(g.tracked is child for g in self.reach.globals):
                 raise Uncapturable(
-                    f"replaces {describe_ref(ref)} of {describe_object(tracked)}, which is known elsewhere too"
+                    f"replaces {describe_ref(ref)} of {describe_object(tracked)}, which has other holders"
                 )
             self._relax_object(child, self.reach.access(tracked, ref))
         for tracked in mutations.grads:
@@ -244,7 +244,7 @@ class ReplayCodegen:
             self._relax_object(child, self._global(found))
 
     def _relax_gradients(self) -> None:
-        """Let gradients that the run only reads be found at their tensors: each backward makes others."""
+        """Accept any gradient that the run only reads: each backward pass creates others."""
         held = Counter(id(c) for s in self.kept.values() for _, c in s.children)
         held.update(id(g.tracked) for g in self.reach.globals)
         for tracked in self.kept.values():
@@ -254,14 +254,14 @@ class ReplayCodegen:
                 child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
 
     def _relax_state(self) -> None:
-        """Let tensors in the place of which captures have found others be found there, whichever they are."""
+        """Accept any tensor at a location where captures have found different ones."""
         for place, at, tracked in self.reach.unique_locations():
             alone = all(child is None for _, child in tracked.children)
             if place in self.reach.replaced_locations and id(tracked.obj) in self.kept and alone:
                 tracked.fixed, tracked.expr = False, at
 
     def _relax_object(self, child: TrackedObject, at: str) -> None:
-        """Let an object be found where the code ``at`` finds one, and what it holds in it."""
+        """Accept any object where ``at`` finds one, and any children in it."""
         child.fixed, child.expr = False, at
         for ref, tracked in child.children:
             if tracked is not None:
@@ -272,7 +272,7 @@ class ReplayCodegen:
                 self._relax_object(tracked, self.reach.access(child, ref))
 
     def _input(self, feed: Feed) -> str:
-        """Return the code of an input's value."""
+        """Return the expression of an input's value."""
         if type(feed.source) is SymNumber:
             return feed.source.name
         if type(feed.source) is Transfer:
@@ -280,7 +280,7 @@ class ReplayCodegen:
         return feed.source if isinstance(feed.source, str) else self._value_from_before(feed.value)
 
     def _value_from_before(self, value: Any) -> str:
-        """Return the code of a value that was there before, or that was made of constants."""
+        """Return the expression of a value that existed before the run, or was made of constants."""
         homes = self._tensors_of_value.get(id(value), [])
         for other in homes[1:]:
             self.guards.add(
@@ -289,7 +289,7 @@ class ReplayCodegen:
         return f"{homes[0].expr}._value" if homes else self.reach.name(value)
 
     def _output(self, x: Tensor) -> str:
-        """Return the code of the value that a tensor holds after the run."""
+        """Return the expression of the value that a tensor holds after the run."""
         value = x._value
         known = (
             value if type(value) is not LazyValue else value.value
@@ -303,7 +303,7 @@ class ReplayCodegen:
         return f"o[{self.outputs.index(spot)}]"
 
     def _shared(self, x: Tensor) -> str | None:
-        """Return the code of the history of ``x`` where a tensor that was there has the same: of a clone."""
+        """Return the expression of the autograd node of ``x`` where an older tensor shares it."""
         homes = self._tensors_of_history.get(id(x._node), []) if x._node is not None else []
         for other in homes[1:]:
             self.guards.add(f"{homes[0].expr}._node is {other.expr}._node", "tensors that share a history")
@@ -312,7 +312,7 @@ class ReplayCodegen:
         return f"{homes[0].expr}._node" if homes else None
 
     def _program(self, recordings: Sequence[Recording], mutations: Mutations) -> Any:
-        """Return what runs: in place where it may, if it is of one device."""
+        """Return the program; one of a single device reuses inputs in place where it may."""
         if self._multi_device:
             return MultiDeviceProgram(self.recorder.recordings, self.outputs, self.recorder.program)
         reused_inputs = self._reused_inputs(recordings[0], mutations)
@@ -345,7 +345,7 @@ class ReplayCodegen:
         return f"{self.reach.access(tracked, ref)} = {text}"
 
     def _number(self, x: Any) -> str:
-        """Return the code of what a place has come to hold."""
+        """Return the expression of the new value of a number."""
         if type(x) not in (SymNumber, SymInt, int, float):
             raise Uncapturable(f"puts a {type(x).__name__} in the place of a number")
         return self.output.emit(x)
@@ -354,9 +354,9 @@ class ReplayCodegen:
         return f"{self.reach.name(found.scope)}[{found.name!r}]"
 
     def _free_early(self, mutations: Mutations, code: Sequence[str]) -> list[str]:
-        """Return the code that lets go, before the run, of gradients that it replaces and nobody reads.
+        """Return the code that frees, before the run, gradients that it replaces and nobody reads.
 
-        Their memory serves the new ones then. A run that fails leaves none behind, as ``zero_grad`` does.
+        Their memory serves the new ones then. A run that fails leaves none, as after ``zero_grad``.
         """
         held = [
             f"{tracked.expr}._node.grad" for tracked in mutations.grads
@@ -366,7 +366,7 @@ class ReplayCodegen:
         return [f"{at} = None" for at in held if at not in used]
 
     def _history(self, recordings: Sequence[Recording]) -> list[str]:
-        """Return the code that gives the results that have a history a compiled one."""
+        """Return the code that gives differentiable results their compiled autograd node."""
         gone = [name for x, name in self.output.tracked if is_freed(x)]
         tracked = [(x, name) for x, name in self.output.tracked if name not in gone]
         lines = [f"{name}._node = freed_node()" for name in gone]
@@ -394,9 +394,9 @@ class ReplayCodegen:
         return [*lines, f"attach_node({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
 
     def _reused_inputs(self, recording: Recording, mutations: Mutations) -> dict[int, int]:
-        """Return which outputs take the place of which inputs in their cells.
+        """Return which outputs reuse the memory of which inputs, whose tensors they are assigned to.
 
-        An input whose old value somebody gets, or that the history of a result keeps, stays as it is.
+        An input whose old value is returned, or saved for the backward pass, is not reused.
         """
         if any(not is_freed(x) for x, _ in self.output.tracked):
             return {}
@@ -411,7 +411,7 @@ class ReplayCodegen:
         return found
 
     def _old_inputs(self, recording: Recording, mutations: Mutations) -> dict[int, int]:
-        """Return of the places of new values which input, by number, holds the old one."""
+        """Return, by place of each new value of a tensor, the number of the input with its old value."""
         numbers = _input_numbers(recording)
         return {
             tracked.obj._value.place: numbers[id(tracked.before.state.value)]
@@ -455,7 +455,7 @@ class ReplayCodegen:
 
 
 def _input_numbers(recording: Recording) -> dict[int, int]:
-    """Return which input each value of a tensor is, by id."""
+    """Return the number of the input of each tensor value, by id."""
     return {id(feed.value): k for k, feed in enumerate(recording.feeds) if isinstance(feed.source, Tensor)}
 
 

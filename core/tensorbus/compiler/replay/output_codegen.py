@@ -1,4 +1,4 @@
-"""The code that makes a call's result again: new tensors around what the program computed, new containers."""
+"""Generated code that reconstructs a call's result: tensors around the program's outputs, containers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..state.value_identity import is_scalar
 
 
 class OutputCodegen:
-    """Writes ``lines`` that make objects, each once. Raises ``NotReplayable`` for one that it cannot make.
+    """Emits ``lines`` that construct objects, each once. Raises ``Uncapturable`` where it cannot.
 
-    ``output`` returns the code of the value that a tensor holds after the run, ``shared`` that of a history
-    that was there before. ``tracked`` are the new tensors that have one of their own, with their names.
+    ``output`` returns the expression of the value of a tensor after the run, ``shared`` that of an autograd
+    node that existed before. ``tracked`` are the new tensors with a node of their own, with their names.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class OutputCodegen:
         self._leaf_names: dict[int, str] = {}
         self._kept_alive: list[Any] = []
         self._in_progress: set[int] = set()
-        """The ids of what is being made: what it holds comes first."""
+        """The ids of the objects under construction: their children come first."""
 
     def emit(self, x: Any) -> str:
-        """Return the code of a part of the result; objects that were there before are found again."""
+        """Return the expression of an object in the result; one that existed before is found again."""
         if is_scalar(x):
             return repr(x) if x is None or type(x) in (bool, int, str) else self.reach.name(x)
         if type(x) is SymInt:
@@ -71,7 +71,7 @@ class OutputCodegen:
         return self._assign_name(x, made)
 
     def emit_fill(self, tracked: TrackedObject, code: str) -> str:
-        """Return the code that gives a container, in ``code`` for its type, or an instance what it holds."""
+        """Return the code that refills a container, by the template ``code`` of its type, or an instance."""
         x = tracked.obj
         at = self.emit(x)
         if tracked.before.kind != "instance":
@@ -93,7 +93,7 @@ class OutputCodegen:
         return "; ".join(lines)
 
     def _assign_name(self, x: Any, made: str) -> str:
-        """Give an object a name before anything is changed."""
+        """Assign an object to a name before anything is mutated."""
         name = self._names[id(x)] = f"b{len(self._names)}"
         self._kept_alive.append(x)
         self.lines.append(f"{name} = {made}")
@@ -158,7 +158,7 @@ class OutputCodegen:
         return "".join(f"({name!r}, {self.emit(value)}), " for name, value in parts)
 
     def _instance(self, x: Any) -> str:
-        """Return the code that makes an instance of a class written in Python as this one is."""
+        """Return the code that constructs such an instance of a class written in Python."""
         kind = type(x)
         bases = kind.__mro__[:-1]
         made_otherwise = any("__new__" in vars(base) for base in bases)
@@ -171,7 +171,7 @@ class OutputCodegen:
 
 
 def _is_permanent(x: Any) -> bool:
-    """Return whether an object that is told from others by identity is there without a call that makes it."""
+    """Return whether an object known by identity exists without a call that creates it."""
     if isinstance(x, type):
         try:
             return attrgetter(x.__qualname__)(sys.modules.get(x.__module__)) is x
@@ -183,7 +183,7 @@ def _is_permanent(x: Any) -> bool:
 
 
 def construct(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:
-    """Return an instance with these attributes, and these in slots."""
+    """Return an instance with these attributes in its ``__dict__``, and these in slots."""
     made: Any = object.__new__(kind)
     if entries:
         made.__dict__.update(entries)
@@ -193,7 +193,7 @@ def construct(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[t
 
 
 def set_attribute(x: Any, name: str, *value: Any) -> None:
-    """Set an attribute of an instance, or take it away, as if its class had no say."""
+    """Set or delete an attribute of an instance, past its class's ``__setattr__``."""
     own = getattr(x, "__dict__", None)
     if own is not None and (name in own or (value and not hasattr(type(x), name))):
         if value:

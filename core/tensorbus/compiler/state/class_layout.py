@@ -1,4 +1,4 @@
-"""What classes tell of their instances: where attributes lie, and what Python code cannot see of them."""
+"""Layout of instances by their class: slots, and state in C that Python code cannot see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 from typing import Any, Final
 
 HEAP_TYPE: Final = 1 << 9
-"""The flag of classes that are made at run time, as those written in Python are."""
+"""The flag of classes that are created at run time, as those written in Python are."""
 
 
 def slot_names(base: type) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def slot_names(base: type) -> tuple[str, ...]:
 
 
 def overrides_setitem(x: Any) -> bool:
-    """Return whether code of the user's runs where items of ``x`` are assigned."""
+    """Return whether assigning an item of ``x`` runs code of the user's."""
     return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & HEAP_TYPE)
 
 

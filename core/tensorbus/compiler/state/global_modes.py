@@ -1,4 +1,4 @@
-"""The modes and defaults that a run finds: no object holds them; ``with`` blocks and calls change them."""
+"""Modes and defaults of the process and the thread: grad mode, default device and dtype, autocast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...tracing.autocast_state import autocast_dtype
 
 
 class GlobalModes(NamedTuple):
-    """What they are at one time."""
+    """A snapshot of all modes."""
 
     grad_mode: bool
     default_device: Any
@@ -24,13 +24,13 @@ class GlobalModes(NamedTuple):
 
     @staticmethod
     def current() -> GlobalModes:
-        """Return what they are now."""
+        """Return the modes that are in force."""
         return GlobalModes(
             is_grad_enabled(), default_state(), dt.default_float, autocast_dtype.get(),
             kernel_preference._preferred.get(), get_matmul_precision(),
         )  # fmt: skip
 
     def first_difference(self, other: GlobalModes) -> str | None:
-        """Return the name of the first that is another; None: there is none."""
+        """Return the name of the first mode that differs, or None."""
         each = zip(self._fields, self, other, strict=True)
         return next((name.replace("_", " ") for name, a, b in each if a != b), None)

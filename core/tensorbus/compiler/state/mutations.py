@@ -1,4 +1,4 @@
-"""What a run changed of the state that it could reach, as far as generated code can change it again."""
+"""Mutations of reachable state by a run, as far as generated code can apply them again."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REFILL_CODE: Final[dict[type, str]] = {
     defaultdict: "{at}.clear(); {at}.update(({pairs}))",
     Counter: "{at}.clear(); {at}.update(dict(({pairs})))", set: "{at}.clear(); {at}.update({set})",
 }  # fmt: skip
-"""How containers of a type are given other contents."""
+"""Code that gives a container of each type other contents."""
 
 
 class CacheInfo(NamedTuple):
-    """What ``cache_info`` of a function with a cache says."""
+    """The result of ``cache_info()`` of a function with a cache."""
 
     hits: int
     misses: int
@@ -44,13 +44,14 @@ class CacheInfo(NamedTuple):
 
 @dataclass(slots=True)
 class Mutations:
-    """``cells`` hold other values, ``grads`` other gradients; ``slots`` of containers hold other tensors.
+    """The mutations of one run, by kind.
 
-    Or tuples and such of tensors, as ``names`` do, which are globals. ``contents`` are arguments, and what
-    lies behind them, that hold other things in any way, ``leaves`` those that ask for a gradient now.
-    ``flags`` are True that were False, or the reverse; what finds them so is another program. The others
-    make the next run another: ``numbers`` at places and ``counters``, globals, that became others, lists
-    that have ``grown``, and ``rates``: what code read of the script's state. ``why`` says it of the first.
+    Tensors with other ``tensor_values`` or ``grads``; ``container_tensors`` and ``global_tensors``: children
+    of containers and globals that were replaced by other tensors, or by tuples, lists and dicts of tensors.
+    ``refilled`` are arguments, and objects behind them, whose contents changed in any way; ``leaves`` are
+    those that require a gradient now. ``flags`` are bools that were inverted: each value has its own program.
+    The others make each run differ: ``numbers`` of objects and ``global_numbers`` that changed, ``appended``
+    lists, and ``rates``, which tells what code read of the prologue's state. ``reason`` names the first.
     """
 
     tensor_values: list[TrackedObject] = field(default_factory=list)
@@ -67,12 +68,12 @@ class Mutations:
     reason: str | None = None
 
     def note(self, why: str) -> None:
-        """Note why the next run is another."""
+        """Note why the next run differs."""
         self.reason = self.reason or why
 
 
 class StateVaries(Uncapturable):
-    """The next run is another; ``changes`` say in what."""
+    """Each run differs from the one before; ``mutations`` tell in what."""
 
     def __init__(self, mutations: Mutations) -> None:
         super().__init__(mutations.rates or mutations.reason)
@@ -86,9 +87,9 @@ def diff_state(
     prologue: HostPrologue,
     overwritten: Container[int],
 ) -> Mutations:
-    """Compare everything kept with what it was. Raises ``NotReplayable`` for a change of another kind.
+    """Return how all tracked objects in ``kept`` changed. Raises ``Uncapturable`` for any other mutation.
 
-    ``forgotten`` are the ids of tensors whose gradients are written over, whatever they were.
+    ``overwritten`` are the ids of tensors whose gradients are written before they are read.
     """
     mutations = Mutations()
     for tracked in kept:
@@ -193,14 +194,14 @@ def _compare_container(
 
 
 def _is_schedule_rate(prologue: HostPrologue, tracked: TrackedObject) -> bool:
-    """Return whether an entry of ``seen`` is one that the script only reads, so that others changed it."""
+    """Return whether the prologue only reads the children of ``tracked``, so that others changed them."""
     return isinstance(tracked.obj, dict) and "params" in tracked.obj and not prologue.owners
 
 
 def is_refillable(tracked: TrackedObject, prologue: HostPrologue) -> bool:
-    """Return whether generated code can give an object of the caller's, of any call, what it is to hold.
+    """Return whether generated code can refill an object that the caller passes, another one at each call.
 
-    One that is the same at each call would be found changed by the next: Python serves that better.
+    One that is the same at each call would fail the guards of the next call: Python serves that better.
     """
     if tracked.fixed or any(is_prologue_number(prologue, tracked, ref) for ref, _ in tracked.children):
         return False
@@ -208,7 +209,7 @@ def is_refillable(tracked: TrackedObject, prologue: HostPrologue) -> bool:
 
 
 def differs_in_tensors_only(tracked: TrackedObject, now: ObjectView) -> bool:
-    """Return whether an object holds what it did, but for other tensors: another run finds no difference."""
+    """Return whether an object holds what it did, up to other tensors: the next run sees no difference."""
     if [ref.key for ref, _ in tracked.children] != [ref.key for ref in now.children]:
         return False
     pairs = [(old.value, new.value) for (old, _), new in zip(tracked.children, now.children, strict=True)]
@@ -216,7 +217,7 @@ def differs_in_tensors_only(tracked: TrackedObject, now: ObjectView) -> bool:
 
 
 def _is_tensor_tree(x: Any) -> bool:
-    """Return whether ``x`` is a tensor, or a tuple, list or dict that holds tensors and nothing else."""
+    """Return whether ``x`` is a tensor, or a tuple, list or dict of nothing but such."""
     if type(x) is Tensor:
         return True
     children = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
@@ -224,7 +225,7 @@ def _is_tensor_tree(x: Any) -> bool:
 
 
 def _is_appended_to(tracked: TrackedObject) -> bool:
-    """Return whether a list or queue has more entries than it had; others, where their number is limited."""
+    """Return whether a list or deque was appended to; a deque of bounded length may have dropped items."""
     thing, known = tracked.obj, tracked.children
     if type(thing) is deque and thing.maxlen is not None:
         return tracked.fixed
@@ -232,7 +233,7 @@ def _is_appended_to(tracked: TrackedObject) -> bool:
 
 
 def _is_number_change(old: Any, new: Any) -> bool:
-    """Return whether a number took the place of another."""
+    """Return whether a number was replaced by another of its type."""
     return type(old) in (int, float) and type(new) is type(old) and repr(old) != repr(new)
 
 
@@ -241,14 +242,14 @@ def _differ(old: Any, new: Any) -> bool:
 
 
 def is_prologue_number(prologue: HostPrologue, tracked: TrackedObject, ref: ChildRef) -> bool:
-    """Return whether an entry is a number that the script reads or writes."""
+    """Return whether a child is a number that the prologue reads or writes."""
     if (id(tracked.obj), ref.key) in prologue.slots:
         return True
     return isinstance(ref.access, KeyAccess) and (id(tracked.obj), ref.access.key) in prologue.reads
 
 
 def describe_object(tracked: TrackedObject) -> str:
-    """Return what an object is called in messages."""
+    """Return the name of an object in messages."""
     thing = tracked.obj
     if isinstance(thing, ModuleType):
         return f"module {thing.__name__}"
@@ -260,7 +261,7 @@ def describe_object(tracked: TrackedObject) -> str:
 
 
 def describe_ref(ref: ChildRef) -> str:
-    """Return what a part is called in messages."""
+    """Return the name of a child in messages."""
     if isinstance(ref.access, KeyAccess):
         key = ref.access.key
         return f"entry {key!r}" if is_scalar(key) else f"an entry for a {type(key).__name__}"

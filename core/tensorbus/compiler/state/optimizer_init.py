@@ -1,7 +1,7 @@
-"""State that optimizers make at their first step, made before that step is captured.
+"""Initialization of optimizer state before the first step is captured.
 
-The program of the first step is then that of all steps. Nobody sees the difference: where code of the user's
-may look at the state of an optimizer nothing is made, and what took no step is taken back.
+The program of the first step is then that of all steps. No user can see the difference: where user code may
+read the state of an optimizer nothing is initialized, and what took no step is undone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ...tensor.tensor import Leaf, Tensor
 from .reachable import ReachableState
 
 _STATE_READERS: Final = frozenset({"state", "state_dict", "first_state", "deepcopy", "dumps"})
-"""The names by which code looks at what optimizers keep."""
+"""Names by which code reads the state of optimizers."""
 
 
 class OptimizerInit:
-    """The state that the optimizers of ``reach`` were given that have none yet."""
+    """The state created for those optimizers of ``reach`` that had none."""
 
     def __init__(self, reach: ReachableState) -> None:
         self._initialized: list[tuple[Optimizer, Tensor, dict[str, Any]]] = []
@@ -44,9 +44,9 @@ class OptimizerInit:
                 self._initialized.append((optimizer, parameter, {k: _identity(v) for k, v in state.items()}))
 
     def undo_unused(self, stepped: Container[int] = ()) -> bool:
-        """Take away the state of parameters that took no step; return whether optimizers that did have any.
+        """Remove the state of parameters that took no step; return whether their optimizer did take one.
 
-        ``stepped`` are the states of those, by id.
+        ``stepped`` are the ids of the states of optimizers that took a step.
         """
         found = False
         for optimizer, parameter, was in self._initialized:
@@ -59,7 +59,7 @@ class OptimizerInit:
 
 
 def idle_states(reach: ReachableState, stepped: Container[int]) -> set[int]:
-    """Return the states, by id, of optimizers that took no step, where nobody else looks at them either."""
+    """Return the ids of the states of optimizers that took no step, unless user code may read them."""
     if _user_reads_state(reach):
         return set()
     every = [s.obj for s in reach.objects.values() if isinstance(s.obj, Optimizer)]
@@ -68,7 +68,7 @@ def idle_states(reach: ReachableState, stepped: Container[int]) -> set[int]:
 
 
 def _user_reads_state(reach: ReachableState) -> bool:
-    """Return whether code of the user's may look at the state of optimizers."""
+    """Return whether user code may read the state of optimizers."""
     named = (not _STATE_READERS.isdisjoint((*code.co_names, *code.co_consts)) for code in reach.codes)
     return reach.all_attributes or any(named)
 
@@ -78,6 +78,6 @@ def _identity(x: Any) -> Any:
 
 
 def _defines_first_state(cls: type[Optimizer]) -> bool:
-    """Return whether the class that ``update`` is of tells the first state: a subclass may keep another."""
+    """Return whether the class that defines ``update`` defines the first state too: a subclass may differ."""
     owner = next(c for c in cls.__mro__ if "update" in vars(c))
     return owner is not Optimizer and "first_state" in vars(owner)

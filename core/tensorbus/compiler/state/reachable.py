@@ -1,8 +1,8 @@
-"""What a call can reach: its arguments, globals, closures and everything behind them, as it is before a run.
+"""The state that a call can reach before it runs: arguments, globals, closures and all objects behind them.
 
-What Python code does depends on nothing but the state that it can name. That state, unchanged, is what a
-captured program is guarded by; what differs after the run is what the run changed. Objects are known by the
-code that finds them, from the arguments (``x0``, ``x1`` ... and ``k``) or as constants.
+Python code depends on nothing but the state that it can name. A captured program is guarded by that state
+being unchanged; the difference after the run is the run's mutations. Each object has an expression that
+finds it: from the arguments (``x0``, ``x1`` ... and ``k``), or the name of a constant.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _GLOBAL_INSTRUCTIONS: Final = frozenset(
     {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
 Location = tuple[int, Any]
-"""The id of an object, or of the names of a module, and the key of a part, or the keys that lead to it."""
+"""The id of an object or of a module's globals, with the key of a child, or the keys that lead to it."""
 _MAX_NESTING: Final = 100
-"""How many containers, one in the other, are named by where the outermost lies."""
+"""The number of nested containers that are named by the location of the outermost one."""
 NUMBER_TYPES: Final = (int, float)
-"""The types of numbers that a script may hold."""
+"""The types of Python numbers that may be symbolic."""
 MAX_OBJECTS: Final = 30_000
-"""How many objects a function may reach before it is left to Python: a whole library stands behind it."""
+"""The number of objects above which a function is left to Python: it reaches a whole library."""
 
 
 @cache
 def _names_looked_up(code: Code) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names that a piece of code looks up among globals, and the modules that it imports.
+    """Return the names that code looks up among globals, and the modules that it imports.
 
     Attributes may have the same names. Modules are named as relative to a package, ``.inner`` say.
     """
@@ -72,7 +72,7 @@ def _names_looked_up(code: Code) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _package_chain(imported: str, package: str) -> list[str]:
-    """Return the full name of an imported module, after those of the packages that it is in."""
+    """Return the full names of an imported module's packages, outermost first, and its own."""
     try:
         name = resolve_name(imported, package)
     except ImportError:
@@ -81,7 +81,7 @@ def _package_chain(imported: str, package: str) -> list[str]:
 
 
 def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
-    """Yield the strings among constants, also in tuples: names of attributes, perhaps."""
+    """Yield the strings among constants, also in tuples: they may be names of attributes."""
     for x in constants:
         if isinstance(x, str):
             yield x
@@ -91,9 +91,9 @@ def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
 
 @dataclass(slots=True, eq=False)
 class TrackedObject:
-    """An object: ``at`` is the code that finds it; ``fixed``: it is a constant, always the same object.
+    """A reachable object: ``expr`` is the code that finds it; ``fixed``: it is the same object at each call.
 
-    ``before`` is what it was, ``parts`` the objects behind it, with the accesses that lead there.
+    ``before`` is its view before the run, ``children`` are its references with the objects behind them.
     """
 
     obj: Any
@@ -104,21 +104,21 @@ class TrackedObject:
 
 
 def location_of(tracked: TrackedObject, ref: ChildRef) -> tuple[int | str, Any]:
-    """Return what tells a part of an object at each call: by the object, or by how it is found."""
+    """Return the location of a child: by the object's id if it is fixed, else by its expression."""
     return id(tracked.obj) if tracked.fixed else tracked.expr, ref.key
 
 
 def number_locations(
     tracked: TrackedObject, children: Iterable[ChildRef]
 ) -> tuple[tuple[int | str, Any], ...]:
-    """Return the places of those parts of an object that are numbers, where others can be put there."""
+    """Return the locations of those children that are numbers and can be replaced."""
     if isinstance(tracked.obj, tuple):
         return ()
     return tuple([location_of(tracked, ref) for ref in children if is_number(ref.value)])
 
 
 def is_number(x: Any) -> bool:
-    """Return whether ``x`` is a number, or a tuple of numbers, that may be the script's."""
+    """Return whether ``x`` is a number, or a tuple of numbers, that may be symbolic."""
     return type(x) in NUMBER_TYPES or (
         type(x) is tuple and bool(x) and all(type(v) in NUMBER_TYPES for v in x)
     )
@@ -128,7 +128,7 @@ _Holders = dict[int, list[tuple[TrackedObject, ChildRef]]]
 
 
 def _path_to(last: tuple[TrackedObject, ChildRef], holders: _Holders) -> list[tuple[TrackedObject, ChildRef]]:
-    """Return a part of an object, that object in the one that holds it, if just one does, and so on."""
+    """Return the path from a child outwards, as long as each container has exactly one holder."""
     path = [last]
     while len(held := holders.get(id(path[-1][0]), [])) == 1 and len(path) < _MAX_NESTING:
         path.append(held[0])
@@ -136,14 +136,14 @@ def _path_to(last: tuple[TrackedObject, ChildRef], holders: _Holders) -> list[tu
 
 
 def _location(path: Sequence[tuple[TrackedObject, ChildRef]]) -> Location:
-    """Return the place of a part: that of the outermost container has the keys that lead on behind it."""
+    """Return the location of a path: in the outermost container, with the keys that lead inwards."""
     outer, ref = path[-1]
     return id(outer.obj), ref.key if len(path) == 1 else tuple([p.key for _, p in reversed(path)])
 
 
 @dataclass(slots=True, eq=False)
 class GlobalRef:
-    """A name that code looks up in a module: which code does, and what it found."""
+    """A name that code looks up in a module: ``users`` is that code, ``value`` what the name stood for."""
 
     scope: dict[str, Any]
     name: str
@@ -155,10 +155,11 @@ class GlobalRef:
 class ReachableState:
     """Everything that ``function(*args, **kwargs)`` can reach.
 
-    ``more`` is code, with its globals, that is known to run besides what is found. Plain values are parts
-    without a ``Seen`` of their own. ``every``: all attributes count, not only those that code names.
-    ``filled`` are arguments of earlier captures that those changed, by id, and what they were then.
-    ``replaced`` are places (see ``homes``) at which captures have found different tensors or containers.
+    ``more`` is code, with its globals, that is known to run too. Scalars are children without a
+    ``TrackedObject`` of their own. ``every``: all attributes are inspected, not only those that code names.
+    ``filled`` are arguments that earlier captures refilled, by id, with their state after that.
+    ``replaced`` are locations (see ``unique_locations``) where captures found different tensors or
+    containers.
     """
 
     def __init__(
@@ -174,12 +175,12 @@ class ReachableState:
         self.all_attributes, self.replaced_locations = every, replaced
         self.filled: dict[int, Any] = {} if filled is None else filled
         self.names: frozenset[str] = (AllAttributes if every else frozenset)({"forward"})
-        """The attributes that count; what calling a module asks for, to begin with."""
+        """The attributes that are inspected, at first the one that calling a module reads."""
         self.codes: dict[Code, dict[str, Any]] = dict(more)
         self._views: dict[int, ObjectView] = {}
         self.global_modes = GlobalModes.current()
         self.mutation_count = mutation_counter[0]
-        """The count of changes to structure when looking began."""
+        """The mutation counter when inspection began."""
         while True:  # more code names more attributes, which lead to more code
             known = len(self.names), len(self.codes)
             self._collect(function, args, kwargs)
@@ -225,7 +226,7 @@ class ReachableState:
         self.globals = list(found.values())
 
     def _globals(self, code: Code) -> list[tuple[dict[str, Any], str]]:
-        """Return where a piece of code looks up which names; modules that it imports, among all modules."""
+        """Return scopes and names of the globals that code looks up; an import looks up a module."""
         scope = self.codes[code]
         names, imported = _names_looked_up(code)
         found: list[tuple[dict[str, Any], str]] = [(scope, name) for name in names if name in scope]
@@ -235,7 +236,7 @@ class ReachableState:
         return found
 
     def name(self, thing: Any) -> str:
-        """Return the name of a constant."""
+        """Return the name of a constant in generated code."""
         found = self._constant_names.get(id(thing))
         if found is None:
             found = self._constant_names[id(thing)] = f"k{len(self.constants)}"
@@ -243,7 +244,7 @@ class ReachableState:
         return found
 
     def access(self, tracked: TrackedObject, ref: ChildRef, at: str = "") -> str:
-        """Return the code that gets a part of what was seen, and is found by the code ``at``."""
+        """Return the expression of a child; ``at`` is that of the object, where it is another."""
         at = at or tracked.expr
         if not isinstance(ref.access, KeyAccess):
             return f"{at}{ref.access}"
@@ -267,7 +268,7 @@ class ReachableState:
         return made
 
     def _inspect(self, thing: Any) -> ObjectView:
-        """Look at an object, once where it is the same whatever code names: the walks find it again."""
+        """Inspect an object; once only where the names that code reads make no difference."""
         if not has_no_attributes(thing):
             return inspect_object(thing, self.names)
         found = self._views.get(id(thing))
@@ -297,14 +298,14 @@ class ReachableState:
             tracked.children = [(ref, self._track_child(tracked, ref)) for ref in tracked.before.children]
 
     def inspect_again(self, thing: Any) -> None:
-        """Look anew at an object that had no parts and has some now."""
+        """Inspect an object again that had no children and has some now."""
         tracked = self.objects[id(thing)]
         tracked.before = inspect_object(thing, self.names)
         self._untracked.append(tracked)
         self._track_children()
 
     def note_code(self, code: Code, scope: dict[str, Any]) -> None:
-        """Take note of what a piece of the user's code names."""
+        """Note the names that a piece of the user's code reads."""
         if is_own(code.co_filename) or is_standard(code.co_filename):
             return
         self.codes[code] = scope
@@ -319,7 +320,7 @@ class ReachableState:
     def reachable_from(
         self, ran: set[Code], hidden: set[int], unread: Container[int] = ()
     ) -> Iterator[TrackedObject]:
-        """Yield what the code that ran can reach, without what is only behind objects whose id is hidden.
+        """Yield what the code that ran can reach, except what lies only behind objects with hidden ids.
 
         Of tensors whose ids are ``unread`` the gradients are left out.
         """
@@ -330,7 +331,7 @@ class ReachableState:
     def weakly_held(
         self, ran: set[Code], hidden: set[int], unread: Container[int]
     ) -> Iterator[TrackedObject]:
-        """Yield what the code that ran can reach by weak references alone: it may go while they stay."""
+        """Yield what the code that ran can reach by weak references alone: it may die while they stay."""
         weak = {
             id(tracked.obj): tracked
             for tracked in self.objects.values()
@@ -360,7 +361,7 @@ class ReachableState:
             stack.extend(child for _, child in reversed(children) if child is not None)
 
     def deferred_code(self) -> set[Code]:
-        """Return the code that runs when a program is differentiated or lowered: what kernels were given."""
+        """Return the code that runs when a program is differentiated or lowered: rules of user kernels."""
         found: set[Code] = set()
         things = [tracked.obj for tracked in self._functions()]
         stack = [f for thing in things for f in vars(thing).get(DEFERRED_CODE, ())]
@@ -381,7 +382,7 @@ class ReachableState:
         return (tracked for tracked in self.objects.values() if type(tracked.obj) is types.FunctionType)
 
     def deferred_code_reads(self, places: Container[tuple[int, Any]]) -> bool:
-        """Return whether code that runs ``later`` can reach a part at one of ``places``, or such a global."""
+        """Return whether deferred code can reach a child or a global at one of ``places``."""
         codes = self.deferred_code()
         used = self.globals_read_by(codes)
         stack = [tracked for tracked in self._functions() if tracked.obj.__code__ in codes]
@@ -399,7 +400,7 @@ class ReachableState:
         return [g for g in self.globals if g.users & ran]
 
     def missing_globals(self, ran: set[Code]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-        """Yield the modules of the code that ran, with the names that it looks up there and that were not."""
+        """Yield the scopes of the code that ran, with the absent names that it looks up there."""
         known = ran & self._missing_names.keys()
         scopes = {id(self.codes[c]): self.codes[c] for c in known}
         for key, scope in scopes.items():
@@ -408,10 +409,10 @@ class ReachableState:
                 yield scope, frozenset(absent)
 
     def unique_locations(self) -> Iterator[tuple[Location, str, TrackedObject]]:
-        """Yield the tensors that are state and lie at one place: it, the code that finds it, the tensor.
+        """Yield the tensors that are state at exactly one location: it, the expression, the tensor.
 
         They are constants, unless the function or others put different ones there. Containers around them
-        that have been made anew since, as a tuple in an attribute is, are found where they lie.
+        that have been replaced since, as a tuple in an attribute may be, are found by their location.
         """
         found: dict[int, list[tuple[Location, str, TrackedObject]]] = {}
         holders = self._holders()
@@ -432,7 +433,7 @@ class ReachableState:
         yield from (homes[0] for homes in found.values() if len(homes) == 1)
 
     def container_locations(self) -> Iterator[tuple[Location, int]]:
-        """Yield the places at which containers lie that are state and lie nowhere else, and their ids."""
+        """Yield the locations of containers that are state and lie nowhere else, and their ids."""
         holders = self._holders()
         for held in holders.values():
             if len(held) == 1:
@@ -440,7 +441,7 @@ class ReachableState:
                 yield _location(_path_to((owner, ref), holders)), id(ref.value)
 
     def _holders(self) -> _Holders:
-        """Return the objects that hold each container that is state, and no global."""
+        """Return the holders of each container that is state and no global."""
         found: _Holders = {}
         named = {id(g.tracked) for g in self.globals}
         for owner in list(self.objects.values()):

@@ -1,6 +1,7 @@
-"""Putting objects back as they were: a run that is to have no effects has changed nothing in the end.
+"""Snapshots of objects, and their restoration: a dry run leaves no effects.
 
-Only what ``look`` sees is put back: containers with their order, attributes, slots, cells, tensors, globals.
+What ``inspect_object`` sees is restored: containers with their order, attributes, slots, cells, tensors,
+globals.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .reachable import ReachableState
 DRY_RUN_ERRORS: Final = (
     Uncapturable, TensorbusError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
 )  # fmt: skip
-"""What a dry run may raise where its stand-ins do not do: then nothing is known of other calls."""
+"""Errors by which a dry run ends where symbolic values do not do: then no symbolic program exists."""
 _ABSENT: Final = object()
 
 
 def complete_all(*steps: Callable[[], None]) -> None:
-    """Take steps that put things back, each of which may be taken again; an interrupt waits for the last."""
+    """Take every step, each of which may be repeated; an interrupt is raised after the last one."""
     interrupt: BaseException | None = None
     for step in steps:
         for _ in range(3):
@@ -40,7 +41,7 @@ def complete_all(*steps: Callable[[], None]) -> None:
 
 
 class Snapshot:
-    """What everything in ``reach`` was when it was reached, or is ``now``; ``put_back`` makes it so again."""
+    """The state of everything in ``reach`` when inspected, or ``now``; ``restore`` brings it back."""
 
     def __init__(self, reach: ReachableState, *, now: bool = False) -> None:
         self._names = reach.names
@@ -55,19 +56,19 @@ class Snapshot:
             self._globals += [(scope, name, _ABSENT) for name in names]
 
     def value(self, key: int, ref: Any) -> Any:
-        """Return what is at a place of the object with this id, or at a name of these globals; else self."""
+        """Return the value at a location: of the object or globals with this id; if unknown, self."""
         if key in self._views:
             children = self._views[key][1].children
             return next((p.value for p in children if p.key == ref), self)
         return next((v for scope, name, v in self._globals if id(scope) == key and name == ref), self)
 
     def list_items(self, x: Any) -> list[Any] | None:
-        """Return what a list holds."""
+        """Return the items that a list had, or None."""
         found = self._views.get(id(x))
         return None if found is None else [p.value for p in found[1].children if type(p.key) is int]
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         for thing, was in self._views.values():
             restore_object(thing, was, self._names)
         for scope, name, value in self._globals:
@@ -78,7 +79,7 @@ class Snapshot:
 
 
 def restore_object(x: Any, was: ObjectView, names: frozenset[str] | None) -> None:
-    """Make ``x`` what it was when it was looked at, of attributes those in ``names``; None: all."""
+    """Restore ``x`` to the view ``was``, with the attributes in ``names``; None: all."""
     if isinstance(was.state, TensorState):
         _restore_tensor(x, was.state)
         return

@@ -1,6 +1,6 @@
-"""What tells a value from another in its place: exactly, where ``==`` takes 1, 1.0 and True for one.
+"""Exact identity of values, where ``==`` takes 1, 1.0 and True for equal.
 
-Nothing here asks an object of the user's, other than keys of dicts, which a dict asks too.
+No code of the user's runs here, other than ``==`` and ``hash`` of keys of dicts, which a dict calls too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ABSENT: Final = object()
 
 
 def exact_isinstance(x: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Return whether ``x`` is an instance, whatever its class says: ``isinstance`` would ask that."""
+    """Return whether ``x`` is an instance by its type alone: ``isinstance`` would read ``__class__`` too."""
     return issubclass(type(x), kinds)
 
 
 def is_scalar(x: Any) -> bool:
-    """Return whether ``x`` never changes and is told from others by its value."""
+    """Return whether ``x`` is immutable and known by its value."""
     kind = type(x)
     if kind is slice:
         return is_scalar(x.start) and is_scalar(x.stop) and is_scalar(x.step)
@@ -36,12 +36,12 @@ def is_scalar(x: Any) -> bool:
 
 
 def identity_key(x: Any) -> Any:
-    """Return what tells ``x`` from another object in its place."""
+    """Return a key that differs for any other object in the place of ``x``."""
     return (type(x), repr(x)) if is_scalar(x) else id(x)
 
 
 def same_items(found: Iterable[Any], known: Sequence[Any]) -> bool:
-    """Return whether keys of a dict, or items of a set, are those known, in their order."""
+    """Return whether keys of a dict, or items of a set, are exactly those known, in their order."""
     given = [*found]
     if len(given) != len(known):
         return False
@@ -65,7 +65,7 @@ def _is_same_item(key: Any, known: Any) -> bool:
 
 
 def _attribute_items(key: Any) -> list[tuple[str, Any]]:
-    """Return what a key holds: two that are equal may differ in what their ``==`` does not ask for."""
+    """Return the attributes of a key: equal keys may differ in attributes that ``==`` does not compare."""
     held = [*getattr(key, "__dict__", {}).items()]
     for base in type(key).__mro__:
         for name, slot in vars(base).items():
@@ -76,7 +76,7 @@ def _attribute_items(key: Any) -> list[tuple[str, Any]]:
 
 
 class DictItems:
-    """The entries of a dict, which makes none where it has none: a ``defaultdict`` would."""
+    """The items of a dict, read without ``__missing__``: a ``defaultdict`` would add an absent one."""
 
     __slots__ = ("_of",)
 
