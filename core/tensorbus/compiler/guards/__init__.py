@@ -1,4 +1,6 @@
-"""The checks that say whether a captured program still stands for the function.
+"""The guards under which a captured program stands for the function.
 
-What a call could reach comes in; the source of a check leaves. In order: ``guard``, ``guard_codegen``.
+What a call could reach comes in; the source of a check leaves. ``CompiledFunction.__call__`` runs each cache
+entry, a generated function whose first lines, from ``GuardCodegen.emit_head``, check the guards. In order:
+``guard``, ``guard_codegen``.
 """
