@@ -106,13 +106,16 @@ if TYPE_CHECKING:
     from .lowering.codegen.dialect import Helper as Helper
     from .lowering.codegen.dialect import TypeRule as TypeRule
     from .lowering.codegen.render import kernel_parts as kernel_parts
+    from .lowering.ir import index_expr as index_expr
     from .lowering.ir import loop_ir as _ir
     from .lowering.ir import verify as _verify
+    from .lowering.ir.builder import Builder as KernelBuilder  # noqa: F401
     from .lowering.ir.builder import Launch as Launch
     from .lowering.ir.builder import RuntimeArg as RuntimeArg
     from .lowering.ir.kernel_task import COUNTS_SLOT as COUNTS_SLOT
     from .lowering.ir.kernel_task import ERROR_SLOT as ERROR_SLOT
     from .lowering.ir.kernel_task import KernelLaunch as KernelLaunch
+    from .lowering.ir.kernel_task import parallel_loops as parallel_loops
     from .lowering.ir.layout import Layout as Layout
     from .lowering.ir.loop_ir import INDEX as INDEX
     from .lowering.op_sets import Library as Library
@@ -126,6 +129,8 @@ if TYPE_CHECKING:
     from .lowering.program.program import steps_of as steps_of
     from .lowering.schedules.pointwise.stores import PAST as PAST
     from .lowering.schedules.pointwise.stores import stored_past as stored_past
+    from .lowering.schedules.schedule import Schedule as Schedule
+    from .lowering.schedules.schedule import ScheduleRequest as ScheduleRequest
     from .lowering.target import Target as Target
 
     LoopKernel = _ir.Kernel
@@ -156,6 +161,8 @@ _LATER: Final = {
     "linalg_from_namespace": "kernels.namespace_linalg",
     "RuntimeArg": "lowering.ir.builder",
     "Launch": "lowering.ir.builder",
+    "KernelBuilder": "lowering.ir.builder:Builder",
+    "index_expr": "lowering.ir.kernel_task:ix",
     "CASTS": "lowering.codegen.c_expressions",
     "EXPRESSIONS": "lowering.codegen.c_expressions",
     "RANDOM": "lowering.codegen.c_expressions",
@@ -176,6 +183,7 @@ _LATER: Final = {
     "COUNTS_SLOT": "lowering.ir.kernel_task",
     "ERROR_SLOT": "lowering.ir.kernel_task",
     "KernelLaunch": "lowering.ir.kernel_task",
+    "parallel_loops": "lowering.ir.kernel_task",
     "Layout": "lowering.ir.layout",
     "plan_memory": "lowering.program.memory_planner",
     "lower": "lowering.program.lower",
@@ -186,6 +194,8 @@ _LATER: Final = {
     "slots_of": "lowering.program.program",
     "steps_of": "lowering.program.program",
     "kernel_parts": "lowering.codegen.render",
+    "Schedule": "lowering.schedules.schedule",
+    "ScheduleRequest": "lowering.schedules.schedule",
     "Target": "lowering.target",
     "verify_kernel": "lowering.ir.verify:verify",
 }

@@ -91,7 +91,7 @@ for device in ("cpu", "npu", "refdev"):
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
-    dialect, compiler, memory, device, extension = blocks("docs/dialects.md")
+    dialect, schedules, compiler, memory, device, extension = blocks("docs/dialects.md")
     dtypes = 'dtypes = ["bool", "uint8", "int32", "int64", "uint32", "uint64", "float32"]\n'
     modules = {
         "extension.py": extension,
@@ -99,6 +99,7 @@ def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
         "memory.py": memory,
         "compiler.py": compiler,
         "dialect.py": dialect,
+        "schedules.py": schedules,
         "manifest.toml": '[plugin]\nname = "cdev"\napi = ">=0.1,<1"\n[device]\ntype = "cdev"\n' + dtypes,
     }
     install(tmp_path, "tensorbus_cdev", "tensorbus.devices:cdev", modules)

@@ -67,7 +67,7 @@ static inline void ptx_rcp_approx_ftz_f32(float &to, float x) { to = 1.0f / x; }
 static inline void ptx_abs_s32(int &to, int x) { to = x < 0 ? (int)(0u - (unsigned int)x) : x; }
 
 enum { tb_most = 1024, tb_warp = 32, tb_stack = 1 << 16 };
-enum tb_state { tb_runs, tb_waits, tb_swaps, tb_done };
+enum tb_state { tb_runs, tb_waits, tb_shuffle_xors, tb_done };
 struct tb_thread {
   ucontext_t context;
   jmp_buf place;
@@ -93,7 +93,7 @@ template <typename T> static T __shfl_xor_sync(unsigned int, T x, int mask) {
   static_assert(sizeof(T) <= 4, "one register");
   memcpy(&tb_now->value, &x, sizeof x);
   tb_now->mask = mask;
-  tb_leave(tb_swaps);
+  tb_leave(tb_shuffle_xors);
   memcpy(&x, &tb_now->value, sizeof x);
   return x;
 }
@@ -114,7 +114,7 @@ static void tb_run(tb_thread *warp, int count, bool backwards) {
     }
     unsigned int shown[tb_warp];
     for (int k = 0; k < count; ++k) {
-      if (count < tb_warp || warp[k].state != tb_swaps || warp[k].mask != warp[0].mask) return;
+      if (count < tb_warp || warp[k].state != tb_shuffle_xors || warp[k].mask != warp[0].mask) return;
       shown[k] = warp[k].value;
     }
     for (int k = 0; k < count; ++k) {
@@ -150,7 +150,7 @@ static void tb_block(int count, unsigned int &drawn) {
     int done = 0;
     for (int k = 0; k < count; ++k) {
       done += tb_all[k].state == tb_done;
-      if (tb_all[k].state == tb_swaps || tb_all[k].state != tb_all[0].state || tb_all[k].line != tb_all[0].line)
+      if (tb_all[k].state == tb_shuffle_xors || tb_all[k].state != tb_all[0].state || tb_all[k].line != tb_all[0].line)
         tb_wrong = "some threads wait where others do not";
     }
     if (done == count || tb_wrong) return;

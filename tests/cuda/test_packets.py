@@ -108,7 +108,7 @@ def test_heads_are_joined_in_packets() -> None:
 @pytest.mark.parametrize(("length", "barriers"), [(512, 0), (4096, 2)])
 def test_rows_are_joined_in_registers(length: int, barriers: int) -> None:
     (text,) = sources(reduced("sum", (2048, length), (1,)))
-    assert "tb_swap" in text
+    assert "tb_shuffle_xor" in text
     assert text.count("__syncthreads") == barriers
 
 
@@ -117,9 +117,11 @@ def test_places_are_found_as_sums_are(length: int) -> None:
     """In 32 bits; what an item asks of its neighbours stands before any condition, behind which some wait."""
     (text,) = sources(reduced("argmax", (2048, length), (1,), dt.int64, of=dt.float32))
     assert "tb_move<16>" in text
-    swaps = [line for line in text.splitlines() if "tb_swap" in line]
+    swaps = [line for line in text.splitlines() if "tb_shuffle_xor" in line]
     assert len(swaps) == 2 * 5
-    assert all(re.fullmatch(r" *const (float|int) other_\d+ = tb_swap\(\w+, \d+\);", line) for line in swaps)
+    assert all(
+        re.fullmatch(r" *const (float|int) other_\d+ = tb_shuffle_xor\(\w+, \d+\);", line) for line in swaps
+    )
 
 
 def test_places_in_columns_are_found_in_packets_of_them() -> None:

@@ -35,7 +35,7 @@ def test_a_scan_waits_twice_for_each_tile(dtype: Any, lanes: int) -> None:
     (step,) = program("cumulative_sum", (600, 4096), (600, 4096), dtype, axis=1).steps
     text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
     assert text.count("__syncthreads") == 2
-    assert text.count("tb_swap(") == 5
+    assert text.count("tb_shuffle_xor(") == 5
     assert text.count("tb_move<16>") == 2
     assert f"own_2[{lanes}]" in text
 
@@ -44,7 +44,7 @@ def test_rows_of_a_length_without_packets_are_read_one_by_one() -> None:
     (step,) = program("cumulative_sum", (600, 4095), (600, 4095), dt.float32, axis=1).steps
     text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
     assert "tb_move" not in text
-    assert text.count("tb_swap(") == 5
+    assert text.count("tb_shuffle_xor(") == 5
 
 
 def test_stretches_of_columns_have_no_rows_left_over() -> None:

@@ -171,7 +171,9 @@ class _Programs:
         """The graph, the loops and the C code of the first program, for people to look at."""
         assert self._shown is not None
         program, source = self._shown
-        return {"graph": str(self._graph), "loops": str(program), "code": source}
+        return {
+            "graph": str(self._graph), "schedules": program.schedules(), "loops": str(program), "code": source
+        }  # fmt: skip
 
     def parts(self) -> Sequence[ProgramPart]:
         """Return the steps of the first program, for people to look at."""

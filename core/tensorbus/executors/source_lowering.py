@@ -110,7 +110,10 @@ class DialectExecutable:
         self._known[first.key] = self._packed = first
         self._arrays = [k for k, node in enumerate(graph.inputs) if "scalar" not in node.attrs]
         self._last: tuple[Any, _Bound] = (None, first)
-        self._stages = {"graph": str(graph), "loops": str(first.program), "code": first.source}
+        program = first.program
+        self._stages = {
+            "graph": str(graph), "schedules": program.schedules(), "loops": str(program), "code": first.source
+        }  # fmt: skip
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue the program. A bad index is reported when somebody waits for it, as eagerly."""

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from ..dtypes.definition import DType
 from ..system.former_names import former_names
+
+
+class AnySchedule(Protocol):
+    """What ``schedules.schedule.Schedule`` has: a way to write the kernels of some fusion groups."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """When it is the right one."""
+        ...
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of groups that it is for."""
+        ...
+
+    @property
+    def applies(self) -> Callable[[Any, Target], Literal[True] | str]:
+        """Whether it is for a group on a target, or the reason why not."""
+        ...
+
+    @property
+    def build(self) -> Callable[[Any, Any], str | None]:
+        """Appends the launches, or returns the reason why it cannot."""
+        ...
 
 
 @former_names(
@@ -60,6 +91,8 @@ class Target:
     ``last_task_epilogue``: whether the last task to end sees what the others stored, and may go on with that.
     ``workgroup_counters``: at how many places workgroups can be counted, so that the last of them may do so;
     0: at none.
+    ``schedules``: schedules of the device's own, which are asked before those of the core: see
+    ``schedules.choose``.
     """
 
     tasks_to_fill: int = 16
@@ -82,3 +115,4 @@ class Target:
     last_task_epilogue: bool = False
     workgroup_counters: int = 0
     min_chunk: int = 64
+    schedules: tuple[AnySchedule, ...] = ()

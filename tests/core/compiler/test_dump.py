@@ -79,7 +79,7 @@ def test_groups_stand_beside_their_times_and_lead_to_their_code(device: str, tmp
     assert len(set(read.ids)) == len(read.ids)
     assert {link.removeprefix("#") for link in read.links} <= set(read.ids)
     columns = re.findall(r"<section><h2>(.*?)</h2>", page)
-    whole = ["captured", "graph", "groups and times", "loops", "code"]
+    whole = ["captured", "graph", "groups and times", "schedules", "loops", "code"]
     compiled = device != "refdev" and tb.device(device).properties.extra.get("compiler", "") is not None
     assert columns == (whole if compiled else ["graph", "groups and times"])
     groups = re.findall(r'<article id="group\d+">(.*?)</article>', page, re.DOTALL)

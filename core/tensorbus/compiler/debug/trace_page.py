@@ -129,6 +129,8 @@ class TracePage:
             columns.insert(0, _column("captured", f"<pre>{escape(self.stages['captured'])}</pre>"))
         groups = "".join(self._group(k, part, steps) for k, part in enumerate(self.parts))
         columns.append(_column("groups and times" if steps else "groups", groups))
+        if self.stages.get("schedules"):
+            columns.append(_column("schedules", f"<pre>{escape(self.stages['schedules'])}</pre>"))
         return columns + [
             _column(what, "".join(self._texts(what, steps)))
             for what in ("loops", "code") if any(getattr(part, what) for part in self.parts)

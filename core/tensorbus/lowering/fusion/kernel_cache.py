@@ -166,6 +166,4 @@ def _with(step: KernelLaunch, places: _Places, operands: _Places) -> KernelLaunc
         ])  # fmt: skip
         launch = replace(launch, values=values)
     same = frozenset([places[s] for s in step.aligned_reads])
-    return KernelLaunch(
-        launch=launch, slots=slots, epilogue_of=step.epilogue_of, aligned_reads=same, pointwise=step.pointwise
-    )
+    return replace(step, launch=launch, slots=slots, aligned_reads=same)

@@ -67,6 +67,18 @@ class KernelTask:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleChoice:
+    """Which schedule wrote a launch and why, and which ones were ``refused`` before, each with the reason."""
+
+    name: str
+    reason: str
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.name}: {self.reason}", *(f"  not {n}: {why}" for n, why in self.refused)])
+
+
 @former_names(same="aligned_reads", plain="pointwise")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLaunch:
@@ -75,7 +87,8 @@ class KernelLaunch:
     ``epilogue_of`` is the number of the call in the program, the step before, whose product this one reads
     at the element that it writes, and nothing else of its size but by rows, columns or such elements.
     ``aligned_reads`` are the slots that it reads only at the element that it writes. A ``pointwise`` launch
-    has no reductions and no order between elements: each of them could be computed alone.
+    has no reductions and no order between elements: each of them could be computed alone. ``choice`` says
+    which schedule wrote it.
     """
 
     launch: Launch
@@ -83,6 +96,7 @@ class KernelLaunch:
     epilogue_of: int | None = None
     aligned_reads: frozenset[int] = frozenset()
     pointwise: bool = False
+    choice: ScheduleChoice | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ def _rule(node: Node, target: Target) -> Callable[[Node], Node] | None:
     """Return what changes a node; None where it is right as it is."""
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
-        return _flat if deep and not serves(node, target) else None
+        return _flat if deep and serves(node, target) is not True else None
     return None if target.workgroup_counters and _is_counted(node) else _reduced(node)
 
 

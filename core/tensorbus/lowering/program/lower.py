@@ -8,7 +8,6 @@ what is then read in one kernel only needs none.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 from ...backend_interface.graph import Graph, Node
@@ -17,32 +16,25 @@ from ...dtypes.definition import float32
 from ...errors import UnsupportedOpError
 from ...ops.definition import table
 from ...system.env import verifying
-from ..fusion.canonicalize import canonical
-from ..fusion.collapse_dims import before_reshapes, collapse
 from ..fusion.concat_in_place import Join, joins, short
 from ..fusion.foreach_update import bundles_of, opened, over
 from ..fusion.fusion_groups import (
-    ALONE,
-    ENOUGH,
-    FIRST,
-    SHORT,
     FusionGroup,
     GroupBuilder,
     StoredValue,
-    reduced_axes_last,
 )
 from ..fusion.kernel_cache import KernelKeys, insert, lookup
-from ..fusion.materialize import CALL, choose_buffers, cost_of, fused_operands, is_stack
+from ..fusion.materialize import choose_buffers, fused_operands
 from ..fusion.rematerialize import rematerialized
 from ..ir.builder import RuntimeArg
-from ..ir.kernel_task import KernelLaunch, KernelTask, LaunchList
-from ..ir.layout import Layout, Shape, ordered, packed, view
-from ..op_sets import ELEMENTWISE, INLINED, REDUCTIONS, SCANS, SCHEDULED, SORTS, Calls, Library, is_call
+from ..ir.kernel_task import LaunchList
+from ..ir.layout import Layout, ordered, packed, view
+from ..op_sets import ELEMENTWISE, INLINED, SCHEDULED, Calls, Library, is_call
 from ..passes.matvec_to_reduction import vector_products
 from ..passes.split_reductions import staged
-from ..schedules.pointwise.padded_rows import with_gaps
-from ..schedules.pointwise.pointwise import lower_map, lower_maps, lower_stack
-from ..schedules.pointwise.stores import same_slots
+from ..schedules.choose import build
+from ..schedules.pointwise.pointwise import lower_map
+from ..schedules.schedule import ScheduleRequest, carve
 from ..target import Target
 from .program import LibraryCall, Program
 from .step_order import Begin, arranged
@@ -215,7 +207,7 @@ class _Lowering:
         for node in self.graph.outputs:
             if id(node) in self.scalars:
                 slot = self.steps.temporary(1, node.spec.dtype)
-                lower_map(self._carve(node, slot, {}), self.steps)
+                lower_map(carve(node, slot, {}, self.scalars, self.sized), self.steps)
                 outputs.append(packed(slot, ()))
             else:
                 outputs.append(self.where[id(node)])
@@ -293,103 +285,11 @@ class _Lowering:
 
     def _schedule(self, group: FusionGroup, stored: Mapping[int, int]) -> None:
         """Append the launches of a group whose roots in ``stored`` go to these slots."""
-        across = (
-            bool(group.reduced) and len(group.domain) - 1 not in group.reduced and self.library is not None
-            and self.steps.target.row_per_task and not self.steps.target.vector_ops
-            and group.domain[-1] >= SHORT
+        request = ScheduleRequest(
+            group=group, where=self.where, scalars=self.scalars, stored=stored, sized=self.sized,
+            whole=self.library is not None, reuses=self.asked,
         )  # fmt: skip
-        node = next(iter(group.roots.values())).node
-        even = all(self.where[k].is_contiguous for k in stored)
-        if self.steps.target.subgroup_size and group.reduced and not group.multi_pass:
-            from ..schedules.reduction.column_reduction_gpu import is_stack_of_rows, lower_stack_of_rows
-
-            fused = canonical(group, self.where, self.scalars, stored, self.sized)
-            if is_stack_of_rows(fused, self.steps.target):
-                lower_stack_of_rows(fused, self.steps)
-                return
-        if len(group.roots) == 1 and even and not across and not self._by_teams(group):
-            self._lower_one(self._carve(node, stored[id(node)], self.where), group)
-            return
-        strip = (
-            group.multi_pass and len(group.domain) - 1 not in group.reduced and self.steps.target.row_per_task
-        )
-        columns = group.multi_pass and len(group.domain) - 1 not in group.reduced
-        if group.multi_pass and not strip:
-            group = reduced_axes_last(group)
-        fused = canonical(group, self.where, self.scalars, stored, self.sized)
-        if strip:
-            from ..schedules.normalization.column_normalization import lower_strips
-
-            lower_strips(fused, self.steps)
-        elif not group.reduced:
-            lower_maps(with_gaps(fused, self.steps.sizes), self.steps)
-        elif group.multi_pass or self._by_rows(fused.domain, fused.reduced):
-            from ..schedules.normalization.row_normalization import lower_rows
-            from ..schedules.normalization.row_normalization_gpu import lower_teams
-
-            long = prod(fused.domain[k] for k in fused.reduced) >= SHORT and not columns
-            (lower_teams if long and not self.steps.target.row_per_task else lower_rows)(fused, self.steps)
-        else:
-            from ..schedules.reduction.multi_reduction import lower_several
-
-            lower_several(fused, self.steps)
-
-    def _by_teams(self, group: FusionGroup) -> bool:
-        """Return whether a reduction alone is one of long enough rows for several light items each."""
-        if self.steps.target.row_per_task or not group.reduced:
-            return False
-        return prod(group.domain[k] for k in group.reduced) >= SHORT and self._by_rows(
-            group.domain, group.reduced
-        )
-
-    def _by_rows(self, domain: Shape, over: tuple[int, ...]) -> bool:
-        """Return whether reductions are over the last axes, and there are rows enough for all cores."""
-        first, target = len(domain) - len(over), self.steps.target
-        rows, length = prod(domain[:first]), prod(domain[first:])
-        short = bool(target.subgroup_size) and length <= target.max_workgroup * ENOUGH
-        if (
-            target.workgroup_counters
-            and length > ALONE
-            and rows * target.max_workgroup < target.work_items_to_fill // 2
-        ):
-            short = False  # several groups share a row, and join what they have found by themselves
-        return over == tuple(range(first, len(domain))) and (short or rows >= target.tasks_to_fill // FIRST)
-
-    def _lower_one(self, job: KernelTask, group: FusionGroup) -> None:
-        steps, op = self.steps, job.root.op
-        if op == "matmul":  # a schedule is imported with the first program that needs it
-            from ..schedules.matmul import lower_matmul
-
-            lower_matmul(job, steps)
-        elif op == "scatter":
-            from ..schedules.scatter.scatter import lower_scatter
-
-            lower_scatter(job, steps)
-        elif op in SORTS:
-            from ..schedules.sort.sort import lower_sort
-
-            lower_sort(job, steps)
-        elif op in SCANS:
-            from ..schedules.scan.scan import lower_scan
-
-            lower_scan(collapse(job), steps)
-        elif op in REDUCTIONS:
-            from ..schedules.reduction.reduction import lower_reduction
-
-            costly = self.library is None and cost_of(job.graph) >= CALL
-            lower_reduction(collapse(job), steps, costly=costly)
-        elif op == "concat" and is_stack(job.root, cost_of(job.graph)):
-            lower_stack(job, steps)
-        elif prod(job.root.spec.shape):
-            before = len(steps.items)
-            job = before_reshapes(job) if steps.target.row_per_task else job
-            lower_map(collapse(job), steps)
-            if self.asked and len(steps.items) == before + 1:
-                stored = {k: self.where[k].slot for k in group.roots}
-                same = same_slots(canonical(group, self.where, self.scalars, stored))
-                made = steps.items[-1]
-                assert isinstance(made, KernelLaunch)
-                steps.items[-1] = replace(made, aligned_reads=same, pointwise=True)
+        build(request, self.steps)
 
     def _call(self, node: Node) -> None:
         """Append the call that runs an op of the device's."""
@@ -430,29 +330,3 @@ class _Lowering:
             self.left[id(node)] = self.steps.temporary(many, float32), many
         found = [self.left[id(x)] for x in node.inputs if id(x) in self.left and library.leaves(x, node)]
         return self.left.get(id(node)), next(iter(found), None)
-
-    def _carve(self, root: Node, out: int, where: Mapping[int, Layout]) -> KernelTask:
-        """Return the job of one root: a graph of its own whose leaves are what already lies in buffers."""
-        leaves: dict[int, Layout] = {}
-        numbers: dict[int, int] = {}
-        done: dict[int, Node] = {}
-        stack: list[tuple[Node, bool]] = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if id(node) in done:
-                continue
-            found = where.get(id(node)) if node is not root else None
-            if found is not None or id(node) in self.scalars:
-                made = Node(op="input", spec=node.spec)
-                if found is not None:
-                    leaves[id(made)] = found
-                else:
-                    numbers[id(made)] = self.scalars[id(node)]
-            elif ready:
-                made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
-            else:
-                stack.append((node, True))
-                stack.extend((x, False) for x in reversed(node.inputs))
-                continue
-            done[id(node)] = made
-        return KernelTask(root=done[id(root)], inputs=leaves, scalars=numbers, out=out, sized=self.sized)

@@ -80,6 +80,14 @@ class Program:
                     seen.add(id(step.launch.kernel))
                     yield step.launch.kernel
 
+    def schedules(self) -> str:
+        """Return which schedule wrote each kernel and why, for people to look at."""
+        choices = {
+            step.launch.kernel.name: step.choice
+            for item in self.steps for step in steps_of(item) if step.choice is not None
+        }  # fmt: skip
+        return "\n".join(f"{name}: {choice}" for name, choice in choices.items())
+
     def __str__(self) -> str:
         lines = []
         for k, item in enumerate(self.steps):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import Final
 
 from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, uint8, uint16, uint32, uint64
@@ -27,6 +28,7 @@ from ..op_sets import accumulator
 from ..target import Target
 from .pointwise.pointwise import lower_map
 from .reduction.reduction import lower_reduction
+from .schedule import Schedule, ScheduleRequest, Verdict
 
 LONG = 512
 AHEAD = 64
@@ -323,3 +325,18 @@ def _begin(b: Builder, name: str, x: Layout, batch: Sequence[Expr], inner: int) 
         if x.shape[k - lead] != 1:
             place = ix.add(place, ix.multiply(batch[k], b.size(f"{name}_b{k}", x.strides[k - lead])))
     return place if isinstance(place, Var | Const) else b.let(place, "at")
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    return request.single(target)
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_matmul(request.task, launches)
+
+
+TILED_MATMUL: Final = Schedule(
+    name="tiled matmul",
+    about="a tile of the result in vector registers for each work-item or task",
+    kinds=frozenset({"matmul"}), applies=_applies, build=_build,
+)  # fmt: skip

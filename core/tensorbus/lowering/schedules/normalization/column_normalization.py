@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from typing import Final
 
 from ....backend_interface.graph import Node
 from ...fusion.canonicalize import DomainKernel, Output
@@ -19,9 +20,11 @@ from ...ir.index_expr import ZERO
 from ...ir.inline import Index
 from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
+from ...target import Target
 from ..pointwise.stores import domain_lengths
 from ..pointwise.vectorize import WIDE, Vectors, Walk
 from ..reduction.reducer import Reducer, State
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from .row_normalization import Part, Rows
 
 
@@ -177,3 +180,22 @@ class _Strips(Rows):
     def _store(self, o: Output, index: Index) -> None:
         """Store what a column has one of."""
         self.b.store(self.names[o.slot], self._place(o, index), self.pull.at(o.node, index))
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    if not request.group.multi_pass:
+        return "no reduction waits for another"
+    if not request.reduces_columns:
+        return "reductions go over the last axis"
+    return True if target.row_per_task else "columns are reduced by work-items"
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_strips(request.kernel, launches)
+
+
+COLUMN_STRIPS: Final = Schedule(
+    name="column normalization",
+    about="a task goes down a strip of columns once for each reduction that waits, while it is in cache",
+    kinds=frozenset({"reduction"}), applies=_applies, build=_build,
+)  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from ....backend_interface.graph import Node
 from ...fusion.canonicalize import DomainKernel, Output
@@ -21,11 +22,13 @@ from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.layout import Layout
 from ...ir.loop_ir import Cast, Expr, Fetch
 from ...op_sets import REDUCTIONS, calls_function
+from ...target import Target
 from ..pointwise.stores import domain_lengths, elsewhere, goes_past, place_of, same_slots
 from ..pointwise.vectorize import Walk, map_vectors, row_vectors
 from ..reduction.reducer import Reducer, Several, State
 from ..reduction.reduction import is_window
 from ..reduction.reduction_loop import Ahead, Element, walk_lanes, walk_plain, walk_vectors
+from ..schedule import Schedule, ScheduleRequest, Verdict, rows_fill
 
 OWN = 1 << 14
 """The bytes of the largest row that an item keeps in an array of its own."""
@@ -343,3 +346,23 @@ class Rows:
                     emit(k)
 
         nest(over)
+
+
+def has_rows(request: ScheduleRequest, target: Target) -> Verdict:
+    """Return whether a group goes over rows, of which there are enough, or must as its reductions wait."""
+    if request.group.multi_pass:
+        return True
+    fused = request.rows
+    fill = rows_fill(fused.domain, fused.reduced, target)
+    return True if fill else "reductions do not go over rows, or these are too few to keep the device busy"
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_rows(request.rows, launches)
+
+
+PERSISTENT_ROWS: Final = Schedule(
+    name="row normalization",
+    about="each row is gone over by one task or work-item, as often as reductions wait for each other",
+    kinds=frozenset({"reduction"}), applies=has_rows, build=_build,
+)  # fmt: skip

@@ -21,11 +21,13 @@ from ...ir.inline import Index
 from ...ir.kernel_task import LaunchList, Loops
 from ...ir.loop_ir import INDEX, Array, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS
+from ...target import Target
 from ..pointwise.vector_access import packet_of, packets
 from ..reduction.reducer import Reducer, Several, State
 from ..reduction.reduction_loop import Element
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import MOST, Team
-from .row_normalization import Part, Rows
+from .row_normalization import Part, Rows, has_rows
 
 UNROLLED: Final = 32
 """The most elements of an item that are written out: all are asked for at once, and kept in registers."""
@@ -219,3 +221,25 @@ class _Teams(Rows):
     def store(self, part: Part, row: Index, over: list[int]) -> None:
         self.walked += 1
         self._elements(row, over, lambda index: self.emit(part, index), back=self.walked % 2 == 0)
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    if target.row_per_task:
+        return "rows are reduced by tasks"
+    if request.group.multi_pass and request.reduces_columns:
+        return "columns are gone over by a work-item each"
+    fused = request.rows
+    if prod(fused.domain[k] for k in fused.reduced) < SHORT:
+        return f"rows are shorter than {SHORT}"
+    return has_rows(request, target)
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_teams(request.rows, launches)
+
+
+ROW_PER_WORKGROUP: Final = Schedule(
+    name="row normalization by workgroups",
+    about="a workgroup goes over each row, and keeps it in registers",
+    kinds=frozenset({"reduction"}), applies=_applies, build=_build,
+)  # fmt: skip

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from math import prod
+from typing import Final
 
 from ....backend_interface.graph import Graph
 from ....dtypes.definition import DType
-from ...fusion.canonicalize import DomainKernel
+from ...fusion.canonicalize import DomainKernel, canonical
+from ...fusion.collapse_dims import before_reshapes, collapse
+from ...fusion.materialize import cost_of, is_stack
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import const
 from ...ir.inline import Index, Inliner
-from ...ir.kernel_task import KernelTask, LaunchList, Loops, element_offset, parallel_loops
+from ...ir.kernel_task import KernelLaunch, KernelTask, LaunchList, Loops, element_offset, parallel_loops
 from ...ir.layout import Layout, Shape, packed
 from ...ir.loop_ir import Expr
 from ...op_sets import calls_function
+from ...target import Target
 from ..reduction.reducer import State
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from .grid_stride import fits, streams
+from .padded_rows import with_gaps
 from .stores import domain_lengths, goes_past, place_of, same_slots
 from .transpose_tile import lower_tiles, turned_leaves
 from .vector_access import LEAST, packet_of, packets
@@ -221,3 +228,58 @@ def lower_stack(job: KernelTask, steps: LaunchList) -> None:
         at = (*index[:axis], ix.add(index[axis], shift), *index[axis + 1 :])
         b.store("out", ix.flatten(at, total), pull.value(operand, index))
     steps.add(b.finish(loops), {**slots, "out": job.out})
+
+
+def _stacks(request: ScheduleRequest, target: Target) -> Verdict:
+    single = request.single(target)
+    if single is not True:
+        return single
+    task = request.task
+    computed = is_stack(task.root, cost_of(task.graph))
+    return True if computed else "it is no concatenation of computed operands of one shape"
+
+
+def _build_stack(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_stack(request.task, launches)
+
+
+def _is_single(request: ScheduleRequest, target: Target) -> Verdict:
+    return request.single(target)
+
+
+def _build_one(request: ScheduleRequest, launches: LaunchList) -> None:
+    task, before = request.task, len(launches.items)
+    if not prod(task.root.spec.shape):
+        return
+    lower_map(collapse(before_reshapes(task) if launches.target.row_per_task else task), launches)
+    if request.reuses and len(launches.items) == before + 1:
+        stored = {k: request.where[k].slot for k in request.group.roots}
+        same = same_slots(canonical(request.group, request.where, request.scalars, stored))
+        made = launches.items[-1]
+        assert isinstance(made, KernelLaunch)
+        launches.items[-1] = replace(made, aligned_reads=same, pointwise=True)
+
+
+def _always(request: ScheduleRequest, target: Target) -> Verdict:
+    return True
+
+
+def _build_several(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_maps(with_gaps(request.kernel, launches.sizes), launches)
+
+
+STACK: Final = Schedule(
+    name="stack",
+    about="operands of one shape are computed side by side, with what they have in common",
+    kinds=frozenset({"pointwise"}), applies=_stacks, build=_build_stack,
+)  # fmt: skip
+POINTWISE: Final = Schedule(
+    name="pointwise",
+    about="each element of the one result is computed alone",
+    kinds=frozenset({"pointwise"}), applies=_is_single, build=_build_one,
+)  # fmt: skip
+MULTI_POINTWISE: Final = Schedule(
+    name="pointwise, several results",
+    about="results over one domain are computed element by element, wherever they lie",
+    kinds=frozenset({"pointwise"}), applies=_always, build=_build_several,
+)  # fmt: skip

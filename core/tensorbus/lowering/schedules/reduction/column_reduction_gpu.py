@@ -22,6 +22,7 @@ from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
 from ..pointwise.stores import domain_lengths, same_slots
 from ..pointwise.vector_access import LEAST, packet_of, packets
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from .multi_reduction import Parts
 from .reducer import Several, State
 
@@ -35,15 +36,6 @@ DEEP: Final = 32
 """The most of them that share a column: those beside each other read a line of the caches."""
 TOLD: Final = 16
 """What so many groups have stored is asked for before the first is added."""
-
-
-def is_stack_of_rows(fused: DomainKernel, target: Target) -> bool:
-    """Return whether reductions go over one axis of a group that is not the last, in packets of the last."""
-    domain, over = fused.domain, fused.reduced
-    if len(over) != 1 or len(domain) - 1 in over or prod(domain) < LEAST:
-        return False
-    kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
-    return packet_of(target, domain[-1], kinds) > 1
 
 
 def lower_stack_of_rows(fused: DomainKernel, steps: LaunchList) -> None:
@@ -361,3 +353,30 @@ class _Stack(Parts):
         made = rest.launch(take, finish)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
         self.steps.add(made, {**slots, **parts, **rows}, same_slots(fused, full=False))
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    """Reductions go over one axis of a group that is not the last, in vectors of the last."""
+    if not target.subgroup_size:
+        return "work-items have no subgroups"
+    if request.group.multi_pass:
+        return "reductions wait for each other"
+    fused = request.kernel
+    domain, over = fused.domain, fused.reduced
+    if not over or len(over) != 1 or len(domain) - 1 in over:
+        return "reductions do not go over one axis that is not the last"
+    if prod(domain) < LEAST:
+        return f"there are fewer than {LEAST} elements"
+    kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
+    return True if packet_of(target, domain[-1], kinds) > 1 else "columns make no whole vectors"
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_stack_of_rows(request.kernel, launches)
+
+
+COLUMNS_BY_WORKGROUPS: Final = Schedule(
+    name="column reduction by workgroups",
+    about="a workgroup takes vectors of columns side by side, its work-items share the rows",
+    kinds=frozenset({"reduction"}), applies=_applies, build=_build,
+)  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Final
 
 from ...fusion.canonicalize import DomainKernel
 from ...fusion.fusion_groups import SHORT
@@ -18,9 +19,11 @@ from ...ir.inline import Index, Inliner
 from ...ir.kernel_task import LaunchList, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
 from ...op_sets import REDUCTIONS
+from ...target import Target
 from ..pointwise.stores import domain_lengths, place_of, same_slots
 from ..pointwise.vector_access import packet_of
 from ..pointwise.vectorize import WIDE, Vectors, Walk, row_vectors
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from .reducer import Reducer, Several, State
 from .reduction import (
     Axis,
@@ -40,16 +43,6 @@ LEAST = 32
 MOST = 2048
 ROWS, CODE = 4, 64
 """Rows that are added at a time, as long as that makes no more than so many ops of code."""
-
-
-def lower_several(fused: DomainKernel, steps: LaunchList) -> None:
-    """Append the launches of a group whose reductions do not wait for each other."""
-    last = len(fused.domain) - 1
-    across = steps.target.row_per_task and last not in fused.reduced and fused.domain[last] >= SHORT
-    if across:
-        _Panels(fused, steps).lower()
-    else:
-        _Folds(fused, steps).lower()
 
 
 class Parts:
@@ -292,3 +285,36 @@ class _Panels(Parts):
         if not (wide and walk.loop(b, ZERO, stop, (), ())):
             with b.loop(ZERO, stop) as k:
                 emit(k)
+
+
+def _reduces_columns(request: ScheduleRequest, target: Target) -> Verdict:
+    fused = request.rows
+    last = len(fused.domain) - 1
+    if not target.row_per_task:
+        return "columns are reduced by work-items"
+    wide = last not in fused.reduced and fused.domain[last] >= SHORT
+    return True if wide else f"reductions go over the last axis, or that is shorter than {SHORT}"
+
+
+def _build_panels(request: ScheduleRequest, launches: LaunchList) -> None:
+    _Panels(request.rows, launches).lower()
+
+
+def _always(request: ScheduleRequest, target: Target) -> Verdict:
+    return True
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    _Folds(request.rows, launches).lower()
+
+
+MULTI_COLUMN_PANELS: Final = Schedule(
+    name="multiple column reductions",
+    about="reductions go down columns together: a task takes a panel of them, some rows at a time",
+    kinds=frozenset({"reduction"}), applies=_reduces_columns, build=_build_panels,
+)  # fmt: skip
+MULTI_REDUCTION: Final = Schedule(
+    name="multiple reductions",
+    about="reductions go over the same elements together, in chunks where there are few results",
+    kinds=frozenset({"reduction"}), applies=_always, build=_build,
+)  # fmt: skip

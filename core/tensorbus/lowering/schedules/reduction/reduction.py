@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
+from typing import Final
 
 from ....backend_interface.graph import Graph
 from ....dtypes.definition import DType, int64
+from ...fusion.materialize import CALL, cost_of
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList, element_offset, parallel_loops
-from ...ir.layout import Layout, packed
+from ...ir.layout import Layout, Shape, packed
 from ...ir.loop_ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
 from ...op_sets import calls_function
 from ...target import Target
 from ..pointwise.vector_access import packet_of
 from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import AHEAD, MOST, Team
 from .column_reduction_cpu import lower_panels
 from .reducer import Reducer, Several, State
@@ -201,89 +204,155 @@ def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
     return ALONE if rows else ALONE // 8  # which no vectors add up
 
 
-def lower_reduction(job: KernelTask, steps: LaunchList, *, costly: bool = False) -> None:
-    """Append the launches of a reduction root. ``costly``: its operand calls functions for each element."""
-    root, operand = job.root, job.root.inputs[0]
-    b = Builder(f"tb_{root.op}")
-    pull, slots = job.inliner(b)
-    over = root.attrs["axis"]
-    shape = operand.spec.shape
-    axes = [Axis(length=pull.length(operand, k), value=n, reduced=k in over) for k, n in enumerate(shape)]
-    reducer = Reducer.of(root.op, operand.spec.dtype)
-    target = steps.target
-    rows = (
-        target.row_per_task
-        and bool(over)
-        and over[-1] == len(shape) - 1
-        and shape[-1] >= SHORT
-        and not costly
-    )
-    keeps_last = bool(shape) and bool(over) and len(shape) - 1 not in over
-    across = target.row_per_task and keeps_last and 0 not in shape and shape[-1] >= SHORT
-    if across and lower_across(job, steps, reducer):
-        return
-    vectors = row_vectors(target, [n.spec.dtype for n in job.graph if n.op == "input"])
-    wanted = target.tasks_to_fill if rows else target.work_items_to_fill
-    floating = operand.spec.dtype.is_floating
-    alone = alone_up_to(target, job.graph, rows=rows)
-    chunks = plan_chunks(
-        axes, wanted, rows, floating=floating, least=target.min_chunk, alone=alone, lanes=target.lanes
-    )
-    teams = in_teams(axes, target) if chunks is not None else None
-    chunks = teams or chunks
-    kept = tuple(n for k, n in enumerate(shape) if k not in over)
-    layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """How one reduction is cut: ``rows`` are taken by tasks, with ``teams`` workgroups take the chunks."""
 
-    def element(index: tuple[Expr, ...]) -> State:
-        with pull.scope():
-            position = index[over[0]] if over else ZERO
-            return reducer.element(pull.value(operand, index), position)
+    rows: bool
+    chunks: Chunks | None
+    teams: bool
 
-    lengths = [a.length for a in axes if not a.reduced]
-    if chunks is None:
-        loops = fold(
-            b, reducer, axes, element, _finisher(b, reducer, root.spec.dtype, lengths, layout),
-            lanes=target.lanes if rows else 1, vectors=vectors,
-            unrolled=is_window(target, [shape[k] for k in over]),
+    @classmethod
+    def of(cls, task: KernelTask, target: Target, costly: bool) -> _Plan:
+        """Return the plan. ``costly``: the operand calls functions for each element."""
+        operand, over = task.root.inputs[0], task.root.attrs["axis"]
+        shape = operand.spec.shape
+        axes = [Axis(length=ONE, value=n, reduced=k in over) for k, n in enumerate(shape)]
+        rows = (
+            target.row_per_task and bool(over) and over[-1] == len(shape) - 1 and shape[-1] >= SHORT
+            and not costly
         )  # fmt: skip
-        steps.add(b.finish(loops, solo=rows), {**slots, "out": job.out})
-        return
-    size = chunks.count * prod(kept)
-    partial = [steps.temporary(size, d) for d in reducer.dtypes]
+        chunks = plan_chunks(
+            axes, target.tasks_to_fill if rows else target.work_items_to_fill, rows,
+            floating=operand.spec.dtype.is_floating, least=target.min_chunk,
+            alone=alone_up_to(target, task.graph, rows=rows), lanes=target.lanes,
+        )  # fmt: skip
+        teams = in_teams(axes, target) if chunks is not None else None
+        return cls(rows=rows, chunks=teams or chunks, teams=teams is not None)
 
-    keep = _keeper(b, lengths, chunks, "part")
-    named = {f"part{k}": slot for k, slot in enumerate(partial)}
-    if teams is not None and prod(kept) <= target.workgroup_counters:
+
+class _Reduction:
+    """One reduction as it is written: its axes, what reads an element of it, and where its result lies."""
+
+    def __init__(self, task: KernelTask, target: Target) -> None:
+        self.task, self.target = task, target
+        root, operand = task.root, task.root.inputs[0]
+        self.b = b = Builder(f"tb_{root.op}")
+        self.pull, self.slots = task.inliner(b)
+        self.over, self.shape = root.attrs["axis"], operand.spec.shape
+        self.axes = [
+            Axis(length=self.pull.length(operand, k), value=n, reduced=k in self.over)
+            for k, n in enumerate(self.shape)
+        ]
+        self.reducer = Reducer.of(root.op, operand.spec.dtype)
+        self.vectors = row_vectors(target, [n.spec.dtype for n in task.graph if n.op == "input"])
+        self.kept, self.layout = _result(task)
+        self.lengths = [a.length for a in self.axes if not a.reduced]
+
+    def element(self, index: tuple[Expr, ...]) -> State:
+        """Return the state of one element."""
+        with self.pull.scope():
+            position = index[self.over[0]] if self.over else ZERO
+            return self.reducer.element(self.pull.value(self.task.root.inputs[0], index), position)
+
+    def finisher(self) -> Finish:
+        """Return what stores a result."""
+        return _finisher(self.b, self.reducer, self.task.root.spec.dtype, self.lengths, self.layout)
+
+    def one_pass(self, plan: _Plan, steps: LaunchList) -> None:
+        """Append the launch in which each result is reduced by one task or work-item."""
+        loops = fold(
+            self.b, self.reducer, self.axes, self.element, self.finisher(),
+            lanes=self.target.lanes if plan.rows else 1, vectors=self.vectors,
+            unrolled=is_window(self.target, [self.shape[k] for k in self.over]),
+        )  # fmt: skip
+        steps.add(self.b.finish(loops, solo=plan.rows), {**self.slots, "out": self.task.out})
+
+    def _parts(self, chunks: Chunks, steps: LaunchList) -> tuple[Finish, dict[str, int]]:
+        """Return what stores the states of chunks, and the buffers of these."""
+        size = chunks.count * prod(self.kept)
+        partial = [steps.temporary(size, d) for d in self.reducer.dtypes]
+        keep = _keeper(self.b, self.lengths, chunks, "part")
+        return keep, {f"part{k}": slot for k, slot in enumerate(partial)}
+
+    def last_workgroup_joins(self, plan: _Plan, steps: LaunchList) -> None:
+        """Append the launch whose workgroups take chunks, and the last of each result joins them."""
+        b, chunks = self.b, plan.chunks
+        assert chunks is not None
+        keep, named = self._parts(chunks, steps)
 
         def part(index: tuple[Expr, ...]) -> State:
-            at = ix.flatten(index, [b.size("chunks", chunks.count), *lengths])
+            at = ix.flatten(index, [b.size("chunks", chunks.count), *self.lengths])
             return tuple(
                 Load(b.buffer(name, d, shared=True), at, d)
-                for name, d in zip(named, reducer.dtypes, strict=True)
+                for name, d in zip(named, self.reducer.dtypes, strict=True)
             )
 
-        whole = Whole(part=part, finish=_finisher(b, reducer, root.spec.dtype, lengths, layout))
-        read = [n.spec.dtype for n in job.graph if n.op == "input" and n.spec.shape == shape]
-        lanes = packet_of(target, shape[-1], read)
+        whole = Whole(part=part, finish=self.finisher())
+        read = [n.spec.dtype for n in self.task.graph if n.op == "input" and n.spec.shape == self.shape]
+        lanes = packet_of(self.target, self.shape[-1], read)
         made = fold_by_teams(
-            b, target, reducer, axes, element, keep, chunks, ordered=True, whole=whole, lanes=lanes
-        )
-        steps.add(made, {**slots, **named, "out": job.out})
-        return
-    if teams is not None:
-        made = fold_by_teams(b, target, reducer, axes, element, keep, chunks, ordered=True)
-    else:
-        loops = fold(b, reducer, axes, element, keep, chunks, target.lanes if rows else 1, vectors)
-        made = b.finish(loops, solo=rows)
-    steps.add(made, {**slots, **named})
-    _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
+            b, self.target, self.reducer, self.axes, self.element, keep, chunks,
+            ordered=True, whole=whole, lanes=lanes,
+        )  # fmt: skip
+        steps.add(made, {**self.slots, **named, "out": self.task.out})
+
+    def two_stages(self, plan: _Plan, steps: LaunchList) -> None:
+        """Append the launch that reduces chunks, and those that join them."""
+        b, chunks = self.b, plan.chunks
+        assert chunks is not None
+        keep, named = self._parts(chunks, steps)
+        if plan.teams:
+            made = fold_by_teams(
+                b, self.target, self.reducer, self.axes, self.element, keep, chunks, ordered=True
+            )
+        else:
+            lanes = self.target.lanes if plan.rows else 1
+            loops = fold(b, self.reducer, self.axes, self.element, keep, chunks, lanes, self.vectors)
+            made = b.finish(loops, solo=plan.rows)
+        steps.add(made, {**self.slots, **named})
+        _second_stage(self.task, steps, self.reducer, chunks.count, self.kept, named, self.layout)
 
 
-def lower_across(job: KernelTask, steps: LaunchList, reducer: Reducer) -> bool:
-    """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
-    shape, over = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
+def _result(task: KernelTask) -> tuple[Shape, Layout]:
+    """Return the shape of what a reduction keeps, and how its result lies."""
+    shape, over = task.root.inputs[0].spec.shape, task.root.attrs["axis"]
     kept = tuple(n for k, n in enumerate(shape) if k not in over)
-    layout = packed(job.out, kept) if job.strides is None else Layout(job.out, kept, job.strides)
+    return kept, packed(task.out, kept) if task.strides is None else Layout(task.out, kept, task.strides)
+
+
+def _keeps_last(task: KernelTask, target: Target) -> Verdict:
+    """Return whether a reduction keeps a last axis that is wide enough for panels of columns."""
+    shape, over = task.root.inputs[0].spec.shape, task.root.attrs["axis"]
+    if not target.row_per_task:
+        return "columns are reduced by work-items"
+    if not over or len(shape) - 1 in over or 0 in shape:
+        return "it goes over the last axis, or over nothing"
+    return True if shape[-1] >= SHORT else f"the last axis is shorter than {SHORT}"
+
+
+def lower_reduction(task: KernelTask, steps: LaunchList) -> None:
+    """Append the launches of a reduction that is part of another schedule."""
+    if _keeps_last(task, steps.target) is True and lower_across(task, steps):
+        return
+    plan, reduction = _Plan.of(task, steps.target, costly=False), _Reduction(task, steps.target)
+    if plan.chunks is None:
+        reduction.one_pass(plan, steps)
+    elif _counts(plan, task, steps.target):
+        reduction.last_workgroup_joins(plan, steps)
+    else:
+        reduction.two_stages(plan, steps)
+
+
+def _counts(plan: _Plan, task: KernelTask, target: Target) -> bool:
+    """Return whether there is a counter for each result of chunks that workgroups take."""
+    return plan.teams and prod(_result(task)[0]) <= target.workgroup_counters
+
+
+def lower_across(job: KernelTask, steps: LaunchList) -> bool:
+    """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
+    reducer = Reducer.of(job.root.op, job.root.inputs[0].spec.dtype)
+    kept, layout = _result(job)
     found = lower_panels(job, steps, reducer, layout)
     if found is None:
         return False
@@ -421,3 +490,75 @@ def _keeper(b: Builder, lengths: Sequence[Expr], chunks: Chunks, name: str) -> F
             b.store(b.buffer(f"{name}{k}", e.dtype, writes=True), at, e)
 
     return keep
+
+
+def _plan(request: ScheduleRequest, target: Target) -> _Plan:
+    costly = not request.whole and cost_of(request.task.graph) >= CALL
+    return _Plan.of(request.collapsed, target, costly)
+
+
+def _applies_panels(request: ScheduleRequest, target: Target) -> Verdict:
+    single = request.single(target)
+    return _keeps_last(request.collapsed, target) if single is True else single
+
+
+def _build_panels(request: ScheduleRequest, launches: LaunchList) -> str | None:
+    written = lower_across(request.collapsed, launches)
+    return None if written else "the language has no vectors for what it computes"
+
+
+def _applies_one_pass(request: ScheduleRequest, target: Target) -> Verdict:
+    single = request.single(target)
+    if single is not True:
+        return single
+    plan = _plan(request, target)
+    return True if plan.chunks is None else "there are too few results, or too long sums, for one pass"
+
+
+def _build_one_pass(request: ScheduleRequest, launches: LaunchList) -> None:
+    plan = _plan(request, launches.target)
+    _Reduction(request.collapsed, launches.target).one_pass(plan, launches)
+
+
+def _applies_last_workgroup(request: ScheduleRequest, target: Target) -> Verdict:
+    single = request.single(target)
+    if single is not True:
+        return single
+    counts = _counts(_plan(request, target), request.collapsed, target)
+    return True if counts else "workgroups do not share rows, or cannot be counted for each result"
+
+
+def _build_last_workgroup(request: ScheduleRequest, launches: LaunchList) -> None:
+    plan = _plan(request, launches.target)
+    _Reduction(request.collapsed, launches.target).last_workgroup_joins(plan, launches)
+
+
+def _applies_two_stages(request: ScheduleRequest, target: Target) -> Verdict:
+    return request.single(target)
+
+
+def _build_two_stages(request: ScheduleRequest, launches: LaunchList) -> None:
+    plan = _plan(request, launches.target)
+    _Reduction(request.collapsed, launches.target).two_stages(plan, launches)
+
+
+COLUMN_PANELS: Final = Schedule(
+    name="column reduction in panels",
+    about="a task takes a panel of columns and goes down it some rows at a time",
+    kinds=frozenset({"reduction"}), applies=_applies_panels, build=_build_panels,
+)  # fmt: skip
+ONE_PASS: Final = Schedule(
+    name="reduction in one pass",
+    about="each result is reduced by one task or work-item",
+    kinds=frozenset({"reduction"}), applies=_applies_one_pass, build=_build_one_pass,
+)  # fmt: skip
+LAST_WORKGROUP_JOINS: Final = Schedule(
+    name="reduction whose last workgroup joins",
+    about="workgroups take chunks of a long row, the last of them joins these",
+    kinds=frozenset({"reduction"}), applies=_applies_last_workgroup, build=_build_last_workgroup,
+)  # fmt: skip
+TWO_STAGES: Final = Schedule(
+    name="reduction in two stages",
+    about="chunks are reduced side by side, then joined",
+    kinds=frozenset({"reduction"}), applies=_applies_two_stages, build=_build_two_stages,
+)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Final
 
 from ....dtypes.definition import float32
 from ...ir import index_expr as ix
@@ -17,21 +18,27 @@ from ..pointwise.stores import goes_past
 from ..pointwise.vectorize import SINGLE, Vectors, widen
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import TALL, Axis, Chunks, fold
-from .scan_gpu import fits, lower_team_scan
+from ..schedule import Schedule, ScheduleRequest, Verdict
+from .scan_gpu import lower_team_scan, serves
 
 LEAST = 1024
 
 
 def lower_scan(job: KernelTask, steps: LaunchList) -> None:
-    """Append the launches of a scan."""
+    """Append the launches of a scan that is part of another schedule."""
+    if serves(job.root, steps.target) is True:
+        lower_team_scan(job, steps, Reducer.of(SCANS[job.root.op], job.root.inputs[0].spec.dtype))
+    else:
+        _in_chunks(job, steps)
+
+
+def _in_chunks(job: KernelTask, steps: LaunchList) -> None:
+    """Append the scan of each row in order, with what chunks before come to where there are any."""
     root, operand = job.root, job.root.inputs[0]
     shape, axis = operand.spec.shape, root.attrs["axis"]
     if 0 in shape:
         return
     reducer = Reducer.of(SCANS[root.op], operand.spec.dtype)
-    if fits(job, steps):
-        lower_team_scan(job, steps, reducer)
-        return
     dtype = reducer.dtypes[0]
     rest = tuple(n for k, n in enumerate(shape) if k != axis)
     solo = steps.target.row_per_task and prod(shape[axis + 1 :]) < steps.target.lanes
@@ -157,3 +164,18 @@ def _offsets(steps: LaunchList, count: int, width: int, totals: int, reducer: Re
         b.store("totals", at, total)
         b.emit(Assign(total, reducer.combine(b, (total,), (own,))[0]))
     steps.add(b.finish(loops), {"totals": totals})
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    return True
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    _in_chunks(request.collapsed, launches)
+
+
+CHUNKED_SCAN: Final = Schedule(
+    name="scan in chunks",
+    about="each row is scanned in order, in chunks where there are too few rows",
+    kinds=frozenset({"scan"}), applies=_applies, build=_build,
+)  # fmt: skip

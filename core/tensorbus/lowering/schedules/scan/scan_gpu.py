@@ -13,15 +13,18 @@ from functools import partial
 from math import prod
 from typing import Final
 
+from ....backend_interface.graph import Node
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Array, Barrier, Cast, Expr, Load, Var
+from ...op_sets import SCANS
 from ...target import Target
 from ..pointwise.vector_access import packet_of, packets
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import Chunks
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Team
 
 TEAM: Final = 256
@@ -35,12 +38,6 @@ TEAM_SHARE: Final = 16
 """Rows that keep a device busy, a group of items each, are fewer than its groups by this."""
 BUSY: Final = 8
 """By how many the chunks of all rows are fewer."""
-
-
-def fits(job: KernelTask, steps: LaunchList) -> bool:
-    """Return whether a scan is one for groups of light items."""
-    shape, axis = job.root.inputs[0].spec.shape, job.root.attrs["axis"]
-    return not steps.target.row_per_task and axis == len(shape) - 1 and shape[axis] >= SHORT
 
 
 def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
@@ -184,3 +181,29 @@ def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks 
         b.emit(Barrier())  # before the next tile's totals come
     made = b.finish([team.loop, (row, b.size("rows", rows), rows)])
     steps.add(team.finished(made, [Array(own, dtype, each)]), {**slots, "out": job.out})
+
+
+def serves(root: Node, target: Target) -> Verdict:
+    """Return whether a scan is one for workgroups."""
+    shape, axis = root.inputs[0].spec.shape, root.attrs["axis"]
+    if target.row_per_task:
+        return "rows are scanned by tasks"
+    if 0 in shape or axis != len(shape) - 1:
+        return "the scan is not along the last axis, or of nothing"
+    return True if shape[axis] >= SHORT else f"rows are shorter than {SHORT}"
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    return serves(request.collapsed.root, target)
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    operand = request.root.inputs[0]
+    lower_team_scan(request.collapsed, launches, Reducer.of(SCANS[request.root.op], operand.spec.dtype))
+
+
+WORKGROUP_SCAN: Final = Schedule(
+    name="scan by workgroups",
+    about="a workgroup scans a row, or a chunk of one, a tile at a time",
+    kinds=frozenset({"scan"}), applies=_applies, build=_build,
+)  # fmt: skip

@@ -10,11 +10,12 @@ several stores is the one with the greatest number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Final
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_, int32, int64
 from ...fusion.collapse_dims import collapse
 from ...ir import index_expr as ix
@@ -23,11 +24,13 @@ from ...ir.index_expr import ONE, ZERO, const
 from ...ir.inline import ERRORS, Inliner
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Cast, Const, Expr, Load, Report, Select, Var
+from ...target import Target
 from ..pointwise.pointwise import lower_map
-from ..sort.bucket_pass import BUCKETS, Read, Source, Target, chunks, distribute
+from ..schedule import Schedule, ScheduleRequest, Verdict
+from ..sort.bucket_pass import BUCKETS, Destination, Read, Source, chunks, distribute
 from . import scatter_rank_gpu as ranked
-from . import scatter_row_gpu as along
 from . import scatter_sorted_gpu as segments
+from .modes import MODES
 
 OWNERS = 64
 FEW = 1024
@@ -39,36 +42,98 @@ AHEAD = 16
 """How many indices they read before they write."""
 _Take = Callable[[Builder, Inliner, Expr, Expr, Expr], None]
 """What is written for an index that names a row: its number, the row and the column."""
-MODES: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 
 
-def lower_scatter(job: KernelTask, steps: LaunchList) -> None:
-    """Append the copy of ``x`` and the walk over the indices."""
-    x, value, *indices = job.root.inputs
-    op = MODES.get(job.root.attrs["mode"])
-    if along.serves(job.root, steps.target):
-        along.lower_along(job, steps, op)
-        return
-    lower_map(collapse(replace(job, root=x)), steps)
-    if 0 in value.spec.shape:
-        return
-    rows = max(prod(x.spec.shape[: len(indices)]), 1)
-    wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    light = not steps.target.row_per_task and bool(steps.target.subgroup_size) and wide >= WIDE
-    count = prod(indices[0].spec.shape)
-    small = not steps.target.row_per_task and max(rows, count) < segments.LIMIT
-    if not steps.target.row_per_task and op is not None and (op, job.root.spec.dtype) in steps.target.atomics:
-        _at_once(job, steps, op)
-    elif small and op is None and count > ALL and ("maximum", int32) in steps.target.atomics:
-        _by_last(job, steps, rows)
-    elif light and small and ranked.LEAST <= count <= ranked.MOST:
-        ranked.lower_ranked(job, steps, partial(_reported, job), op)
-    elif small and count > FEW:
-        segments.lower_segments(job, steps, partial(_reported, job), op, rows)
-    elif count > (MORE if light else FEW) and rows > 1:
-        _by_bucket(job, steps, rows)
-    else:
-        _by_all(job, steps, rows)
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The rows of a scatter, how wide they are, how many indices name them, and the op that joins values."""
+
+    rows: int
+    wide: int
+    count: int
+    op: str | None
+
+    @classmethod
+    def of(cls, root: Node) -> _Sizes:
+        x, _, *indices = root.inputs
+        rows = max(prod(x.spec.shape[: len(indices)]), 1)
+        wide = max(prod(x.spec.shape[len(indices) :]), 1)
+        return cls(rows, wide, prod(indices[0].spec.shape), MODES.get(root.attrs["mode"]))
+
+    def few(self, target: Target) -> Verdict:
+        """Return whether work-items number rows and indices in 32 bits."""
+        if target.row_per_task:
+            return "it is for work-items"
+        return True if max(self.rows, self.count) < segments.LIMIT else "numbers take more than 32 bits"
+
+    def side_by_side(self, target: Target) -> bool:
+        """Return whether neighbouring work-items read one index for the columns of its row."""
+        return not target.row_per_task and bool(target.subgroup_size) and self.wide >= WIDE
+
+
+def _copies(request: ScheduleRequest, target: Target) -> Verdict:
+    return True if 0 in request.root.inputs[1].spec.shape else "there are values"
+
+
+def _adds_at_once(request: ScheduleRequest, target: Target) -> Verdict:
+    sizes, dtype = _Sizes.of(request.root), request.root.spec.dtype
+    if target.row_per_task:
+        return "it is for work-items"
+    known = sizes.op is not None and (sizes.op, dtype) in target.atomics
+    return True if known else f"no atomic joins values of {dtype} in this mode in any order"
+
+
+def _finds_last(request: ScheduleRequest, target: Target) -> Verdict:
+    sizes = _Sizes.of(request.root)
+    if sizes.op is not None:
+        return "values join with what is there"
+    if sizes.count <= ALL:
+        return f"there are no more than {ALL} indices"
+    return sizes.few(target) if ("maximum", int32) in target.atomics else "no atomic finds the greatest int32"
+
+
+def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
+    sizes = _Sizes.of(request.root)
+    if not sizes.side_by_side(target):
+        return f"work-items have no subgroups, or rows are narrower than {WIDE}"
+    if not ranked.LEAST <= sizes.count <= ranked.MOST:
+        return f"there are not {ranked.LEAST} to {ranked.MOST} indices"
+    return sizes.few(target)
+
+
+def _sorts(request: ScheduleRequest, target: Target) -> Verdict:
+    sizes = _Sizes.of(request.root)
+    return sizes.few(target) if sizes.count > FEW else f"there are no more than {FEW} indices"
+
+
+def _fills_buckets(request: ScheduleRequest, target: Target) -> Verdict:
+    sizes = _Sizes.of(request.root)
+    most = MORE if sizes.side_by_side(target) else FEW
+    if sizes.count <= most:
+        return f"there are no more than {most} indices"
+    return True if sizes.rows > 1 else "there is one row"
+
+
+def _always(request: ScheduleRequest, target: Target) -> Verdict:
+    return True
+
+
+def _build_copy(request: ScheduleRequest, launches: LaunchList) -> None:
+    task = request.task
+    lower_map(collapse(replace(task, root=task.root.inputs[0])), launches)
+
+
+_Write = Callable[[KernelTask, LaunchList, _Sizes], None]
+
+
+def _onto_copy(write: _Write) -> Callable[[ScheduleRequest, LaunchList], None]:
+    """Return what appends the copy of ``x``, and then what ``write`` writes onto it."""
+
+    def build(request: ScheduleRequest, launches: LaunchList) -> None:
+        _build_copy(request, launches)
+        write(request.task, launches, _Sizes.of(request.task.root))
+
+    return build
 
 
 def _reported(job: KernelTask, b: Builder, pull: Inliner, at: Expr) -> tuple[Expr, Expr]:
@@ -78,8 +143,9 @@ def _reported(job: KernelTask, b: Builder, pull: Inliner, at: Expr) -> tuple[Exp
     return row, exists
 
 
-def _at_once(job: KernelTask, steps: LaunchList, op: str) -> None:
+def _at_once(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Let an item for each element join it with what is there."""
+    op = sizes.op or ""
     x, _, *indices = job.root.inputs
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
@@ -94,8 +160,9 @@ def _at_once(job: KernelTask, steps: LaunchList, op: str) -> None:
     steps.add(b.finish(loops), {**slots, "out": job.out})
 
 
-def _by_last(job: KernelTask, steps: LaunchList, rows: int) -> None:
+def _by_last(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Find the last index of each row that is named, and store the values of these."""
+    rows = sizes.rows
     x, _, *indices = job.root.inputs
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
     last = steps.temporary(rows, int32)
@@ -137,8 +204,9 @@ def _by_last(job: KernelTask, steps: LaunchList, rows: int) -> None:
     launch("set", wide, put, out=job.out)
 
 
-def _by_all(job: KernelTask, steps: LaunchList, rows: int) -> None:
+def _by_all(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Let every owner walk all indices, and store where a row is its own."""
+    rows = sizes.rows
     x, _, *indices = job.root.inputs
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.row_per_task
@@ -176,8 +244,9 @@ def _by_all(job: KernelTask, steps: LaunchList, rows: int) -> None:
     steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
 
 
-def _by_bucket(job: KernelTask, steps: LaunchList, rows: int) -> None:
+def _by_bucket(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Bring the indices' numbers into the order of their rows' owners, then let these walk their own."""
+    rows = sizes.rows
     x, _, *indices = job.root.inputs
     count = prod(indices[0].spec.shape)
     per = -(-rows // BUCKETS)
@@ -205,7 +274,7 @@ def _by_bucket(job: KernelTask, steps: LaunchList, rows: int) -> None:
 
     order = steps.temporary(count, int64)
     source = Source(rows=1, length=count, open=open_, bucket=bucket)
-    target = Target(part=0, dtype=int64, slot=order, place=lambda b, row, at: at)
+    target = Destination(part=0, dtype=int64, slot=order, place=lambda b, row, at: at)
     starts = distribute("tb_scatter", source, [target], steps, starts=True)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_own")
     pull, slots = job.inliner(b)
@@ -294,3 +363,49 @@ def _write(
         return
     op = MODES.get(job.root.attrs["mode"])
     b.store("out", target, new if op is None else Apply(op, (Load("out", target, dtype), new), dtype))
+
+
+def _rank(task: KernelTask, launches: LaunchList, sizes: _Sizes) -> None:
+    ranked.lower_ranked(task, launches, partial(_reported, task), sizes.op)
+
+
+def _segments(task: KernelTask, launches: LaunchList, sizes: _Sizes) -> None:
+    segments.lower_segments(task, launches, partial(_reported, task), sizes.op, sizes.rows)
+
+
+_SCATTER: Final = frozenset({"scatter"})
+COPY_ONLY: Final = Schedule(
+    name="scatter of nothing",
+    about="a copy is all",
+    kinds=_SCATTER, applies=_copies, build=_build_copy,
+)  # fmt: skip
+ATOMICS: Final = Schedule(
+    name="scatter by atomics",
+    about="results are the same in any order: a work-item joins each element at once",
+    kinds=_SCATTER, applies=_adds_at_once, build=_onto_copy(_at_once),
+)  # fmt: skip
+LAST_INDEX_WINS: Final = Schedule(
+    name="scatter by last index",
+    about="the last of several stores is the one with the greatest number, which an atomic finds",
+    kinds=_SCATTER, applies=_finds_last, build=_onto_copy(_by_last),
+)  # fmt: skip
+BY_RANK: Final = Schedule(
+    name="scatter by rank",
+    about="some thousand wide rows: each index counts those before it, the first of a row adds them up",
+    kinds=_SCATTER, applies=_ranks, build=_onto_copy(_rank),
+)  # fmt: skip
+SORTED_SEGMENTS: Final = Schedule(
+    name="segmented scatter",
+    about="many indices: they are sorted by row, and runs of one row are added up",
+    kinds=_SCATTER, applies=_sorts, build=_onto_copy(_segments),
+)  # fmt: skip
+BUCKET_PER_OWNER: Final = Schedule(
+    name="scatter by owners' buckets",
+    about="many indices: each is brought to the owner of its row",
+    kinds=_SCATTER, applies=_fills_buckets, build=_onto_copy(_by_bucket),
+)  # fmt: skip
+EVERY_OWNER_READS_ALL: Final = Schedule(
+    name="scatter by owners",
+    about="few indices: every owner of rows reads all of them",
+    kinds=_SCATTER, applies=_always, build=_onto_copy(_by_all),
+)  # fmt: skip

@@ -25,7 +25,9 @@ from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, For, Load, Report, Select, Var
 from ...target import Target
 from ..pointwise.pointwise import lower_map
+from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Team
+from .modes import MODES
 
 FEWEST: Final = 32
 MOST: Final = 256
@@ -43,21 +45,22 @@ LIMIT: Final = 1 << 31
 NEEDED: Final = frozenset({("minimum", int32), ("maximum", int32)})
 
 
-def serves(node: Node, target: Target) -> bool:
+def serves(node: Node, target: Target) -> Verdict:
     """Return whether a scatter's indices name each element's own row, and any place in it."""
     x, _, *indices = node.inputs
     shape = indices[0].spec.shape
     if target.row_per_task or not target.atomics >= NEEDED:
-        return False
+        return "the least and greatest int32 cannot be found by atomics of work-items"
     if not len(indices) == len(shape) == len(x.spec.shape) > 1:
-        return False
+        return "indices are not given for each element"
     if shape[:-1] != x.spec.shape[:-1] or 0 in shape or 0 in x.spec.shape:
-        return False
+        return "indices are not given for each row, or there is nothing"
     if _needed(x.spec.shape[-1]) > target.local_memory:
-        return False
+        return "a row does not fit into local memory"
     if shape[-1] >= (LIMIT if prod(shape[:-1]) >= ROWS else SOON):
-        return False
-    return all(_is_own(i, k) for k, i in enumerate(indices[:-1]))
+        return "rows have too many indices"
+    own = all(_is_own(i, k) for k, i in enumerate(indices[:-1]))
+    return True if own else "indices may name other rows"
 
 
 def _whole(length: int) -> int:
@@ -314,3 +317,18 @@ class _Joined(_Row):
                     new = self.pull.value(self.value, (*self.outer, where))
                     b.assign(total, Apply(self.op, (total, new), self.dtype))
             b.store(self.row, to, total)
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    return serves(request.root, target)
+
+
+def _build(request: ScheduleRequest, launches: LaunchList) -> None:
+    lower_along(request.task, launches, MODES.get(request.root.attrs["mode"]))
+
+
+ROW_PER_WORKGROUP: Final = Schedule(
+    name="scatter by a workgroup for each row",
+    about="each index names its own row: the row is put together in local memory",
+    kinds=frozenset({"scatter"}), applies=_applies, build=_build,
+)  # fmt: skip

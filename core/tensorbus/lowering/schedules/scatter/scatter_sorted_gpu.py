@@ -17,7 +17,7 @@ from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Cast, Expr, Load, Select, Var
 from ..sort import radix_pass_gpu as counting
-from ..sort.bucket_pass import Read, Source, Target, digit, distribute
+from ..sort.bucket_pass import Destination, Read, Source, digit, distribute
 from .scatter_rank_gpu import Row, add_up
 
 LIMIT: Final = 1 << 31
@@ -76,7 +76,7 @@ def _sorted(job: KernelTask, steps: LaunchList, row: Row, limit: int, count: int
     for shift in range(0, limit.bit_length(), counting.BITS):
         held = {name: steps.temporary(count, int32) for name in ("rows", "order")}
         targets = [
-            Target(part=k, dtype=int32, slot=slot, place=lambda b, row, at: at)
+            Destination(part=k, dtype=int32, slot=slot, place=lambda b, row, at: at)
             for k, slot in enumerate(held.values())
         ]
         source = Source(rows=1, length=count, open=open_, bucket=bucket_at(shift))

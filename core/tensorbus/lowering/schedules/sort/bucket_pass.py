@@ -16,7 +16,7 @@ from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load
-from ...target import Target as Hardware
+from ...target import Target
 from . import radix_pass_gpu as counting
 from .partition_gpu import lower_parting
 
@@ -46,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Destination:
     """Where one part of each element goes: ``part`` is its number, ``place`` where in the buffer it lies."""
 
     part: int
@@ -60,13 +60,13 @@ def packed_rows(length: int) -> Callable[[Builder, Expr, Expr], Expr]:
     return lambda b, row, at: ix.add(ix.multiply(row, b.size("length", length)), at)
 
 
-def bits(target: Hardware) -> int:
+def bits(target: Target) -> int:
     """Return how many bits of a key a pass takes."""
     return BITS if target.row_per_task else counting.BITS
 
 
 def distribute(
-    name: str, source: Source, targets: Sequence[Target], steps: LaunchList, starts: bool = False
+    name: str, source: Source, targets: Sequence[Destination], steps: LaunchList, starts: bool = False
 ) -> int:
     """Append a pass. Returns the slot of the buckets' beginnings where ``starts`` asks for them.
 
@@ -95,7 +95,7 @@ def _add_one(b: Builder, counters: str, at: Expr) -> None:
     b.store(counters, at, ix.add(Load(counters, at, INDEX), ONE))
 
 
-def _whole_rows(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
+def _whole_rows(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
     b = Builder(name)
     (row,), loops = parallel_loops(b, [b.size("rows", source.rows)], [source.rows])
     read, slots = source.open(b)
@@ -116,7 +116,12 @@ def _whole_rows(name: str, source: Source, targets: Sequence[Target], steps: Lau
 
 
 def _put(
-    b: Builder, source: Source, targets: Sequence[Target], row: Expr, element: tuple[Expr, ...], counters: str
+    b: Builder,
+    source: Source,
+    targets: Sequence[Destination],
+    row: Expr,
+    element: tuple[Expr, ...],
+    counters: str,
 ) -> None:
     """Move one element to the next place of its bucket."""
     parts = tuple(b.let(e, "part") for e in element)
@@ -127,7 +132,7 @@ def _put(
     b.store(counters, bucket, ix.add(to, ONE))
 
 
-def _outs(targets: Sequence[Target]) -> dict[str, int]:
+def _outs(targets: Sequence[Destination]) -> dict[str, int]:
     return {f"to{k}": target.slot for k, target in enumerate(targets)}
 
 
@@ -178,7 +183,7 @@ def _begin(name: str, rows: int, count: int, counts: int, steps: LaunchList) -> 
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Target], count: int, counts: int, steps: LaunchList
+    name: str, source: Source, targets: Sequence[Destination], count: int, counts: int, steps: LaunchList
 ) -> None:
     b = Builder(f"{name}_move")
     row, chunk, start, stop, loops = _cut(b, source, count)

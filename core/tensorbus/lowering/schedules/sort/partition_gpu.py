@@ -27,7 +27,7 @@ from ..scan.scan import lower_scan
 from ..workgroup import MOST, Team
 
 if TYPE_CHECKING:
-    from .bucket_pass import Source, Target
+    from .bucket_pass import Destination, Source
 
 EACH: Final = 16
 """How many neighbours an item takes of a row that is long enough."""
@@ -61,7 +61,7 @@ class _Tiles:
         return ix.add(ix.multiply(row, ix.add(b.size("tiles", self.count), ONE)), tile)
 
 
-def lower_parting(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
+def lower_parting(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
     """Append the launches of a pass."""
     rows, length = source.rows, source.length
     each = EACH if length >= EACH * MOST else EACH // 2
@@ -142,7 +142,12 @@ def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchL
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Target], tiles: _Tiles, begins: int | None, steps: LaunchList
+    name: str,
+    source: Source,
+    targets: Sequence[Destination],
+    tiles: _Tiles,
+    begins: int | None,
+    steps: LaunchList,
 ) -> None:
     """Append what puts the elements of a tile in order among themselves, then where they belong.
 

@@ -29,7 +29,7 @@ from ..scan.scan import lower_scan
 from ..workgroup import MOST, Team
 
 if TYPE_CHECKING:
-    from .bucket_pass import Source, Target
+    from .bucket_pass import Destination, Source
 
 BITS: Final = 4
 """Of a key in one pass."""
@@ -61,7 +61,7 @@ class _Tiles:
         return ix.add(ix.multiply(line, b.size("tiles", self.count)), tile)
 
 
-def lower_pass(name: str, source: Source, targets: Sequence[Target], steps: LaunchList) -> None:
+def lower_pass(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
     """Append the launches of a pass."""
     rows, length = source.rows, source.length
     most, each = (
@@ -176,7 +176,7 @@ def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchL
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Target], tiles: _Tiles, begins: int, steps: LaunchList
+    name: str, source: Source, targets: Sequence[Destination], tiles: _Tiles, begins: int, steps: LaunchList
 ) -> None:
     """Append what puts the elements of a tile in order among themselves, then where they belong."""
     kernel = _Kernel(f"{name}_move", source, tiles, steps)

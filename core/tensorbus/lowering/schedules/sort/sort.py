@@ -30,7 +30,9 @@ from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO
 from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load, Select
-from .bucket_pass import Read, Source, Target, bits, digit, distribute, packed_rows
+from ...target import Target
+from ..schedule import Schedule, ScheduleRequest, Verdict
+from .bucket_pass import Destination, Read, Source, bits, digit, distribute, packed_rows
 
 SHORT = 48
 EQUAL: Final[dict[DType, int]] = {bfloat16: 16, float16: 13, float8_e5m2: 21, float8_e4m3fn: 20}
@@ -63,17 +65,6 @@ def key(b: Builder, value: Expr, descending: bool) -> Expr:
         if d.kind == "int":
             made = Apply("bitwise_xor", (made, literal(1 << (8 * k.itemsize - 1), k)), k)
     return b.let(Apply("bitwise_invert", (made,), k) if descending else made, "key")
-
-
-def lower_sort(job: KernelTask, steps: LaunchList) -> None:
-    """Append the launches of a ``sort`` or ``argsort``."""
-    shape = job.root.spec.shape
-    if 0 in shape:
-        return
-    if shape[job.root.attrs["axis"]] <= SHORT:
-        _by_rank(job, steps)
-    else:
-        _by_radix(job, steps)
 
 
 def _by_rank(job: KernelTask, steps: LaunchList) -> None:
@@ -119,13 +110,13 @@ def _by_radix(job: KernelTask, steps: LaunchList) -> None:
             else _operand(job, place),
         )  # fmt: skip
         if last:
-            targets = [Target(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
+            targets = [Destination(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
         else:
             made = {"v": steps.temporary(rows * length, dtype)}
-            targets = [Target(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
+            targets = [Destination(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
             if carries:
                 made["i"] = steps.temporary(rows * length, number)
-                targets.append(Target(part=1, dtype=number, slot=made["i"], place=packed_rows(length)))
+                targets.append(Destination(part=1, dtype=number, slot=made["i"], place=packed_rows(length)))
         distribute(f"tb_{root.op}", source, targets, steps)
         if not last:
             held = made
@@ -194,3 +185,35 @@ def _place(job: KernelTask) -> Callable[[Builder, Expr, Expr], Expr]:
         return ix.add(ix.multiply(ix.add(outer, at), inner), ix.modulo(row, inner))
 
     return place
+
+
+def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
+    root = request.root
+    shape, axis = root.spec.shape, root.attrs["axis"]
+    short = 0 in shape or shape[axis] <= SHORT
+    return True if short else f"rows are longer than {SHORT}"
+
+
+def _build_rank(request: ScheduleRequest, launches: LaunchList) -> None:
+    if 0 not in request.root.spec.shape:
+        _by_rank(request.task, launches)
+
+
+def _always(request: ScheduleRequest, target: Target) -> Verdict:
+    return True
+
+
+def _build_radix(request: ScheduleRequest, launches: LaunchList) -> None:
+    _by_radix(request.task, launches)
+
+
+RANK_SORT: Final = Schedule(
+    name="rank sort",
+    about="rows are short: each element counts those that come before it",
+    kinds=frozenset({"sort"}), applies=_ranks, build=_build_rank,
+)  # fmt: skip
+RADIX_SORT: Final = Schedule(
+    name="radix sort",
+    about="rows are long: some bits of the keys a pass",
+    kinds=frozenset({"sort"}), applies=_always, build=_build_radix,
+)  # fmt: skip

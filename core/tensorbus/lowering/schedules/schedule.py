@@ -1,0 +1,162 @@
+"""A schedule, and what it is asked about: the one shape that all schedules have, a third party's too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Literal
+
+from ...backend_interface.graph import Node
+from ..fusion.canonicalize import DomainKernel, canonical
+from ..fusion.collapse_dims import collapse
+from ..fusion.fusion_groups import ALONE, ENOUGH, FIRST, SHORT, FusionGroup, reduced_axes_last
+from ..ir.kernel_task import KernelTask, LaunchList
+from ..ir.layout import Layout, Shape
+from ..op_sets import REDUCTIONS, SCANS, SORTS
+from ..target import Target
+
+Verdict = Literal[True] | str
+"""Whether a schedule is for a group: if not, the reason."""
+
+
+@dataclass(kw_only=True)
+class ScheduleRequest:
+    """A fusion group that wants a schedule, and where its operands and results lie.
+
+    ``where`` has the layout of each buffer by the id of its node, ``scalars`` the inputs that are Python
+    numbers, ``stored`` the slot of each root that other kernels read. ``whole`` says that the group is of a
+    program whose device has calls of its own, ``reuses`` that it matters which buffers may become one.
+    """
+
+    group: FusionGroup
+    where: Mapping[int, Layout]
+    scalars: Mapping[int, int]
+    stored: Mapping[int, int]
+    sized: bool = False
+    whole: bool = False
+    reuses: bool = False
+
+    @cached_property
+    def root(self) -> Node:
+        """The first root: the only one of most groups."""
+        return next(iter(self.group.roots.values())).node
+
+    @cached_property
+    def kind(self) -> str:
+        """``matmul``, ``scatter``, ``sort``, ``scan``, ``reduction`` or ``pointwise``.
+
+        A group that reduces on the way to what it stores, such as a softmax, is a ``reduction``.
+        """
+        op = self.root.op if len(self.group.roots) == 1 else ""
+        if op in ("matmul", "scatter"):
+            return op
+        if op in SORTS:
+            return "sort"
+        if op in SCANS:
+            return "scan"
+        return "reduction" if op in REDUCTIONS or self.group.reduced else "pointwise"
+
+    @cached_property
+    def task(self) -> KernelTask:
+        """The only root as a graph of its own."""
+        return carve(self.root, self.stored[id(self.root)], self.where, self.scalars, self.sized)
+
+    @cached_property
+    def collapsed(self) -> KernelTask:
+        """The task with neighbouring axes joined."""
+        return collapse(self.task)
+
+    @cached_property
+    def kernel(self) -> DomainKernel:
+        """The group over its domain."""
+        return canonical(self.group, self.where, self.scalars, self.stored, self.sized)
+
+    @cached_property
+    def rows(self) -> DomainKernel:
+        """The same; where reductions wait for each other, the axes that they go over are the last."""
+        if not self.group.multi_pass:
+            return self.kernel
+        group = reduced_axes_last(self.group)
+        return canonical(group, self.where, self.scalars, self.stored, self.sized)
+
+    @property
+    def reduces_columns(self) -> bool:
+        """Whether there are reductions, and none goes over the last axis."""
+        return bool(self.group.reduced) and len(self.group.domain) - 1 not in self.group.reduced
+
+    def single(self, target: Target) -> Verdict:
+        """Return whether the group is one result in C order, which needs no more than its own axes."""
+        group = self.group
+        if len(group.roots) != 1:
+            return "it has several results"
+        if not all(self.where[k].is_contiguous for k in self.stored):
+            return "the result does not lie in C order"
+        if not group.reduced:
+            return True
+        if (
+            self.reduces_columns and self.whole and target.row_per_task and not target.vector_ops
+            and group.domain[-1] >= SHORT
+        ):  # fmt: skip
+            return "columns are reduced by a panel for each task, with whatever else is of them"
+        long = prod(group.domain[k] for k in group.reduced) >= SHORT
+        if not target.row_per_task and long and rows_fill(group.domain, group.reduced, target):
+            return "rows are long enough for a workgroup each"
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A way to write the kernels of fusion groups of some ``kinds`` (see ``ScheduleRequest.kind``).
+
+    ``applies(request, target)`` returns True, or the reason why the schedule is not for this group on this
+    hardware. ``build(request, launches)`` appends the launches; where it finds out only then that the code
+    has no such form, it appends nothing and returns the reason. ``about`` says when it is right.
+    """
+
+    name: str
+    about: str
+    kinds: frozenset[str]
+    applies: Callable[[ScheduleRequest, Target], Verdict]
+    build: Callable[[ScheduleRequest, LaunchList], str | None]
+
+
+def rows_fill(domain: Shape, over: tuple[int, ...], target: Target) -> bool:
+    """Return whether reductions are over the last axes, and there are rows enough for all cores."""
+    first = len(domain) - len(over)
+    rows, length = prod(domain[:first]), prod(domain[first:])
+    short = bool(target.subgroup_size) and length <= target.max_workgroup * ENOUGH
+    few = rows * target.max_workgroup < target.work_items_to_fill // 2
+    if target.workgroup_counters and length > ALONE and few:
+        short = False  # several workgroups share a row, and the last of them joins their results
+    return over == tuple(range(first, len(domain))) and (short or rows >= target.tasks_to_fill // FIRST)
+
+
+def carve(
+    root: Node, out: int, where: Mapping[int, Layout], scalars: Mapping[int, int], sized: bool
+) -> KernelTask:
+    """Return the task of one root: a graph of its own whose inputs are what already lies in buffers."""
+    inputs: dict[int, Layout] = {}
+    numbers: dict[int, int] = {}
+    done: dict[int, Node] = {}
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        layout = where.get(id(node)) if node is not root else None
+        if layout is not None or id(node) in scalars:
+            copy = Node(op="input", spec=node.spec)
+            if layout is not None:
+                inputs[id(copy)] = layout
+            else:
+                numbers[id(copy)] = scalars[id(node)]
+        elif ready:
+            copy = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
+        else:
+            stack.append((node, True))
+            stack.extend((x, False) for x in reversed(node.inputs))
+            continue
+        done[id(node)] = copy
+    return KernelTask(root=done[id(root)], inputs=inputs, scalars=numbers, out=out, sized=sized)
