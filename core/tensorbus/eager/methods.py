@@ -14,12 +14,10 @@ from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError
 from ..ops.creation import creation
 from ..ops.definition import InPlaceCall, Op, table
-from ..ops.elementwise import activation, arithmetic
+from ..ops.elementwise import activation, arithmetic, special
+from ..ops.elementwise.complex import angle
 from ..ops.elementwise.where_cast import cast
-from ..ops.indexing import indexing
-from ..ops.indexing import nonzero as found
-from ..ops.indexing import take_along_axis as along
-from ..ops.indexing import torch_gather as places
+from ..ops.indexing import indexing, nonzero, take_along_axis, torch_gather
 from ..ops.matmul import matmul
 from ..ops.movement import movement
 from ..ops.movement.torch_view import view
@@ -44,34 +42,30 @@ SHORT: Final = {name: short for short, name in BINARY.items()}
 PYTHON: Final = {name: short for short, name in COMPARISON.items()}
 UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
-_PLAIN_METHODS: Final[tuple[Callable[..., Any], ...]] = (
+_FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
     reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten,
-    indexing.take, found.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
+    indexing.take, nonzero.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
-    sorting.topk, along.scatter_add, along.scatter_reduce, movement.moveaxis,
-    places.gather, places.scatter, arithmetic.conj, arithmetic.addcdiv, arithmetic.addcmul,
-    arithmetic.nan_to_num,
+    sorting.topk, take_along_axis.scatter_add, take_along_axis.scatter_reduce, movement.moveaxis,
+    torch_gather.gather, torch_gather.scatter, arithmetic.conj, arithmetic.addcdiv, arithmetic.addcmul,
+    arithmetic.nan_to_num, angle, special.logit,
 )  # fmt: skip
-_LATER_METHODS: Final = {
+"""Functions, written in ops, that are methods too. Ops become methods by their field ``method``."""
+_LAZY_FUNCTIONS: Final = {
     "ops.movement.tile_roll_split": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
     "ops.elementwise.isclose": "allclose isclose",
-    "ops.elementwise.complex": "angle",
     "ops.movement.diagonal": "diag diag_embed diagonal trace",
     "ops.matmul.einsum": "corrcoef cov kron outer",
-    "ops.elementwise.integer_arithmetic": "gcd lcm",
     "ops.ordering.search": "bincount histogram searchsorted",
     "ops.indexing.index_select": "index_add index_copy index_select masked_fill masked_select",
-    "ops.reduction.softmax": "softmax log_softmax logsumexp",
-    "ops.elementwise.special": "digamma erfc erfinv lgamma logit sinc xlogy",
 }
-
-
+"""The same of modules that are imported when one of their functions is first looked up."""
 _IN_PLACE: Final = """copy_ fill_ zero_ add_ sub_ mul_ div_ pow_ lerp_ clamp_ clip_ addcmul_ addcdiv_
     masked_fill_ normal_ uniform_"""
 
 
-class _Later:
+class _LazyMethod:
     """A method whose module is imported when it is first looked up; the function then takes its place."""
 
     def __init__(self, module: str, name: str) -> None:
@@ -85,7 +79,7 @@ class _Later:
         return function.__get__(instance, owner)
 
 
-class _Elsewhere:
+class _MissingMethod:
     """In the place of an attribute of PyTorch's tensors that tensors here lack: its error says what to write.
 
     A ``__getattr__`` would say it as well, but makes every attribute of a tensor slower to read.
@@ -102,9 +96,9 @@ class _Elsewhere:
         self.__get__(instance, type(instance))
 
 
-def _names(x: Tensor) -> list[str]:
+def _names_for_dir(x: Tensor) -> list[str]:
     """Return what ``dir`` tells of a tensor."""
-    return [name for name in object.__dir__(x) if not isinstance(vars(Tensor).get(name), _Elsewhere)]
+    return [name for name in object.__dir__(x) if not isinstance(vars(Tensor).get(name), _MissingMethod)]
 
 
 def yielding(run: Callable[..., Any], short: str) -> Callable[..., Any]:
@@ -256,19 +250,19 @@ def attach() -> None:
     dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
     dynamic.where = _where
     dynamic.view = _one_by_one(view)
-    for function in _PLAIN_METHODS:
+    for function in _FUNCTIONS:
         setattr(Tensor, function.__name__, function)
-    for module, names in _LATER_METHODS.items():
+    for module, names in _LAZY_FUNCTIONS.items():
         for name in names.split():
-            setattr(Tensor, name, _Later(module, name))
+            setattr(Tensor, name, _LazyMethod(module, name))
     for name in _IN_PLACE.split():
-        setattr(Tensor, name, _Later("eager.inplace_methods", name))
-    dynamic.multinomial = _Later("random.sampling", "multinomial")
+        setattr(Tensor, name, _LazyMethod("eager.inplace_methods", name))
+    dynamic.multinomial = _LazyMethod("random.sampling", "multinomial")
     dynamic.real = property(arithmetic.real, doc="The real part.")
     dynamic.imag = property(arithmetic.imag, doc="The imaginary part; zeros of a real tensor.")
-    dynamic.__dir__ = _names
+    dynamic.__dir__ = _names_for_dir
     for op in table:
         attach_op(op)
     for name in torch_names.MISSING:
         if name not in vars(Tensor):
-            setattr(Tensor, name, _Elsewhere(name))
+            setattr(Tensor, name, _MissingMethod(name))
