@@ -11,12 +11,12 @@ from tensorbus.cli.conformance_reports import kept
 from tensorbus.dtypes import definition as dt
 from tensorbus.ops import lazy_families as lazy
 from tensorbus.ops.definition import Op, table
-from tensorbus.testing.coverage import EXCHANGE, survey
+from tensorbus.testing.coverage import TRANSFER, survey
 from tensorbus.testing.sample import samples_of
 
 ROOT = Path(__file__).parents[2]
 lazy.load_all()
-OPS = [op for op in table if table.owner(op.name) == "tensorbus" and op.family != EXCHANGE]
+OPS = [op for op in table if table.owner(op.name) == "tensorbus" and op.family != TRANSFER]
 
 
 def test_a_manifest_lists_the_kernels_that_are_registered(device: str) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import tensorbus as tb
-from tensorbus_refdev.device import MANY, UNITS
+from tensorbus_refdev.device import MAX_QUEUED, UNITS
 
 UNIT = tb.Device("refdev", 0)
 
@@ -41,10 +41,10 @@ def test_work_waits_until_somebody_waits_for_it():
 
 def test_much_work_does_not_wait():
     x = tb.zeros((3,), device=UNIT)
-    for _ in range(10 * MANY):
+    for _ in range(10 * MAX_QUEUED):
         x = x + 1
-        assert _waiting() < MANY
-    assert x.tolist() == [10.0 * MANY] * 3
+        assert _waiting() < MAX_QUEUED
+    assert x.tolist() == [10.0 * MAX_QUEUED] * 3
 
 
 def test_an_error_surfaces_at_synchronize_naming_the_op():

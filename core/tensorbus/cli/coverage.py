@@ -22,7 +22,7 @@ from ..ops import lazy_families as lazy
 from ..ops.definition import Op, table
 from ..plugins.discovery import manifest_path
 from ..plugins.manifest import Manifest
-from ..testing.coverage import EXCHANGE, Coverage, survey
+from ..testing.coverage import TRANSFER, Coverage, survey
 from . import conformance_reports as reports
 from .conformance_reports import Report
 
@@ -175,7 +175,7 @@ def document(folder: Path | None, new: Sequence[Path] = ()) -> str:
 
 def _own() -> Iterator[Op[...]]:
     """Yield core's ops by family and name: the table's own order is that of the imports."""
-    own = [op for op in table if table.owner(op.name) == "tensorbus" and op.family != EXCHANGE]
+    own = [op for op in table if table.owner(op.name) == "tensorbus" and op.family != TRANSFER]
     return iter(sorted(own, key=lambda op: (op.family, op.name)))
 
 

@@ -94,8 +94,8 @@ def _binary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
     run = _runner(op, plans)
     made = _of_two(op, plans, run)
-    if op.name in methods.SHORT:
-        asking = methods.yielding(run, methods.SHORT[op.name])
+    if op.name in methods.OPERATOR_OF:
+        asking = methods.with_reflected(run, methods.OPERATOR_OF[op.name])
         made.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
     return made
 

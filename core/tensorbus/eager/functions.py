@@ -20,7 +20,7 @@ from ..ops.ordering import sorting
 from ..ops.reduction import reduction, scan
 from ..ops.reduction import softmax as softmax_ops
 from . import call  # noqa: F401 - importing it binds the op table
-from .methods import comparing
+from .methods import comparison_function
 
 if TYPE_CHECKING:
     from ..dtypes.definition import DType, Scalar
@@ -70,19 +70,19 @@ bitwise_left_shift = comparison.bitwise_left_shift.function
 bitwise_or = comparison.bitwise_or.function
 bitwise_right_shift = comparison.bitwise_right_shift.function
 bitwise_xor = comparison.bitwise_xor.function
-equal = comparing("equal")
-greater = comparing("greater")
-greater_equal = comparing("greater_equal")
+equal = comparison_function("equal")
+greater = comparison_function("greater")
+greater_equal = comparison_function("greater_equal")
 isfinite = comparison.isfinite.function
 isinf = comparison.isinf.function
 isnan = comparison.isnan.function
-less = comparing("less")
-less_equal = comparing("less_equal")
+less = comparison_function("less")
+less_equal = comparison_function("less_equal")
 logical_and = comparison.logical_and.function
 logical_not = comparison.logical_not.function
 logical_or = comparison.logical_or.function
 logical_xor = comparison.logical_xor.function
-not_equal = comparing("not_equal")
+not_equal = comparison_function("not_equal")
 signbit = comparison.signbit.function
 
 iota = creation.iota.function

@@ -27,7 +27,7 @@ from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 
 _MANY: Final = 4096
-LARGE: Final = 1 << 15
+INPLACE_MIN_SIZE: Final = 1 << 15
 """Elements from which on an elementwise change may be worth writing over the memory that there is."""
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _cuts: Final[dict[Any, Any]] = new_cache()

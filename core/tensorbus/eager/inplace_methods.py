@@ -25,7 +25,7 @@ from ..ops.indexing import indexing
 from ..ops.indexing.index_select import masked_fill as _masked_fill
 from ..random.generator import Generator, normal, uniform
 from ..tensor.tensor import Tensor
-from .inplace_kernel import LARGE
+from .inplace_kernel import INPLACE_MIN_SIZE
 
 
 def _copy(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
@@ -103,7 +103,7 @@ def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> 
 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Hold ``value`` where ``mask`` is true."""
-    if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= LARGE:
+    if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= INPLACE_MIN_SIZE:
         given = value if isinstance(value, Tensor) else assigned(value, x)
         if table.run_in_place(InPlaceCall("where", (mask, given, x), {}, 2)):
             return x
@@ -130,7 +130,7 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
 
     @wraps(function)
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        large = len(args) == 1 and not kwargs and prod(self._value.shape) >= LARGE
+        large = len(args) == 1 and not kwargs and prod(self._value.shape) >= INPLACE_MIN_SIZE
         if op and large and table.run_in_place(InPlaceCall(op, (self, *args), {})):
             return self
         made = function(self, *args, **kwargs)

@@ -26,7 +26,7 @@ from ..ops.reduction import reduction, scan
 from ..tensor.tensor import Tensor
 from ..tracing.sym_int import SymInt
 from ..tracing.sym_number import SymNumber
-from .inplace_kernel import LARGE
+from .inplace_kernel import INPLACE_MIN_SIZE
 from .setitem import assign
 from .tensor_methods import attach_methods
 
@@ -38,8 +38,8 @@ BINARY: Final = {
 COMPARISON: Final = {
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"
 }  # fmt: skip
-SHORT: Final = {name: short for short, name in BINARY.items()}
-PYTHON: Final = {name: short for short, name in COMPARISON.items()}
+OPERATOR_OF: Final = {name: short for short, name in BINARY.items()}
+COMPARISON_OF: Final = {name: short for short, name in COMPARISON.items()}
 UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
 _FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
@@ -101,7 +101,7 @@ def _names_for_dir(x: Tensor) -> list[str]:
     return [name for name in object.__dir__(x) if not isinstance(vars(Tensor).get(name), _MissingMethod)]
 
 
-def yielding(run: Callable[..., Any], short: str) -> Callable[..., Any]:
+def with_reflected(run: Callable[..., Any], short: str) -> Callable[..., Any]:
     """Return ``run`` of two operands, which asks the second one's own operator where it knows no tensors.
 
     Python would ask it, had the tensor's operator no answer; this way the tensor's error is not lost.
@@ -129,7 +129,7 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], T
 
 def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callable[[Any, Any], Tensor]:
     def change(self: Tensor, other: Any) -> Tensor:
-        large = name and prod(self._value.shape) >= LARGE
+        large = name and prod(self._value.shape) >= INPLACE_MIN_SIZE
         if large and table.run_in_place(InPlaceCall(name, (self, other), {})):
             return self
         made = function(self, other)
@@ -143,9 +143,9 @@ def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callabl
     return change
 
 
-def comparing(name: str) -> Callable[[Any, Any], Tensor]:
+def comparison_function(name: str) -> Callable[[Any, Any], Tensor]:
     """Return the function of a comparison: it also knows whole numbers that the dtype does not hold."""
-    function, holds = table.function(name), getattr(operator, PYTHON[name])
+    function, holds = table.function(name), getattr(operator, COMPARISON_OF[name])
 
     @wraps(function)
     def compare(x: Any, y: Any, /) -> Tensor:
@@ -168,7 +168,7 @@ def _fits(number: int, dtype: DType) -> bool:
 _NUMBERS: Final = (Tensor, bool, int, float, complex, SymNumber, SymInt)
 
 
-_ask = yielding(lambda operands, _: matmul.matmul(*operands), "matmul")
+_ask = with_reflected(lambda operands, _: matmul.matmul(*operands), "matmul")
 
 
 def _where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
@@ -190,7 +190,7 @@ def _product(self: Tensor, other: Any) -> Any:
 
 def _compared(name: str) -> Callable[[Any, Any], Any]:
     """``x == None`` and the like are left to Python, which compares identities."""
-    function, general = table.function(name), comparing(name)
+    function, general = table.function(name), comparison_function(name)
 
     def compare(self: Tensor, other: Any) -> Any:
         if type(other) is Tensor:

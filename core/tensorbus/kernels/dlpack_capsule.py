@@ -60,7 +60,7 @@ _held: Final[dict[int, list[Any]]] = {}
 First the capsule, as long as nobody has taken it. A destructor of its own would run Python where a reader
 that refuses the capsule has an error pending, and lose that error.
 """
-_OURS: Final = 3
+_OWN_REFERENCES: Final = 3
 """References to a capsule that only we have: the list's, a name's and that of the call which counts them."""
 
 
@@ -94,7 +94,7 @@ def _let_go_of_untaken() -> None:
             continue
         if not any(_is_valid(id(capsule), name) for name in _NAMES):
             kept[0] = None
-        elif sys.getrefcount(capsule) <= _OURS:
+        elif sys.getrefcount(capsule) <= _OWN_REFERENCES:
             _held.pop(address, None)
 
 

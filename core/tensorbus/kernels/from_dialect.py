@@ -27,16 +27,16 @@ from ..lowering.ir.verify import verify
 from ..lowering.op_sets import ELEMENTWISE, INLINED, OPTIONAL, REDUCTIONS, SCHEDULED, accumulator
 from ..lowering.program.lower import lower
 from ..lowering.program.program import Program, steps_of
-from ..ops import lazy_families as lazy
+from ..ops import lazy_families
 from ..ops.definition import Spec, table
 from .strided_views import strided_views
 
 _verified: Final[set[str]] = set()
 Run = Callable[[Sequence[Any], Sequence[Scalar]], Any]
-MANY: Final = 256
+MAX_PROGRAMS: Final = 256
 _COPIES: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
 """What copies values that do not lie in C order, by compiler, and by dtype, unit, shape and strides."""
-JOINED: Final = 16
+MAX_CONCAT_OPERANDS: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
 
 
@@ -80,9 +80,9 @@ class Compiler(Protocol):
 def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     """Return the kernels of prims, of composites that take few launches, and of those named in ``fused``."""
     views = strided_views(lambda x, index: pack(compiler, x, index))
-    lazy.load_all()
-    composites = [op.name for op in table if op.family in _FUSED]
-    names = [*ELEMENTWISE, *SCHEDULED, *_OWN, *composites, *fused]
+    lazy_families.load_all()
+    composites = [op.name for op in table if op.family in _WHOLE_FAMILIES]
+    names = [*ELEMENTWISE, *SCHEDULED, *_WHOLE_OPS, *composites, *fused]
     kernels: dict[str, Any] = dict(views)
     programs = GeneratedPrograms(compiler)
     for name in names:
@@ -100,7 +100,7 @@ def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
     key = (x.dtype, index, x.shape, x.strides, x.offset != 0)
     found = known.get(key)
     if found is None:
-        if len(known) >= MANY:
+        if len(known) >= MAX_PROGRAMS:
             known.clear()
         node = Node(op="input", spec=Spec(x.shape, x.dtype))
         # A cast to its own dtype is a copy, and makes the node one that must be computed.
@@ -120,7 +120,7 @@ def _references(x: StridedArray) -> int:
     return sys.getrefcount(x.buffer)
 
 
-_ALONE: Final = _references(StridedArray([], (), (), 0, bool_))
+_UNSHARED_REFERENCES: Final = _references(StridedArray([], (), (), 0, bool_))
 
 
 class _Preparer:
@@ -130,7 +130,7 @@ class _Preparer:
     def __call__(self, call: Call) -> Callable[..., StridedArray]:
         compiler, index = self.compiler, call.index
         _check_dtypes(compiler, call)
-        if call.op == "concat" and len(call.dtypes) > JOINED:
+        if call.op == "concat" and len(call.dtypes) > MAX_CONCAT_OPERANDS:
             return self._in_groups(call)
         known: dict[Any, _Generated] = {}
 
@@ -138,7 +138,7 @@ class _Preparer:
             key = _lies(values)
             found = known.get(key)
             if found is None:
-                if len(known) >= MANY:
+                if len(known) >= MAX_PROGRAMS:
                     known.clear()
                 found = known[key] = _Generated(
                     compiler, call.op, _graph(call, values, compiler.dialect(index)), values, index
@@ -157,11 +157,16 @@ class _Preparer:
 
         def write(*values: Any) -> bool:
             x = values[place]
-            if x.offset or not x.is_contiguous or _references(x) != _ALONE or not is_own(x.buffer, index):
+            if (
+                x.offset
+                or not x.is_contiguous
+                or _references(x) != _UNSHARED_REFERENCES
+                or not is_own(x.buffer, index)
+            ):
                 return False
             found = known.get(key := _lies(values))
             if found is None:
-                if len(known) >= MANY:
+                if len(known) >= MAX_PROGRAMS:
                     known.clear()
                 graph = _graph(call, values, compiler.dialect(index))
                 found = known[key] = _Generated(compiler, call.op, graph, values, index, {0: place})
@@ -172,7 +177,7 @@ class _Preparer:
     def _in_groups(self, call: Call) -> Callable[..., StridedArray]:
         """Return what joins many operands: groups of them first, then the groups."""
         assert call.shapes is not None  # only plans of elementwise ops leave them open
-        groups = [slice(k, k + JOINED) for k in range(0, len(call.dtypes), JOINED)]
+        groups = [slice(k, k + MAX_CONCAT_OPERANDS) for k in range(0, len(call.dtypes), MAX_CONCAT_OPERANDS)]
         joined = [_joining(call, call.shapes[group]) for group in groups]
         parts = [self(part) for part in joined]
         whole = self(_joining(call, tuple(part.out_shape or () for part in joined)))
@@ -211,7 +216,7 @@ class GeneratedPrograms:
             key = _lies(values)
             found = known.get(key)
             if found is None:
-                if len(known) >= MANY:
+                if len(known) >= MAX_PROGRAMS:
                     known.clear()
                 found = known[key] = _Generated(compiler, name, graph, values, index)
             return found.every(values)
@@ -243,7 +248,7 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     """Return the graph of one call: the op itself where a schedule knows it, else its decomposition."""
     shapes = [v.shape if type(v) is StridedArray else () for v in values]
     specs = [Spec(s, d) for s, d in zip(shapes, call.dtypes, strict=True)]
-    whole = call.op in ELEMENTWISE or call.op in SCHEDULED or call.op in _OWN
+    whole = call.op in ELEMENTWISE or call.op in SCHEDULED or call.op in _WHOLE_OPS
     if whole or OPTIONAL.get(call.op) in dialect.expressions:
         inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
         shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
@@ -254,8 +259,8 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     return trace(call.op, specs, call.attrs)
 
 
-_FUSED: Final = frozenset({"elementwise", "softmax", "normalization"})
-_OWN: Final = frozenset({"pad", "concat", "slice_update", "gather", "iota", "full"})
+_WHOLE_FAMILIES: Final = frozenset({"elementwise", "softmax", "normalization"})
+_WHOLE_OPS: Final = frozenset({"pad", "concat", "slice_update", "gather", "iota", "full"})
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -31,7 +31,7 @@ SAME_NAME: Final = (
 )  # fmt: skip
 """Ops that the array API standard calls by the same name, with the meaning that the op has here."""
 
-OFTEN: Final = (
+OPTIONAL_NAMES: Final = (
     "signbit", "nextafter", "gcd", "copysign", "hypot", "exp2", "cbrt", "logaddexp", "logaddexp2", "square",
     "deg2rad", "rad2deg", "lcm",
 )  # fmt: skip
@@ -40,7 +40,7 @@ OFTEN: Final = (
 WIDENED: Final = frozenset(dt.NARROW)
 """Dtypes whose sums and products are accumulated in float32."""
 
-SMALL: Final = WIDENED - {dt.float16}
+EXTENSION_DTYPES: Final = WIDENED - {dt.float16}
 """Dtypes that many libraries only know from an extension, which leaves Python's numbers to promotion."""
 
 COMBINE: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
@@ -93,7 +93,7 @@ def _same(
     """Scalars take the dtype of a small float themselves: libraries without them would widen the result."""
 
     def prepare(call: Call) -> Callable[..., Any]:
-        if len(call.dtypes) == 1 or call.dtypes[-1] not in SMALL:
+        if len(call.dtypes) == 1 or call.dtypes[-1] not in EXTENSION_DTYPES:
             return function
         own = dtypes[call.dtypes[-1]]
         return lambda *xs: function(*[xp.asarray(x, dtype=own) if type(x) in (int, float) else x for x in xs])
@@ -103,13 +103,13 @@ def _same(
 
 def _beyond_the_standard(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Kernel]:
     """Composites of small floats are decomposed: few libraries know more than arithmetic of those."""
-    native = frozenset(dtypes) - SMALL
+    native = frozenset(dtypes) - EXTENSION_DTYPES
     return {
         name: Kernel(
             name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes),
             dtypes=None if name == "signbit" else native,
         )
-        for name in OFTEN
+        for name in OPTIONAL_NAMES
         if hasattr(xp, name)
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from .namespace_triangular import lu_factor, solve_triangular
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-FAILED: Final = {
+FAILURE_REASONS: Final = {
     "cholesky": "a matrix is not positive definite",
     "solve": "a matrix is singular",
     "inv": "a matrix is singular",
@@ -69,7 +69,7 @@ def linalg_from_namespace(xp: Any, wrap: Wrap = lambda function: function) -> di
 
 def _factored(name: str, function: Callable[..., Any], wrap: Wrap, failure: type[Exception]) -> Kernel:
     """Turn the library's failure into one that names the op, the shape and what to do: one text for all."""
-    why = FAILED.get(name, "the iteration did not converge")
+    why = FAILURE_REASONS.get(name, "the iteration did not converge")
 
     def prepare(call: Call) -> Callable[..., Any]:
         compute = wrap(partial(function, **call.attrs))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-BLOCK: Final = 32
+GENERAL_SOLVER_MAX_SIZE: Final = 32
 """Triangular systems up to this size are handed to the library's general solver."""
-PANEL: Final = 16
+PANEL_COLUMNS: Final = 16
 """As many columns are factored one by one before the rest of the matrix hears of it."""
 
 
@@ -25,7 +25,7 @@ def solve_triangular(xp: Any, a: Any, b: Any, upper: bool, unit_diagonal: bool) 
 
 def _substitute(xp: Any, a: Any, x: Any, first: int, last: int, upper: bool, unit: bool) -> None:
     """Solve for the rows ``first`` to ``last`` of ``x`` in place."""
-    if last - first <= BLOCK:
+    if last - first <= GENERAL_SOLVER_MAX_SIZE:
         block = a[..., first:last, first:last]
         block = xp.triu(block) if upper else xp.tril(block)
         if unit:
@@ -56,7 +56,7 @@ def lu_factor(xp: Any, a: Any) -> tuple[Any, Any]:
 
 def _factor(xp: Any, work: Any, order: Any, first: int, last: int) -> None:
     """Factor the columns ``first`` to ``last`` in place, below and including row ``first``."""
-    if last - first <= PANEL:
+    if last - first <= PANEL_COLUMNS:
         _factor_panel(xp, work, order, first, last)
         return
     middle = (first + last) // 2

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ..backend_interface import strided_array as strided
+from ..backend_interface import strided_array
 from ..backend_interface.protocols import Call, Kernel
 from ..backend_interface.strided_array import StridedArray
 
 Pack = Callable[[StridedArray, int], StridedArray]
 
 _VIEWS: Final[dict[str, Callable[..., Any]]] = {
-    "broadcast_to": strided.broadcast_to,
-    "permute_dims": strided.permute_dims,
-    "flip": strided.flip,
-    "windows": strided.windows,
+    "broadcast_to": strided_array.broadcast_to,
+    "permute_dims": strided_array.permute_dims,
+    "flip": strided_array.flip,
+    "windows": strided_array.windows,
 }
 
 
 def _at(call: Call) -> Callable[[StridedArray, Sequence[int]], StridedArray]:
     size, step = call.attrs["size"], call.attrs["step"]
-    return lambda x, start: strided.slice_(x, start, size, step)
+    return lambda x, start: strided_array.slice_(x, start, size, step)
 
 
-_SLICE: Final = Kernel(name="default", function=strided.slice_, runtime_attrs=_at)
+_SLICE: Final = Kernel(name="default", function=strided_array.slice_, runtime_attrs=_at)
 
 
 def strided_views(pack: Pack) -> dict[str, Callable[..., Any] | Kernel]:
@@ -38,8 +38,8 @@ def strided_views(pack: Pack) -> dict[str, Callable[..., Any] | Kernel]:
         shape, index = call.attrs["shape"], call.index
 
         def run(x: StridedArray) -> StridedArray:
-            view = strided.reshape(x, shape)
-            return pack(x, index).view(shape, strided.row_major(shape)) if view is None else view
+            view = strided_array.reshape(x, shape)
+            return pack(x, index).view(shape, strided_array.row_major(shape)) if view is None else view
 
         return run
 

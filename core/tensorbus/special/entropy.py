@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..ops.elementwise import special as ops
+from ..ops.elementwise import special
 from ..ops.elementwise.arithmetic import abs
 from ..ops.elementwise.comparison import equal, less, less_equal
 from ..ops.elementwise.transcendental import log, log1p
@@ -21,7 +21,7 @@ def xlogy(x: Any, y: Any, /) -> Any:
     >>> tb.special.xlogy(tb.asarray([0.0, 1.0]), 0.0).tolist()
     [0.0, -inf]
     """
-    return ops.xlogy(x, y)
+    return special.xlogy(x, y)
 
 
 @real

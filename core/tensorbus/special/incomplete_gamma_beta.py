@@ -22,10 +22,10 @@ from ..ops.elementwise.where_cast import where
 from .arguments import real
 
 _POINTS: Final = 32
-_FALL: Final = 38.0
+_TAIL_EXPONENT: Final = 38.0
 """The logarithm of what is left out: below the last bit of float64."""
 _STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-_SMALL: Final = 4.0
+_FEW_TERMS_BELOW: Final = 4.0
 """Where the exponent that makes a tail die out is smaller, two terms of its series are taken out first."""
 
 
@@ -54,16 +54,16 @@ def _integral(exponent: Callable[[Any], Any], length: Any) -> Any:
 
 
 def _length(slope: Any, bend: Any, step: Callable[[Any], tuple[Any, Any]]) -> Any:
-    """Return where a convex function that starts at 0 reaches ``_FALL``.
+    """Return where a convex function that starts at 0 reaches ``_TAIL_EXPONENT``.
 
     From its parabola by Newton's method; ``step`` returns the function and its derivative. A length is one
     whose exponential is a number.
     """
     most = math.log(dt.largest(slope.dtype)) - 1
-    length = minimum(2 * _FALL / (slope + hypot(slope, sqrt(2 * _FALL * bend))), most)
+    length = minimum(2 * _TAIL_EXPONENT / (slope + hypot(slope, sqrt(2 * _TAIL_EXPONENT * bend))), most)
     for _ in range(4):
         value, rise = step(length)
-        length = minimum(length - (value - _FALL) / rise, most)
+        length = minimum(length - (value - _TAIL_EXPONENT) / rise, most)
     return length
 
 
@@ -90,7 +90,7 @@ def _log_ratio(change: Any, ratio: Any) -> Any:
 def _gamma_tails(a: Any, x: Any) -> tuple[Any, Any]:
     """Return both tails, lower and upper, for finite ``a, x > 0``."""
     upper = less(1.5, x) & less(a, x)
-    short = ~upper & less(a, _SMALL)
+    short = ~upper & less(a, _FEW_TERMS_BELOW)
     order = where(short, a + 2, a)
     ratio = (x - order) / order
     start = _log_ratio(ratio, x / order)
@@ -163,7 +163,7 @@ def beta_share(a: Any, b: Any, x: Any, y: Any) -> Any:
     upper = less(a * y, b * x)
     # The upper tail is the lower one of the mirrored distribution.
     p, q, near, far = where(upper, b, a), where(upper, a, b), where(upper, y, x), where(upper, x, y)
-    short = less(p, _SMALL)
+    short = less(p, _FEW_TERMS_BELOW)
     order = where(short, p + 2, p)
     both = order + q
 

@@ -16,14 +16,14 @@ from ..dtypes.definition import ALL, DType
 from ..eager.call import operands_of
 from ..errors import UnsupportedDtypeError, UnsupportedOpError
 from ..kernels.via_host import HOST_KERNEL
-from ..ops import lazy_families as lazy
+from ..ops import lazy_families
 from ..ops.definition import Op, table
 from ..tensor.tensor import Tensor
 from .sample import Fill, Sample, samples_of
 
 Route = Literal["native", "host", "decomposed", "missing"]
 ROUTES: Final[tuple[Route, ...]] = ("native", "decomposed", "host", "missing")
-EXCHANGE: Final = "transfer"
+TRANSFER: Final = "transfer"
 """The family of ops that belong to no device: they move values between two."""
 
 
@@ -56,11 +56,11 @@ def survey(device: Device, *, own: bool = False) -> Coverage:
     from ..eager import plugin_ops
 
     plugin_ops.refresh()
-    lazy.load_all()
+    lazy_families.load_all()
     dtypes = tuple(d for d in ALL if d in device.properties.dtypes)
     tensors = _Tensors(device)
     owner = plugins.backend(device.type).extension.owner if own else None
-    found = {op.name: _routes(op, tensors, owner) for op in table if op.family != EXCHANGE}
+    found = {op.name: _routes(op, tensors, owner) for op in table if op.family != TRANSFER}
     return Coverage(device=device, dtypes=dtypes, routes=found)
 
 

@@ -23,12 +23,12 @@ EDGES: Final[tuple[Scalar, ...]] = (
 )  # fmt: skip
 """Values at which definitions differ: zeros, infinities, NaN, the ends of integers. No dtype has them all."""
 
-ENDS: Final[tuple[Scalar, ...]] = (
+INTEGER_LIMITS: Final[tuple[Scalar, ...]] = (
     127, 2**31 - 1, 2**32 - 1, 1, 2**63 - 1, 2**64 - 1, 2, -(2**63), 2**63, -(2**31), 255, 0,
 )  # fmt: skip
 """Integers at the ends of what dtypes hold, the larger half of unsigned ones among them, not in order."""
 
-LARGE: Final = (300, 500)
+LARGE_SHAPE: Final = (300, 500)
 """The shape of large sample calls."""
 
 

@@ -19,7 +19,7 @@ _SCALARS: Final = frozenset(
     (dt.bool_, dt.int8, dt.int16, dt.int32, dt.int64, dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.float32,
      dt.float64)
 )  # fmt: skip
-_TAKEN: Final = frozenset({"g", "out", "wanted", "device"})
+_RESERVED_WORDS: Final = frozenset({"g", "out", "wanted", "device"})
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -133,7 +133,7 @@ def defined(
     for word in words:
         if not _WORD.fullmatch(word) or iskeyword(word):
             raise ArgumentError(f"kernel {name!r}: {word!r} cannot be a name in Python and in C.")
-        if word in _TAKEN and word not in results:
+        if word in _RESERVED_WORDS and word not in results:
             raise ArgumentError(f"kernel {name!r}: {word!r} means something else in a vjp; use another name.")
     if len(set(words[1:])) < len(words) - 1:
         raise ArgumentError(f"kernel {name!r}: {', '.join(words[1:])}: each name may stand there once.")

@@ -14,10 +14,10 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.eager import plugin_ops
 from tensorbus.errors import TensorbusError, UnsupportedDtypeError, UnsupportedOpError
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import Op, table
 from tensorbus.plugins.manifest import Manifest
-from tensorbus.testing.coverage import EXCHANGE, is_good, route
+from tensorbus.testing.coverage import TRANSFER, is_good, route
 from tensorbus.testing.sample import samples_of
 
 from .checks.claims import claims, denials
@@ -35,9 +35,9 @@ CHECKS = (
 )  # fmt: skip
 QUICK_STEP = 5
 """Every how many sample calls all checks are run, where the kit is quick."""
-MIDDLING = range(20, 30)
+REPEATABLE_SIZES = range(20, 30)
 """How many elements a sample call has whose elements are repeated to make a large one."""
-DERIVED = (dt.float32, dt.float64, dt.complex64, dt.complex128)
+DERIVATIVE_DTYPES = (dt.float32, dt.float64, dt.complex64, dt.complex128)
 """The dtypes in which derivatives are checked; the others have too few digits to compare them."""
 
 
@@ -58,7 +58,7 @@ def cases(
     ``DtypeError`` for an unknown dtype.
     """
     all_ops()
-    chosen = [table[name] for name in ops] or [op for op in table if op.family != EXCHANGE]
+    chosen = [table[name] for name in ops] or [op for op in table if op.family != TRANSFER]
     wanted = {dt.dtype(name) for name in dtypes} or set(dt.ALL)
     found = []
     for device in devices:
@@ -99,7 +99,7 @@ def _few(dtypes: list[DType]) -> list[DType]:
 
 def all_ops() -> None:
     """Put every op into the table: core's that are imported late, and those of plugins."""
-    lazy.load_all()
+    lazy_families.load_all()
     plugin_ops.refresh()
 
 
@@ -217,11 +217,11 @@ class _Examination:
         if self.routes == {"native"}:
             yield "route", lambda: copies(trial)
         yield "decomposition", lambda: decomposition(trial)
-        if trial.arrays and trial.arrays[0].size in MIDDLING:
+        if trial.arrays and trial.arrays[0].size in REPEATABLE_SIZES:
             yield "large", lambda: large(trial)
         if self.dtype in plain:
             yield "batching", lambda: batching(trial)
-        if self.dtype in DERIVED and trial.sample.smooth:
+        if self.dtype in DERIVATIVE_DTYPES and trial.sample.smooth:
             yield "derivative", lambda: derivative(trial, wide_device(self.case.device))
 
     def _check(self, name: str, trial: Trial, run: Callable[[], Iterator[str]]) -> None:
@@ -241,14 +241,14 @@ class _Examination:
             chosen = [t for t in chosen if t.place % QUICK_STEP == 1] or chosen[:1]
         smooth = [t for t in chosen if t.sample.smooth and any(a.size for a in t.arrays)]
         if not self.options.quick:
-            middling = [t for t in chosen if t.arrays and t.arrays[0].size in MIDDLING]
+            middling = [t for t in chosen if t.arrays and t.arrays[0].size in REPEATABLE_SIZES]
             chosen = [*self.ran, *filter(None, map(many, middling))]
         try:
             for trial, problem in compiled(chosen):
                 self._found("compiled", trial.title, problem)
         except Exception as error:
             self._found("compiled", self.op.name, _raised(error))
-        if plain and self.dtype in DERIVED and smooth:
+        if plain and self.dtype in DERIVATIVE_DTYPES and smooth:
             self._check("compiled", smooth[0], lambda: compiled_gradient(smooth[0]))
 
     def _time(self, trial: Trial) -> None:

@@ -20,7 +20,7 @@ from tensorbus.lowering.op_sets import ELEMENTWISE, SCHEDULED, accumulator
 from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import Program
 from tensorbus.ops.definition import Op, Spec, table
-from tensorbus.testing.coverage import EXCHANGE, is_good
+from tensorbus.testing.coverage import TRANSFER, is_good
 from tensorbus.testing.sample import samples_of
 
 from .examination import all_ops
@@ -52,7 +52,7 @@ def planned(dialect: Dialect, ops: Iterable[str] = (), dtypes: Iterable[DType] =
     """
     all_ops()
     kinds = [d for d in dtypes if d in dialect.types]
-    for op in [table[name] for name in ops] or [op for op in table if op.family != EXCHANGE]:
+    for op in [table[name] for name in ops] or [op for op in table if op.family != TRANSFER]:
         for d in kinds:
             if d in op.dtypes:
                 yield from _calls(op, d, dialect)

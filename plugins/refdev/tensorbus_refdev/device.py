@@ -15,7 +15,7 @@ from tensorbus.backend_api import DeviceProperties, DType, MemoryStats, StridedA
 
 from .memory import DTYPES, Heap, Shape
 
-MANY: Final = 32
+MAX_QUEUED: Final = 32
 """How many kernels may wait: what waits keeps its operands in memory."""
 
 
@@ -39,7 +39,7 @@ class Unit:
         with self._lock:
             out = self.heap.allocate(shape, dtype)
             self._work.append(partial(self._run, op, compute, values, out))
-            if len(self._work) >= MANY:
+            if len(self._work) >= MAX_QUEUED:
                 self.drain()
         return out
 

@@ -109,7 +109,7 @@ erfinv = elementwise(
 
 _STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _BERNOULLI: Final = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-_SHIFT: Final = 8
+_ASYMPTOTIC_FROM: Final = 8
 """From where on the asymptotic series are precise."""
 
 
@@ -123,21 +123,21 @@ def _asymptotic(coefficients: Sequence[float], inverse: Any) -> Any:
 
 def _lgamma_positive(x: Any) -> Any:
     """Return it for ``x >= 0``: by Stirling's series, or by the recurrence from the interval [0.75, 2)."""
-    large = maximum(x, float(_SHIFT))
+    large = maximum(x, float(_ASYMPTOTIC_FROM))
     finite = minimum(large, dt.largest(x.dtype))
     inverse = 1 / finite
     far = (finite - 0.5) * (log(finite) - 1) + (math.log(2 * math.pi) - 1) / 2
     far = far + inverse * _asymptotic(_STIRLING, inverse)
     low = less(x, 0.75)
     tiny = where(low, x, 1.0)
-    base: Any = where(low, 1 + tiny, minimum(x, float(_SHIFT)))
+    base: Any = where(low, 1 + tiny, minimum(x, float(_ASYMPTOTIC_FROM)))
     product: Any = 1.0
-    for _ in range(_SHIFT - 1):
+    for _ in range(_ASYMPTOTIC_FROM - 1):
         above = less_equal(2.0, base)
         base = where(above, base - 1, base)
         product = product * where(above, base, 1.0)
     near = (base - 1) * (base - 2) * chebyshev(_LGAMMA, base, 0.75, 2.0) + log(product) - log(tiny)
-    return where(less(x, float(_SHIFT)), near, where(equal(x, math.inf), x, far))
+    return where(less(x, float(_ASYMPTOTIC_FROM)), near, where(equal(x, math.inf), x, far))
 
 
 def _lgamma(x: Any) -> Any:
@@ -156,9 +156,9 @@ def _digamma(x: Any) -> Any:
     start = where(mirror, 1 - x, x)
     moved = where(equal(start, 0), 1.0, start)
     steps: Any = 0.0
-    for k in range(_SHIFT):
+    for k in range(_ASYMPTOTIC_FROM):
         steps = steps + 1 / (moved + k)
-    far = moved + _SHIFT
+    far = moved + _ASYMPTOTIC_FROM
     inverse = 1 / far
     above = log(far) - 0.5 * inverse - inverse * inverse * _asymptotic(_BERNOULLI, inverse) - steps
     place = x - round(x)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import ShapeError
 from ..movement.movement import normalize_axis
-from . import gather_scatter as gathering
+from . import gather_scatter
 from .take_along_axis import corner_of, into, take_along_axis
 
 
@@ -31,7 +31,7 @@ def gather(x: Any, /, *places: Any) -> Any:
     [[3, 4], [1, 2], [3, 4]]
     """
     if len(places) != 2 or not _is_axis(places[0]):
-        return gathering.gather(x, *places)
+        return gather_scatter.gather(x, *places)
     axis, index = places
     place = normalize_axis("gather", axis, len(x.shape))
     corner = corner_of("gather", x, place, index)
@@ -53,7 +53,7 @@ def scatter(x: Any, value: Any, /, *indices: Any, mode: str = "set") -> Any:
     [2.0, 0.0, 1.0]
     """
     if len(indices) != 2 or not _is_axis(value):
-        return gathering.scatter(x, value, *indices, mode=mode)
+        return gather_scatter.scatter(x, value, *indices, mode=mode)
     index, src = indices
     if not x.shape:
         raise ShapeError("scatter: a 0-dimensional tensor has no axis; reshape it to (1,) first.")

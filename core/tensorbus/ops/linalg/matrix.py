@@ -21,7 +21,7 @@ from ..elementwise.comparison import equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import cast, where
 from ..matmul.matmul import check_vectors, matrix_transpose, product
-from ..movement import diagonal as diagonals
+from ..movement import diagonal as movement_diagonal
 from ..movement.movement import concat, normalize_axis, reshape, slice
 from ..reduction.reduction import sum
 
@@ -144,7 +144,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     [2]
     """
     check_matrix("diagonal", x.shape)
-    return diagonals.diagonal(x, offset, -2, -1)  # type: ignore[no-any-return]
+    return movement_diagonal.diagonal(x, offset, -2, -1)  # type: ignore[no-any-return]
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) -> Tensor:

@@ -26,9 +26,9 @@ from ..reduction.reduction import all, max, min
 from ..reduction.scan import Extremes, cut
 
 ORDERED = BOOL + REAL
-LONG: Final = 2048
-SELECTED: Final = 32
-"""Rows of so many elements, and of so many for each that is wanted, are not sorted for a few."""
+TOPK_MIN_LENGTH: Final = 2048
+TOPK_MIN_RATIO: Final = 32
+"""Rows of so many elements, and of so many for each that is asked for, are not sorted for a few."""
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -117,7 +117,7 @@ def _select(x: Any, axis: int, start: int, count: int, descending: bool) -> Any:
     """
     length, last = x.shape[axis], start + count
     whole = type(length) is type(last) is int  # and no symbols
-    if not (whole and last and length >= LONG and length >= SELECTED * last):
+    if not (whole and last and length >= TOPK_MIN_LENGTH and length >= TOPK_MIN_RATIO * last):
         return cut(argsort(x, axis=axis, descending=descending), axis, start, last)
     rows = moveaxis(cast(x, dt.default_int) if x.dtype is dt.bool_ else x, axis, -1)
     lead, wide = rows.shape[:-1], 1 << (length // last).bit_length() // 2

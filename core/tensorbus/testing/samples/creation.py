@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ...dtypes import definition as dt
 from ...errors import DtypeError, ShapeError
-from ..sample import INF, LARGE, NAN, Fill, Sample
+from ..sample import INF, LARGE_SHAPE, NAN, Fill, Sample
 
 
 def _full() -> Iterator[Sample]:
-    for shape in ((), (5,), (2, 3, 4), (0,), (2, 0, 3), (70, 3), LARGE):
+    for shape in ((), (5,), (2, 3, 4), (0,), (2, 0, 3), (70, 3), LARGE_SHAPE):
         yield Sample(args=(shape, 1), kwargs={"dtype": ...})
     for value in (0, 0.0, -0.0, 100, -1, -2.5, INF, -INF, NAN, 2**63 - 1):
         exact = isinstance(value, int)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, IndexingError, ShapeError
 from ...ops.definition import Shape
-from ..sample import LARGE, Fill, Sample
+from ..sample import LARGE_SHAPE, Fill, Sample
 
 
 def places(shape: Shape, length: int, dtype: dt.DType = dt.int64) -> Fill:
@@ -26,7 +26,7 @@ _GATHERS: tuple[tuple[Shape, int, Shape], ...] = (
 def _gather() -> Iterator[Sample]:
     for shape, depth, common in _GATHERS:
         yield Sample(args=(Fill(shape=shape), *(places(common, n) for n in shape[:depth])))
-    yield Sample(args=(Fill(shape=LARGE), places((700,), LARGE[0])), large=True, note="large")
+    yield Sample(args=(Fill(shape=LARGE_SHAPE), places((700,), LARGE_SHAPE[0])), large=True, note="large")
     yield Sample(args=(Fill(shape=(4, 2)), places((3,), 4, dt.int32)), note="indices of another dtype")
     yield Sample(args=(Fill(shape=(2, 3)), places((2,), 2), places((3,), 3)), raises=ShapeError)
     yield Sample(args=(Fill(shape=(2,)), places((2,), 2), places((2,), 2)), raises=ShapeError)
@@ -46,8 +46,8 @@ def _scatter() -> Iterator[Sample]:
             fill = Fill(shape=shape, low=-2, high=2)
             yield Sample(args=(fill, value, *indices), kwargs={"mode": mode}, dtypes=takes)
     for mode, takes in (("set", dt.ALL), ("add", dt.NUMERIC)):
-        fills = (Fill(shape=LARGE, low=-2, high=2), Fill(shape=(400, LARGE[1]), low=-2, high=2))
-        at = places((400,), LARGE[0])
+        fills = (Fill(shape=LARGE_SHAPE, low=-2, high=2), Fill(shape=(400, LARGE_SHAPE[1]), low=-2, high=2))
+        at = places((400,), LARGE_SHAPE[0])
         yield Sample(args=(*fills, at), kwargs={"mode": mode}, dtypes=takes, large=True, note="large")
     x, at = Fill(shape=(2, 3)), places((2,), 2)
     yield Sample(args=(x, Fill(shape=(2,)), at), raises=ShapeError)
@@ -69,7 +69,7 @@ _ALONG: tuple[tuple[Shape, Shape, int], ...] = (
 def _take_along() -> Iterator[Sample]:
     for shape, index, axis in _ALONG:
         yield Sample(args=(Fill(shape=shape), places(index, shape[axis])), kwargs={"axis": axis})
-    many = (Fill(shape=LARGE), places((200, LARGE[1]), LARGE[0]))
+    many = (Fill(shape=LARGE_SHAPE), places((200, LARGE_SHAPE[1]), LARGE_SHAPE[0]))
     yield Sample(args=many, kwargs={"axis": 0}, large=True, note="large")
     last = Fill(shape=(2, 2), dtype=dt.int64, values=(-1, 0, -3, 2))
     yield Sample(args=(Fill(shape=(2, 3)), last), note="counted from the end")

@@ -9,7 +9,7 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...errors import DtypeError, ShapeError
 from ...ops.definition import Shape
-from ..sample import EDGES, LARGE, Fill, Sample
+from ..sample import EDGES, LARGE_SHAPE, Fill, Sample
 
 Rows = Iterable[tuple[Shape, dict[str, Any]]]
 
@@ -19,7 +19,7 @@ def _calls(good: Rows, bad: Rows = ()) -> Callable[[], Iterator[Sample]]:
 
     def make() -> Iterator[Sample]:
         for shape, kwargs in good:
-            large = prod(shape) >= prod(LARGE)
+            large = prod(shape) >= prod(LARGE_SHAPE)
             yield Sample(args=(Fill(shape=shape),), kwargs=kwargs, large=large, note="large" if large else "")
         for shape, kwargs in bad:
             yield Sample(args=(Fill(shape=shape),), kwargs=kwargs, raises=ShapeError)
@@ -44,7 +44,9 @@ def _slice_update() -> Iterator[Sample]:
         value = Fill(shape=box["size"])
         yield Sample(args=(Fill(shape=shape), value), kwargs={"start": box["start"], "step": box["step"]})
     place = {"start": (20, 7), "step": (1, 2)}
-    yield Sample(args=(Fill(shape=LARGE), Fill(shape=(270, 240))), kwargs=place, large=True, note="large")
+    yield Sample(
+        args=(Fill(shape=LARGE_SHAPE), Fill(shape=(270, 240))), kwargs=place, large=True, note="large"
+    )
     yield Sample(
         args=(Fill(shape=(2, 3)), Fill(shape=(2, 2))),
         kwargs={"start": (0, 2), "step": (1, 1)},
@@ -75,7 +77,7 @@ def _pad() -> Iterator[Sample]:
         ((2, 3), (0, 0), (0, 0), 0), ((70, 2), (3, 0), (0, 4), 1),
     ):  # fmt: skip
         yield Sample(args=(Fill(shape=shape), low, high, value))
-    yield Sample(args=(Fill(shape=LARGE), (1, 2), (3, 0), 1), large=True, note="large")
+    yield Sample(args=(Fill(shape=LARGE_SHAPE), (1, 2), (3, 0), 1), large=True, note="large")
     yield Sample(args=(Fill(shape=(2,)), (-1,), (0,)), raises=ShapeError)
     yield Sample(args=(Fill(shape=(2,), dtype=dt.uint8), (1,), (0,), 1.5), raises=DtypeError)
 
@@ -100,7 +102,7 @@ SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
         [((), {"shape": (1,)}), ((6,), {"shape": (2, 3)}), ((2, 3), {"shape": (-1,)}),
          ((2, 3, 4), {"shape": (4, -1)}),
          ((1, 1), {"shape": ()}), ((0, 3), {"shape": (2, 0)}), ((70, 3), {"shape": (3, 70)}),
-         (LARGE, {"shape": (-1,)})],
+         (LARGE_SHAPE, {"shape": (-1,)})],
         [((2, 3), {"shape": (4,)}), ((2, 3), {"shape": (-1, -1)}), ((0, 3), {"shape": (0, -1)}),
          ((2,), {"shape": "ab"})],
     ),
@@ -108,17 +110,17 @@ SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
         [((), {"axes": ()}), ((3,), {"axes": (0,)}), ((2, 3, 4), {"axes": (2, 0, 1)}),
          ((2, 3, 4), {"axes": (-1, 1, 0)}),
          ((2, 0, 3), {"axes": (1, 2, 0)}), ((70, 3), {"axes": (1, 0)}),
-         ((2, 1, 3, 1, 2, 2), {"axes": (5, 3, 0, 2, 1, 4)}), (LARGE, {"axes": (1, 0)})],
+         ((2, 1, 3, 1, 2, 2), {"axes": (5, 3, 0, 2, 1, 4)}), (LARGE_SHAPE, {"axes": (1, 0)})],
         [((2, 3), {"axes": (0, 0)}), ((2, 3), {"axes": (0,)})],
     ),
     "flip": _calls(
         [((), {}), ((5,), {}), ((2, 3, 4), {}), ((2, 3), {"axis": -1}), ((2, 3, 4), {"axis": (0, 2)}),
          ((2, 0), {"axis": 0}), ((2, 3), {"axis": ()}), ((2, 1, 3, 1, 2, 2), {"axis": (0, -1)}),
-         (LARGE, {"axis": 1})],
+         (LARGE_SHAPE, {"axis": 1})],
         [((2, 3), {"axis": 2}), ((2, 3), {"axis": 0.5})],
     ),
     "slice": _calls(
-        [*_SLICES, (LARGE, _box((299, 1), (290, 240), (-1, 2)))],
+        [*_SLICES, (LARGE_SHAPE, _box((299, 1), (290, 240), (-1, 2)))],
         [((2, 3), _box((0, 2), (2, 2), (1, 1))), ((2,), _box((0, 0), (1, 1), (1, 1)))],
     ),
     "slice_update": _slice_update,

@@ -8,7 +8,7 @@ from typing import Any
 from ...dtypes.definition import BOOL, COMPLEX, INTEGER, REAL, DType
 from ...errors import ShapeError
 from ...ops.definition import Op, Shape
-from ..sample import EDGES, ENDS, INF, LARGE, NAN, Fill, Sample
+from ..sample import EDGES, INF, INTEGER_LIMITS, LARGE_SHAPE, NAN, Fill, Sample
 
 _OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
     ((), {}), ((5,), {}), ((2, 3, 4), {}), ((2, 3, 4), {"axis": 1}), ((2, 3, 4), {"axis": -1,
@@ -50,7 +50,7 @@ def reduction(
     yield _ends()
     yield from _large(distinct, limit)
     if limit is None:  # all of one sign, so that rounding errors of one long sum do not cancel
-        fill = Fill(shape=LARGE, low=0, high=0.4, distinct=distinct)
+        fill = Fill(shape=LARGE_SHAPE, low=0, high=0.4, distinct=distinct)
         yield Sample(args=(fill,), large=True, note="all of many")
     for value in (0, 1):
         yield Sample(args=(Fill(shape=(7,), values=(value,)),), smooth=False, note="all the same")
@@ -85,7 +85,7 @@ def along(*, distinct: bool = False, limit: float | None = None) -> Iterator[Sam
 
 
 def _ends() -> Sample:
-    fill = Fill(shape=(4, 3), values=ENDS)
+    fill = Fill(shape=(4, 3), values=INTEGER_LIMITS)
     return Sample(args=(fill,), kwargs={"axis": 1}, dtypes=INTEGER, smooth=False, note="ends of integers")
 
 
@@ -95,7 +95,7 @@ def _large(distinct: bool, limit: float | None) -> Iterator[Sample]:
     if limit is not None:
         spans = ((0.99, 1.01, REAL + BOOL), (0.7, 0.714, COMPLEX))
     for low, high, dtypes in spans:
-        fill = Fill(shape=LARGE, low=low, high=high, distinct=distinct)
+        fill = Fill(shape=LARGE_SHAPE, low=low, high=high, distinct=distinct)
         for axis in (0, 1):
             yield Sample(args=(fill,), kwargs={"axis": axis}, dtypes=dtypes, large=True, note="large")
 

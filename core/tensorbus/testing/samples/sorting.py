@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, DtypeError, ShapeError
-from ..sample import ENDS, INF, LARGE, NAN, Fill, Sample
+from ..sample import INF, INTEGER_LIMITS, LARGE_SHAPE, NAN, Fill, Sample
 
 
 def _sort() -> Iterator[Sample]:
@@ -17,7 +17,7 @@ def _sort() -> Iterator[Sample]:
     ):  # fmt: skip
         yield Sample(args=(Fill(shape=shape, distinct=True),), kwargs=kwargs)
     for axis in (0, 1):
-        fill = Fill(shape=LARGE, low=-50, high=50)
+        fill = Fill(shape=LARGE_SHAPE, low=-50, high=50)
         yield Sample(args=(fill,), kwargs={"axis": axis}, large=True, note="large")
     rows = (3, NAN, 1, -INF, 2, 2, 0.0, INF, 1, 0, 1, 2)
     for descending in (False, True):
@@ -26,8 +26,8 @@ def _sort() -> Iterator[Sample]:
             args=(fill,), kwargs={"axis": 0, "descending": descending}, smooth=False, note="equal ones"
         )
         ends = Sample(
-            args=(Fill(shape=(12,), values=ENDS),), kwargs={"descending": descending}, dtypes=dt.INTEGER,
-            smooth=False, note="ends of integers",
+            args=(Fill(shape=(12,), values=INTEGER_LIMITS),), kwargs={"descending": descending},
+            dtypes=dt.INTEGER, smooth=False, note="ends of integers",
         )  # fmt: skip
         yield ends
     yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"axis": 2}, raises=ShapeError)
@@ -43,7 +43,7 @@ def _argsort_part() -> Iterator[Sample]:
     ):  # fmt: skip
         yield Sample(args=(Fill(shape=shape, distinct=True),), kwargs=kwargs)
     for axis in (0, 1):
-        fill = Fill(shape=LARGE, low=-50, high=50)
+        fill = Fill(shape=LARGE_SHAPE, low=-50, high=50)
         yield Sample(args=(fill,), kwargs={"axis": axis, "count": 9}, large=True, note="large")
     rows = (3, NAN, 1, -INF, 2, 2, 0.0, INF, 1, 0, 1, 2)
     for descending in (False, True):

@@ -20,7 +20,7 @@ from .kernel import in_box
 
 RUNS = 5
 """How often a compiled function is run: ``compile`` may only look on at first, and then compile at last."""
-GRADIENT = 256.0
+GRADIENT_ULPS = 256.0
 """Units in the last place of its largest element that a compiled gradient may be off the eager one: sums may
 run in another order, and a fused chain is rounded in other places."""
 Call = tuple[Callable[..., Any], list[Any], dict[str, Any]]
@@ -189,4 +189,4 @@ def _apart(want: Tensor | None, got: Tensor | None) -> str | None:
         return f"it is {got.dtype}; eager it is {want.dtype}"
     eager, found = array(want), array(got)
     largest = float(np.max(np.abs(np.nan_to_num(wide(eager), posinf=0, neginf=0)), initial=0.0))
-    return difference(found, wide(eager), GRADIENT, max(largest, 1.0))
+    return difference(found, wide(eager), GRADIENT_ULPS, max(largest, 1.0))

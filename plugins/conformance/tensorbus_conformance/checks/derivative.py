@@ -13,9 +13,9 @@ from ..native import Array, wide
 from ..trial import Trial
 
 STEP = 1e-4
-DIGITS = 2e-6
+DIFFERENCE_TOLERANCE = 2e-6
 """To this part of their terms, differences of fourth order in float64 agree with a right derivative."""
-NARROW = 2000.0
+GRADIENT_ULPS = 2000.0
 """Units in the last place that a gradient in the dtype under test may be off, of its largest element."""
 Values = Sequence[Array]
 
@@ -61,7 +61,7 @@ def _own_gradient(
     found = _gradients(trial, trial.arrays, places, seeds, trial.device)[0]
     for place, got, want in zip(places, found, wanted, strict=True):
         eps = float(np.finfo(trial.arrays[place].dtype).eps)
-        limit = NARROW * eps * max(float(np.max(np.abs(want), initial=0.0)), 1.0)
+        limit = GRADIENT_ULPS * eps * max(float(np.max(np.abs(want), initial=0.0)), 1.0)
         error = float(np.max(np.abs(wide(got) - want), initial=0.0))
         if not error <= limit:
             yield f"gradient of operand {place} in {trial.dtype}: off by {error:.3g}, allowed {limit:.3g}"
@@ -142,5 +142,5 @@ def _compare(
         measured = (8 * near - far) / (12 * STEP)
         computed = _dot(slope, direction)
         size = float(np.sum(np.abs(slope * direction))) + abs(measured) + 1e-3 * (1 + abs(at(0.0)))
-        if not abs(measured - computed) <= DIGITS * size:
+        if not abs(measured - computed) <= DIFFERENCE_TOLERANCE * size:
             yield f"{what} of operand {place}: {computed:.8g} along a line, by differences {measured:.8g}"

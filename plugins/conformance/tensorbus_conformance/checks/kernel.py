@@ -20,19 +20,19 @@ from ..native import Array
 from ..trial import Trial, array, raw
 from .expected import Expected, expected
 
-EQUAL = 16.0
+EQUAL_ELEMENTS_FACTOR = 16.0
 """How many times its tolerance a sum of equal elements may be off: they are all rounded the same way."""
-MANY = (1 << 17) + 3
+LARGE_SIZE = (1 << 17) + 3
 """How many elements are many."""
-AGAIN = 2
+REPEATS = 2
 """How often a call is repeated: once would leave out what goes wrong at every third time."""
-CALLS = 200
+LEAK_CALLS = 200
 """How often one call of each op is repeated, for what goes wrong now and then."""
-ROUNDS = 4
+LEAK_ROUNDS = 4
 """In how many rounds these calls are made: what grows in each but the first is a leak."""
-LEAST = 20
+LEAK_MIN_CALLS = 20
 """How many calls of a round tell of a leak."""
-LEAKED = 160
+LEAK_BYTES_PER_CALL = 160
 """How many bytes each call must leave behind to be a leak: Python's own bookkeeping is less."""
 
 
@@ -62,7 +62,7 @@ def _unchanged(tensors: Sequence[Tensor], before: Sequence[bytes]) -> Iterator[s
 
 
 def _repeated(trial: Trial, tensors: Sequence[Tensor], got: Sequence[Array]) -> Iterator[str]:
-    for _ in range(AGAIN):
+    for _ in range(REPEATS):
         again = [array(x) for x in trial.run(tensors)]
         if not all(same_bits(a, b) for a, b in zip(got, again, strict=True)):
             yield "the same call gave other bits when it was made again"
@@ -77,9 +77,9 @@ def steady(trial: Trial) -> Iterator[str]:
     gc.freeze()  # what was there before need not be looked through at each round
     tracemalloc.start()
     try:
-        for _ in range(ROUNDS):
+        for _ in range(LEAK_ROUNDS):
             calls = 0
-            for _ in _within_reason(CALLS // ROUNDS):
+            for _ in _within_reason(LEAK_CALLS // LEAK_ROUNDS):
                 calls += 1
                 again = [array(x) for x in trial.run(tensors)]
                 if not all(same_bits(a, b) for a, b in zip(first, again, strict=True)):
@@ -95,7 +95,7 @@ def steady(trial: Trial) -> Iterator[str]:
         ("host", "device")
     ):  # what the first round leaves behind is kept for later calls
         later = [(n, now[k] - before[k]) for (_, before), (n, now) in pairwise(rounds)]
-        if all(n >= LEAST and grown > LEAKED * n for n, grown in later):
+        if all(n >= LEAK_MIN_CALLS and grown > LEAK_BYTES_PER_CALL * n for n, grown in later):
             calls, grown = later[-1]
             yield f"each call keeps memory of the {where}: {grown} bytes more after {calls} calls"
 
@@ -174,7 +174,7 @@ def many(trial: Trial) -> Trial | None:
     """Return the call of an elementwise op over many elements: those of few, repeated."""
     if trial.op.family != "elementwise" or trial.sample.note or len({a.shape for a in trial.arrays}) != 1:
         return None
-    return trial.over([np.resize(a.reshape(-1), MANY) for a in trial.arrays])
+    return trial.over([np.resize(a.reshape(-1), LARGE_SIZE) for a in trial.arrays])
 
 
 def stretched(trial: Trial) -> Iterator[str]:
@@ -191,7 +191,7 @@ def stretched(trial: Trial) -> Iterator[str]:
         table["broadcast_to"](asarray(r, device=trial.device), a.shape)
         for r, a in zip(rows, trial.arrays, strict=True)
     ]
-    problem = expected(same).problem([array(x) for x in same.run(tensors)], EQUAL)
+    problem = expected(same).problem([array(x) for x in same.run(tensors)], EQUAL_ELEMENTS_FACTOR)
     if problem is not None:
         yield f"with operands that repeat one row by a stride of 0: {problem}"
 
@@ -203,11 +203,11 @@ def large(trial: Trial) -> Iterator[str]:
         return
     wanted = expected(trial)
     few = trial.arrays[0].size
-    rows = -(-MANY // few)
+    rows = -(-LARGE_SIZE // few)
     flat = [a.reshape(-1) for a in trial.arrays]
     tall = [np.tile(a, (rows, 1)) for a in flat]
     for name, given in (
-        (f"{MANY} elements", whole.arrays),
+        (f"{LARGE_SIZE} elements", whole.arrays),
         ("a row beside many", [tall[0], *flat[1:]]),
         ("many beside a row", [*flat[:-1], tall[-1]]),
     )[: 1 if len(flat) == 1 else 3]:
