@@ -30,9 +30,9 @@ BANDS = (
     ("What people run and call", ("cli",)),
     ("Transforms, and how programs run", ("user_kernels", "eager_fusion", "func", "executors")),
     ("Ops as Python functions", ("kernels", "eager")),
-    ("Tensors, and from an op to its kernel", ("autograd", "interchange", "tensor", "dispatch")),
+    ("From an op to its kernel", ("autograd", "interchange", "tensor", "dispatch")),
     ("Programs as data, and how they become source", ("lowering", "graph")),
-    ("What an operation means", ("ops",)),
+    ("What an operation means, and the tensor", ("ops",)),
     ("Devices and plugins", ("devices", "plugins", "backend_interface")),
     ("The ground", ("dtypes", "tracing", "system")),
 )
