@@ -1,11 +1,17 @@
-"""The hypothesis profiles of every test. Options come from the conformance kit."""
+"""Tiers, shards and hypothesis profiles of all tests: docs/testing.md. Devices come from the conformance kit."""
 
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from pathlib import Path
 
+import pytest
+from cpu_seconds import Recorder
 from hypothesis import HealthCheck, settings
+from shards import Shard
+from tiers import fast_cases
 
 _QUIET = (
     HealthCheck.too_slow,
@@ -13,10 +19,62 @@ _QUIET = (
     HealthCheck.filter_too_much,
     HealthCheck.differing_executors,
 )
-settings.register_profile(
-    "ci", max_examples=15, derandomize=True, deadline=None, suppress_health_check=_QUIET, database=None
-)
-settings.register_profile(
-    "thorough", max_examples=300, deadline=timedelta(minutes=1), suppress_health_check=_QUIET
-)
-settings.load_profile(os.environ.get("TENSORBUS_TEST_PROFILE", "ci"))
+_COMMON = {"deadline": None, "suppress_health_check": _QUIET, "print_blob": True}
+settings.register_profile("fast", max_examples=5, derandomize=True, database=None, **_COMMON)
+settings.register_profile("full", max_examples=15, database=None, **_COMMON)
+settings.register_profile("thorough", max_examples=300, **_COMMON)
+settings.load_profile(os.environ.get("TENSORBUS_TEST_PROFILE", "fast"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the suite."""
+    group = parser.getgroup("tensorbus suite")
+    group.addoption("--suite-shard", metavar="I/N", default="", help="only the I-th of N parts of the tests")
+    group.addoption("--cpu-seconds", metavar="FILE", help="write the processor seconds of each test as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start to measure, where that was asked for."""
+    if config.getoption("--cpu-seconds"):
+        config.pluginmanager.register(Recorder(Path(config.getoption("--cpu-seconds"))), "cpu_seconds")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what only the full tier runs, and drop what is in another shard."""
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("full") is None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for name, cases in tests.items():
+        if len(cases) > 1:
+            fast = set(fast_cases(name, [_values(item) for item in cases]))
+            for place, item in enumerate(cases):
+                if place not in fast:
+                    item.add_marker(pytest.mark.full)
+    if text := config.getoption("--suite-shard"):
+        try:
+            shard = Shard.parse(text)
+        except ValueError as error:
+            raise pytest.UsageError(f"--suite-shard: {error}") from None
+        inside = [item for item in items if shard.holds(shard_name(item))]
+        kept = set(map(id, inside))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = inside
+
+
+def shard_name(item: pytest.Item) -> str:
+    """Return the name that decides on an item's shard: its own, or that of a folder that shares something."""
+    shared = (folder for folder in ("tests/packaging/", "tests/addons/") if item.nodeid.startswith(folder))
+    return next(shared, item.nodeid)
+
+
+def _values(item: pytest.Item) -> Mapping[str, Hashable]:
+    """Return what stands for the values of an item's parameters: a case of the kit consists of three."""
+    spec = getattr(item, "callspec", None)
+    if spec is None:
+        return {}
+    case = spec.params.get("conformance_case")
+    if case is not None:
+        return {"device": case.device, "op": case.op, "dtype": case.dtype}
+    return dict(spec.indices)

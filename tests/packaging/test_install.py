@@ -13,7 +13,7 @@ from .conftest import clean_environment
 ARRAYS = ("numpy", "ml_dtypes", "cupy", "pyopencl", "mlx", "torch", "jax", "scipy", "pandas")
 BACKENDS = ("tensorbus_cpu", "tensorbus_cuda", "tensorbus_opencl", "tensorbus_metal", "tensorbus_refdev")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def _output(*command: object) -> str:
