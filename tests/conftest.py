@@ -1,4 +1,4 @@
-"""Tiers, shards and hypothesis profiles of all tests: docs/testing.md. Devices come from the conformance kit."""
+"""Tiers, shards and hypothesis profiles of all tests: see docs/testing.md. The kit hands out devices."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 import pytest
-from cpu_seconds import Recorder
 from hypothesis import HealthCheck, settings
+
+from cpu_seconds import Recorder
 from shards import Shard
 from tiers import fast_cases
 

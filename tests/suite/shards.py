@@ -22,7 +22,9 @@ class Shard:
         """Return what ``3/12`` means. Raises ``ValueError`` for anything else."""
         number, _, count = text.partition("/")
         if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            raise ValueError(f"{text!r} is no shard: a number and how many there are is needed, such as 3/12.")
+            raise ValueError(
+                f"{text!r} is no shard: a number and how many there are is needed, such as 3/12."
+            )
         return cls(int(number), int(count))
 
     def holds(self, name: str) -> bool:
