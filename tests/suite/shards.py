@@ -1,7 +1,7 @@
 """Parts of the suite that separate machines, or separate runs, take: by a hash of each test's name.
 
-A new test falls into a part by itself, and no other test moves. What shares something that is slow to make (the
-wheels of tests/packaging) goes by the name that it has in common.
+A new test falls into a part by itself, and no other test moves. What shares something that is slow to make
+(as the wheels of tests/packaging) goes by the name that it has in common.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ class Shard:
         """Return what ``3/12`` means. Raises ``ValueError`` for anything else."""
         number, _, count = text.partition("/")
         if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            raise ValueError(
-                f"{text!r} is no shard: a number and how many there are is needed, such as 3/12."
-            )
+            raise ValueError(f"{text!r} is no shard: give a number and how many there are, such as 3/12.")
         return cls(int(number), int(count))
 
     def holds(self, name: str) -> bool:
