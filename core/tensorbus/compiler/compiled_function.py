@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from operator import attrgetter
 from types import CodeType, MethodType
@@ -47,9 +47,9 @@ from .state.value_identity import exact_isinstance
 P = ParamSpec("P")
 R = TypeVar("R")
 RECOMPILE_LIMIT: Final = 8
-"""How many captures of one function are kept before it is run by Python each time."""
+"""The number of cache entries of one function after which Python runs it at each call."""
 MAX_FAILED_CAPTURES: Final = 3
-"""How many runs may end without a replay before Python runs the function each time."""
+"""The number of failed captures after which Python runs the function at each call."""
 _all: Final[WeakKeyDictionary[CompiledFunction[..., Any], None]] = WeakKeyDictionary()
 
 
@@ -58,9 +58,10 @@ class RecompileWarning(UserWarning):
 
 
 class CompiledFunction(Generic[P, R]):
-    """A compiled function. ``replays``, ``breaks``, ``reasons`` and ``recompiles`` tell what became of it.
+    """A compiled function: ``replays`` are its cache entries, the newest first.
 
-    Its dictionary is that of the function that it stands for: attributes that the user's code sets and reads.
+    ``breaks``, ``reasons`` and ``recompiles`` report graph breaks, failed captures and failed guards. Its
+    ``__dict__`` is that of the original function: attributes that user code sets and reads.
     """
 
     __slots__ = (
@@ -94,17 +95,17 @@ class CompiledFunction(Generic[P, R]):
         """Return what the function returns."""
         if active_modes and not is_guarded():  # part of what a mode sees, as a capture does
             return self._function(*args, **kwargs)
-        for found in self.replays:
-            out = found.run(args, kwargs)
+        for entry in self.replays:
+            out = entry.run(args, kwargs)
             if out is FALL_BACK:
-                return found.run_in_python(lambda: self._function(*args, **kwargs))
+                return entry.run_in_python(lambda: self._function(*args, **kwargs))
             if out is not GUARD_MISS:
                 return out  # type: ignore[no-any-return]
         return self._miss(args, kwargs)
 
     @property
     def function(self) -> Callable[P, R]:
-        """What was compiled."""
+        """The original function."""
         return self._function
 
     @property
@@ -132,7 +133,7 @@ class CompiledFunction(Generic[P, R]):
         return recompile, (self._function, self.options)
 
     def _is_named(self) -> bool:
-        """Return whether its module has it under its name: a decorator put it there."""
+        """Return whether its module has it under its own name, as a decorator puts it there."""
         try:
             return attrgetter(self.__qualname__)(sys.modules[self.__module__]) is self  # type: ignore[attr-defined]
         except (AttributeError, KeyError):
@@ -148,22 +149,22 @@ class CompiledFunction(Generic[P, R]):
         with self._lock:
             if self._python_only:
                 return self._run(args, kwargs)
-            known = self.replays  # others may let go of them
-            for found in known:  # another thread may have captured it meanwhile
-                out = found.run(args, kwargs)
+            entries = self.replays  # others may let go of them
+            for entry in entries:  # another thread may have captured it meanwhile
+                out = entry.run(args, kwargs)
                 if out is FALL_BACK:
-                    return found.run_in_python(lambda: self._function(*args, **kwargs))
+                    return entry.run_in_python(lambda: self._function(*args, **kwargs))
                 if out is not GUARD_MISS:
                     return out  # type: ignore[no-any-return]
-            if known:
-                guard = known[0].first_failing_guard(args, kwargs)
+            if entries:
+                guard = entries[0].first_failing_guard(args, kwargs)
                 why = guard.text if guard is not None else "what a number that moves decides"
                 self._varying.guard_less_misses += guard is None
                 self.recompiles.append(why)
                 if self.dynamic is not False:
-                    for found in known:
-                        self._varying.note_changed(found.changed_locations(args, kwargs))
-                if len(known) >= RECOMPILE_LIMIT:
+                    for entry in entries:
+                        self._varying.note_changed(entry.changed_locations(args, kwargs))
+                if len(entries) >= RECOMPILE_LIMIT:
                     self._python_only = True
                     self.replays = []
                     self.reasons = [f"was captured {RECOMPILE_LIMIT} times, and still {why} differed"]
@@ -178,7 +179,7 @@ class CompiledFunction(Generic[P, R]):
             return self._capture(args, kwargs)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        """Run the Python code on a recorder."""
+        """Run the Python code on a tracer, which compiles what lies between graph breaks."""
         with Recorder(self.mode, self.fullgraph) as active:
             try:
                 out = self._function(*args, **kwargs)
@@ -193,21 +194,13 @@ class CompiledFunction(Generic[P, R]):
         self.notes = list(dict.fromkeys(note for p in active.programs for note in p.notes))
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        """Run the Python code on a recorder, observed, and keep a replay of it where there can be one."""
+        """Run the Python code on a tracer, observed, and keep a cache entry where one is possible."""
         with gc_disabled():
             return self._capture_observed(args, kwargs)
 
     def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         try:
-            reach = ReachableState(
-                self._root,
-                args,
-                kwargs,
-                self._extra_code,
-                self._all_attributes,
-                self._refilled,
-                self._axes.replaced_locations,
-            )
+            reach = self._reachable(self._extra_code, args, kwargs)
         except Uncapturable as error:
             self._python_only, self.reasons = True, [str(error)]
             return self._run(args, kwargs)
@@ -217,7 +210,7 @@ class CompiledFunction(Generic[P, R]):
         optimizer_init = OptimizerInit(reach)
         with Recorder(self.mode, self.fullgraph, trial=True) as active:
             axes = self._axes.symbolic_axes(reach)
-            for x, _ in axes.values():  # in the order in which a run with open lengths takes them
+            for x, _ in axes.values():  # in the order in which a run with symbolic sizes takes them
                 active.place(x)
             try:
                 with SideEffectObserver() as observer:
@@ -228,91 +221,83 @@ class CompiledFunction(Generic[P, R]):
                 self._note(active)
                 raise
             recordings = [*active.recordings.values()]
-            first = [entry for recording in recordings for entry in recording.entries]
+            first = [node for recording in recordings for node in recording.entries]
             mutations: Mutations | None = None
             unsettled = False
             try:
                 if optimizer_init.undo_unused(active.prologue.stepped_optimizers):
                     raise Uncapturable("an optimizer has parameters that took no step")
-                replay, reason = active.untraced(lambda: self._emit_entry(reach, observer, active, out)), None
+                entry, reason = active.untraced(lambda: self._emit_entry(reach, observer, active, out)), None
             except Uncapturable as error:
-                replay, reason = None, str(error)
+                entry, reason = None, str(error)
                 unsettled = isinstance(error, StateNotSettled)
                 mutations = (
                     error.mutations if isinstance(error, StateVaries) and len(recordings) < 2 else None
                 )
-            except BaseException:  # no program: what the function did stands all the same
+            except BaseException:  # no program: the effects of the function stand all the same
                 active.run()
                 self._note(active)
                 raise
-            given = self._varying.varying_arguments(args, kwargs) if self.dynamic is not False else set()
+            varying = self._varying.varying_arguments(args, kwargs) if self.dynamic is not False else set()
             several = len(recordings) > 1
-            moves = (
-                replay is not None and not several and (bool(given) or self._varying.may_be_read_by(reach))
+            varies = (
+                entry is not None and not several and (bool(varying) or self._varying.may_be_read_by(reach))
             )
-            if replay is not None and not moves and not axes:
+            if entry is not None and not varies and not axes:
                 _drop_old_values(reach)
-            active.run(replay.prepared if replay is not None else None)
+            active.run(entry.prepared if entry is not None else None)
         self._note(active)
-        steadied = None
-        if moves:
+        retraced = None
+        if varies:
             mutations = Mutations()
         if mutations is not None:
             recording = recordings[0] if recordings else None
-            tracked = FirstTrace(reach, active.prologue, recording, len(first), out)
+            first_run = FirstTrace(reach, active.prologue, recording, len(first), out)
             codes = {**self._extra_code, **observer.codes}
-            make = partial(
-                ReachableState,
-                self._root,
-                args,
-                kwargs,
-                codes,
-                self._all_attributes,
-                self._refilled,
-                self._axes.replaced_locations,
-            )
-            again = partial(
+            make = partial(self._reachable, codes, args, kwargs)
+            retrace = partial(
                 retrace_with_state,
                 self._function,
                 make,
                 args,
                 kwargs,
-                tracked,
+                first_run,
                 mutations,
                 self._varying,
                 self.mode,
             )
             choices = [axes, {}] if axes else [{}]
-            ways = [
-                partial(again, left, integers)
-                for left in choices
+            attempts = [
+                partial(retrace, symbolic, integers)
+                for symbolic in choices
                 for integers in self._varying.retrace_order()
             ]
-            steadied = self._varying.most_general_trace(
-                lambda: next(filter(None, (way() for way in ways)), None), reach, given, counts=not moves
-            )
-            if steadied is not None:
-                replay, found_more = steadied
-                if found_more:  # whatever was captured before holds for one value of a number that moves
+            retraced = self._varying.most_general_trace(
+                lambda: next(filter(None, (attempt() for attempt in attempts)), None),
+                reach, varying, counts=not varies,
+            )  # fmt: skip
+            if retraced is not None:
+                entry, found_more = retraced
+                if found_more:  # older entries hold for one value of a number that varies
                     self.replays = []
-        if replay is not None:
-            if axes and steadied is None:
+        if entry is not None:
+            if axes and retraced is None:
                 codes = {**self._extra_code, **observer.codes}
-                found = retrace_with_shapes(
+                general = retrace_with_shapes(
                     self._function, self._root, args, kwargs, axes, codes, first, self.mode,
                     self._all_attributes, reach,
                 )  # fmt: skip
-                replay = found or replay
-            for what in contradicted_marks(axes, replay.shape_env):
+                entry = general or entry
+            for what in contradicted_marks(axes, entry.shape_env):
                 warnings.warn(
                     f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
                     f" is captured anew. Do not decide by that length, or take the mark away.",
                     RecompileWarning,
                     stacklevel=5,
                 )
-            self.replays = [replay, *self.replays]
+            self.replays = [entry, *self.replays]
             self.reasons = []
-        else:  # what the first run sets up, or which code it runs, may be as it is for the next
+        else:  # the first run may have initialized state, or run code, that the next one finds
             self._extra_code.update(
                 {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
             )
@@ -325,18 +310,25 @@ class CompiledFunction(Generic[P, R]):
             self.reasons = [str(reason)]
         return out
 
+    def _reachable(
+        self, code: Mapping[CodeType, dict[str, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ReachableState:
+        """Return the state that the function reaches; ``code`` is known to run besides what is found."""
+        replaced = self._axes.replaced_locations
+        return ReachableState(self._root, args, kwargs, code, self._all_attributes, self._refilled, replaced)
+
     def _emit_entry(
         self, reach: ReachableState, observer: SideEffectObserver, active: Recorder, out: Any
     ) -> CacheEntry:
-        writer = ReplayCodegen(reach, observer, active)
+        codegen = ReplayCodegen(reach, observer, active)
         unknown = observer.codes.keys() - reach.codes.keys()
         if unknown:
             raise Uncapturable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
-        return writer.emit(out)
+        return codegen.emit(out)
 
 
 def _drop_old_values(reach: ReachableState) -> None:
-    """Forget the old values of tensors that a run gives new ones: these may take their places."""
+    """Drop the old values of tensors that the run assigns: new ones may reuse their memory."""
     for tracked in reach.objects.values():
         state = tracked.before.state
         if isinstance(state, TensorState) and type(tracked.obj._value) is LazyValue:
@@ -344,7 +336,7 @@ def _drop_old_values(reach: ReachableState) -> None:
 
 
 def _drop_all_entries() -> None:
-    """Forget every replay: what runs it may be gone, as a device is in a forked child."""
+    """Drop every cache entry: its executable may be gone, as a device is in a forked child."""
     for found in _all.keyrefs():  # in one step: other threads may be adding some
         compiled = found()
         if compiled is not None:
@@ -355,8 +347,8 @@ plugins.on_change(_drop_all_entries)
 
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    given = (*args, *kwargs.values())
-    return any(exact_isinstance(x, Tensor) and is_value_mode(x.device.type) for x in given)
+    varying = (*args, *kwargs.values())
+    return any(exact_isinstance(x, Tensor) and is_value_mode(x.device.type) for x in varying)
 
 
 WRAPPED_FUNCTIONS[CompiledFunction] = "_function"

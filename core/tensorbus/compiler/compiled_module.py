@@ -1,7 +1,7 @@
-"""A compiled module: a module of the same class that shares everything with the one it was made of.
+"""A compiled module: an instance of a derived class that shares all state with the original module.
 
 Parameters, buffers, flags, attributes and hooks are those of the module itself, under the same names: it is
-trained, saved, moved and put into other modules as that one is. Only a call is another: it is compiled.
+trained, saved, moved and put into other modules as that one is. Only its call differs: it is compiled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _REPORTED: Final = frozenset({"replays", "breaks", "reasons", "recompiles", "gra
 
 
 class CompiledModule(Module):
-    """What ``compile`` makes of a module: an instance of a class of its own, derived from the module's.
+    """A module that ``compile`` returned: an instance of a class of its own, derived from the module's.
 
     Copies and pickles hold the module, and are compiled anew. ``replays``, ``breaks``, ``reasons``,
     ``recompiles``, ``graphs`` and ``notes`` are those of ``Compiled``, unless it has such an attribute.
@@ -25,7 +25,7 @@ class CompiledModule(Module):
     _compiled: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Say nothing of the derived class to those who keep lists of their subclasses."""
+        """Hide the derived class from base classes that register their subclasses."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -44,11 +44,11 @@ class CompiledModule(Module):
 
 
 def share_state(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
-    """Return a module that shares the state of ``module``; to call it is to call ``compiled``."""
+    """Return a module that shares the state of ``module``; its call is ``compiled``."""
     kind = type(module)
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        """Make a module that was not compiled: ``compiled`` is the call of this one alone."""
+        """Return a module that is not compiled: ``compiled`` is the call of this one alone."""
         return kind(*args, **kwargs)
 
     body = {

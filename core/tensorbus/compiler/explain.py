@@ -1,4 +1,4 @@
-"""``tb.compile.explain``: what became of a function, for people to read."""
+"""``tb.compile.explain``: the graphs, graph breaks and guards of a call, for people to read."""
 
 from __future__ import annotations
 

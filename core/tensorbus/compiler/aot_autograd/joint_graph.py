@@ -1,7 +1,6 @@
-"""The history of a compiled function's results: one node, whose derivative is a compiled program too.
+"""The autograd node of a compiled function's results, whose backward pass is a compiled program too.
 
-The derivative is traced once, when the function is captured: the walk back through the histories of recorded
-ops is recorded as any other ops are.
+The backward pass is traced once, when the function is captured, into the trace of the forward pass.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from . import min_cut_partitioner as partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardProgram:
-    """How a program's results depend on its inputs.
+    """The backward program of a forward program.
 
-    ``back`` takes the program's inputs, what it saved, and a gradient for each result with a history; it
-    returns a gradient for each of those parents that results lead to. ``through`` are, for each parent, the
-    numbers of these results; ``shared`` are, for each result, those that an op leads to as well as to it.
-    ``graph`` gives the program, for derivatives of higher order; ``places`` are the
-    numbers of the results in it, ``tracked`` those of the inputs whose histories are the parents.
+    ``backward`` takes the forward inputs, the saved values, and a gradient for each differentiable result; it
+    returns a gradient for each parent that results depend on. ``through`` are, for each parent, the numbers
+    of these results; ``shared`` are, for each result, those that share an op with it. ``graph`` returns the
+    forward graph, for derivatives of higher order; ``outs`` are the numbers of the results in it, ``tracked``
+    those of the inputs whose autograd nodes are the parents.
     """
 
     graph: Callable[..., Graph]
@@ -63,9 +62,9 @@ _FREED_MESSAGE: Final = (
 
 
 class CompiledFunctionNode(autograd.Node):
-    """The history of all results of one run.
+    """The autograd node of all results of one run.
 
-    ``freed`` are the numbers of the results whose history was let go, ``asked`` of those gone back from last.
+    ``freed`` are the numbers of the results whose history was freed, ``asked`` of those of the last backward.
     """
 
     __slots__ = ("asked", "backward_program", "freed", "sizes")
@@ -99,19 +98,19 @@ class CompiledFunctionNode(autograd.Node):
         ]
 
     def release(self) -> None:
-        """Let go the history of the results gone back from; with that of the last, what is kept."""
+        """Free the history of the results of the last backward pass, with the last one the saved values."""
         d = self.backward_program
         self.freed = self.freed.union(*(d.shared[k] for k in self.asked))
         if all(k in self.freed or not self._is_left(k) for k in range(len(d.kinds))):
             super().release()
 
     def _is_left(self, k: int) -> bool:
-        """Return whether anybody has the history of a result, of several."""
+        """Return whether the history of a result, of several, is still referenced."""
         part = self.parts[k]
         return part is not None and part() is not None
 
     def _double_backward(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
-        """Run the program again in recorded ops, and differentiate those."""
+        """Run the forward graph again in recorded ops, and differentiate those."""
         d = self.backward_program
         apart: dict[int, tuple[int, ...]] = {}
         device, graph = d.kinds[0].device, d.graph(self.sizes, apart)
@@ -166,11 +165,10 @@ def trace_backward(
     active: Recorder, recording: Recording, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
     outputs: list[int],
 ) -> BackwardProgram:  # fmt: skip
-    """Trace and compile the derivative of ``results``; add what it needs saved to ``outputs``.
+    """Trace and compile the backward pass of ``results``; add the values that it saves to ``outputs``.
 
-    Numbers of the script that it takes and the program does not become inputs of the program too.
-
-    ``parents`` are the inputs that have a history, by number, and that history.
+    Symbolic numbers that only the backward pass takes become inputs of the forward program too.
+    ``parents`` are the inputs that have a history, by number, and their autograd nodes.
     """
     inner = {id(node) for _, node in parents}
     for node in autograd._reached([x._node for x in results], inner):
@@ -204,13 +202,13 @@ def trace_backward(
         inputs.append(place)
         recording.inputs.append(place)
         recording.feeds.append(feed)
-    kept = partition.saved_values(recording, forward, places, [*inputs, *numbers])
-    back = compile_program(recording, places, active.mode, inputs=[*inputs, *kept, *numbers])
+    saved = partition.saved_values(recording, forward, places, [*inputs, *numbers])
+    back = compile_program(recording, places, active.mode, inputs=[*inputs, *saved, *numbers])
     through, shared = _dependencies(results, parents, found)
     kinds = tuple(x._vtype.settled for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)
-    outputs.extend(kept)
+    outputs.extend(saved)
     return BackwardProgram(
         graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
@@ -222,9 +220,9 @@ def trace_backward(
 def _dependencies(
     results: Sequence[Tensor], parents: Sequence[tuple[int, Any]], grads: Sequence[Tensor | None]
 ) -> tuple[tuple[frozenset[int], ...], tuple[frozenset[int], ...]]:
-    """Return the numbers of the results that lead to each parent, none where it has no gradient.
+    """Return the numbers of the results that depend on each parent, none where it has no gradient.
 
-    And, for each result, of those that an op leads to which leads to it.
+    And, for each result, of those that share an op with it.
     """
     ends = {id(node) for _, node in parents}
     behind = [{id(node) for node in autograd._reached([x._node], ends)} for x in results]
@@ -235,7 +233,7 @@ def _dependencies(
 
 
 def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:
-    """Return what ``autograd`` asks of the plan of several results."""
+    """Return a plan with what the autograd engine reads of it."""
     op: Any = Op(
         name="compiled function", family="compiled", operands=(), arguments=lambda: ((), {}), infer=tuple,
         results=tuple(f"result_{k}" for k in range(len(kinds))) if len(kinds) > 1 else (), dtypes=(),
@@ -254,7 +252,7 @@ def attach_node(
     results: Sequence[Tensor],
     sizes: Mapping[str, int],
 ) -> None:
-    """Give the results of one run their history."""
+    """Give the results of one run their autograd node."""
     node = CompiledFunctionNode()
     node.backward_program, node.sizes, node.freed = d, sizes, set()
     node.plan = d.plan
@@ -272,13 +270,13 @@ def attach_node(
 
 
 def is_freed(x: Tensor) -> bool:
-    """Return whether the history of ``x`` was let go by a ``backward()``: going back again is an error."""
+    """Return whether the history of ``x`` was freed by a ``backward()``: another one is an error."""
     nodes = autograd._reached([x._node])
     return any(getattr(node, "values", None) is autograd._FREED for node in nodes)
 
 
 def freed_node() -> CompiledFunctionNode:
-    """Return a history that was let go."""
+    """Return an autograd node whose history was freed."""
     node = CompiledFunctionNode()
     node.order = next(autograd._order)
     node.parents = (Leaf(),)

@@ -1,8 +1,7 @@
-"""Which values a forward program keeps for its backward program, and which are computed again.
+"""Partition of a joint graph: the values that the forward program saves, the others are recomputed.
 
-A minimal cut: of all ways to give the backward program what it needs, one that keeps the fewest bytes, where
-only ops that cost little beside the traffic of reading a value may run twice. Cuts by blocking flows: Dinitz
-1970.
+A minimal cut: of all ways to supply the backward program, one that saves the fewest bytes, where only ops
+that cost little beside the traffic of reading a value may run twice. Cuts by blocking flows: Dinitz 1970.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _SOURCE, _SINK = -1, -2
 def saved_values(
     recording: Recording, forward: int, grads: Sequence[int], inputs: Sequence[int]
 ) -> list[int]:
-    """Return the places below ``forward`` that the backward program takes from the forward one.
+    """Return the places below ``forward`` that the forward program saves for the backward one.
 
-    ``grads`` are what the backward program computes, from ``inputs`` and what is saved.
+    ``grads`` are the outputs of the backward program, computed from ``inputs`` and the saved values.
     """
     entries = recording.entries
     needed = recording.needed(grads, inputs)
@@ -56,7 +55,7 @@ def saved_values(
 
 
 def _levels(edges: dict[int, dict[int, int]]) -> dict[int, int]:
-    """Return how many edges with room left lie between the source and whatever can be reached from it."""
+    """Return the distance from the source, in edges with residual capacity, of all that it reaches."""
     found = {_SOURCE: 0}
     queue = deque([_SOURCE])
     while queue:
@@ -69,7 +68,7 @@ def _levels(edges: dict[int, dict[int, int]]) -> dict[int, int]:
 
 
 def _send_blocking_flow(edges: dict[int, dict[int, int]], steps: dict[int, int]) -> None:
-    """Send as much as goes through by shortest paths, until each of them has an edge without room."""
+    """Send a blocking flow along shortest paths: each has a saturated edge afterwards."""
     ways = {at: [to for to in edges[at] if steps.get(to) == n + 1] for at, n in steps.items()}
     path = [_SOURCE]
     while path:

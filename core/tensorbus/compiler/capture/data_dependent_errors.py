@@ -1,8 +1,8 @@
-"""Ops that fail for some values: singular matrices, indices out of range.
+"""Data-dependent errors: ops that fail for some values, such as singular matrices or indices out of range.
 
-Without a capture they fail where they stand, and Python handles the error there, or what it did remains. So
-while Python runs a captured function such an op is computed at once where that matters; a captured program
-that fails is left, and Python runs the function as it would without ``compile``.
+In eager mode they raise on their own line, and user code may handle the error there. So during a capture such
+an op is computed at once where that matters; a compiled program that fails is dropped for that call, and
+Python runs the function as it would without ``compile``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_checked_read(op: Op[...]) -> bool:
 def run_now(
     recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any, mode: str
 ) -> None:
-    """Compute an op that was just recorded, and forget the result: an error is raised as without a capture.
+    """Compute an op that was just recorded, and drop the result: an error is raised as in eager mode.
 
     Operands whose values do not decide are not computed: of an array that is indexed the shape will do.
     """
@@ -68,7 +68,7 @@ def run_now(
 
 
 def is_error_handled(frame: FrameType | None) -> bool:
-    """Return whether code of the user's, from ``frame`` outwards, would handle an error of this moment."""
+    """Return whether user code, from ``frame`` outwards, has a handler for an error raised now."""
     while frame is not None:
         code = frame.f_code
         if not is_own(code.co_filename) and not is_standard(code.co_filename):
@@ -83,7 +83,7 @@ def is_error_handled(frame: FrameType | None) -> bool:
 
 @cache
 def _try_ranges(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a piece of code whose errors it handles itself."""
+    """Return the ranges of bytecode inside of ``try`` or ``with``."""
     parse = getattr(dis, "_parse_exception_table", None)
     if parse is None:  # unknown: everywhere
         return ((-1, len(code.co_code)),)

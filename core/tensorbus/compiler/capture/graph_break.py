@@ -1,4 +1,4 @@
-"""Where and why a graph ends before the function does."""
+"""Graph breaks: where and why a graph ends before the function does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...system.user_frame import outside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """A place where the graph ends because Python needs numbers: the user's line, and why."""
+    """A line of the user's where the graph ends because Python needs values, and the reason."""
 
     reason: str
     file: str

@@ -1,9 +1,9 @@
-"""Watching one run of a captured function: which code ran, and what it called that may have effects.
+"""Observation of one run of a captured function: which code ran, and calls that may have side effects.
 
-Python's profiling hook tells of every function that is entered, written in Python or in C. What only computes
-is known by name; whatever else is called (files, clocks, other libraries) makes the function one that Python
-must run itself each time. Code of tensorbus and of the standard library's pure modules is not reported: what
-those depend on is guarded apart.
+Python's profiling hook reports every call of a function written in Python or in C. Functions that only
+compute are known by name; a call of any other (files, clocks, other libraries) leaves the function to Python.
+Code of tensorbus and of the standard library's pure modules is skipped: the state that it depends on is
+guarded elsewhere.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _REFUSED: Final = frozenset(
 
 
 class SideEffectObserver:
-    """What ran between entering and leaving: ``codes`` of the user's, and the first ``obstacle`` to replay.
+    """The user code that ran, as ``codes``, and the first ``obstacle`` to a capture.
 
-    ``any_name`` says that attributes were asked for by names that may not stand in the code.
+    ``reads_any_name``: attributes were read by names that may not stand in the code.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class SideEffectObserver:
         self.refuse(f"calls {module}.{name}()")
 
     def _is_literal_name(self, frame: FrameType) -> bool:
-        """Return whether the name that ``getattr`` is called with stands in the code."""
+        """Return whether ``getattr`` is called with a name that stands in the code."""
         code = frame.f_code
         found = self._literal_calls.get(id(code))
         if found is None:
@@ -149,7 +149,7 @@ class SideEffectObserver:
 
 
 def _literal_name_calls(code: CodeType) -> frozenset[int]:
-    """Return where a piece of code calls with ``(x, "name")`` or with that and a constant or a variable."""
+    """Return the offsets of calls with ``(x, "name")``, or with that and a constant or a variable."""
     found = set()
     last: list[dis.Instruction] = []
     for i in dis.get_instructions(code):
@@ -166,7 +166,7 @@ def _literal_name_calls(code: CodeType) -> frozenset[int]:
 
 
 def _is_own_frame(frame: FrameType) -> bool:
-    """Return whether tensorbus runs, or what the standard library wrote to make a named tuple."""
+    """Return whether tensorbus runs, or the generated code of a named tuple."""
     name = frame.f_globals.get("__name__", "")
     return is_own(frame.f_code.co_filename) or name.startswith(("tensorbus.", "namedtuple_"))
 
@@ -180,7 +180,7 @@ def _runs_on_our_behalf(frame: FrameType) -> bool:
 
 
 def restore_profiler(before: Any) -> None:
-    """Go on with what was profiling before: a function, None, or a ``cProfile.Profile``, which is neither."""
+    """Restore the former profiler: a function, None, or a ``cProfile.Profile``, which is neither."""
     if before is None or callable(before):
         sys.setprofile(before)
     else:

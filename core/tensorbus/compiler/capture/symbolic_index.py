@@ -1,7 +1,7 @@
-"""Keys of ``x[key]`` that hold numbers of a script: a place that is another at each run.
+"""Keys of ``x[key]`` with symbolic numbers, which differ at each run.
 
-Such a number becomes an index tensor, so that one program serves every place. What makes it so depends on
-the key; where it does not, Python needs the number itself.
+Such a number becomes an index tensor, so that one program serves every value: a gather or a scatter. Keys
+for which that is impossible need the number itself.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..programs.op_trace import Recording
 
 
 def is_symbolic(script: HostPrologue, key: Any) -> bool:
-    """Return whether a key holds a number that is another at each run."""
+    """Return whether a key holds a symbolic number that varies."""
     return any(_is_symbolic_number(script, n) for n in key_numbers(key))
 
 
 def key_numbers(key: Any) -> list[Any]:
-    """Return the numbers of a key, and what stands for none."""
+    """Return the numbers of a key, and its placeholders."""
     return [n for item in _items(key) for n in _item_numbers(item)]
 
 
 def concrete_key(key: Any) -> Any:
-    """Return the key as it is in this run."""
+    """Return the key with the values of this run."""
     found = tuple([_concrete(item) for item in _items(key)])
     return found if isinstance(key, tuple) else found[0]
 
@@ -37,9 +37,9 @@ def record_indexing(
     script: HostPrologue, recording: Recording, known: Tensor, function: Callable[..., Tensor],
     x: Tensor, key: Any, *value: Any,
 ) -> Tensor:  # fmt: skip
-    """Return what ``function`` makes of a key that moves; ``known`` is what it made of the key of this run.
+    """Return the result of ``function`` for a symbolic key; ``known`` is its result for the concrete key.
 
-    That is recorded beside it, for comparison with a run that knew no numbers that move.
+    That one is recorded as a shadow, for comparison with a run without symbolic numbers.
     """
     first = len(recording.entries)
     found = index_tensors(script, x, key, not value)
@@ -52,10 +52,10 @@ def record_indexing(
 
 
 def index_tensors(script: HostPrologue, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
-    """Return a tensor and a key of index tensors that select the same, and note for which numbers they do.
+    """Return a tensor and a key of index tensors that select the same, and bound its symbolic numbers.
 
-    None: there are none. The key is known to be one of ``x`` for the numbers of this run. ``reading``: the
-    tensor may be another than ``x``.
+    None: there are none. The concrete key is a valid one of ``x``. ``reading``: the tensor may be another
+    than ``x``.
     """
     items = _items(key)
     if any(isinstance(item, (list, bool, Tensor)) or hasattr(item, "__array__") for item in items):
@@ -89,7 +89,7 @@ def _index_of(script: HostPrologue, x: Tensor, at: SymNumber, axis: int) -> Tens
 
 
 def _indices_of_slice(script: HostPrologue, x: Tensor, item: slice, axis: int) -> Tensor | None:
-    """Return the places of a slice of a constant length that does not leave the axis."""
+    """Return the indices of a slice of constant length that lies within the axis, or None."""
     first, stop, length = item.start, item.stop, x.shape[axis]
     if first is None or stop is None or not (item.step is None or item.step == 1):
         return None

@@ -49,7 +49,7 @@ _count = 0
 
 
 class TimedExecutable:
-    """An executable that remembers how long its runs took, and rewrites its page as they get known."""
+    """An executable that times its runs, and rewrites its page as the times become known."""
 
     def __init__(self, inner: Executable, device: Device, page: TracePage) -> None:
         self.inner, self.device, self.page = inner, device, page
@@ -94,7 +94,7 @@ class TracePage:
         self.write([], {})
 
     def write(self, runs: Sequence[float], steps: Mapping[str, float]) -> None:
-        """Write the page with what is known of times: of whole runs, and of single steps in seconds."""
+        """Write the page with the seconds of whole runs and of single steps, as far as known."""
         title = escape(f"{self.folder.name} on {self.device}")
         facts = "".join(
             f"<div><dt>{escape(a)}</dt><dd>{escape(b)}</dd></div>" for a, b in self._facts(runs, steps)
@@ -200,7 +200,7 @@ def write_trace(
     seconds: float,
     notes: Sequence[str],
 ) -> Executable:
-    """Write what is known of a program that took ``seconds`` to compile; return it, with its runs timed."""
+    """Write the page of a program that took ``seconds`` to compile; return the program, with timed runs."""
     global _count
     with _lock:
         _count += 1

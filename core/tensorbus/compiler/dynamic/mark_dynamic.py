@@ -1,4 +1,4 @@
-"""Which lengths of arguments a capture leaves open: those that users marked, and those that differed."""
+"""Dynamic axes: the sizes that a capture makes symbolic, because users marked them or they differed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..state.reachable import Location, ReachableState
 
 Bounds = tuple[int, int | None]
 Axes = Mapping[str, tuple[Tensor, Mapping[int, Bounds]]]
-"""The axes of tensors that a capture leaves open, by the code that finds the tensor."""
+"""The symbolic axes of tensors, by the expression that finds the tensor."""
 _UNBOUNDED: Final[Bounds] = (2, None)
 
 
@@ -88,7 +88,7 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
 
 
 def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
-    """Return what contradicts marks of the user's: lengths that the captured code fixes at what they are."""
+    """Return the marks that the captured code contradicts: sizes that it specializes."""
     names = {where: name for name, where in shape_env.symbols.items() if "._value.shape[" in where}
     said = []
     for at, (x, open_axes) in axes.items():
@@ -104,17 +104,17 @@ def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
 
 
 def relocated(axes: Axes, reach: ReachableState) -> Axes:
-    """Return the same axes by the code that finds their tensors in another reach of the same function."""
+    """Return the same axes by the expressions of their tensors in another inspection of the function."""
     ats = {id(tracked.obj): at for _, at, tracked in reach.unique_locations()}
     return {ats.get(id(x), at): (x, limits) for at, (x, limits) in axes.items()}
 
 
 class DynamicAxes:
-    """What one compiled function leaves open.
+    """The axes whose sizes are symbolic in one compiled function.
 
-    ``dynamic``: True: every length; None: those that have differed between calls; False: those marked. Of
-    tensors that are state (caches) only those are left open that have differed. ``replaced`` are the places
-    of state at which captures have found different tensors, or containers.
+    ``dynamic``: True: all axes; None: those that have differed between calls; False: those marked. Of tensors
+    that are state (caches) only those that have differed. ``replaced_locations`` are the locations of state
+    at which captures have found different tensors or containers.
     """
 
     def __init__(self, dynamic: bool | None) -> None:
@@ -126,7 +126,7 @@ class DynamicAxes:
         self.replaced_locations: set[Location] = set()
 
     def symbolic_axes(self, reach: ReachableState) -> Axes:
-        """Return the axes to leave open of each argument, by the code that finds it."""
+        """Return the symbolic axes of each tensor, by its expression."""
         found: dict[str, tuple[Tensor, Mapping[int, Bounds]]] = {}
         for tracked in reach.tensors():
             if tracked.fixed:

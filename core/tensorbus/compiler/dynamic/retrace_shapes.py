@@ -1,8 +1,8 @@
-"""From a captured call to a program for other lengths: a second run of the function, with lengths left open.
+"""Retracing with symbolic sizes: a second run of a captured function, for a program of all sizes.
 
-The function has just been seen to do nothing that generated code could not do again. So it is run once more,
-dry: nothing that it computes or changes remains. Its program must be that of the first run but for lengths.
-Where that fails in any way, the program for the lengths of the first run is all that there is.
+The first run did nothing that generated code cannot repeat. So the function is run once more, dry: nothing
+that it computes or mutates remains. Its trace must be that of the first run up to sizes. Where that fails in
+any way, the program for the sizes of the first run is kept.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def retrace_with_shapes(
     codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str, every: bool,
     begun: ReachableState,
 ) -> CacheEntry | None:  # fmt: skip
-    """Return the replay of a run with ``axes`` left open, whose program is ``first`` otherwise; else None.
+    """Return the cache entry of a run with symbolic ``axes``, whose trace is ``first`` otherwise; else None.
 
-    It begins in the state in which the first run did, which is that of ``begun``.
+    The run begins in the state in which the first run did, which is that of ``begun``.
     """
     after = Snapshot(begun, now=True)
     back = [after.restore]
@@ -58,9 +58,9 @@ def retrace_with_shapes(
 
 
 def _is_same_trace(first: Sequence[Entry], active: Recorder) -> bool:
-    """Return whether what was recorded is the first program, for the lengths that it had.
+    """Return whether the trace is the first one, for the sizes that it had.
 
-    Values that were equal by chance, such as two lengths, are one there.
+    Values that were equal by chance, such as two sizes, are one node there.
     """
     found = next(iter(active.recordings.values()), None)
     if found is None or len(active.recordings) > 1:

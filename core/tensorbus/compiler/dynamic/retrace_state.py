@@ -1,10 +1,10 @@
-"""Functions that change a little Python state at each call: counters, running averages, logs, rates.
+"""Retracing with symbolic state: functions that mutate numbers and lists at each call, as counters do.
 
-Their first run has shown which places change: numbers that became others, lists that grew. From the state in
-which it began the function is run once more, dry, with numbers of the script in those places and lists that
-take note of what they are given. If it does what the first run did, and wants no such number's value, its
-script computes those numbers at each call, before the program or after it. Nothing that the dry run does
-remains.
+The first run has shown which locations vary: numbers that changed, lists that were appended to. The function
+is run once more, dry, from the state in which that run began, with symbolic numbers at those locations and
+lists that record what is appended. If the trace is that of the first run, and no value of a symbolic number
+was needed, the host prologue computes those numbers at each call, before the program or after it. No effect
+of the dry run remains.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from .varying_inputs import VaryingInputs
 
 @dataclass(frozen=True, slots=True)
 class FirstTrace:
-    """The run that was seen: what it reached, its script, what it recorded (on one device) and returned.
+    """The first run: the state it reached, its prologue, its trace (on one device) and its result.
 
-    Entries from ``count`` on are not the run's, but the derivative's of what it returned.
+    Nodes of the trace from ``count`` on are those of the backward pass, not of the run.
     """
 
     reach: ReachableState
@@ -52,12 +52,12 @@ class FirstTrace:
 
 
 _MIN_SYMBOLIC_INT: Final = 2
-"""From which integer on one is left open as a length is."""
+"""The smallest integer that becomes a symbolic size."""
 
 
 @dataclass(slots=True, eq=False)
 class AppendedList:
-    """A list that a run adds to: ``name`` finds it at each run, ``found`` are all accesses to it."""
+    """A list that a run appends to: ``expr`` finds it at each run, ``exprs`` are all ways to reach it."""
 
     obj: Any
     expr: str
@@ -68,22 +68,22 @@ class AppendedList:
 
 def retrace_with_state(
     function: Callable[..., Any], make: Callable[[], ReachableState], args: tuple[Any, ...],
-    kwargs: dict[str, Any], seen: FirstTrace, mutations: Mutations, varying_inputs: VaryingInputs, mode: str,
-    axes: Axes, integers: bool,
+    kwargs: dict[str, Any], first_run: FirstTrace, mutations: Mutations, varying_inputs: VaryingInputs,
+    mode: str, axes: Axes, integers: bool,
 ) -> tuple[CacheEntry, bool] | None:  # fmt: skip
-    """Return the replay of a function whose first run, ``seen``, made these ``changes``; None: there is none.
+    """Return the cache entry of a function whose first run, ``seen``, made these ``mutations``; or None.
 
-    ``make`` returns what the function reaches. ``places`` are known to move, and are told of others; whether
-    there were any comes back as well. The lengths of ``axes`` are left open, and if ``integers`` those that
-    move are too, as lengths: Python may make shapes of them, and decide by them for many values at once.
+    ``make`` returns the state that the function reaches. ``varying_inputs`` are known to vary, and take in
+    others; whether there were any is returned too. The sizes of ``axes`` are symbolic, and if ``integers``
+    so are varying integers, as sizes: Python may make shapes of them, and guard on ranges of them.
     """
-    if any(type(s.obj) is _lru_cache_wrapper for s in seen.reach.objects.values()):
+    if any(type(s.obj) is _lru_cache_wrapper for s in first_run.reach.objects.values()):
         return None  # what it keeps could not be taken back
-    after = Snapshot(seen.reach, now=True)
+    after = Snapshot(first_run.reach, now=True)
     active = Recorder(mode, dry=True)
-    run = _DryRun(active, seen, mutations, varying_inputs, integers)
+    run = _DryRun(active, first_run, mutations, varying_inputs, integers)
     try:
-        Snapshot(seen.reach).restore()
+        Snapshot(first_run.reach).restore()
         reach = make()
         open_axes = named_axes(axes, reach)
         given, named = [*args], {**kwargs}
@@ -99,10 +99,10 @@ def retrace_with_state(
             run.finish()
             second = [*active.recordings.values()]
             if len(second) > 1 or not _is_same_trace(
-                seen, second[0] if second else None, active.shape_env.hints
+                first_run, second[0] if second else None, active.shape_env.hints
             ):
                 return None
-            if not _is_same_value(seen.out, out) or not run.agrees(after):
+            if not _is_same_value(first_run.out, out) or not run.agrees(after):
                 return None
             if any(map(active.shape_env.is_specialized, run.symbols)):
                 return None
@@ -115,12 +115,12 @@ def retrace_with_state(
 
 
 class _DryRun:
-    """The places that are held in a dry run, and the lists that others stand for."""
+    """The symbolic slots of a dry run, and the lists with a stand-in."""
 
     def __init__(
         self,
         active: Recorder,
-        seen: FirstTrace,
+        first_run: FirstTrace,
         mutations: Mutations,
         varying_inputs: VaryingInputs,
         integers: bool,
@@ -130,32 +130,32 @@ class _DryRun:
         self._open, self._small = integers, varying_inputs.small
         self.rates = mutations.rates is not None or varying_inputs.rates
         self._known = varying_inputs.locations()
-        self._first, self._mutations, self._given = seen, mutations, varying_inputs.arguments
+        self._first, self._mutations, self._given = first_run, mutations, varying_inputs.arguments
         self._lists: list[tuple[Callable[[Any], None], Any]] = []
         self._finished = False
 
     def prepare(self, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Put numbers and lists of the script where they belong. Raises ``NotReplayable``."""
+        """Put symbolic numbers and recording lists at their locations. Raises ``Uncapturable``."""
         for ref, _ in reach.argument_objects:
             if ref.key in self._given and type(ref.value) in NUMBER_TYPES:
                 home: Any = args if isinstance(ref.key, int) else kwargs
                 get, put = partial(home.__getitem__, ref.key), partial(home.__setitem__, ref.key)
                 self._hold((ARGUMENT, ref.key), SymbolicSlot(ref.access, get, put, str))
         wanted: set[tuple[int | str, Any]] = {*self._known}
-        wanted |= {(id(seen.obj), ref.key) for seen, ref in self._mutations.numbers}
+        wanted |= {(id(tracked.obj), ref.key) for tracked, ref in self._mutations.numbers}
         if self.rates:
             wanted |= _prologue_locations(self._first.prologue)
             self.prologue.free = True
-        lists = {id(seen.obj) for seen in self._mutations.appended}
+        lists = {id(tracked.obj) for tracked in self._mutations.appended}
         found = list(reach.objects.values())
-        for seen in found:
-            for ref, _ in seen.children:
+        for tracked in found:
+            for ref, _ in tracked.children:
                 if id(ref.value) in lists:
-                    self._stand_in(reach, seen.obj, ref, reach.access(seen, ref))
+                    self._stand_in(reach, tracked.obj, ref, reach.access(tracked, ref))
                 elif is_number(ref.value) and not wanted.isdisjoint(
-                    (location_of(seen, ref), (id(seen.obj), ref.key))
+                    (location_of(tracked, ref), (id(tracked.obj), ref.key))
                 ):
-                    self._hold((id(seen.obj), ref.key), _slot(seen, ref, reach.access(seen, ref)))
+                    self._hold((id(tracked.obj), ref.key), _slot(tracked, ref, reach.access(tracked, ref)))
         names = {*self._known, *((id(g.scope), g.name) for g in self._mutations.global_numbers)}
         for g in reach.globals:
             access = f"{reach.name(g.scope)}[{g.name!r}]"
@@ -171,7 +171,7 @@ class _DryRun:
             raise Uncapturable("is given a list that it adds to")
 
     def _hold(self, key: tuple[int, Any], held: SymbolicSlot) -> None:
-        """Leave a number to the script, or open."""
+        """Make a number symbolic: as a number of the prologue, or as a size."""
         is_small = type(held.plain) is int and held.plain < _MIN_SYMBOLIC_INT
         (self._small.add if is_small else self._small.discard)(key)
         if self._open and type(held.plain) is int and not is_small:
@@ -180,7 +180,7 @@ class _DryRun:
             self.prologue.bind(key, held)
 
     def _stand_in(self, reach: ReachableState, owner: Any, ref: ChildRef | GlobalRef, access: str) -> None:
-        """Put a list that takes note in the place of one."""
+        """Put a recording list in the place of a list."""
         grown = self.prologue.appended.get(id(ref.value))
         if grown is None:
             kind = RecordingList if type(ref.value) is list else RecordingDeque
@@ -193,13 +193,13 @@ class _DryRun:
         put(grown.stand_in)
 
     def _put(self, g: GlobalRef, stand: Any) -> None:
-        """Put something in the place of what a global stands for."""
+        """Assign a stand-in to a global."""
         put = partial(g.scope.__setitem__, g.name)
         self._lists.append((put, g.value))
         put(stand)
 
     def finish(self) -> None:
-        """Put the numbers and lists back that were there."""
+        """Restore the numbers and lists."""
         if not self._finished:
             self.prologue.release()
             for put, value in self._lists:
@@ -207,7 +207,7 @@ class _DryRun:
             self._finished = True
 
     def agrees(self, after: Snapshot) -> bool:
-        """Return whether the numbers and lists have come to be what the first run left there."""
+        """Return whether the numbers and lists are what the first run left there."""
         for grown in self.prologue.appended.values():
             left = after.list_items(grown.obj)
             if left is None or not all(
@@ -222,7 +222,7 @@ class _DryRun:
 
 
 class _Math:
-    """The module ``math``, whose functions take numbers of a script as well."""
+    """The module ``math`` with functions that take symbolic numbers too."""
 
     def __init__(self, prologue: HostPrologue) -> None:
         self._script = prologue
@@ -233,10 +233,10 @@ class _Math:
 
 
 class _RecordsAppends:
-    """What both kinds of growing lists do: anything but adding at the end needs what they hold."""
+    """Methods of recording lists: anything but appending reads their items."""
 
     def take(self, items: list[Any], prologue: Any) -> None:
-        """Take note of what is added in ``items``; of any other use, in ``script``."""
+        """Record appended items in ``items``, and any other use in ``script``."""
         self.items, self.prologue = items, prologue
 
     def append(self, x: Any) -> None:
@@ -285,7 +285,7 @@ RecordingDeque: Final = _recording_class(deque)
 
 
 def _prologue_locations(prologue: HostPrologue) -> set[tuple[int, Any]]:
-    """Return the places whose numbers the first run's script has read or changed."""
+    """Return the locations whose numbers the first run's prologue has read or changed."""
     found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in prologue.reads}
     for owner in prologue.owners:
         own = getattr(owner, "__dict__", {})
@@ -293,8 +293,8 @@ def _prologue_locations(prologue: HostPrologue) -> set[tuple[int, Any]]:
     return found
 
 
-def _slot(seen: TrackedObject, ref: ChildRef, access: str) -> SymbolicSlot:
-    owner: Any = seen.obj
+def _slot(tracked: TrackedObject, ref: ChildRef, access: str) -> SymbolicSlot:
+    owner: Any = tracked.obj
     put = _setter(owner, ref)
     if isinstance(owner, types.CellType):
         return SymbolicSlot(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
@@ -302,12 +302,12 @@ def _slot(seen: TrackedObject, ref: ChildRef, access: str) -> SymbolicSlot:
     if kind == "slot":
         return SymbolicSlot(
             access, lambda: getattr(owner, name), put,
-            lambda text: f"object.__setattr__({seen.expr}, {name!r}, {text})",
+            lambda text: f"object.__setattr__({tracked.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute" and isinstance(owner, type):
         return SymbolicSlot(
             access, lambda: owner.__dict__[name], put,
-            lambda text: f"type.__setattr__({seen.expr}, {name!r}, {text})",
+            lambda text: f"type.__setattr__({tracked.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute":
         return SymbolicSlot(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
@@ -323,7 +323,7 @@ def _global_slot(g: GlobalRef, access: str) -> SymbolicSlot:
 
 
 def _setter(owner: Any, ref: ChildRef) -> Callable[[Any], None]:
-    """Return what puts a value into a place. Raises ``NotReplayable`` for one that nothing is put into."""
+    """Return the setter of a location. Raises ``Uncapturable`` for one that cannot be assigned."""
     if isinstance(owner, types.CellType):
         return partial(setattr, owner, "cell_contents")
     if isinstance(owner, tuple) or ref.key == "class":
@@ -352,14 +352,14 @@ def _set_default(function: types.FunctionType, place: int, value: Any) -> None:
     function.__defaults__ = tuple(given)
 
 
-def _is_same_trace(seen: FirstTrace, second: Recording | None, sizes: Mapping[str, int]) -> bool:
+def _is_same_trace(first_run: FirstTrace, second: Recording | None, sizes: Mapping[str, int]) -> bool:
     """Return whether two runs recorded the same ops, be their numbers constants or inputs.
 
-    The second one left lengths open, which were those of ``sizes`` in the first.
+    Sizes that are symbolic in the second one were those of ``sizes`` in the first.
     """
     names: dict[Any, int] = {}
-    before = {id(s.before.state.value) for s in seen.reach.tensors()}
-    first, _ = _numbered_ops(seen.recording, seen.count, names, before, sizes)
+    before = {id(s.before.state.value) for s in first_run.reach.tensors()}
+    first, _ = _numbered_ops(first_run.recording, first_run.count, names, before, sizes)
     again, beside = _numbered_ops(second, None, names, before, sizes)
     return again <= first <= again | beside
 
@@ -402,7 +402,7 @@ def _numbered_ops(
 
 
 def _is_same_value(a: Any, b: Any, depth: int = 0) -> bool:
-    """Return whether ``b``, of the dry run, is what ``a`` of the first one is."""
+    """Return whether ``b``, of the dry run, equals ``a`` of the first one."""
     if type(b) is SymNumber:
         return type(a) is type(b.plain) and repr(a) == repr(b.plain)
     if type(b) is SymInt:

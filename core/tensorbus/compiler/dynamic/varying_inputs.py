@@ -1,4 +1,4 @@
-"""Which numbers are others at each call: at which places they lie, and which of them a script can hold."""
+"""Numbers that vary from call to call: their locations, and which of them can be symbolic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..replay.cache_entry import CacheEntry
 from ..state.reachable import NUMBER_TYPES, ReachableState
 
 MAX_TRIED_ALONE: Final = 8
-"""Of how many new numbers each is tried alone, when a dry run fails with all of them."""
+"""The number of new locations up to which each is tried alone when a dry run fails with all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class VaryingInputs:
     _fixed: set[Any] = field(default_factory=set)
 
     def varying_arguments(self, args: Sequence[Any], kwargs: Mapping[Any, Any]) -> set[int | str]:
-        """Return which arguments, by place or name, are numbers that have differed between captures."""
+        """Return which arguments, by position or name, are numbers that have differed between captures."""
         arguments: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         for key, x in arguments.items():
             last = self._last.setdefault(key, x) if type(x) in NUMBER_TYPES else x
@@ -43,17 +43,17 @@ class VaryingInputs:
         return {key for key in self.arguments if type(arguments.get(key)) in NUMBER_TYPES}
 
     def note_changed(self, found: set[tuple[int | str, Any]]) -> None:
-        """Take note of places whose numbers others have changed."""
+        """Note locations whose numbers others have changed."""
         self.outside |= found - self._fixed - self.known.keys()
 
     def most_general_trace(
         self, attempt: Callable[[], tuple[CacheEntry, bool] | None], reach: ReachableState,
         given: set[int | str], *, counts: bool,
     ) -> tuple[CacheEntry, bool] | None:  # fmt: skip
-        """Return what ``attempt`` makes with as many of the new numbers as it can; the others are fixed.
+        """Return the result of ``attempt`` with as many of the new numbers symbolic as possible.
 
-        Python may need only one of them: when it fails with all, it is made again with one more at a time.
-        ``given`` are the arguments that move. ``counts``: it is needed for what the function itself changes.
+        Python may need only one of them: when it fails with all, it is repeated with one more at a time.
+        ``given`` are the varying arguments. ``counts``: the function itself changes numbers.
         """
         found = attempt()
         if found is not None:
@@ -85,11 +85,11 @@ class VaryingInputs:
         return found[0], more or found[1]
 
     def retrace_order(self) -> tuple[bool, bool]:
-        """Return whether integers are tried as numbers first, or as lengths, by which more can be decided."""
+        """Return whether integers become numbers first, or sizes, which can be guarded by ranges."""
         return (False, True) if self.guard_less_misses < FEW_VALUES else (True, False)
 
     def may_be_read_by(self, reach: ReachableState) -> bool:
-        """Return whether code that reaches this much may meet them."""
+        """Return whether code that reaches this state may read them."""
         scopes = {id(g.scope) for g in reach.globals}
         found = (
             {s.expr for s in reach.objects.values()}
@@ -99,11 +99,11 @@ class VaryingInputs:
         return any(key in reach.objects or key in scopes or key in found for key, _ in self.locations())
 
     def locations(self) -> set[tuple[int | str, Any]]:
-        """Return all places at which scripts are to hold what they find."""
+        """Return all locations that are to be symbolic."""
         return {*self.known, *self.outside}
 
     def add(self, prologue: HostPrologue, rates: bool) -> bool:
-        """Add what a script holds; return whether any of it is new."""
+        """Add the symbolic slots of a prologue; return whether any of them is new."""
         known = len(self.known), self.rates
         # a slot's setter keeps its owner alive
         self.known.update({key: slot.put for key, slot in prologue.slots.items()})

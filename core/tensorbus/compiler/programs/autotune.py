@@ -1,9 +1,9 @@
-"""``mode="max-autotune"``: what a lowering leaves open is chosen by running the program on the device.
+"""``mode="max-autotune"``: the knobs of a lowering are chosen by timing the program on the device.
 
-A lowering declares knobs as data. Each value of a knob is compiled and run in turns with the best one so far,
-so that a machine that gets slower meanwhile slows both; what is better by the median is kept, and stored on
-disk for the same program, device and knobs. A value that the device refuses is said in the notes and not
-taken. Inputs are numbers of no meaning: zeros where they are integers.
+A lowering declares knobs as data. Each value of a knob is compiled and timed in turns with the best one so
+far, so that a machine that slows down slows both; the better one by the median is kept, and stored on disk
+for the same program, device and knobs. A value that the device refuses is noted and not taken. Inputs are
+arbitrary: zeros where they are integers.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ...version import __version__
 from .compiled_program import lower_checked
 
 BETTER_BELOW: Final = 0.95
-"""The share of the time up to which another value counts as better: less is noise."""
+"""The share of the time below which another value counts as better: less is noise."""
 MAX_TURNS: Final = 15
 COMPARISON_SECONDS: Final = 0.4
 """How many turns a comparison takes, and after how many seconds it ends with fewer; there are 3 at least."""
 HOPELESS_RATIO: Final = 2.0
-"""A value that makes a first run take so many times as long is not looked at again."""
+"""The ratio of first runs above which a value is not timed again."""
 SEARCH_SECONDS: Final = 60.0
-"""After so many seconds no further knob is tried."""
+"""The seconds after which no further knob is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningResult:
-    """What was chosen for a program, and what is to be said of it."""
+    """The values chosen for a program, and notes on them."""
 
     chosen: Mapping[str, int]
     notes: tuple[str, ...]
@@ -84,7 +84,7 @@ def _read(data: bytes | None) -> TuningResult | None:
 
 
 class _Search:
-    """The state of a search: knob after knob, with the others as they were found best."""
+    """A coordinate search: knob after knob, with the others at their best values so far."""
 
     def __init__(self, device: Device, lowering: Lowering, request: CompileRequest) -> None:
         self.device, self.lowering, self.request = device, lowering, request
@@ -108,7 +108,7 @@ class _Search:
             self._confirm()
 
     def _confirm(self) -> None:
-        """Take back everything where all choices together are not faster: single ones may have been luck."""
+        """Revert all choices unless they are faster together: single ones may have been luck."""
         before, after = self._compared(self.usual, self.best)
         if after < before * BETTER_BELOW:
             self.notes.append(f"max-autotune: all together take {after / before:.2f} of the time")
@@ -164,7 +164,7 @@ class _Search:
         self._note(knob, ", ".join(f"{v} for {n.partition('@')[2]}" for n, v in found.items()), figures)
 
     def _note(self, knob: Knob, taken: str, figures: Sequence[str]) -> None:
-        """Say what became of a knob."""
+        """Note the choice for a knob."""
         what = f"{taken} instead of {knob.usual}" if taken else f"{knob.usual} as ever, no value is faster"
         measured = f" ({'; '.join(figures)})" if figures else ""
         self.notes.append(f"max-autotune: {knob.name}, {knob.what}: {what}{measured}")
@@ -200,7 +200,7 @@ class _Search:
         return median(found[0]), median(found[1])
 
     def _timed(self, program: Executable) -> Callable[[int], float]:
-        """Return what runs a program some times, and returns the seconds that one run takes."""
+        """Return a function that runs the program ``count`` times, and returns the seconds of one run."""
         wait, values = self.device.runtime.synchronize, self.values
 
         def run(count: int) -> float:
@@ -216,7 +216,7 @@ class _Search:
 
 
 def _sample_input(node: Node, device: Device) -> Any:
-    """Return a value for an input: a number of a run, or a value of the device."""
+    """Return a value for an input: a Python number, or a value of the device."""
     dtype = node.spec.dtype
     if "scalar" in node.attrs:
         return 0.5 if dtype.is_floating or dtype.is_complex else dtype.kind != "bool"

@@ -19,7 +19,7 @@ from ...system import fork_safe_locks
 class CompiledProgram:
     """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time.
 
-    ``notes`` say what the mode of ``compile`` came to. What the first run returns is examined.
+    ``notes`` tell what the mode of ``compile`` led to. The results of the first run are checked.
     """
 
     graph: Graph
@@ -31,21 +31,21 @@ class CompiledProgram:
 
     @property
     def waits(self) -> bool:
-        """Whether runs by several threads wait for each other without the lock."""
+        """Whether the executable itself serializes runs by several threads."""
         return getattr(self.executable, "waits", False)
 
     @property
     def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """The executable's own short way, where it has one; for runs after the first."""
+        """The executable's fast entry, where it has one; for runs after the first."""
         return getattr(self.executable, "run", self.executable)
 
     @property
     def checked_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """What runs it where that may be for the first time: ``run``, or what looks at its results too."""
+        """The entry for a run that may be the first: ``run``, or a run whose results are checked."""
         return self.run if self._examined else self._run_checked
 
     def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
-        """Return the program itself: it has no open lengths."""
+        """Return the program itself: it has no symbolic sizes."""
         return self
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -71,10 +71,10 @@ class CompiledProgram:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A program, a family of them, or one of several devices; and the places of what it returns.
+    """A program, its shape specializations, or one of several devices; with the places of its outputs.
 
-    ``old`` says of these places which input, by number, holds what a tensor had before that has the result;
-    ``in_place`` whether results may be written over inputs; ``leaves`` have gradients among the results.
+    ``old_inputs`` maps the place of a tensor's new value to the number of the input with its old value;
+    ``in_place``: outputs may overwrite inputs; ``leaves`` have gradients among the outputs.
     """
 
     program: Any
@@ -85,7 +85,7 @@ class PreparedRun:
 
 
 def lower_checked(device: Device, lowering: Lowering, request: CompileRequest) -> Executable:
-    """Return what a lowering makes of an order; what it raises, and anything but an executable, names it."""
+    """Return the executable of a request; an error, or a result of another type, names the plugin."""
     backend = plugins.backend(device.type)
     try:
         made: object = lowering.compile(request)

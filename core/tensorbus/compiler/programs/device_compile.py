@@ -18,9 +18,9 @@ from .op_trace import Entry
 
 
 def compile_request(device: Device, request: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
-    """Return the executable of ``request``, and what is to be said of its mode.
+    """Return the executable of ``request``, and notes on its mode.
 
-    It is made by the device's own lowering, else the program runs kernel by kernel.
+    The device's own lowering compiles it; without one the program runs kernel by kernel.
     """
     lowering = plugins.backend(device.type).lowering()
     if lowering is None:
@@ -43,7 +43,7 @@ def compile_request(device: Device, request: CompileRequest) -> tuple[Executable
 
 
 def _mode_notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
-    """Return what a lowering says that it does about a mode."""
+    """Return what a lowering declares to do for a mode."""
     if mode == "default":
         return ()
     said = getattr(lowering, "modes", {}).get(mode, f"{device.type} does nothing else than by default")
@@ -51,7 +51,7 @@ def _mode_notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...
 
 
 def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> CompileRequest:
-    """Return ``request`` with those kernels of the user's decomposed that the device has no source for."""
+    """Return ``request`` with those user kernels decomposed that have no source for the device."""
     lacking = kernels_without_source(device, request.graph)
     if not lacking:
         return request
@@ -61,6 +61,6 @@ def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> Com
 
 
 def kernels_without_source(device: Device, ops: Iterable[Node | Entry]) -> set[str]:
-    """Return the kernels of the user's that a device has no source for: their default runs there."""
+    """Return the user kernels without a source for the device: their default runs there."""
     found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
     return {op for op in found if device.type not in program_kernels(op)}

@@ -1,7 +1,7 @@
-"""A captured program of several devices: a program for each stretch of one, and values carried between.
+"""A captured program of several devices: stages of one device each, with transfers between them.
 
-A stretch ends where a value of another device is needed that is computed from one of this device: so each
-device has one program where values go one way, and one more for each time that they come back.
+A stage ends where a value of another device is needed that depends on one of this device: so each device has
+one program where values go one way, and one more for each time that they come back.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .op_trace import Recording, Transfer
 from .program_cache import ShapeSpecializations
 
 ValueRef = tuple[Device, int]
-"""A value: its device, and its place in the recording of that device."""
+"""A value: its device, and its place in the trace of that device."""
 ProgramMaker = Callable[[Recording, Sequence[int], Sequence[int]], CompiledProgram | ShapeSpecializations]
-"""What compiles the program of a recording with these outputs, from these inputs."""
+"""A function that compiles the program of a trace with these outputs, from these inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A program, or (None) the carrying of a value; and what is forgotten after it."""
+    """A program, or (None) a transfer of a value; ``released`` are the values that are dead after it."""
 
     program: CompiledProgram | None
     inputs: tuple[ValueRef, ...]
@@ -35,7 +35,7 @@ class _Stage:
 
 
 class MultiDeviceProgram:
-    """What gives the values at ``outputs``, called with those of all feeds, recording by recording."""
+    """Computes the values at ``outputs``, called with those of all inputs, trace by trace."""
 
     def __init__(
         self, recordings: Mapping[Device, Recording], outputs: Sequence[ValueRef], make: ProgramMaker
@@ -54,7 +54,7 @@ class MultiDeviceProgram:
         return [step.program for step in self._stages if step.program is not None]
 
     def __call__(self, feeds: Sequence[Any]) -> list[Any]:
-        """Run the programs in order; what is carried here waits for what it is carried from."""
+        """Run the stages in order; a transfer waits for its source."""
         values = dict(zip(self._inputs_given, feeds, strict=True))
         for step in self._stages:
             if step.program is None:
@@ -72,7 +72,7 @@ class MultiDeviceProgram:
         return carried(wrap(value, ValueType.of(spec.dtype, source)), target[0])._value
 
     def _needed_for(self, outputs: Iterable[ValueRef]) -> set[ValueRef]:
-        """Return everything that the outputs are computed from, themselves included."""
+        """Return all values that the outputs depend on, themselves included."""
         found: set[ValueRef] = set()
         stack = [*outputs]
         while stack:
@@ -83,7 +83,7 @@ class MultiDeviceProgram:
         return found
 
     def _operands(self, ref: ValueRef) -> list[ValueRef]:
-        """Return what a value is computed from, or carried from."""
+        """Return the operands of a value, or the source of a transfer."""
         device, place = ref
         source = self._source(ref)
         if source is not None:
@@ -99,7 +99,7 @@ class MultiDeviceProgram:
         return source if isinstance(source, Transfer) else None
 
     def _stages_of(self, make: ProgramMaker) -> Iterable[_Stage]:
-        """Yield what is to be done, level by level."""
+        """Yield the stages, by transfer depth."""
         users: dict[ValueRef, list[ValueRef]] = {}
         for ref in self._needed:
             for x in self._operands(ref):
@@ -123,12 +123,12 @@ class MultiDeviceProgram:
                     yield _Stage(made, tuple(ins), tuple(outs))
 
     def _is_available(self, ref: ValueRef, wanted: set[ValueRef]) -> bool:
-        """Return whether a value is there already, or is a number that each program has as its own."""
+        """Return whether a value is an input, or a constant that each program has as its own."""
         entry = self._recordings[ref[0]].entries[ref[1]]
         return entry.op == "input" or (entry.op == "constant" and ref not in wanted)
 
     def _crosses_stage(self, ref: ValueRef, user: ValueRef) -> bool:
-        """Return whether a value is for another program than the one that makes it."""
+        """Return whether a value is used by another stage than the one that computes it."""
         return user[0] != ref[0] or self._depths[user] > self._depths[ref]
 
     def _inputs(self, recording: Recording, inside: Sequence[ValueRef], level: int) -> list[ValueRef]:
@@ -139,7 +139,7 @@ class MultiDeviceProgram:
         )
 
     def _with_releases(self, steps: Sequence[_Stage]) -> tuple[_Stage, ...]:
-        """Say of each step which values nobody needs after it."""
+        """Return the stages with the values that are dead after each."""
         kept = {*self._outputs}
         last: list[_Stage] = []
         for step in reversed(steps):
@@ -155,7 +155,7 @@ def _value_refs(device: Device, recording: Recording) -> Iterable[tuple[ValueRef
 
 
 def _transfer_depths(recordings: Mapping[Device, Recording]) -> dict[ValueRef, int]:
-    """Return how many transfers lie, one after the other, before each value."""
+    """Return the number of transfers in a row before each value."""
     found = {ref: 0 for d, r in recordings.items() for ref, _ in _value_refs(d, r)}
     changed = True
     while changed:  # once more than there are transfers in a row

@@ -1,4 +1,4 @@
-"""From a recorded program to what runs it, made once for equal programs."""
+"""From a trace to a compiled program, which equal traces share."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ T = TypeVar("T")
 
 MAX_PROGRAMS: Final = 256
 EAGERLY_COMPILED_SIZES: Final = 64
-"""For how many sets of sizes a program is made when they are met, whatever that takes."""
+"""The number of sets of sizes that are compiled when first met, whatever that takes."""
 MAX_REMEMBERED_SIZES: Final = 4096
-"""How many sets of sizes are remembered that Python has run."""
+"""The number of sets of sizes whose seconds in Python are remembered."""
 COMPILE_SINGLE_USE_ELEMENTS: Final = 1 << 26
-"""From how many elements on, of all values together, a program is compiled for one run."""
+"""The number of elements, of all values together, from which a program is compiled even for one run."""
 
 
 _programs: OrderedDict[Any, CompiledProgram] = OrderedDict()
 _constants_of: OrderedDict[Any, tuple[list[str], frozenset[int]]] = OrderedDict()
-"""Of programs but for their constants: what those were last, and which of them have differed."""
+"""By trace without its constants: the constants of the last run, and which of them have differed."""
 _lock = fork_safe_locks.simple()
 
 
 class ShapeSpecializations:
-    """The programs of a recording whose lengths are open: one for each set of sizes, made when it is met.
+    """The programs of a trace with symbolic sizes: one for each set of sizes, compiled when it is met.
 
-    Kernels take lengths as parameters, so that the programs of a family share their code. Where a length is
-    another at each call, as that of a cache is, making its program would take longer than Python does: after
-    the first sets of sizes Python runs one until it has spent as long on it as programs have taken to make.
+    Kernels take sizes as parameters, so that these programs share their code. Where a size differs at each
+    call, as that of a key-value cache does, compiling its program would take longer than Python does: after
+    the first sets of sizes Python runs one until it has spent as long on it as a program takes to compile.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ShapeSpecializations:
         return found
 
     def program_if_worthwhile(self, sizes: Mapping[str, int]) -> CompiledProgram | None:
-        """Return the program for these sizes; None: there is none, and Python is to run them this time."""
+        """Return the program for these sizes; None: Python is to run them this time."""
         key = tuple(sizes.values())
         found = self._programs.get(key)
         if found is not None:
@@ -99,7 +99,7 @@ class ShapeSpecializations:
         return self.for_sizes(sizes)
 
     def run(self, function: Callable[[], T]) -> T:
-        """Return what ``function()`` does, Python's run of what the program was asked for last."""
+        """Return ``function()``, Python's run for the sizes asked for last, and count its seconds."""
         key, start = self._last_request, perf_counter()
         try:
             return function()
@@ -112,15 +112,15 @@ def compile_program(
     recording: Recording, outputs: Sequence[int], mode: str, *, inputs: Sequence[int] | None = None,
     reused_inputs: Mapping[int, int] = MappingProxyType({}),
 ) -> CompiledProgram | ShapeSpecializations:  # fmt: skip
-    """Return the program of ``recording`` with these outputs; compiled when there is none yet.
+    """Return the program of ``recording`` with these outputs, compiled unless it is known.
 
     ``inputs`` are places too; None: the recording's own. ``replaces`` says which output, by number, takes the
     place of which input. Where lengths are open, the program of each set of sizes is made when it is met.
     """
-    given = tuple(recording.inputs) if inputs is None else inputs
+    input_places = tuple(recording.inputs) if inputs is None else inputs
     if recording.is_open:
-        return ShapeSpecializations(recording, outputs, given, reused_inputs, mode)
-    return _lookup_or_compile(recording, outputs, given, reused_inputs, mode, {})
+        return ShapeSpecializations(recording, outputs, input_places, reused_inputs, mode)
+    return _lookup_or_compile(recording, outputs, input_places, reused_inputs, mode, {})
 
 
 def _lookup_or_compile(
@@ -143,30 +143,30 @@ def _lookup_or_compile(
 def with_lifted_constants(
     recording: Recording, outputs: Sequence[int], mode: str, sizes: Mapping[str, int]
 ) -> tuple[CompiledProgram, list[Any]]:
-    """Return the program of one run of many that Python makes, and what to give it besides the inputs.
+    """Return the program of a run between graph breaks, and the constants to pass besides its inputs.
 
-    These are the constants that have differed between runs: a count of steps, say, compiles nothing anew.
+    These are the constants that have differed between runs: a count of steps, say, does not recompile.
     """
-    given = tuple(recording.inputs)
+    input_places = tuple(recording.inputs)
     if recording.is_open:
-        return ShapeSpecializations(recording, outputs, given, {}, mode).for_sizes(sizes), []
+        return ShapeSpecializations(recording, outputs, input_places, {}, mode).for_sizes(sizes), []
     with _lock:
-        if (found := _lookup(_program_key(recording, outputs, given, {}, mode, {}))) is not None:
+        if (found := _lookup(_program_key(recording, outputs, input_places, {}, mode, {}))) is not None:
             return found, []
         form, places = recording.form(outputs)
         texts = [repr(recording.entries[p].attrs["value"]) for p in places]
-        before, differ = _constants_of.get((form, mode), (texts, frozenset[int]()))
-        differ |= {k for k, (a, b) in enumerate(zip(before, texts, strict=True)) if a != b}
-        _constants_of[form, mode] = (texts, differ)
+        before, differing = _constants_of.get((form, mode), (texts, frozenset[int]()))
+        differing |= {k for k, (a, b) in enumerate(zip(before, texts, strict=True)) if a != b}
+        _constants_of[form, mode] = (texts, differing)
         while len(_constants_of) > MAX_PROGRAMS:
             _constants_of.popitem(last=False)
-    moving = [places[k] for k in sorted(differ)]
-    made = _lookup_or_compile(recording, outputs, (*given, *moving), {}, mode, {})
-    return made, [recording.entries[p].attrs["value"] for p in moving]
+    varying = [places[k] for k in sorted(differing)]
+    made = _lookup_or_compile(recording, outputs, (*input_places, *varying), {}, mode, {})
+    return made, [recording.entries[p].attrs["value"] for p in varying]
 
 
 def _lookup(key: Any) -> CompiledProgram | None:
-    """Return a program that there is, as the one used last."""
+    """Return a known program, and mark it as used last."""
     found = _programs.get(key)
     if found is not None:
         _programs.move_to_end(key)
@@ -199,7 +199,7 @@ def _program_key(
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Look for no garbage meanwhile: a capture makes many objects that stay, and looking takes long then."""
+    """Disable garbage collection: a capture creates many objects that stay, which makes it slow."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -212,17 +212,17 @@ def gc_disabled() -> Iterator[None]:
 def compile_single_use(
     recording: Recording, outputs: Sequence[int], mode: str, inputs: Sequence[int] | None = None
 ) -> CompiledProgram:
-    """Return a program that will run only once: kernel by kernel, unless its values are many.
+    """Return a program for a single run: kernel by kernel, unless its values are large.
 
-    Compiled code needs a fraction of the memory, and what is compiled of it is what later runs need as well.
-    Whoever asks for the stages of programs gets those of a single run too.
+    For those compiled code needs a fraction of the memory, and later runs need most of its kernels as well.
+    ``TENSORBUS_DUMP`` shows programs of a single run too.
     """
-    given = recording.inputs if inputs is None else inputs
+    input_places = recording.inputs if inputs is None else inputs
     if recording.elements() >= COMPILE_SINGLE_USE_ELEMENTS or env.dump_dir() is not None:
-        return _lookup_or_compile(recording, outputs, given, {}, mode, {})
+        return _lookup_or_compile(recording, outputs, input_places, {}, mode, {})
     from ...executors.kernel_interpreter import Interpreting
 
-    graph = recording.graph(outputs, given)
+    graph = recording.graph(outputs, input_places)
     request = CompileRequest(graph=graph, index=recording.device.index, mode=mode)
     return CompiledProgram(graph, Interpreting(recording.device.type).compile(request), recording.device)
 
@@ -238,7 +238,7 @@ def _compile(device: Device, graph: Graph, reused_inputs: Mapping[int, int], mod
 
 
 def clear() -> None:
-    """Forget every program: plugins came or went, or a cache is to be measured from the start."""
+    """Drop every program: plugins came or went, or a cache is to be measured from the start."""
     with _lock:
         _programs.clear()
         _constants_of.clear()

@@ -1,6 +1,6 @@
-"""Looking at one Python object: what it is now, in a form to compare later, and the objects behind it.
+"""The view of one Python object: its state, in a form to compare later, and its references to others.
 
-What a captured function reads is state of objects; so is what it changes. Nothing here walks: see ``reach``.
+A captured function reads and mutates the state of objects. The traversal of all of them is ``reachable``'s.
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ _CONTAINERS: Final = frozenset(
 _ITERATED_CONTAINERS: Final = (list, tuple, dict, collections.deque)
 _READING_METHODS: Final = frozenset({"__iter__", "__len__", "__getitem__", "__eq__", "keys", "items"})
 _LITERAL_KEY_TYPES: Final = frozenset({type(None), bool, int, str, bytes})
-"""The types of keys that code finds as they are printed."""
+"""The types of keys whose ``repr`` is their expression."""
 _NAMED_BY_IDENTITY: Final = (types.FunctionType, types.ModuleType, types.CellType, functools.partial, Module)
 
 
 _OBSERVED_TYPES: Final = (type, types.FunctionType, types.ModuleType)
-"""What the observer sees whoever calls it; C code may call what is written in C unseen."""
+"""Objects whose calls the observer sees from anywhere; calls from C code to C code are unseen."""
 _OUTPUT_NAMES: Final = frozenset({"stdout", "stderr", "warn"})
-"""What code of the standard library's modules says something by, and reads nothing from."""
+"""Names by which modules of the standard library print, and which no result depends on."""
 _METADATA: Final = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 
 
 class Uncapturable(Exception):  # noqa: N818 - it is told, not raised to users
-    """Why Python must run the function itself at each call."""
+    """The reason why Python must run the function itself at each call."""
 
 
 class StateNotSettled(Uncapturable):
-    """The run set up what the next one finds: that one is worth another capture."""
+    """The run initialized state that the next one finds: the next call is worth another capture."""
 
 
 class ChildRef(NamedTuple):  # made by the thousand, like looks: thrice as fast as a frozen dataclass
-    """An object behind another: ``access`` is the code that gets it, ``stable``: it is always the same.
+    """A reference to a child: ``access`` is the code that gets it, ``stable``: it never changes.
 
-    ``constant``: it is found without the other, as a key of a dict that was found by it.
+    ``constant``: the child is known without its holder, as an object that is the key of a dict.
     """
 
     key: Any
@@ -92,7 +92,7 @@ class ChildRef(NamedTuple):  # made by the thousand, like looks: thrice as fast 
 
 
 class ExtraGuard(NamedTuple):
-    """A condition beyond those on parts: ``code`` of the object ``{at}`` and of ``{k}``, ``value()`` now."""
+    """A guard beyond those on children: ``code`` of the object ``{at}`` and the constant ``{k}``."""
 
     code: str
     value: Callable[[], Any]
@@ -100,9 +100,9 @@ class ExtraGuard(NamedTuple):
 
 
 class ObjectView(NamedTuple):
-    """``kind`` of object, its own ``state`` without that of its parts, and the parts. See ``look``.
+    """The ``kind`` of an object, its own ``state``, and its ``children``: see ``inspect_object``.
 
-    ``rules`` are conditions on names that code asks for and that are not there, say.
+    ``extra_guards`` are conditions on absent names that code reads, for example.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class ObjectView(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TensorState:
-    """What a tensor's cell holds: compared by identity."""
+    """The contents of a tensor, compared by identity."""
 
     value: Any
     vtype: ValueType
@@ -123,7 +123,7 @@ class TensorState:
 
     @staticmethod
     def of(x: Tensor) -> TensorState:
-        """Return what ``x`` holds."""
+        """Return the contents of ``x``."""
         node = x._node
         leaf = isinstance(node, Leaf)
         return TensorState(
@@ -144,30 +144,30 @@ class TensorState:
 
 
 def compares_by_identity(x: Any) -> bool:
-    """Return whether ``x``, an argument say, is told from others by identity alone."""
+    """Return whether ``x``, an argument say, is known by identity alone."""
     return type(x) is object or exact_isinstance(x, (*_BY_IDENTITY, *_NAMED_BY_IDENTITY))
 
 
 def is_recreated(x: Any) -> bool:
-    """Return whether ``x``, which ``is_fixed``, may be another at each call and do the same there."""
+    """Return whether ``x``, which ``is_fixed``, may be re-created at each call and do the same there."""
     if type(x) is types.FunctionType:
         return not is_own(x.__code__.co_filename) and not is_standard(x.__code__.co_filename)
     return exact_isinstance(x, (types.CellType, functools.partial))
 
 
 def has_no_attributes(x: Any) -> bool:
-    """Return whether ``look`` tells the same of ``x`` whatever names it is given."""
+    """Return whether the view of ``x`` does not depend on the names that code reads."""
     return type(x) in _CONTAINERS or exact_isinstance(x, Tensor)
 
 
 class AllAttributes(frozenset[str]):
-    """All attributes count. Of tensorbus's own modules, which have hundreds, those that code names: these."""
+    """All attributes are inspected; of tensorbus's own modules, which have hundreds, only these names."""
 
 
 def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
-    """Return what ``x`` is. Of attributes only those in ``names`` are looked at; ``Every`` or None: all.
+    """Return the view of ``x``, with the attributes in ``names``; ``AllAttributes`` or None: with all.
 
-    No code of the user's runs: looking, like the guards, is to have no effects.
+    No code of the user's runs: an inspection has no effects, and neither have the guards.
     """
     if exact_isinstance(x, Tensor):
         return _tensor(x)
@@ -238,7 +238,7 @@ def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
 
 
 def _may_have_effects(function: Any) -> bool:
-    """Return whether a function may do more than compute, which is not seen where C code calls it."""
+    """Return whether a function may do more than compute, unseen where C code calls it."""
     owner = function.__self__ if exact_isinstance(function, types.BuiltinFunctionType) else None
     return isinstance(owner, types.ModuleType) and not is_pure(owner.__name__)
 
@@ -274,7 +274,7 @@ def _attributes(x: Any, names: frozenset[str] | None) -> tuple[ChildRef, ...]:
 
 
 def _metadata(x: Any, asked: frozenset[str]) -> tuple[ChildRef, ...]:
-    """Return what a function or class is called and told of, as far as code asks for that."""
+    """Return the name and the docstring of a function or class, as far as code reads those."""
     found = ((n, getattr(x, n, None)) for n in sorted(asked))
     return tuple(ChildRef(("metadata", n), f".{n}", v) for n, v in found if is_scalar(v))
 
@@ -286,7 +286,7 @@ def _identity_keys(children: tuple[ChildRef, ...]) -> tuple[Any, ...]:
 def _with_attributes(
     kind: str, x: Any, state: Any, children: tuple[ChildRef, ...], names: frozenset[str] | None
 ) -> ObjectView:
-    """Add the attributes that an object has beside its items, and the class where it is a subclass."""
+    """Return a view with the attributes of an object too, and its class where it is a subclass."""
     if type(x) in _CONTAINERS:
         return ObjectView(kind, (state, ()), children)
     inner = hasattr(x, "__dict__")
@@ -301,7 +301,7 @@ def _with_attributes(
 
 
 def _absence_guards(x: Any, names: frozenset[str] | None) -> tuple[ExtraGuard, ...]:
-    """Return the condition that no attribute comes to an instance, say, that code asks for."""
+    """Return guards that attributes which code reads stay absent."""
     own = [*vars(x)]
     if isinstance(x, types.ModuleType) and names is not None:  # which may have many others
         code = "{at}.__dict__.keys().isdisjoint({k})"
@@ -324,12 +324,12 @@ def _mapping(x: Any, names: frozenset[str] | None) -> ObjectView:
 
 
 class KeyAccess(str):
-    """The access to an entry of a dict; ``key`` is an object where it has no text."""
+    """The access to an entry of a dict, by ``key``, which may be an object without an expression."""
 
     key: Any
 
     def __new__(cls, key: Any) -> KeyAccess:
-        """Write the key where it has a text; else leave it to be named."""
+        """Return the access by an expression of the key where it has one, else by a placeholder."""
         made = super().__new__(cls, f"[{key!r}]" if type(key) in _LITERAL_KEY_TYPES else "[?]")
         made.key = key
         return made
@@ -375,7 +375,7 @@ def _module(x: types.ModuleType, names: frozenset[str] | None) -> ObjectView:
 
 
 def _standard_module(x: types.ModuleType, names: frozenset[str] | None) -> ObjectView:
-    """Look at what code names of a module that does more than compute: what is called, the observer sees."""
+    """Inspect the names that code reads of a module with effects: its calls are the observer's."""
     if names is None:
         return ObjectView("opaque", None)
     found = [(n, v) for n, v in vars(x).items() if n in names and n not in _OUTPUT_NAMES]
@@ -391,7 +391,7 @@ def _standard_module(x: types.ModuleType, names: frozenset[str] | None) -> Objec
 
 
 def _lru_cache(x: Any, names: frozenset[str] | None) -> ObjectView:
-    """Look at a function with a cache: what it keeps may be changed by whoever was given it."""
+    """Inspect a function with a cache: callers may mutate the results that it keeps."""
     referents = gc.get_referents(x)
     at = max((k for k, r in enumerate(referents) if r is x.__wrapped__), default=0)
     held, info = referents[at - 1], x.cache_info()
@@ -409,7 +409,7 @@ def _lru_cache(x: Any, names: frozenset[str] | None) -> ObjectView:
 
 
 class _CountedModule(types.ModuleType):
-    """A module of tensorbus that counts when something is put in the place of one of its functions."""
+    """A module of tensorbus that bumps the mutation counter when one of its functions is replaced."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         imported = name not in self.__dict__ and value is sys.modules.get(f"{self.__name__}.{name}")
@@ -423,7 +423,7 @@ class _CountedModule(types.ModuleType):
 
 
 def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
-    """Look at a module of tensorbus: at what code names, which it may be given anew or for the first time."""
+    """Inspect the names that code reads of a module of tensorbus, absent ones included."""
     if type(x) is types.ModuleType:
         x.__class__ = _CountedModule
     found = {
@@ -475,7 +475,7 @@ def _is_special(name: str, value: Any) -> bool:
 
 
 def _instance(x: Any, names: frozenset[str] | None) -> ObjectView:
-    """Look at an instance of a class written in Python; of anything else nothing is known."""
+    """Inspect an instance of a class written in Python; any other instance is opaque."""
     cls = type(x)
     plain = cls.__flags__ & HEAP_TYPE or cls is types.SimpleNamespace
     if not plain or any(has_c_state(base) for base in cls.__mro__):
@@ -507,7 +507,7 @@ def _enum_member(x: enum.Enum, names: frozenset[str] | None) -> ObjectView:
 
 
 def _runs_user_code(kind: type) -> bool:
-    """Return whether code of the user's runs where instances are read: guards would run it once more."""
+    """Return whether reading instances runs code of the user's: guards would run it once more."""
     written = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE and not _is_library(base)]
     asked = {"__getattribute__", "__class__"}
     if issubclass(kind, (*_ITERATED_CONTAINERS, set, frozenset)):
@@ -518,6 +518,6 @@ def _runs_user_code(kind: type) -> bool:
 
 
 def _is_library(base: type) -> bool:
-    """Return whether a class reads attributes of its instances that code of the user's need not name."""
+    """Return whether a library's class reads attributes of its instances which user code does not name."""
     name = base.__module__.partition(".")[0]
     return base not in _STATELESS and (name == "tensorbus" or name in sys.stdlib_module_names)
