@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from .lowering.codegen.dialect import Helper as Helper
     from .lowering.codegen.dialect import TypeRule as TypeRule
     from .lowering.codegen.render import kernel_parts as kernel_parts
+    from .lowering.heuristics import Heuristics as Heuristics
     from .lowering.ir import index_expr as index_expr
     from .lowering.ir import loop_ir as _ir
     from .lowering.ir import verify as _verify
@@ -196,6 +197,7 @@ _LATER: Final = {
     "kernel_parts": "lowering.codegen.render",
     "Schedule": "lowering.schedules.schedule",
     "ScheduleRequest": "lowering.schedules.schedule",
+    "Heuristics": "lowering.heuristics",
     "Target": "lowering.target",
     "verify_kernel": "lowering.ir.verify:verify",
 }

@@ -7,7 +7,6 @@ and the eager kernels of everything else are steps of one table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -213,9 +212,7 @@ class _Programs:
         """Return the program for these layouts, its kernels compiled."""
         graph = self._graph
         chosen = self._order.chosen
-        own = self._dialect.target
-        lanes, tasks = (chosen.get(name, getattr(own, name)) for name in ("lanes", "tasks_to_fill"))
-        target = replace(own, lanes=lanes, tasks_to_fill=tasks)
+        target = self._dialect.target.tuned(chosen)
         library = Library(LIBRARY | self._order.calls, self._dialect.types, over=partial(adds_rows, layouts))
         begun: dict[int, Unit] = {}
         program = lower(

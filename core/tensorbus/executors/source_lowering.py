@@ -29,7 +29,6 @@ from ..lowering.ir.verify import verify
 from ..lowering.op_sets import Library
 from ..lowering.program.lower import lower
 from ..lowering.program.program import LibraryCall, Program, parts_of, slots_of, steps_of
-from ..lowering.target import Target
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE
 from .legalize import is_generated, prepared
 from .library_call import has_kernel, into_kernel, library_call
@@ -39,8 +38,6 @@ MANY: Final = 64
 Buffers = list[Any]
 Queue = Callable[[Sequence[Any], Buffers], Any]
 """What queues a step, of the run's values and the buffers so far; an event where the device has any."""
-_TARGET: Final = frozenset(name for name in vars(Target) if not name.startswith("_"))
-"""The fields of a target, by their former names too: a knob may be named after one."""
 _TOLD: Final = ("apart", "orders", "leaves", "generates")
 """What a compiler may say of calls: see ``Library``."""
 _HELD: Final = (3, 3)
@@ -169,8 +166,7 @@ class _Bound:
         self._graph = graph
         self._chosen = order.chosen
         dialect = self.compiler.dialect(self.index)
-        fitted: dict[str, Any] = {k: v for k, v in order.chosen.items() if k in _TARGET}
-        target = replace(dialect.target, **fitted)
+        target = dialect.target.tuned(order.chosen)
         self.key = tuple([None if x is None else (x.strides, x.late is not None) for x in layouts])
         self.program: Program = lower(
             graph, layouts, target, library=self._calls(library, dialect.types), replaces=order.replaces

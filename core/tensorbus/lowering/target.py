@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, Protocol
 
 from ..dtypes.definition import DType
 from ..system.former_names import former_names
+from .heuristics import Heuristics
 
 
 class AnySchedule(Protocol):
@@ -92,7 +93,7 @@ class Target:
     ``workgroup_counters``: at how many places workgroups can be counted, so that the last of them may do so;
     0: at none.
     ``schedules``: schedules of the device's own, which are asked before those of the core: see
-    ``schedules.choose``.
+    ``schedules.choose``. ``heuristics``: the thresholds at which schedules change.
     """
 
     tasks_to_fill: int = 16
@@ -116,3 +117,17 @@ class Target:
     workgroup_counters: int = 0
     min_chunk: int = 64
     schedules: tuple[AnySchedule, ...] = ()
+    heuristics: Heuristics = field(default_factory=Heuristics)
+
+    def tuned(self, chosen: Mapping[str, int]) -> Target:
+        """Return the target with the numbers that autotuning chose: fields of it, or of its heuristics.
+
+        Former names are taken too. What is named otherwise is nothing of the target's.
+        """
+        own: dict[str, Any] = {k: v for k, v in chosen.items() if k in _NUMBERS}
+        limits = {k: v for k, v in chosen.items() if k in _THRESHOLDS}
+        return replace(self, heuristics=replace(self.heuristics, **limits), **own)
+
+
+_NUMBERS: Final = frozenset(name for name in vars(Target) if not name.startswith("_")) - {"tuned"}
+_THRESHOLDS: Final = frozenset(f.name for f in fields(Heuristics))

@@ -9,20 +9,18 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.decompose.decompose import decompose
-from tensorbus.decompose.tracer import GRAPH, trace
-from tensorbus.devices.device import Device, ValueType
+from tensorbus.decompose.tracer import PRIMS, trace
 from tensorbus.dtypes import definition as dt
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify
 from tensorbus.ops.definition import Spec
 from tensorbus.ops.movement.movement import broadcast_to
-from tensorbus.tensor.tensor import wrap
 
 
 def ops(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: dt.DType = dt.float32) -> list[str]:
     """Return the ops of the simplified graph of a function."""
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=Spec(s, dtype)) for k, s in enumerate(shapes))
-    made = function(*(wrap(n, ValueType.of(dtype, Device(GRAPH, 0))) for n in inputs))
+    made = function(*map(PRIMS.wrap, inputs))
     outputs = made if isinstance(made, tuple) else (made,)
     graph = Graph(inputs=inputs, outputs=tuple(x._value for x in outputs))
     simple = verify(simplify(decompose(graph, lambda op: op == "softmax")))

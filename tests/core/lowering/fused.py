@@ -11,8 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.decompose.decompose import decompose
-from tensorbus.decompose.tracer import GRAPH
-from tensorbus.devices.device import Device, ValueType
+from tensorbus.decompose.tracer import PRIMS
 from tensorbus.dtypes import definition as dt
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify as verify_graph
@@ -25,7 +24,6 @@ from tensorbus.lowering.program.program import LibraryCall, ParallelBatch, Progr
 from tensorbus.lowering.program.verify import verify_program
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
-from tensorbus.tensor.tensor import wrap
 
 LIBRARY = frozenset({"matmul"})
 CPU = Target(tasks_to_fill=64, work_items_to_fill=64, lanes=64, last_task_epilogue=True)
@@ -38,9 +36,8 @@ def spec(*shape: int, dtype: dt.DType = dt.float32) -> Spec:
 
 def record(function: Callable[..., Any], *specs: Spec) -> Graph:
     """Return the graph of a function of tensors."""
-    where = Device(GRAPH, 0)
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
-    made = function(*(wrap(n, ValueType.of(n.spec.dtype, where)) for n in inputs))
+    made = function(*map(PRIMS.wrap, inputs))
     outputs = made if isinstance(made, tuple | list) else (made,)
     return Graph(inputs=inputs, outputs=tuple(x._value for x in outputs))
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import fields, replace
 
 import pytest
-from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Target, TypeRule
+import tensorbus as tb
+from fused import CPU, program_of, record, spec
+from tensorbus.backend_api import CASTS, EXPRESSIONS, Dialect, Heuristics, Target, TypeRule
 
 FORMER = {
     "groups": "tasks_to_fill", "items": "work_items_to_fill", "solo_rows": "row_per_task",
@@ -34,3 +38,24 @@ def test_shuffles_are_taken_by_their_former_name() -> None:
     )  # fmt: skip
     assert made.expressions["shuffle_xor_1"] is shuffle
     assert "shuffle_xor_1" not in replace(made, expressions=EXPRESSIONS).expressions
+
+
+def test_autotuning_reaches_the_target_and_its_heuristics() -> None:
+    made = Target().tuned({"tasks_to_fill": 3, "tile": 2, "panel_width": 512, "way": 4, "most@tb_sum": 64})
+    assert (made.tasks_to_fill, made.tile_rows, made.heuristics.panel_width) == (3, 2, 512)
+    assert made == Target(tasks_to_fill=3, tile_rows=2, heuristics=Heuristics(panel_width=512))
+    assert Target().tuned({}) == Target()
+
+
+def test_a_device_of_other_thresholds_gets_other_schedules() -> None:
+    graph = record(lambda x: tb.sort(x, axis=1), spec(7, 40))
+    sorts = [program_of(graph, CPU.tuned({"rank_sort_max_length": n}))[1].schedules() for n in (39, 40)]
+    assert ["not rank sort" in text for text in sorts] == [True, False]
+    assert "not rank sort: rows are longer than 39" in sorts[0]
+
+
+def test_each_threshold_is_a_positive_number_with_a_line_that_says_what_it_bounds() -> None:
+    assert all(getattr(Heuristics(), f.name) > 0 for f in fields(Heuristics))
+    source = inspect.getsource(Heuristics)
+    for f in fields(Heuristics):
+        assert re.search(rf'^    {f.name}: int = [^\n]*\n    """[A-Z]', source, re.MULTILINE), f.name

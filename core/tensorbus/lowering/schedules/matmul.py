@@ -30,11 +30,6 @@ from .pointwise.pointwise import lower_map
 from .reduction.reduction import lower_reduction
 from .schedule import Schedule, ScheduleRequest, Verdict
 
-LONG = 512
-AHEAD = 64
-"""How many elements of a row of a computed left operand are computed before they are used."""
-
-
 _Line = Callable[[Expr], Expr]
 
 
@@ -94,6 +89,7 @@ def _tile(m: int, n: int, b: Layout | None, same: bool, dtype: DType, target: Ta
 
 def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a ``matmul``; its operands need not lie in buffers."""
+    limits = steps.target.heuristics
     root = job.root
     y = job.inputs.get(id(root.inputs[1]))
     if 0 in root.spec.shape:
@@ -105,7 +101,9 @@ def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
     tile = _tile(m, n, y, given is dtype, dtype, steps.target)
     tiles = -(-m // tile.rows) * -(-n // tile.columns) * prod(batch)
     parts = (
-        min(-(-steps.target.tasks_to_fill // tiles), k // LONG) if tiles < steps.target.tasks_to_fill else 1
+        min(-(-steps.target.tasks_to_fill // tiles), k // limits.matmul_min_part)
+        if tiles < steps.target.tasks_to_fill
+        else 1
     )
     part = -(-k // max(parts, 1))
     sizes = _Sizes(m=m, n=n, k=k, batch=tuple(batch), parts=-(-k // part) if part else 1, part=part)
@@ -260,6 +258,7 @@ class _Left:
 
     def __init__(self, b: Builder, job: KernelTask, tile: _Tile, dtype: DType, target: Target) -> None:
         self.b, self.rows, self.dtype = b, tile.rows, dtype
+        self.ahead = target.heuristics.matmul_computed_ahead
         self.node = job.root.inputs[0]
         self.layout = job.inputs.get(id(self.node))
         self.slots: dict[str, int]
@@ -267,7 +266,9 @@ class _Left:
             self.pull, self.slots = job.inliner(b, Graph(inputs=(), outputs=(self.node,)))
         else:
             self.slots = {b.buffer("x0", self.node.spec.dtype): self.layout.slot}
-        self.array = b.array(dtype, self.rows * AHEAD) if self.layout is None and target.row_per_task else ""
+        self.array = (
+            b.array(dtype, self.rows * self.ahead) if self.layout is None and target.row_per_task else ""
+        )
 
     def lines(self, batch: tuple[Expr, ...], rows: Sequence[Expr]) -> list[_Line]:
         """Return what gives the element at a place of each of ``rows``, of one product of the batch."""
@@ -288,8 +289,8 @@ class _Left:
             with b.loop(start, stop) as k:
                 add(k, lines)
             return
-        with b.loop(start, stop, step=AHEAD) as first:
-            end = b.let(ix.minimum(ix.add(first, const(AHEAD)), stop), "end")
+        with b.loop(start, stop, step=self.ahead) as first:
+            end = b.let(ix.minimum(ix.add(first, const(self.ahead)), stop), "end")
             for r, line in enumerate(lines):
                 with b.loop(first, end) as k:
                     b.store(self.array, self._place(r, k, first), line(k))
@@ -297,7 +298,7 @@ class _Left:
                 add(k, [partial(self._kept, r, first) for r in range(self.rows)])
 
     def _place(self, r: int, k: Expr, first: Expr) -> Expr:
-        return ix.add(const(r * AHEAD), ix.subtract(k, first))
+        return ix.add(const(r * self.ahead), ix.subtract(k, first))
 
     def _kept(self, r: int, first: Expr, k: Expr) -> Expr:
         return Load(self.array, self._place(r, k, first), self.dtype)

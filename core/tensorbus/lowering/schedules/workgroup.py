@@ -18,9 +18,7 @@ from ..ir.loop_ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
 from .pointwise.vector_access import packets
 from .reduction.reducer import Reducer, Several, State
 
-MOST: Final = 256
-"""The most items of a group that is one of many."""
-AHEAD: Final = 16
+READ_AHEAD: Final = 16
 """How many elements an item asks for before it waits for the first."""
 
 
@@ -59,7 +57,7 @@ class Team:
         all are asked for at once; then those of a few, and what is left is taken turn by turn.
         """
         b, (even, stop) = self.b, bounds
-        for many in {max(AHEAD // lanes, 2): None, max(AHEAD // 4 // lanes, 2): None}:
+        for many in {max(READ_AHEAD // lanes, 2): None, max(READ_AHEAD // 4 // lanes, 2): None}:
             turns, start = const(many * self.size), even
             whole = ix.multiply(ix.quotient(ix.subtract(stop, start), turns), turns)
             even = b.let(ix.add(start, whole), "even")

@@ -30,11 +30,6 @@ from ..reduction.reduction import is_window
 from ..reduction.reduction_loop import Ahead, Element, walk_lanes, walk_plain, walk_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict, rows_fill
 
-OWN = 1 << 14
-"""The bytes of the largest row that an item keeps in an array of its own."""
-FAR = 1 << 14
-"""The longest rows of which the next is fetched while one is walked: both stay in the cache."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -182,8 +177,9 @@ class Rows:
         Its slot is below 0. A result that goes past the caches would be read and written twice, and one of
         another dtype is none.
         """
+        limits = self.steps.target.heuristics
         domain, dtype = self.fused.domain, node.spec.dtype
-        alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= OWN
+        alone = len(self.fused.reduced) == 1 and domain[-1] * dtype.itemsize <= limits.row_array_bytes
         vectors = map_vectors(self.steps.target, (dtype,)).ops
         other = any(
             o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.spans_domain(o.node)
@@ -304,8 +300,9 @@ class Rows:
 
         Items go from row to row, and the first walk over each would wait for all of it.
         """
+        limits = self.steps.target.heuristics
         fused, domain, b = self.fused, self.fused.domain, self.b
-        if len(fused.reduced) != 1 or domain[-1] > FAR:
+        if len(fused.reduced) != 1 or domain[-1] > limits.row_prefetch_max_length:
             return None
         slots = {slot: name for name, slot in self.slots.items()}
         names = {

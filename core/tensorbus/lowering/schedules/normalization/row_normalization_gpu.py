@@ -26,17 +26,8 @@ from ..pointwise.vector_access import packet_of, packets
 from ..reduction.reducer import Reducer, Several, State
 from ..reduction.reduction_loop import Element
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import MOST, Team
+from ..workgroup import Team
 from .row_normalization import Part, Rows, has_rows
-
-UNROLLED: Final = 32
-"""The most elements of an item that are written out: all are asked for at once, and kept in registers."""
-PACKED: Final = 64
-"""The same where they come in packets."""
-EACH: Final = 4
-"""The packets of an item where a few items are enough for a row."""
-HELD: Final = 1 << 14
-"""The longest rows that are kept in registers: several groups then have room beside each other."""
 
 
 def lower_teams(fused: DomainKernel, steps: LaunchList) -> None:
@@ -48,6 +39,7 @@ class _Teams(Rows):
     """A group of items to a row: each takes every so manieth element, and all join what they have found."""
 
     def outer(self, first: int) -> tuple[Index, Loops]:
+        limits = self.steps.target.heuristics
         b, domain = self.b, self.fused.domain
         length, subgroup, items = (
             prod(domain[first:]),
@@ -56,17 +48,17 @@ class _Teams(Rows):
         )
         self.lanes = self._packet()
         if self.lanes > 1:
-            few = 1 << max(length // self.lanes // EACH - 1, 0).bit_length()
-            self.team = max(SHORT, min(MOST, few))
+            few = 1 << max(length // self.lanes // limits.row_vectors - 1, 0).bit_length()
+            self.team = max(SHORT, min(limits.workgroup_max, few))
         else:
-            self.team = max(SHORT, min(MOST, 1 << (length // 4).bit_length()))
+            self.team = max(SHORT, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
         rows, most = prod(domain[:first]), self.steps.target.max_workgroup
         # Few rows have more items each, as long as every item has some packets. So have long ones that are
         # walked again: fewer of them at a time find room in the cache.
-        again = length > HELD and self._is_deep()
+        again = length > limits.row_in_registers_max_length and self._is_deep()
         while (
             self.team < most
-            and 2 * self.team * EACH <= length // self.lanes
+            and 2 * self.team * limits.row_vectors <= length // self.lanes
             and (again or rows * self.team < items)
         ):
             self.team *= 2
@@ -84,7 +76,8 @@ class _Teams(Rows):
         self.count = self.total if self.lanes == 1 else b.size("packets", count)
         self.each, self.even = -(-count // self.team), count % self.team == 0
         self.written_out = self.each * self.lanes <= min(
-            UNROLLED if self.lanes == 1 else PACKED, HELD // self.team
+            limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
+            limits.row_in_registers_max_length // self.team,
         )
         self.arrays: dict[int, tuple[str, DType]] = {}
         self.kept: list[Node] = []

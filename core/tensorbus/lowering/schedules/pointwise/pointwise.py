@@ -27,13 +27,8 @@ from .grid_stride import fits, streams
 from .padded_rows import with_gaps
 from .stores import domain_lengths, goes_past, place_of, same_slots
 from .transpose_tile import lower_tiles, turned_leaves
-from .vector_access import LEAST, packet_of, packets
+from .vector_access import packet_of, packets
 from .vectorize import WIDE, Walk, has_vectors, map_vectors
-
-LONG = 512
-PIECE = 4096
-LARGE = 1 << 16
-"""From how many elements on functions of them are worth vectors of our own beside the compiler's."""
 
 
 def lower_map(job: KernelTask, steps: LaunchList) -> None:
@@ -65,7 +60,7 @@ def lower_map(job: KernelTask, steps: LaunchList) -> None:
             with pull.scope():
                 b.store("out", element_offset(b, "out", (k,), lengths, layout), pull.value(job.root, (k,)))
 
-        steps.add(b.finish(streams(b, lengths[0], shape[0], one)), {**slots, "out": job.out})
+        steps.add(b.finish(streams(b, steps.target, lengths[0], shape[0], one)), {**slots, "out": job.out})
         return
     index, loops = parallel_loops(b, lengths, shape, across)
     value = pull.value(job.root, index)
@@ -79,7 +74,8 @@ def _packed(
     dtypes: Sequence[DType], emit: Callable[[Index], None],
 ) -> Loops:  # fmt: skip
     """Emit a map whose items make a packet of neighbours each; return its loops, none where it is none."""
-    if not domain or prod(domain) < LEAST:
+    limits = steps.target.heuristics
+    if not domain or prod(domain) < limits.access_min_elements:
         return []
     leaves = [n.spec.dtype for n in graph if n.op == "input" and n.spec.shape == domain]
     lanes = packet_of(steps.target, domain[-1], [*dtypes, *leaves])
@@ -105,13 +101,16 @@ def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collectio
 
     Where the compiler makes vectors as well, these pay in what calls functions or goes past the caches.
     """
+    limits = steps.target.heuristics
     target = steps.target
-    if not target.row_per_task or not shape or shape[-1] < LONG:
+    if not target.row_per_task or not shape or shape[-1] < limits.vector_row_min_length:
         return False
     if target.vector_ops:
         return True
     rounds = not WIDE.issuperset(dtypes)
-    costly = prod(shape) >= LARGE and (rounds or any(calls_function(node.op) for node in graph))
+    costly = prod(shape) >= limits.vector_function_min_elements and (
+        rounds or any(calls_function(node.op) for node in graph)
+    )
     # Rows that are not whole vectors end up past the caches too.
     even = len(shape) == 1 or shape[-1] % max(target.pointwise_vector_lanes, 1) == 0
     past = even and any(goes_past(shape, d) for d in dtypes)
@@ -120,17 +119,18 @@ def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collectio
 
 def lower_wide(job: KernelTask, steps: LaunchList) -> bool:
     """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
+    limits = steps.target.heuristics
     target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
     if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, job.graph, (dtype,)):
         return False
     b = Builder(f"tb_{job.root.op}_wide")
     pull, slots = job.inliner(b)
     lengths = pull.lengths(job.root)
-    pieces = -(-shape[-1] // PIECE)
+    pieces = -(-shape[-1] // limits.vector_piece)
     numbers = [*lengths[:-1], b.size("pieces", pieces)]
     outer, loops = parallel_loops(b, numbers, [*shape[:-1], pieces])
-    start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
-    stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
+    start = b.let(ix.multiply(outer[-1], const(limits.vector_piece)), "start")
+    stop = b.let(ix.minimum(ix.add(start, const(limits.vector_piece)), lengths[-1]), "stop")
     out = b.buffer("out", dtype, writes=True)
     layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
 
@@ -152,6 +152,7 @@ def lower_wide(job: KernelTask, steps: LaunchList) -> bool:
 
 def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the launch that computes several results over one domain, element by element."""
+    limits = steps.target.heuristics
     target, domain = steps.target, fused.domain
     b = Builder(f"tb_{fused.outputs[-1].node.op}_{len(fused.outputs)}")
     pull, slots = fused.inliner(b)
@@ -172,11 +173,11 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
     kinds = {o.node.spec.dtype for o in fused.outputs}
     if has_vectors(target, kinds) and _in_vectors(steps, domain, fused.graph, kinds):
         before = len(b.block)
-        pieces = -(-domain[-1] // PIECE)
+        pieces = -(-domain[-1] // limits.vector_piece)
         numbers = [*lengths[:-1], b.size("pieces", pieces)]
         outer, loops = parallel_loops(b, numbers, [*domain[:-1], pieces])
-        start = b.let(ix.multiply(outer[-1], const(PIECE)), "start")
-        stop = b.let(ix.minimum(ix.add(start, const(PIECE)), lengths[-1]), "stop")
+        start = b.let(ix.multiply(outer[-1], const(limits.vector_piece)), "start")
+        stop = b.let(ix.minimum(ix.add(start, const(limits.vector_piece)), lengths[-1]), "stop")
 
         def each(k: Expr) -> State:
             with pull.scope():
@@ -198,7 +199,7 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
             with pull.scope():
                 emit((k,))
 
-        loops = streams(b, lengths[0], domain[0], alone)
+        loops = streams(b, steps.target, lengths[0], domain[0], alone)
         steps.add(b.finish(loops), named, same_slots(fused), pointwise=True)
         return
     index, loops = parallel_loops(b, lengths, domain)

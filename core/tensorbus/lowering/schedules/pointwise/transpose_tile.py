@@ -19,7 +19,7 @@ from ...ir.kernel_task import KernelTask, LaunchList, element_offset
 from ...ir.layout import Layout, packed
 from ...ir.loop_ir import INDEX, Apply, Expr, Kind, Load, Var
 
-SIDE = 16
+TILE_SIDE = 16
 
 
 def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
@@ -29,7 +29,7 @@ def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequenc
     shape = job.root.spec.shape
     lengths = pull.lengths(job.root)
     last = len(shape) - 1
-    counts = [-(-n // SIDE) if k in (across, last) else n for k, n in enumerate(shape)]
+    counts = [-(-n // TILE_SIDE) if k in (across, last) else n for k, n in enumerate(shape)]
     inner, outer, rest = Var("i0", INDEX), Var("i1", INDEX), Var("i2", INDEX)
     loops = [(inner, b.size("tiles", counts[last]), counts[last])]
     loops.append((outer, b.size("lines", counts[across]), counts[across]))
@@ -40,14 +40,14 @@ def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequenc
         loops.append((rest, b.size("outer", total) if len(others) > 1 else lengths[others[0]], total))
         for k, i in zip(others, ix.unflatten(rest, [lengths[k] for k in others]), strict=True):
             index[k] = i if isinstance(i, Var) else b.let(i, "i")
-    side = const(SIDE)
+    side = const(TILE_SIDE)
     bases = [b.let(ix.multiply(var, side), "base") for var in (outer, inner)]
     ends = [
         b.let(ix.minimum(ix.subtract(lengths[k], base), side), "side")
         for k, base in zip((across, last), bases, strict=True)
     ]
     layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
-    tiles = [b.array(node.spec.dtype, SIDE * SIDE) for node in turned]
+    tiles = [b.array(node.spec.dtype, TILE_SIDE * TILE_SIDE) for node in turned]
     out = b.buffer("out", job.root.spec.dtype, writes=True)
 
     def at(line: Expr, column: Expr) -> Index:

@@ -37,19 +37,16 @@ from ...ir.loop_ir import (
 )
 from ...target import Target
 
-MOST = 8
-"""The most elements of a packet."""
-LEAST = 1 << 17
-"""How many elements a map has at least that is made in packets: fewer are better spread over more items."""
 _DIVISOR = 16
 _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not"})
 
 
 def packet_of(target: Target, length: int, dtypes: Sequence[DType]) -> int:
     """Return how many elements of rows of ``length`` a light item makes at once; 1: no packets."""
+    limits = target.heuristics
     if target.row_per_task or not target.vector_bytes or not dtypes:
         return 1
-    lanes = min(MOST, target.vector_bytes // min(d.itemsize for d in dtypes))
+    lanes = min(limits.access_max_lanes, target.vector_bytes // min(d.itemsize for d in dtypes))
     while lanes > 1 and length % lanes:
         lanes //= 2
     return max(lanes, 1)

@@ -35,9 +35,7 @@ State = tuple[Expr, ...]
 SINGLE = frozenset({float32})
 WIDE = SINGLE | {float64}
 """The dtypes that languages have vectors of."""
-MANY = 4
-"""How many short vectors are added to at a time: each sum would wait for itself."""
-FEW = 16
+REMAINDER_LANES = 16
 """Up to how many elements are no loop for vectors."""
 _AS_SINGLE = frozenset({float16, bfloat16, float32})
 """The dtypes whose vectors are ones of float32 where they are computed with at all."""
@@ -82,9 +80,13 @@ def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
 
     Of no ops where compilers make them. Those were seen to convert halves one by one.
     """
+    limits = target.heuristics
     if not target.vector_ops and any(f"load_{d}" in target.pointwise_vector_ops for d in read):
         return Vectors(
-            ops=target.pointwise_vector_ops, lanes=target.pointwise_vector_lanes, many=MANY, dtypes=SINGLE
+            ops=target.pointwise_vector_ops,
+            lanes=target.pointwise_vector_lanes,
+            many=limits.narrow_row_accumulators,
+            dtypes=SINGLE,
         )
     return Vectors(ops=target.vector_ops, lanes=target.lanes)
 
@@ -353,7 +355,7 @@ class Walk:
         count = const(lanes * many)
         even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
         b.emit(For(places[0], start, even, tuple(body), step=lanes * many))
-        with b.loop(even, stop, kind="rest" if lanes * many <= FEW else "serial") as k:
+        with b.loop(even, stop, kind="rest" if lanes * many <= REMAINDER_LANES else "serial") as k:
             self._assign(b, rest, self.emit(k))
         return True
 

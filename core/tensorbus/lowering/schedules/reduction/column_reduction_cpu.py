@@ -23,22 +23,15 @@ from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
 from ..pointwise.vectorize import WIDE, Vectors, Walk
 from .reducer import OPS, Reducer, State
 
-WIDTH = 1024
-LEAST = 32
-MOST = 1024
-ROWS = 8
-"""How many rows are added at a time: the states are loaded and stored once for all of them."""
-CODE = 32
-"""How many nodes of the graph a step down the panel may have, all its rows together."""
-
 
 def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) -> tuple[int, int, int]:
     """Return the reduced axis to cut, into how many chunks, and of how many rows each."""
+    limits = steps.target.heuristics
     axis = max(over, key=lambda k: (shape[k], -k))
     kept = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
-    panels = -(-shape[-1] // WIDTH) * kept
-    count = max(-(-4 * steps.target.tasks_to_fill // panels), -(-shape[axis] // MOST))
-    count = max(1, min(count, shape[axis] // LEAST))
+    panels = -(-shape[-1] // limits.panel_width) * kept
+    count = max(-(-4 * steps.target.tasks_to_fill // panels), -(-shape[axis] // limits.panel_max_rows))
+    count = max(1, min(count, shape[axis] // limits.panel_min_rows))
     size = -(-shape[axis] // count)
     return axis, -(-shape[axis] // size), size
 
@@ -121,6 +114,7 @@ def lower_panels(
     Returns the slots of the states' parts, chunk after chunk, how many chunks there are, and whether that is
     already the result.
     """
+    limits = steps.target.heuristics
     root, operand = job.root, job.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
     dtype, finds, ops = reducer.dtypes[0], reducer.finds, steps.target.vector_ops
@@ -133,14 +127,14 @@ def lower_panels(
     pull, slots = job.inliner(b)
     lengths = pull.lengths(operand)
     rest = [k for k in range(len(shape) - 1) if k not in over]
-    panels = -(-shape[-1] // WIDTH)
+    panels = -(-shape[-1] // limits.panel_width)
     numbers = [b.size("chunks", count), *(lengths[k] for k in rest), b.size("panels", panels)]
     outer, loops = parallel_loops(b, numbers, [count, *(shape[k] for k in rest), panels])
     index: list[Expr] = [ZERO] * len(shape)
     for k, i in zip(rest, outer[1:-1], strict=True):
         index[k] = i
-    base = b.let(ix.multiply(outer[-1], const(WIDTH)), "base")
-    columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(WIDTH)), "wide")
+    base = b.let(ix.multiply(outer[-1], const(limits.panel_width)), "base")
+    columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(limits.panel_width)), "wide")
     names = ("part0", "rows") if finds else ("part0",)
     panel = _Panel(
         b=b, pull=pull, reducer=reducer, operand=operand, index=index, dtype=dtype,
@@ -149,7 +143,7 @@ def lower_panels(
         begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
         counts=counts, ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
     )  # fmt: skip
-    many = max(1, min(ROWS, CODE // len(list(job.graph))))
+    many = max(1, min(limits.panel_unroll, limits.panel_max_code // len(list(job.graph))))
     many = 1 if finds and not ops else many  # a compiler finds no vectors in choices that wait for others
     from_row: Expr = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from") if count > 1 else ZERO
 

@@ -21,21 +21,10 @@ from ...ir.loop_ir import INDEX, Array, Barrier, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
 from ..pointwise.stores import domain_lengths, same_slots
-from ..pointwise.vector_access import LEAST, packet_of, packets
+from ..pointwise.vector_access import packet_of, packets
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .multi_reduction import Parts
 from .reducer import Several, State
-
-ROWS: Final = 4
-"""How many rows are asked for before the first is added; twice as many where little is computed of them."""
-MOST: Final = 1024
-"""Rows of a stretch."""
-TEAM: Final = 256
-"""The items of a group."""
-DEEP: Final = 32
-"""The most of them that share a column: those beside each other read a line of the caches."""
-TOLD: Final = 16
-"""What so many groups have stored is asked for before the first is added."""
 
 
 def lower_stack_of_rows(fused: DomainKernel, steps: LaunchList) -> None:
@@ -67,15 +56,20 @@ class _Cut:
 
         ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
         """
-        size = TEAM
+        limits = target.heuristics
+        size = limits.column_workgroup
         while size > 1 and size * (lanes + 1) * states > target.local_memory:
             size //= 2
-        alone = packets * around >= target.work_items_to_fill // 2 and rows <= MOST
-        deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), DEEP, size)
+        alone = packets * around >= target.work_items_to_fill // 2 and rows <= limits.column_max_rows
+        deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), limits.column_max_depth, size)
         wide = size // deep
         beside = -(-packets // wide) * around
         wanted = target.work_items_to_fill // (size * beside)
-        count = max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * MOST)), 1) if not whole else 1
+        count = (
+            max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * limits.column_max_rows)), 1)
+            if not whole
+            else 1
+        )
         each = -(-rows // (count * deep * ahead)) * ahead  # what is left behind whole turns waits row by row
         count = -(-rows // (each * deep))
         return cls(lanes=lanes, wide=wide, deep=deep, each=each, count=count, ahead=ahead)
@@ -114,6 +108,7 @@ class _Groups:
     rows: Expr
     columns: Expr
     count: int
+    join_ahead: int
     item: Var = field(default_factory=lambda: Var("i0", INDEX))
     group: Var = field(default_factory=lambda: Var("i1", INDEX))
     arrays: list[str] = field(default_factory=list)
@@ -238,7 +233,8 @@ class _Groups:
 
     def _join_groups(self, counter: Expr, count: Expr, part: Part, finish: Finish) -> None:
         """Emit what the last of the groups that go down the same columns makes of what all have stored."""
-        b, turns = self.b, self.cut.count // TOLD * TOLD
+        b, ahead = self.b, self.join_ahead
+        turns = self.cut.count // ahead * ahead
 
         def one(_: Expr, column: Expr) -> None:
             state = tuple(b.let(e, "all", mutable=True) for e in self.reducer.start())
@@ -250,8 +246,8 @@ class _Groups:
                         b.assign(var, e)
 
             if turns:
-                with b.loop(ZERO, const(turns), step=TOLD) as below:
-                    take([ix.add(below, const(k)) for k in range(TOLD)])
+                with b.loop(ZERO, const(turns), step=ahead) as below:
+                    take([ix.add(below, const(k)) for k in range(ahead)])
             if turns < self.cut.count:
                 take([const(k) for k in range(turns, self.cut.count)])
             finish(ZERO, self.outer, column, state)
@@ -262,13 +258,14 @@ class _Groups:
 
 class _Stack(Parts):
     def lower(self) -> None:
+        limits = self.steps.target.heuristics
         fused, target = self.fused, self.steps.target
         domain, (axis,) = fused.domain, fused.reduced
         kinds = [n.inputs[0].spec.dtype for n in self.reductions]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
         lanes = packet_of(target, domain[-1], [*kinds, *read])
         busy = any(calls_function(n.op) for n in fused.graph)
-        ahead = ROWS if busy or self.full else 2 * ROWS
+        ahead = limits.column_read_ahead if busy or self.full else 2 * limits.column_read_ahead
         beside = prod(domain[k] for k in self.kept[:-1])
         cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
         b = Builder(self.name)
@@ -277,7 +274,7 @@ class _Stack(Parts):
         around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
         groups = _Groups(
             b=b, cut=cut, reducer=self.reducer, around=around, rows=lengths[axis], columns=lengths[-1],
-            count=domain[-1],
+            count=domain[-1], join_ahead=limits.column_join_read_ahead,
         )  # fmt: skip
 
         def take(outer: Index, row: Expr, column: Expr, state: State) -> State:
@@ -329,13 +326,16 @@ class _Stack(Parts):
 
     def _rest(self, parts: dict[str, int], count: int) -> None:
         """Append what joins the stretches of each result, and makes the outputs of it."""
+        limits = self.steps.target.heuristics
         fused = self.fused
         b = Builder(f"{self.name}_rest")
         pull, slots = fused.inliner(b)
         lengths = domain_lengths(b, pull, fused)
         total = prod(fused.domain[k] for k in self.kept)
         columns = b.size("places", total)
-        cut = _Cut.of(count, total, 1, 1, ROWS, self.steps.target, self._bytes(), whole=True)
+        cut = _Cut.of(
+            count, total, 1, 1, limits.column_read_ahead, self.steps.target, self._bytes(), whole=True
+        )
 
         def take(_: Index, row: Expr, column: Expr, state: State) -> State:
             at = b.let(ix.add(ix.multiply(row, columns), column), "at")
@@ -348,7 +348,7 @@ class _Stack(Parts):
 
         rest = _Groups(
             b=b, cut=cut, reducer=self.reducer, around=(), rows=b.size("chunks", count), columns=columns,
-            count=total,
+            count=total, join_ahead=self.steps.target.heuristics.column_join_read_ahead,
         )  # fmt: skip
         made = rest.launch(take, finish)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
@@ -357,6 +357,7 @@ class _Stack(Parts):
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:
     """Reductions go over one axis of a group that is not the last, in vectors of the last."""
+    limits = target.heuristics
     if not target.subgroup_size:
         return "work-items have no subgroups"
     if request.group.multi_pass:
@@ -365,8 +366,8 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
     domain, over = fused.domain, fused.reduced
     if not over or len(over) != 1 or len(domain) - 1 in over:
         return "reductions do not go over one axis that is not the last"
-    if prod(domain) < LEAST:
-        return f"there are fewer than {LEAST} elements"
+    if prod(domain) < limits.access_min_elements:
+        return f"there are fewer than {limits.access_min_elements} elements"
     kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
     return True if packet_of(target, domain[-1], kinds) > 1 else "columns make no whole vectors"
 

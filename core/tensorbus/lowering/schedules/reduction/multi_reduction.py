@@ -38,12 +38,6 @@ from .reduction import (
     plan_chunks,
 )
 
-WIDTH = 2048
-LEAST = 32
-MOST = 2048
-ROWS, CODE = 4, 64
-"""Rows that are added at a time, as long as that makes no more than so many ops of code."""
-
 
 class Parts:
     """What both schedules share: the reductions, their outputs, and the kernel that joins chunks."""
@@ -139,9 +133,7 @@ class _Folds(Parts):
         floating = any(d.is_floating for d in self.reducer.dtypes)
         wanted = target.tasks_to_fill if rows else target.work_items_to_fill
         alone = alone_up_to(target, fused.graph, rows=rows)
-        chunks = plan_chunks(
-            axes, wanted, rows, floating=floating, least=target.min_chunk, alone=alone, lanes=target.lanes
-        )
+        chunks = plan_chunks(axes, wanted, rows, target, floating=floating, alone=alone)
         teams = in_teams(axes, target) if chunks is not None else None
         chunks = teams or chunks
 
@@ -198,6 +190,7 @@ class _Panels(Parts):
     """A panel of columns to an item, which adds row after row to it: everything is read from end to end."""
 
     def lower(self) -> None:
+        limits = self.steps.target.heuristics
         fused, b = self.fused, Builder(f"{self.name}_panels")
         pull, slots = fused.inliner(b)
         lengths = domain_lengths(b, pull, fused)
@@ -205,11 +198,11 @@ class _Panels(Parts):
         axis = max(over, key=lambda k: (domain[k], -k))
         chunks = self._chunks(axis)
         rest = self.kept[:-1]
-        panels = -(-domain[-1] // WIDTH)
+        panels = -(-domain[-1] // limits.multi_panel_width)
         numbers = [b.size("chunks", chunks.count), *(lengths[k] for k in rest), b.size("panels", panels)]
         outer, loops = parallel_loops(b, numbers, [chunks.count, *(domain[k] for k in rest), panels])
-        base = b.let(ix.multiply(outer[-1], const(WIDTH)), "base")
-        columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(WIDTH)), "wide")
+        base = b.let(ix.multiply(outer[-1], const(limits.multi_panel_width)), "base")
+        columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(limits.multi_panel_width)), "wide")
         parts = self.temporaries(chunks.count)
         for name, d in zip(parts, self.reducer.dtypes, strict=True):
             b.buffer(name, d, writes=True)
@@ -236,7 +229,12 @@ class _Panels(Parts):
         self._walk(b, columns, lambda k: store(k, self.reducer.start()))
 
         # Compilers do not know that rows of one output lie apart.
-        rows = ROWS if not self.full and len(list(fused.graph)) * ROWS <= CODE else 1
+        rows = (
+            limits.multi_panel_unroll
+            if not self.full
+            and len(list(fused.graph)) * limits.multi_panel_unroll <= limits.multi_panel_max_code
+            else 1
+        )
 
         def nest(left: Sequence[int]) -> None:
             start: Expr = ZERO
@@ -265,10 +263,11 @@ class _Panels(Parts):
         self.join(parts, chunks.count)
 
     def _chunks(self, axis: int) -> Chunks:
+        limits = self.steps.target.heuristics
         domain, target = self.fused.domain, self.steps.target
-        panels = max(-(-domain[-1] // WIDTH) * prod(domain[k] for k in self.kept[:-1]), 1)
-        count = max(-(-target.tasks_to_fill // panels), -(-domain[axis] // MOST))
-        count = max(1, min(count, domain[axis] // LEAST))
+        panels = max(-(-domain[-1] // limits.multi_panel_width) * prod(domain[k] for k in self.kept[:-1]), 1)
+        count = max(-(-target.tasks_to_fill // panels), -(-domain[axis] // limits.multi_panel_max_rows))
+        count = max(1, min(count, domain[axis] // limits.multi_panel_min_rows))
         size = max(-(-domain[axis] // count), 1)
         return Chunks(axis=axis, size=size, count=max(-(-domain[axis] // size), 1))
 

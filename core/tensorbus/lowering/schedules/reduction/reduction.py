@@ -24,24 +24,10 @@ from ...target import Target
 from ..pointwise.vector_access import packet_of
 from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import AHEAD, MOST, Team
+from ..workgroup import READ_AHEAD, Team
 from .column_reduction_cpu import lower_panels
 from .reducer import Reducer, Several, State
 from .reduction_loop import Element, walk_lanes, walk_vectors
-
-SHORT = 32
-CHUNK = 65536
-TALL = 128
-MANY = 1024
-JOINED = 4096
-"""The most parts that a group of light items joins."""
-FEWEST = 8
-"""The least parts that it does: fewer are walked by single items."""
-ALONE = 1 << 15
-WHOLE = 8
-"""The least steps of all lanes that a piece of a row is worth."""
-UNROLLED = 32
-"""The most elements of a window, of several axes, that a light item's code names one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,15 +139,14 @@ def fold(
 
 
 def plan_chunks(
-    axes: Sequence[Axis], wanted: int, rows: bool, *, floating: bool, least: int = 64, alone: int = 0,
-    lanes: int = 1,
+    axes: Sequence[Axis], wanted: int, rows: bool, target: Target, *, floating: bool, alone: int = 0
 ) -> Chunks | None:  # fmt: skip
     """Return how to cut a reduction that has too few outputs for the device, or is too long to be exact.
 
-    ``least`` is how many elements an item takes at least, where it takes no rows; up to ``alone`` in all are
-    left to one. Pieces of rows are whole ``lanes``, but for the last one, and many of them; otherwise other
-    axes are cut.
+    Up to ``alone`` elements in all are left to one task. Pieces of rows are whole ``lanes`` of the target,
+    but for the last one, and many of them; otherwise other axes are cut.
     """
+    limits, lanes = target.heuristics, target.lanes
     over = [k for k, a in enumerate(axes) if a.reduced]
     if not over or any(a.value == 0 for a in axes):
         return None
@@ -171,13 +156,13 @@ def plan_chunks(
         return None
     axis = max(over, key=lambda k: (axes[k].value, -k))
     length = axes[axis].value
-    least = 1024 if rows else least
+    least = limits.row_min_chunk if rows else target.min_chunk
     count = min(-(-wanted // outputs), max(total // least, 1)) if outputs < wanted else 1
-    if floating and (rows or total > CHUNK):
-        count = max(count, -(-total // CHUNK))
-    if not rows and outputs >= TALL and length >= 4 * TALL:
+    if floating and (rows or total > limits.sum_max_length):
+        count = max(count, -(-total // limits.sum_max_length))
+    if not rows and outputs >= limits.column_chunk and length >= 4 * limits.column_chunk:
         # Items of a group walk down side by side; a short walk keeps what they share in cache.
-        count = max(count, length // TALL)
+        count = max(count, length // limits.column_chunk)
     count = min(count, length)
     if count < 2:
         return None
@@ -185,7 +170,9 @@ def plan_chunks(
     if rows and axis == len(axes) - 1:
         size = -(-size // lanes) * lanes
         outer = max(over[:-1], key=lambda k: (axes[k].value, -k), default=axis)
-        if size < WHOLE * lanes and min(count, axes[outer].value) >= -(-length // size):
+        if size < limits.row_piece_min_vectors * lanes and min(count, axes[outer].value) >= -(
+            -length // size
+        ):
             axis, length = outer, axes[outer].value  # whole rows are walked faster than pieces
             size = -(-length // min(count, length))
     found = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
@@ -194,14 +181,18 @@ def plan_chunks(
 
 def is_window(target: Target, lengths: Sequence[int]) -> bool:
     """Return whether what a light item goes over is a window, small enough to be written out."""
-    return not target.row_per_task and len(lengths) > 1 and prod(lengths) <= UNROLLED
+    limits = target.heuristics
+    return not target.row_per_task and len(lengths) > 1 and prod(lengths) <= limits.window_unroll
 
 
 def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
     """Return how many elements of a reduction are left to one item: it may be the last one of others."""
+    limits = target.heuristics
     if not target.last_task_epilogue or any(calls_function(n.op) for n in graph):
         return 0
-    return ALONE if rows else ALONE // 8  # which no vectors add up
+    return (
+        limits.single_task_elements if rows else limits.single_task_elements // 8
+    )  # which no vectors add up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,17 +206,18 @@ class _Plan:
     @classmethod
     def of(cls, task: KernelTask, target: Target, costly: bool) -> _Plan:
         """Return the plan. ``costly``: the operand calls functions for each element."""
+        limits = target.heuristics
         operand, over = task.root.inputs[0], task.root.attrs["axis"]
         shape = operand.spec.shape
         axes = [Axis(length=ONE, value=n, reduced=k in over) for k, n in enumerate(shape)]
         rows = (
-            target.row_per_task and bool(over) and over[-1] == len(shape) - 1 and shape[-1] >= SHORT
-            and not costly
+            target.row_per_task and bool(over) and over[-1] == len(shape) - 1
+            and shape[-1] >= limits.row_min_length and not costly
         )  # fmt: skip
         chunks = plan_chunks(
             axes, target.tasks_to_fill if rows else target.work_items_to_fill, rows,
-            floating=operand.spec.dtype.is_floating, least=target.min_chunk,
-            alone=alone_up_to(target, task.graph, rows=rows), lanes=target.lanes,
+            target, floating=operand.spec.dtype.is_floating,
+            alone=alone_up_to(target, task.graph, rows=rows),
         )  # fmt: skip
         teams = in_teams(axes, target) if chunks is not None else None
         return cls(rows=rows, chunks=teams or chunks, teams=teams is not None)
@@ -323,12 +315,17 @@ def _result(task: KernelTask) -> tuple[Shape, Layout]:
 
 def _keeps_last(task: KernelTask, target: Target) -> Verdict:
     """Return whether a reduction keeps a last axis that is wide enough for panels of columns."""
+    limits = target.heuristics
     shape, over = task.root.inputs[0].spec.shape, task.root.attrs["axis"]
     if not target.row_per_task:
         return "columns are reduced by work-items"
     if not over or len(shape) - 1 in over or 0 in shape:
         return "it goes over the last axis, or over nothing"
-    return True if shape[-1] >= SHORT else f"the last axis is shorter than {SHORT}"
+    return (
+        True
+        if shape[-1] >= limits.row_min_length
+        else f"the last axis is shorter than {limits.row_min_length}"
+    )
 
 
 def lower_reduction(task: KernelTask, steps: LaunchList) -> None:
@@ -382,16 +379,22 @@ def _second_stage(
     layout: Layout,
 ) -> None:
     """Append what reduces ``count`` parts, which lie one behind the other; many of them in more stages."""
+    limits = steps.target.heuristics
     b, target = Builder(f"tb_{job.root.op}_rest"), steps.target
     lengths = [b.size(f"n{k}", n) for k, n in enumerate(kept)]
     axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
     axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, kept, strict=True)]
     chunks = None
     if (
-        count > (JOINED if by_teams(target, count, prod(kept)) else MANY)
+        count
+        > (
+            limits.workgroup_join_max_parts
+            if by_teams(target, count, prod(kept))
+            else limits.serial_join_max_parts
+        )
         and prod(kept) < target.work_items_to_fill
     ):
-        size = JOINED if by_teams(target, count, prod(kept)) else isqrt(count)
+        size = limits.workgroup_join_max_parts if by_teams(target, count, prod(kept)) else isqrt(count)
         chunks = Chunks(axis=0, size=size, count=-(-count // size))
 
     def element(index: tuple[Expr, ...]) -> State:
@@ -411,7 +414,12 @@ def _second_stage(
 
 def by_teams(target: Target, count: int, outputs: int) -> bool:
     """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
-    return not target.row_per_task and count >= FEWEST and outputs <= target.work_items_to_fill // MOST
+    limits = target.heuristics
+    return (
+        not target.row_per_task
+        and count >= limits.workgroup_join_min_parts
+        and outputs <= target.work_items_to_fill // limits.workgroup_max
+    )
 
 
 def join(
@@ -426,12 +434,19 @@ def join(
 
 def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
     """Return how to cut rows of a reduction over its last axes for groups of light items."""
+    limits = target.heuristics
     over = [k for k, a in enumerate(axes) if a.reduced]
     if target.row_per_task or over != list(range(len(axes) - len(over), len(axes))):
         return None
     rows, length = prod(a.value for a in axes if not a.reduced), prod(axes[k].value for k in over)
-    count = max(min(-(-target.work_items_to_fill // (rows * MOST)), length // (MOST * AHEAD)), 1)
-    size = -(-length // (count * MOST)) * MOST
+    count = max(
+        min(
+            -(-target.work_items_to_fill // (rows * limits.workgroup_max)),
+            length // (limits.workgroup_max * READ_AHEAD),
+        ),
+        1,
+    )
+    size = -(-length // (count * limits.workgroup_max)) * limits.workgroup_max
     return Chunks(axis=over[0], size=size, count=-(-length // size)) if length > size else None
 
 
@@ -445,12 +460,17 @@ def fold_by_teams(
     that the places to be found are those along these axes. ``whole`` joins the chunks of each result.
     ``lanes``: elements of a packet, of which chunks and axes are made.
     """
+    limits = target.heuristics
     over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
     along, total = [axes[k].length for k in over], prod(axes[k].value for k in over)
     stop = along[0] if len(along) == 1 else b.size("row", total)
     stop = b.size("packets", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
-    team = Team(b, max(SHORT, min(MOST, 1 << (length // 4).bit_length())), target.subgroup_size)
+    team = Team(
+        b,
+        max(limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length())),
+        target.subgroup_size,
+    )
     lengths, values = [a.length for a in kept], [a.value for a in kept]
     if chunks is not None:
         lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]

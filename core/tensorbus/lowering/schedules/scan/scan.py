@@ -17,11 +17,9 @@ from ...target import Target
 from ..pointwise.stores import goes_past
 from ..pointwise.vectorize import SINGLE, Vectors, widen
 from ..reduction.reducer import Reducer, State
-from ..reduction.reduction import TALL, Axis, Chunks, fold
+from ..reduction.reduction import Axis, Chunks, fold
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .scan_gpu import lower_team_scan, serves
-
-LEAST = 1024
 
 
 def lower_scan(job: KernelTask, steps: LaunchList) -> None:
@@ -34,6 +32,7 @@ def lower_scan(job: KernelTask, steps: LaunchList) -> None:
 
 def _in_chunks(job: KernelTask, steps: LaunchList) -> None:
     """Append the scan of each row in order, with what chunks before come to where there are any."""
+    limits = steps.target.heuristics
     root, operand = job.root, job.root.inputs[0]
     shape, axis = operand.spec.shape, root.attrs["axis"]
     if 0 in shape:
@@ -43,9 +42,9 @@ def _in_chunks(job: KernelTask, steps: LaunchList) -> None:
     rest = tuple(n for k, n in enumerate(shape) if k != axis)
     solo = steps.target.row_per_task and prod(shape[axis + 1 :]) < steps.target.lanes
     wanted = steps.target.tasks_to_fill if solo else steps.target.work_items_to_fill
-    count = min(-(-wanted // prod(rest)), shape[axis] // LEAST)
-    if not solo and shape[axis] >= 4 * TALL:
-        count = max(count, shape[axis] // TALL)
+    count = min(-(-wanted // prod(rest)), shape[axis] // limits.scan_min_chunk)
+    if not solo and shape[axis] >= 4 * limits.column_chunk:
+        count = max(count, shape[axis] // limits.column_chunk)
     chunks, totals = None, 0
     if count > 1:
         size = -(-shape[axis] // count)

@@ -27,18 +27,6 @@ from ..reduction.reduction import Chunks
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Team
 
-TEAM: Final = 256
-EACH, MOST = 4, 8
-"""How many neighbours an item takes; the most where they come in packets."""
-SHORT: Final = 64
-"""Rows from this length on are worth a group of items."""
-LONG: Final = 8
-"""Rows of fewer tiles are left to one group: to know the chunks' totals takes two launches more."""
-TEAM_SHARE: Final = 16
-"""Rows that keep a device busy, a group of items each, are fewer than its groups by this."""
-BUSY: Final = 8
-"""By how many the chunks of all rows are fewer."""
-
 
 def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
     """Append the launches: one, and two before it where rows are cut into chunks."""
@@ -53,11 +41,12 @@ def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> Non
 
 def _chunks(target: Target, rows: int, length: int) -> Chunks | None:
     """Return how rows are cut that are few and long; chunks are whole tiles."""
-    tiles = -(-length // (TEAM * MOST))
-    if rows >= target.tasks_to_fill // TEAM_SHARE or tiles < LONG:
+    limits = target.heuristics
+    tiles = -(-length // (limits.scan_workgroup * limits.scan_max_elements))
+    if rows >= target.tasks_to_fill // limits.scan_busy_rows_share or tiles < limits.scan_chunk_min_tiles:
         return None
-    count = min(target.tasks_to_fill // BUSY // rows, tiles // 2)
-    size = -(-tiles // max(count, 1)) * TEAM * MOST
+    count = min(target.tasks_to_fill // limits.scan_busy_chunks_share // rows, tiles // 2)
+    size = -(-tiles // max(count, 1)) * limits.scan_workgroup * limits.scan_max_elements
     return Chunks(axis=-1, size=size, count=-(-length // size)) if size < length else None
 
 
@@ -73,13 +62,14 @@ def _piece(
 
 def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks, totals: int) -> None:
     """Append what each chunk comes to."""
+    limits = steps.target.heuristics
     operand = job.root.inputs[0]
     shape = operand.spec.shape
     b = Builder(f"tb_{job.root.op}_totals")
     pull, slots = job.inliner(b)
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     team, row, rows = (
-        Team(b, TEAM, steps.target.subgroup_size),
+        Team(b, limits.scan_workgroup, steps.target.subgroup_size),
         Var("i1", INDEX),
         chunks.count * prod(shape[:-1]),
     )
@@ -99,8 +89,11 @@ def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
 
 def _befores(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
+    limits = steps.target.heuristics
     b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
-    team = Team(b, max(32, min(TEAM, 1 << (count - 1).bit_length())), steps.target.subgroup_size)
+    team = Team(
+        b, max(32, min(limits.scan_workgroup, 1 << (count - 1).bit_length())), steps.target.subgroup_size
+    )
     row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
     b.buffer("totals", dtype, writes=True)
@@ -121,6 +114,7 @@ def _befores(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals
 
 def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
     """Append the scan of each row, or chunk of one. ``totals`` is the slot of what stands before each."""
+    limits = steps.target.heuristics
     root, operand = job.root, job.root.inputs[0]
     shape, dtype = operand.spec.shape, reducer.dtypes[0]
     b = Builder(f"tb_{root.op}_team")
@@ -128,9 +122,13 @@ def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks 
     lengths = [pull.length(operand, k) for k in range(len(shape))]
     length = chunks.size if chunks is not None else shape[-1]
     subgroup, stored = steps.target.subgroup_size, [operand.spec.dtype, root.spec.dtype]
-    whole = min(MOST, packet_of(steps.target, math.gcd(shape[-1], length), stored)) if subgroup else 1
-    each = max(EACH, whole)
-    team = Team(b, max(32, min(TEAM, 1 << (-(-length // each) - 1).bit_length())), subgroup)
+    whole = (
+        min(limits.scan_max_elements, packet_of(steps.target, math.gcd(shape[-1], length), stored))
+        if subgroup
+        else 1
+    )
+    each = max(limits.scan_elements, whole)
+    team = Team(b, max(32, min(limits.scan_workgroup, 1 << (-(-length // each) - 1).bit_length())), subgroup)
     row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO
     stop: Expr = lengths[-1]
@@ -185,12 +183,17 @@ def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks 
 
 def serves(root: Node, target: Target) -> Verdict:
     """Return whether a scan is one for workgroups."""
+    limits = target.heuristics
     shape, axis = root.inputs[0].spec.shape, root.attrs["axis"]
     if target.row_per_task:
         return "rows are scanned by tasks"
     if 0 in shape or axis != len(shape) - 1:
         return "the scan is not along the last axis, or of nothing"
-    return True if shape[axis] >= SHORT else f"rows are shorter than {SHORT}"
+    return (
+        True
+        if shape[axis] >= limits.scan_workgroup_min_length
+        else f"rows are shorter than {limits.scan_workgroup_min_length}"
+    )
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:

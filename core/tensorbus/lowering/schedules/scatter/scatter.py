@@ -32,14 +32,6 @@ from . import scatter_rank_gpu as ranked
 from . import scatter_sorted_gpu as segments
 from .modes import MODES
 
-OWNERS = 64
-FEW = 1024
-ALL = 64
-"""So many indices are best walked by every light item."""
-WIDE, MORE = 32, 1 << 14
-"""Light items side by side walk so many indices together: they read them once."""
-AHEAD = 16
-"""How many indices they read before they write."""
 _Take = Callable[[Builder, Inliner, Expr, Expr, Expr], None]
 """What is written for an index that names a row: its number, the row and the column."""
 
@@ -64,11 +56,14 @@ class _Sizes:
         """Return whether work-items number rows and indices in 32 bits."""
         if target.row_per_task:
             return "it is for work-items"
-        return True if max(self.rows, self.count) < segments.LIMIT else "numbers take more than 32 bits"
+        return (
+            True if max(self.rows, self.count) < segments.INT32_NUMBERS else "numbers take more than 32 bits"
+        )
 
     def side_by_side(self, target: Target) -> bool:
         """Return whether neighbouring work-items read one index for the columns of its row."""
-        return not target.row_per_task and bool(target.subgroup_size) and self.wide >= WIDE
+        limits = target.heuristics
+        return not target.row_per_task and bool(target.subgroup_size) and self.wide >= limits.scatter_wide_row
 
 
 def _copies(request: ScheduleRequest, target: Target) -> Verdict:
@@ -84,31 +79,41 @@ def _adds_at_once(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _finds_last(request: ScheduleRequest, target: Target) -> Verdict:
+    limits = target.heuristics
     sizes = _Sizes.of(request.root)
     if sizes.op is not None:
         return "values join with what is there"
-    if sizes.count <= ALL:
-        return f"there are no more than {ALL} indices"
+    if sizes.count <= limits.scatter_read_by_all:
+        return f"there are no more than {limits.scatter_read_by_all} indices"
     return sizes.few(target) if ("maximum", int32) in target.atomics else "no atomic finds the greatest int32"
 
 
 def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
+    limits = target.heuristics
     sizes = _Sizes.of(request.root)
     if not sizes.side_by_side(target):
-        return f"work-items have no subgroups, or rows are narrower than {WIDE}"
-    if not ranked.LEAST <= sizes.count <= ranked.MOST:
-        return f"there are not {ranked.LEAST} to {ranked.MOST} indices"
+        return f"work-items have no subgroups, or rows are narrower than {limits.scatter_wide_row}"
+    if not limits.scatter_rank_min_indices <= sizes.count <= limits.scatter_rank_max_indices:
+        return f"there are not {limits.scatter_rank_min_indices} to {limits.scatter_rank_max_indices} indices"
     return sizes.few(target)
 
 
 def _sorts(request: ScheduleRequest, target: Target) -> Verdict:
+    limits = target.heuristics
     sizes = _Sizes.of(request.root)
-    return sizes.few(target) if sizes.count > FEW else f"there are no more than {FEW} indices"
+    return (
+        sizes.few(target)
+        if sizes.count > limits.scatter_few_indices
+        else f"there are no more than {limits.scatter_few_indices} indices"
+    )
 
 
 def _fills_buckets(request: ScheduleRequest, target: Target) -> Verdict:
+    limits = target.heuristics
     sizes = _Sizes.of(request.root)
-    most = MORE if sizes.side_by_side(target) else FEW
+    most = (
+        limits.scatter_few_indices_of_wide_rows if sizes.side_by_side(target) else limits.scatter_few_indices
+    )
     if sizes.count <= most:
         return f"there are no more than {most} indices"
     return True if sizes.rows > 1 else "there is one row"
@@ -206,11 +211,19 @@ def _by_last(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
 
 def _by_all(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Let every owner walk all indices, and store where a row is its own."""
+    limits = steps.target.heuristics
     rows = sizes.rows
     x, _, *indices = job.root.inputs
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.row_per_task
-    owners = max(1, min(OWNERS if solo else -(-steps.target.work_items_to_fill // wide), OWNERS, rows))
+    owners = max(
+        1,
+        min(
+            limits.scatter_owners if solo else -(-steps.target.work_items_to_fill // wide),
+            limits.scatter_owners,
+            rows,
+        ),
+    )
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
     pull, slots = job.inliner(b)
     owner, column, loops = _loops(b, owners, wide, solo)
@@ -235,10 +248,15 @@ def _by_all(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
                     _write_row(b, pull, job, at, row, column, wide)
 
     even: Expr = ZERO
-    if steps.target.subgroup_size and prod(indices[0].spec.shape) >= AHEAD:
-        even = b.let(ix.multiply(ix.quotient(total, const(AHEAD)), const(AHEAD)), "even")
-        with b.loop(ZERO, even, step=AHEAD) as walk:
-            take([b.let(ix.add(walk, const(k)), "walk") for k in range(AHEAD)])
+    if steps.target.subgroup_size and prod(indices[0].spec.shape) >= limits.scatter_read_ahead:
+        even = b.let(
+            ix.multiply(
+                ix.quotient(total, const(limits.scatter_read_ahead)), const(limits.scatter_read_ahead)
+            ),
+            "even",
+        )
+        with b.loop(ZERO, even, step=limits.scatter_read_ahead) as walk:
+            take([b.let(ix.add(walk, const(k)), "walk") for k in range(limits.scatter_read_ahead)])
     with b.loop(even, total) as walk:
         take([walk])
     steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})

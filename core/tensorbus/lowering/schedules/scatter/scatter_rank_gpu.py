@@ -18,12 +18,7 @@ from ...ir.index_expr import ONE, ZERO, const
 from ...ir.inline import Inliner
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Cast, Expr, For, Load, Select, Var
-
-LEAST, MOST = 1 << 9, 1 << 14
-"""How many indices are ranked: fewer are walked sooner, more are sorted."""
-TURNS = 4
-AHEAD = 8
-"""How many values of one row are read before they are added."""
+from ...target import Target
 
 Row = Callable[[Builder, Inliner, Expr], tuple[Expr, Expr]]
 """Emits what reads an index, and reports it; returns its row, and whether it exists."""
@@ -54,6 +49,7 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
     ``begins`` has for the first index of a row where the row's begin in that order, else -1; ``many`` how
     many there are.
     """
+    limits = steps.target.heuristics
     b, subgroup = Builder("tb_scatter_rank"), steps.target.subgroup_size
     b.buffer("rows", int32)
     for name in ("order", "begins", "many"):
@@ -74,14 +70,14 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
             ):  # fmt: skip
                 b.assign(var, Apply("add", (var, Cast(what, int32)), int32))
 
-    turns = b.let(ix.quotient(total, const(TURNS * subgroup)), "turns")
+    turns = b.let(ix.quotient(total, const(limits.scatter_rank_unroll * subgroup)), "turns")
     with b.loop(ZERO, turns, prefix="turn") as turn:
-        first = b.let(ix.add(ix.multiply(turn, const(TURNS * subgroup)), lane), "first")
-        count_in([ix.add(first, const(k * subgroup)) for k in range(TURNS)])
+        first = b.let(ix.add(ix.multiply(turn, const(limits.scatter_rank_unroll * subgroup)), lane), "first")
+        count_in([ix.add(first, const(k * subgroup)) for k in range(limits.scatter_rank_unroll)])
     k = Var(b.fresh("k"), INDEX)
     with b.inner() as body:
         count_in([k])
-    rest = b.let(ix.add(ix.multiply(turns, const(TURNS * subgroup)), lane), "rest")
+    rest = b.let(ix.add(ix.multiply(turns, const(limits.scatter_rank_unroll * subgroup)), lane), "rest")
     b.emit(For(k, rest, total, tuple(body), step=subgroup))
     found: list[Expr] = [less, before, all_]
     apart = subgroup // 2
@@ -106,12 +102,13 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
 
 def add_up(
     b: Builder, job: KernelTask, pull: Inliner, total: Var, tail: Sequence[Expr], span: tuple[Expr, Expr],
-    op: str | None,
+    op: str | None, target: Target,
 ) -> None:  # fmt: skip
     """Emit what adds to a mutable ``total`` what the indices in ``order`` bring, from one place to another.
 
     ``tail`` is where the element lies in what one index brings. Values are read some at a time.
     """
+    ahead = target.heuristics.scatter_rank_read_ahead
     _, value, indices, *_ = job.root.inputs
     start, stop = span
 
@@ -123,10 +120,10 @@ def add_up(
         for e in new:
             b.assign(total, e if op is None else Apply(op, (total, e), total.dtype))
 
-    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(AHEAD)), const(AHEAD))
+    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(ahead)), const(ahead))
     even = b.let(ix.add(start, whole), "even")
-    with b.loop(start, even, step=AHEAD) as k:
-        add([ix.add(k, const(u)) for u in range(AHEAD)])
+    with b.loop(start, even, step=ahead) as k:
+        add([ix.add(k, const(u)) for u in range(ahead)])
     with b.loop(even, stop) as k:
         add([k])
 
@@ -149,7 +146,7 @@ def _add(job: KernelTask, steps: LaunchList, op: str | None, places: Sequence[in
         total = b.let(Load("out", to, dtype), "total", mutable=True)
         many = b.let(Cast(Load("many", item, int32), INDEX), "many")
 
-        add_up(b, job, pull, total, tail, (begin, ix.add(begin, many)), op)
+        add_up(b, job, pull, total, tail, (begin, ix.add(begin, many)), op, steps.target)
         b.store("out", to, total)
     named = dict(zip(("rows", "order", "begins", "many"), places, strict=True))
     loops = [(column, b.size("wide", wide), wide), (item, b.size("count", count), count)]

@@ -29,24 +29,16 @@ from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Team
 from .modes import MODES
 
-FEWEST: Final = 32
-MOST: Final = 256
-"""The items of a group."""
-EACH: Final = 8
-"""The most indices that an item takes at a time."""
-TURNS: Final = 16
+CLAIM_ROUNDS: Final = 16
 """How often the least numbers are found: few places are left then, whose first indices look for the rest."""
-ROWS: Final = 64
-"""So many rows keep the device busy, however long each of them takes."""
-SOON: Final = 1 << 16
-"""Up to so many indices a row is done sooner than all indices are put in order."""
-LIMIT: Final = 1 << 31
+INT32_NUMBERS: Final = 1 << 31
 """A row has fewer indices: their numbers are 32 bits long."""
 NEEDED: Final = frozenset({("minimum", int32), ("maximum", int32)})
 
 
 def serves(node: Node, target: Target) -> Verdict:
     """Return whether a scatter's indices name each element's own row, and any place in it."""
+    limits = target.heuristics
     x, _, *indices = node.inputs
     shape = indices[0].spec.shape
     if target.row_per_task or not target.atomics >= NEEDED:
@@ -55,9 +47,11 @@ def serves(node: Node, target: Target) -> Verdict:
         return "indices are not given for each element"
     if shape[:-1] != x.spec.shape[:-1] or 0 in shape or 0 in x.spec.shape:
         return "indices are not given for each row, or there is nothing"
-    if _needed(x.spec.shape[-1]) > target.local_memory:
+    if _needed(x.spec.shape[-1], target) > target.local_memory:
         return "a row does not fit into local memory"
-    if shape[-1] >= (LIMIT if prod(shape[:-1]) >= ROWS else SOON):
+    if shape[-1] >= (
+        INT32_NUMBERS if prod(shape[:-1]) >= limits.scatter_row_busy_rows else limits.scatter_row_max_length
+    ):
         return "rows have too many indices"
     own = all(_is_own(i, k) for k, i in enumerate(indices[:-1]))
     return True if own else "indices may name other rows"
@@ -68,9 +62,12 @@ def _whole(length: int) -> int:
     return 1 << (length - 1).bit_length()
 
 
-def _needed(length: int) -> int:
+def _needed(length: int, target: Target) -> int:
     """Return the bytes of the numbers that places have, and of the places of some indices."""
-    return (_whole(length) + MOST * EACH + 1) * int32.itemsize
+    limits = target.heuristics
+    return (
+        _whole(length) + limits.scatter_row_max_workgroup * limits.scatter_row_max_indices + 1
+    ) * int32.itemsize
 
 
 def _is_own(node: Node, axis: int) -> bool:
@@ -99,18 +96,22 @@ def _is_own(node: Node, axis: int) -> bool:
 
 def lower_along(job: KernelTask, steps: LaunchList, op: str | None) -> None:
     """Append the launches of such a scatter; without ``op`` the last value stays."""
+    limits = steps.target.heuristics
     x, _, *indices = job.root.inputs
     dtype, length = job.root.spec.dtype, x.spec.shape[-1]
     size = _whole(length)
-    needed = _needed(length) + size * max(dtype.itemsize, float32.itemsize)
+    needed = _needed(length, steps.target) + size * max(dtype.itemsize, float32.itemsize)
     near = op is not None and needed <= steps.target.local_memory
     if op is not None and not near:
         lower_map(collapse(replace(job, root=x)), steps)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_along")
     pull, slots = job.inliner(b)
     count = indices[-1].spec.shape[-1]
-    wide = min(max(1 << (count // 4).bit_length(), FEWEST), MOST)
-    each = min(1 << (-(-count // wide) - 1).bit_length(), EACH)
+    wide = min(
+        max(1 << (count // 4).bit_length(), limits.scatter_row_min_workgroup),
+        limits.scatter_row_max_workgroup,
+    )
+    each = min(1 << (-(-count // wide) - 1).bit_length(), limits.scatter_row_max_indices)
     team, names = Team(b, wide, 0), b.fresh("numbers")
     arrays = [Array(names, int32, size, "shared")]
     row: _Row
@@ -240,7 +241,7 @@ class _Joined(_Row):
             self._fill(2**31 - 1)
             self._read(block, self._note)
             b.emit(Barrier())
-            stop = b.let(const(min(TURNS, self.size)), "stop", mutable=True)
+            stop = b.let(const(min(CLAIM_ROUNDS, self.size)), "stop", mutable=True)
             with b.loop(ZERO, stop, prefix="turn") as turn:
                 after = b.let(Cast(ix.add(turn, ONE), int32), "after")
                 self._each(turn, self._claim)
@@ -253,9 +254,9 @@ class _Joined(_Row):
                 with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
                     own = ix.add(ix.multiply(k, const(self.team.size)), self.team.item)
                     b.store(self.listed, own, Load(self.places, k, int32))
-                self._each(const(TURNS), self._claim)
+                self._each(const(CLAIM_ROUNDS), self._claim)
                 b.emit(Barrier())
-                self._each(const(TURNS), partial(self._add_all, block))
+                self._each(const(CLAIM_ROUNDS), partial(self._add_all, block))
                 b.emit(Barrier())
         if self.kept:
             self.team.walk((ZERO, self.length), self._put)

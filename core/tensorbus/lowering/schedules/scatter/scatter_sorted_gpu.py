@@ -20,9 +20,8 @@ from ..sort import radix_pass_gpu as counting
 from ..sort.bucket_pass import Destination, Read, Source, digit, distribute
 from .scatter_rank_gpu import Row, add_up
 
-LIMIT: Final = 1 << 31
+INT32_NUMBERS: Final = 1 << 31
 """Rows and indices are fewer: their numbers are 32 bits long."""
-PIECE: Final = 256
 
 
 def lower_segments(job: KernelTask, steps: LaunchList, row: Row, op: str | None, limit: int) -> None:
@@ -30,15 +29,20 @@ def lower_segments(job: KernelTask, steps: LaunchList, row: Row, op: str | None,
 
     ``row`` emits what reads an index; there are ``limit`` rows.
     """
+    limits = steps.target.heuristics
     count = prod(job.root.inputs[2].spec.shape)
     rows, order = _sorted(job, steps, row, limit, count)
     stops = steps.temporary(limit, int32)
     _stops(steps, rows, stops, limit, count)
     wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
-    pieces = steps.temporary(-(-count // PIECE) * wide, job.root.spec.dtype) if count > PIECE else -1
+    pieces = (
+        steps.temporary(-(-count // limits.scatter_segment_piece) * wide, job.root.spec.dtype)
+        if count > limits.scatter_segment_piece
+        else -1
+    )
     slots = {"rows": rows, "order": order, "stops": stops, "pieces": pieces}
     _add(job, steps, op, slots, limit, count)
-    if count > PIECE:
+    if count > limits.scatter_segment_piece:
         _join(job, steps, op, slots, limit, count)
 
 
@@ -117,6 +121,7 @@ def _add(
     job: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
 ) -> None:
     """Append what adds up the pieces: the first of each run onto its row, the others apart."""
+    limits = steps.target.heuristics
     x, value, *indices = job.root.inputs
     dtype = job.root.spec.dtype
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
@@ -127,9 +132,12 @@ def _add(
     b.buffer("stops", int32)
     b.buffer("out", dtype, writes=True)
     row, exists, leads = _begin(b, item, limit)
-    cut = Apply("equal", (ix.modulo(item, const(PIECE)), ZERO), bool_)
+    cut = Apply("equal", (ix.modulo(item, const(limits.scatter_segment_piece)), ZERO), bool_)
     with b.when(ix.both([exists, Apply("logical_or", (leads, cut), bool_)])):
-        end = ix.multiply(ix.add(ix.quotient(item, const(PIECE)), ONE), const(PIECE))
+        end = ix.multiply(
+            ix.add(ix.quotient(item, const(limits.scatter_segment_piece)), ONE),
+            const(limits.scatter_segment_piece),
+        )
         stop = b.let(ix.minimum(Cast(Load("stops", row, int32), INDEX), end), "stop")
         tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
         to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
@@ -138,13 +146,13 @@ def _add(
             first = pull.value(value, (*ix.unflatten(number, pull.lengths(indices[0])), *tail))
             own = b.let(first if op is None else Apply(op, (Load("out", to, dtype), first), dtype), "own")
             total = b.let(Select(leads, own, first, dtype), "total", mutable=True)
-        add_up(b, job, pull, total, tail, (ix.add(item, ONE), stop), op)
+        add_up(b, job, pull, total, tail, (ix.add(item, ONE), stop), op, steps.target)
         with b.when(leads):
             b.store("out", to, total)
-        if count > PIECE:
+        if count > limits.scatter_segment_piece:
             b.buffer("pieces", dtype, writes=True)
             with b.when(Apply("logical_not", (leads,), bool_)):
-                piece = ix.quotient(item, const(PIECE))
+                piece = ix.quotient(item, const(limits.scatter_segment_piece))
                 b.store("pieces", ix.add(ix.multiply(piece, b.size("wide", wide)), column), total)
     used = {name: slot for name, slot in slots.items() if name in b.buffers}
     steps.add(b.finish(loops), {**read, **used, "out": job.out})
@@ -154,6 +162,7 @@ def _join(
     job: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
 ) -> None:
     """Append what adds the other pieces of long runs to their rows."""
+    limits = steps.target.heuristics
     dtype = job.root.spec.dtype
     wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
     b = Builder(f"tb_scatter_{job.root.attrs['mode']}_joined")
@@ -163,9 +172,9 @@ def _join(
     b.buffer("out", dtype, writes=True)
     row, exists, leads = _begin(b, item, limit)
     with b.when(ix.both([exists, leads])):
-        start = b.let(ix.add(ix.quotient(item, const(PIECE)), ONE), "start")
+        start = b.let(ix.add(ix.quotient(item, const(limits.scatter_segment_piece)), ONE), "start")
         past = ix.subtract(Cast(Load("stops", row, int32), INDEX), ONE)
-        stop = b.let(ix.add(ix.quotient(past, const(PIECE)), ONE), "stop")
+        stop = b.let(ix.add(ix.quotient(past, const(limits.scatter_segment_piece)), ONE), "stop")
         with b.when(ix.less(start, stop)):
             to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
             total = b.let(Load("out", to, dtype), "total", mutable=True)

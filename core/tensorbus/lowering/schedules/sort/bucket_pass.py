@@ -22,8 +22,6 @@ from .partition_gpu import lower_parting
 
 BITS = 8
 BUCKETS = 1 << BITS
-LEAST = 4096
-MOST = 64
 
 Read = Callable[[Expr, Expr], tuple[Expr, ...]]
 """What is known of the element of a row at a position."""
@@ -88,7 +86,15 @@ def distribute(
 
 def chunks(rows: int, length: int, steps: LaunchList) -> int:
     """Return into how many pieces each row is cut."""
-    return max(1, min(-(-steps.target.tasks_to_fill // rows), length // LEAST, MOST))
+    limits = steps.target.heuristics
+    return max(
+        1,
+        min(
+            -(-steps.target.tasks_to_fill // rows),
+            length // limits.bucket_pass_min_chunk,
+            limits.bucket_pass_max_chunks,
+        ),
+    )
 
 
 def _add_one(b: Builder, counters: str, at: Expr) -> None:

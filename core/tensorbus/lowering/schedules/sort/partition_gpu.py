@@ -24,13 +24,11 @@ from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select
 from ..pointwise.vector_access import packet_of, packets
 from ..reduction.reducer import Reducer, Several
 from ..scan.scan import lower_scan
-from ..workgroup import MOST, Team
+from ..workgroup import Team
 
 if TYPE_CHECKING:
     from .bucket_pass import Destination, Source
 
-EACH: Final = 16
-"""How many neighbours an item takes of a row that is long enough."""
 _SUM: Final = Several(parts=(Reducer(op="sum", dtypes=(int32,)),))
 
 
@@ -63,9 +61,14 @@ class _Tiles:
 
 def lower_parting(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
     """Append the launches of a pass."""
+    limits = steps.target.heuristics
     rows, length = source.rows, source.length
-    each = EACH if length >= EACH * MOST else EACH // 2
-    size = max(32, min(MOST, 1 << (-(-length // each) - 1).bit_length()))
+    each = (
+        limits.partition_elements
+        if length >= limits.partition_elements * limits.workgroup_max
+        else limits.partition_elements // 2
+    )
+    size = max(32, min(limits.workgroup_max, 1 << (-(-length // each) - 1).bit_length()))
     lanes = packet_of(steps.target, gcd(length, each), [bool_])
     tiles = _Tiles(rows=rows, length=length, size=size, each=each, lanes=lanes)
     if tiles.count == 1:

@@ -26,7 +26,7 @@ from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select
 from ..pointwise.vector_access import packet_of, packets
 from ..reduction.reducer import Reducer, Several, State
 from ..scan.scan import lower_scan
-from ..workgroup import MOST, Team
+from ..workgroup import Team
 
 if TYPE_CHECKING:
     from .bucket_pass import Destination, Source
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 BITS: Final = 4
 """Of a key in one pass."""
 BUCKETS: Final = 1 << BITS
-EACH: Final = 8
-"""How many neighbours an item takes, if the group has room for all of them."""
-_ROOM: Final = 3 << 13
-"""The bytes of a tile, at most."""
 _LANES: Final = 8
 """Buckets that a word of an item counts, a byte for each; those of a group take two words."""
 
@@ -63,12 +59,13 @@ class _Tiles:
 
 def lower_pass(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
     """Append the launches of a pass."""
+    limits = steps.target.heuristics
     rows, length = source.rows, source.length
     most, each = (
-        MOST if steps.target.subgroup_size else MOST // 2,
-        EACH,
+        limits.workgroup_max if steps.target.subgroup_size else limits.workgroup_max // 2,
+        limits.radix_elements,
     )  # who joins in memory needs room for that
-    while each > 1 and most * each * sum(t.dtype.itemsize for t in targets) > _ROOM:
+    while each > 1 and most * each * sum(t.dtype.itemsize for t in targets) > limits.radix_tile_bytes:
         each //= 2
     size = max(32, min(most, 1 << (-(-length // each) - 1).bit_length()))
     tiles = _Tiles(rows=rows, length=length, size=size, each=each)

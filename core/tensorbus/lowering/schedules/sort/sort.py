@@ -34,7 +34,6 @@ from ...target import Target
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .bucket_pass import Destination, Read, Source, bits, digit, distribute, packed_rows
 
-SHORT = 48
 EQUAL: Final[dict[DType, int]] = {bfloat16: 16, float16: 13, float8_e5m2: 21, float8_e4m3fn: 20}
 """How many last bits the keys of two floats of one sign share, which float32 has beside those of a dtype."""
 
@@ -188,10 +187,11 @@ def _place(job: KernelTask) -> Callable[[Builder, Expr, Expr], Expr]:
 
 
 def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
+    limits = target.heuristics
     root = request.root
     shape, axis = root.spec.shape, root.attrs["axis"]
-    short = 0 in shape or shape[axis] <= SHORT
-    return True if short else f"rows are longer than {SHORT}"
+    short = 0 in shape or shape[axis] <= limits.rank_sort_max_length
+    return True if short else f"rows are longer than {limits.rank_sort_max_length}"
 
 
 def _build_rank(request: ScheduleRequest, launches: LaunchList) -> None:

@@ -1,0 +1,160 @@
+"""The thresholds at which schedules change: numbers that measuring chose, where no law of the hardware does.
+
+Beside ``Target``, which says what the hardware is: ``Target.heuristics``. A device that measured
+others brings its own, and ``mode="max-autotune"`` may try them: a knob may be named after a field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heuristics:
+    """The thresholds of the schedules, in the order of their table (``schedules.choose``)."""
+
+    workgroup_max: int = 256
+    """The most work-items of a workgroup that is one of many."""
+    access_min_elements: int = 1 << 17
+    """From how many elements on vector accesses pay."""
+    vector_row_min_length: int = 512
+    """The shortest rows that tasks compute in vectors."""
+    vector_piece: int = 4096
+    """How many elements of such a row a task takes."""
+    vector_function_min_elements: int = 1 << 16
+    """From how many elements on functions of them are worth vectors of our own beside the compiler's."""
+    narrow_row_accumulators: int = 4
+    """How many vectors a sum of narrow floats is added up in, side by side."""
+    access_max_lanes: int = 8
+    """The most elements of one vector access."""
+    grid_stride_elements: int = 4
+    """How many elements, far apart, a work-item computes."""
+    grid_stride_min_elements: int = 1 << 20
+    """From how many elements on."""
+    row_min_length: int = 32
+    """Rows from this length on are worth vectors, or several work-items."""
+    sum_max_length: int = 65536
+    """The most elements of a float sum that are added up in one piece: longer ones lose bits."""
+    row_min_chunk: int = 1024
+    """The fewest elements of a chunk of a row that tasks reduce."""
+    column_chunk: int = 128
+    """The fewest rows of a chunk of columns that work-items walk down side by side."""
+    serial_join_max_parts: int = 1024
+    """The most parts that a work-item joins alone."""
+    workgroup_join_max_parts: int = 4096
+    """The most parts that a workgroup joins."""
+    workgroup_join_min_parts: int = 8
+    """The fewest: fewer are joined by single work-items."""
+    single_task_elements: int = 1 << 15
+    """Up to so many elements a reduction is left to one task, which may be the last one of another kernel."""
+    row_piece_min_vectors: int = 8
+    """The fewest steps of all lanes that a piece of a row is worth."""
+    window_unroll: int = 32
+    """The most elements of a window, of several axes, that code names one by one."""
+    panel_width: int = 1024
+    """The columns of a panel of one reduction."""
+    panel_min_rows: int = 32
+    """The fewest rows of a chunk of these."""
+    panel_max_rows: int = 1024
+    """The most rows."""
+    panel_unroll: int = 8
+    """How many rows are added at a time: the states are loaded and stored once for all of them."""
+    panel_max_code: int = 32
+    """As long as that makes no more than so many ops of code."""
+    multi_panel_width: int = 2048
+    """The columns of a panel of several reductions."""
+    multi_panel_min_rows: int = 32
+    """The fewest rows of a chunk of these."""
+    multi_panel_max_rows: int = 2048
+    """The most rows."""
+    multi_panel_unroll: int = 4
+    """How many rows are added at a time."""
+    multi_panel_max_code: int = 64
+    """As long as that makes no more than so many ops of code."""
+    column_read_ahead: int = 4
+    """How many rows a work-item asks for before it adds the first; twice as many where little is computed of
+    them."""
+    column_max_rows: int = 1024
+    """The most rows of a work-item's stretch."""
+    column_workgroup: int = 256
+    """The work-items of a workgroup that reduces columns."""
+    column_max_depth: int = 32
+    """The most of them that share a column: those beside each other read a line of the caches."""
+    column_join_read_ahead: int = 16
+    """How many workgroups' results are asked for before the first is added."""
+    row_array_bytes: int = 1 << 14
+    """The bytes of the largest row that a task keeps in an array of its own."""
+    row_prefetch_max_length: int = 1 << 14
+    """The longest rows of which the next is fetched while one is gone over: both stay in the cache."""
+    row_registers: int = 32
+    """The most elements of a work-item whose loads are written out: they are kept in registers."""
+    row_vector_registers: int = 64
+    """The same where they come in vectors."""
+    row_vectors: int = 4
+    """The vectors of a work-item where a few work-items are enough for a row."""
+    row_in_registers_max_length: int = 1 << 14
+    """The longest rows that are kept in registers: several workgroups then have room beside each other."""
+    matmul_min_part: int = 512
+    """The shortest piece of an inner axis that is cut."""
+    matmul_computed_ahead: int = 64
+    """How many elements of a row of a computed left operand are computed before they are used."""
+    scan_min_chunk: int = 1024
+    """How many elements a chunk of a row has at least."""
+    scan_workgroup: int = 256
+    """The most work-items of a workgroup that scans."""
+    scan_elements: int = 4
+    """How many neighbouring elements a work-item takes."""
+    scan_max_elements: int = 8
+    """The most, where they come in vectors."""
+    scan_workgroup_min_length: int = 64
+    """Rows from this length on are worth a workgroup."""
+    scan_chunk_min_tiles: int = 8
+    """Rows of fewer tiles are left to one workgroup: to know the chunks' totals takes two launches more."""
+    scan_busy_rows_share: int = 16
+    """Rows that keep a device busy are fewer than ``tasks_to_fill`` by this factor."""
+    scan_busy_chunks_share: int = 8
+    """And the chunks of all rows by this."""
+    rank_sort_max_length: int = 48
+    """Up to which length rows are sorted by rank."""
+    bucket_pass_min_chunk: int = 4096
+    """How many elements a chunk of a row has at least."""
+    bucket_pass_max_chunks: int = 64
+    """Into how many chunks a row is cut at most."""
+    radix_elements: int = 8
+    """How many elements a work-item of a radix pass takes."""
+    radix_tile_bytes: int = 3 << 13
+    """The most bytes of local memory that the elements of a tile take."""
+    partition_elements: int = 16
+    """How many elements a work-item of a stable partition takes."""
+    scatter_owners: int = 64
+    """The most owners of rows, each of which reads all indices."""
+    scatter_few_indices: int = 1024
+    """Up to so many indices every owner reads them all."""
+    scatter_read_by_all: int = 64
+    """Up to so many indices every work-item does."""
+    scatter_wide_row: int = 32
+    """From so many columns on neighbouring work-items read one index together."""
+    scatter_few_indices_of_wide_rows: int = 1 << 14
+    """Up to so many indices they are owners that read them all."""
+    scatter_read_ahead: int = 16
+    """How many indices an owner reads before it writes."""
+    scatter_row_min_workgroup: int = 32
+    """The fewest work-items of a workgroup that scatters along a row."""
+    scatter_row_max_workgroup: int = 256
+    """The most of them."""
+    scatter_row_max_indices: int = 8
+    """The most indices that a work-item of them takes at a time."""
+    scatter_row_busy_rows: int = 64
+    """So many rows keep the device busy, however long each of them takes."""
+    scatter_row_max_length: int = 1 << 16
+    """Up to so many indices a row of fewer rows is done sooner than all indices are sorted."""
+    scatter_rank_min_indices: int = 1 << 9
+    """The fewest indices that are ranked; fewer are read by owners."""
+    scatter_rank_max_indices: int = 1 << 14
+    """The most; more are sorted."""
+    scatter_rank_unroll: int = 4
+    """How many indices a work-item compares with its own at a time."""
+    scatter_rank_read_ahead: int = 8
+    """How many values of one row are read before they are added."""
+    scatter_segment_piece: int = 256
+    """How many sorted indices of one row a work-item adds up."""
