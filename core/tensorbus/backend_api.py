@@ -24,7 +24,6 @@ from .backend_interface.capabilities import SupportsThreads as SupportsThreads
 from .backend_interface.capabilities import SupportsUserKernels as SupportsUserKernels
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
-from .backend_interface.graph import Spec as Spec
 from .backend_interface.protocols import Call as Call
 from .backend_interface.protocols import CompileRequest as CompileRequest
 from .backend_interface.protocols import DeviceProperties as DeviceProperties
@@ -36,6 +35,7 @@ from .backend_interface.protocols import Lowering as Lowering
 from .backend_interface.protocols import MemoryStats as MemoryStats
 from .backend_interface.protocols import ProgramPart as ProgramPart
 from .backend_interface.protocols import Runtime as Runtime
+from .backend_interface.spec import Spec as Spec
 from .backend_interface.strided_array import StridedArray as StridedArray
 from .dtypes.definition import DType as DType
 from .errors import DeviceError as DeviceError

@@ -10,20 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..dtypes.definition import DType
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """The shape and dtype of an operand or a result."""
-
-    shape: Shape
-    dtype: DType
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+from .spec import Spec
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)  # not frozen: thousands are made, thrice as fast

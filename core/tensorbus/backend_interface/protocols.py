@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..dtypes.definition import DType
 from ..system.former_names import former_names
-from .graph import Graph
-from .graph import Shape as Shape
+from .spec import Shape as Shape
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 
 class Value(Protocol):

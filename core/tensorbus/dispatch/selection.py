@@ -7,7 +7,7 @@ prefers. Observers hear of it once for a signature: ``tb.explain``, ``TENSORBUS_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..backend_interface.protocols import Call
 from ..devices.device import Device
@@ -21,8 +21,7 @@ from .modes import value_modes
 from .signature import Signature
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(NamedTuple):
     """The candidate that runs a call, and those that it was taken from."""
 
     candidates: tuple[Candidate, ...]

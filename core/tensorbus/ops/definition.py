@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, ParamSpec
 
-from ..backend_interface.graph import Shape as Shape
-from ..backend_interface.graph import Spec as Spec
+from ..backend_interface.spec import Shape as Shape
+from ..backend_interface.spec import Spec as Spec
 from ..dtypes.definition import DType
 from ..errors import PluginError, UnsupportedOpError, suggest
 from ..system import fork_safe_locks
