@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus import plugins
+from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
-from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.ops.definition import Spec, table
 from tensorbus_cpu.native import bytecode as tape

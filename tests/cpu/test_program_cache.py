@@ -25,7 +25,7 @@ import numpy as np
 from tensorbus import dtypes as dt, plugins
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.ops.definition import Spec, table
-from tensorbus.backend_interface.protocols import CompileRequest
+from tensorbus.backend_interface.compilation import CompileRequest
 
 def apply(name, *inputs, **attrs):
     spec = table[name].specs(tuple(x.spec for x in inputs), attrs)[0]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
+from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
-from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.schedules.pointwise import pointwise
 from tensorbus.lowering.schedules.pointwise import stores as outputs

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
+from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
-from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType

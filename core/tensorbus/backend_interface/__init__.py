@@ -1,5 +1,6 @@
 """The protocols that a backend implements, and the graph that it is given.
 
 Core asks a runtime, a kernel and a lowering for nothing else; ``StridedArray`` is the value of devices
-without an array library. In order: ``spec``, ``graph``, ``protocols``, ``capabilities``, ``strided_array``.
+without an array library. In order: ``spec``, ``protocols``, ``graph``, ``compilation``, ``capabilities``,
+``strided_array``.
 """

@@ -7,13 +7,16 @@ of the device's own backend come first, then others by the name of their plugin,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..backend_interface.protocols import FusedKernels, Kernel
+from ..backend_interface.protocols import Kernel
 from ..devices.device import Device
 from ..dtypes.definition import DType
 from ..errors import PluginError
 from ..plugins import backend, opened
+
+if TYPE_CHECKING:
+    from ..backend_interface.compilation import FusedKernels
 
 OwnedKernel = tuple[str, Kernel]
 """A kernel, after the plugin that it belongs to."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..backend_interface.protocols import Call, FusedKernels, Kernel
+from ..backend_interface.protocols import Call, Kernel
 from ..devices.device import Device, ValueType
 from ..dtypes.definition import DType
 from ..errors import DeviceError, PluginError, TensorbusError, UnsupportedOpError
@@ -27,6 +27,9 @@ from .modes import value_modes
 from .result_check import mismatch
 from .selection import Selection, select
 from .signature import Operand, Signature, signature_of
+
+if TYPE_CHECKING:
+    from ..backend_interface.compilation import FusedKernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

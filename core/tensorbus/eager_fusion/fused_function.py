@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..autograd import engine as autograd
+from ..backend_interface.compilation import FusedKernels
 from ..backend_interface.graph import Graph, Node
-from ..backend_interface.protocols import Call, FusedKernels, Kernel
+from ..backend_interface.protocols import Call, Kernel
 from ..decompose.decompose import decompose
 from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType

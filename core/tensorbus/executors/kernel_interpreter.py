@@ -11,8 +11,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Final
 
+from ..backend_interface.compilation import CompileRequest, Executable, ProgramPart
 from ..backend_interface.graph import Graph, Node
-from ..backend_interface.protocols import CompileRequest, Executable, ProgramPart
 from ..decompose.decompose import decompose
 from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType

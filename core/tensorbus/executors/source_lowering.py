@@ -12,8 +12,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final
 
+from ..backend_interface.compilation import CompileRequest, Executable, Knob, ProgramPart
 from ..backend_interface.graph import Graph
-from ..backend_interface.protocols import CompileRequest, Executable, Knob, ProgramPart
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..dtypes.definition import DType, float32

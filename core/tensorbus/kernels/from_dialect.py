@@ -194,7 +194,7 @@ def _lies(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class GeneratedPrograms:
-    """Kernels of several ops: see ``protocols.FusedKernels``."""
+    """Kernels of several ops: see ``compilation.FusedKernels``."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler

@@ -16,7 +16,8 @@ from .extension import Extension
 from .probe import Probe, ProbeTimeoutError
 
 if TYPE_CHECKING:
-    from ..backend_interface.protocols import Lowering, Runtime
+    from ..backend_interface.compilation import Lowering
+    from ..backend_interface.protocols import Runtime
     from .discovery import EntryPoint
     from .manifest import Manifest
 

@@ -21,7 +21,8 @@ from .manifest import Manifest
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
-    from ..backend_interface.protocols import Lowering, Runtime
+    from ..backend_interface.compilation import Lowering
+    from ..backend_interface.protocols import Runtime
 
 
 class Extension:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
-    from ..backend_interface.protocols import KernelTable, Lowering, Runtime
+    from ..backend_interface.compilation import Lowering
+    from ..backend_interface.protocols import KernelTable, Runtime
 
 PROJECT = "tensorbus"
 hookspec = HookspecMarker(PROJECT)

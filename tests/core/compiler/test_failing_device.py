@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_interface.protocols import CompileRequest, Executable
+from tensorbus.backend_interface.compilation import CompileRequest, Executable
 from tensorbus.compiler.capture import flush as finishing
 from tensorbus.compiler.programs import program_cache as executables
 from tensorbus.compiler.programs.op_trace import Recording

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.compilation import CompileRequest, Knob
 from tensorbus.backend_interface.graph import Graph, Node
-from tensorbus.backend_interface.protocols import CompileRequest, Knob
 from tensorbus.compiler.programs.autotune import autotune
 from tensorbus.devices.device import Device
 from tensorbus.dtypes import definition as dt

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
-from tensorbus.backend_interface.protocols import CompileRequest
 from tensorbus.dtypes import definition as dt
 from tensorbus.executors.kernel_interpreter import Interpreting
 from tensorbus.graph.passes.matvec_to_reduction import with_single_rows

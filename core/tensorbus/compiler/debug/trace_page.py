@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from ...backend_interface.protocols import CompileRequest, Executable, ProgramPart
+from ...backend_interface.compilation import CompileRequest, Executable, ProgramPart
 from ...devices.device import Device
 from ...system import fork_safe_locks
 

@@ -16,8 +16,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
+from ...backend_interface.compilation import CompileRequest, Executable, Knob, Lowering
 from ...backend_interface.graph import Node
-from ...backend_interface.protocols import CompileRequest, Executable, Knob, Lowering
 from ...devices.device import Device
 from ...errors import DeviceError
 from ...ops.creation.creation import zeros

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import plugins
+from ...backend_interface.compilation import CompileRequest, Executable, Lowering
 from ...backend_interface.graph import Graph
-from ...backend_interface.protocols import CompileRequest, Executable, Lowering
 from ...devices.device import Device
 from ...dispatch.result_check import mismatch
 from ...errors import PluginError, TensorbusError

@@ -7,8 +7,8 @@ from dataclasses import replace
 from time import perf_counter
 
 from ... import plugins
+from ...backend_interface.compilation import CompileRequest, Executable, Lowering
 from ...backend_interface.graph import Node
-from ...backend_interface.protocols import CompileRequest, Executable, Lowering
 from ...devices.device import Device
 from ...dispatch.kernel_tables import program_kernels
 from ...ops.definition import USER, table

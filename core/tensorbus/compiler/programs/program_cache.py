@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ... import plugins
+from ...backend_interface.compilation import CompileRequest
 from ...backend_interface.graph import Graph
-from ...backend_interface.protocols import CompileRequest
 from ...devices.device import Device
 from ...dispatch import kernel_preference
 from ...executors.library_call import called

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from math import prod
 from typing import Any
 
-from ...backend_interface.protocols import ProgramPart
+from ...backend_interface.compilation import ProgramPart
 from ...dtypes.definition import DType
 from ...ops.definition import Spec
 from ...system.former_names import former_names

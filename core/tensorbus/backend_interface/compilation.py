@@ -1,0 +1,111 @@
+"""What a device is asked to compile, and what it returns: ``CompileRequest``, ``Lowering``, ``Executable``.
+
+Apart from ``protocols``, because programs that compile nothing do not load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .graph import Graph
+
+
+class FusedKernels(Protocol):
+    """What makes a kernel of a few ops at once: a derivative, or a function such as a loss."""
+
+    def keeps(self, op: str, index: int) -> bool:
+        """Return whether ``op`` may be part of a program; else one with a decomposition is taken apart."""
+        ...
+
+    def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+        """Return what takes values to results; None where the graph has a dtype that the language lacks.
+
+        ``name`` is that of the function, for messages.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """A captured program, as a device is asked to compile it.
+
+    ``graph`` has inputs of two kinds: the device's own values, and Python numbers (attribute ``scalar``) that
+    come anew with each run. Its ops are any of the table's; ``tensorbus.backend_api.decompose`` breaks those
+    up that a lowering does not want. ``index`` is the unit. ``replaces`` says which output takes the place
+    of which input: where nobody else holds that input's memory, the output may be written over it. ``mode``
+    is that of ``tensorbus.compile``. ``chosen`` has values of the lowering's knobs by name, or by
+    ``knob@step`` for one step alone; what is not named is as the device would have it. ``calls`` are the ops
+    that are left to kernels: another package's, which is preferred to the device's own, or one that the user
+    prefers.
+    """
+
+    graph: Graph
+    index: int
+    replaces: Mapping[int, int] = field(default_factory=dict)
+    mode: str = "default"
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    calls: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A choice left to autotuning, which hands the lowering one of ``values`` in ``CompileRequest.chosen``.
+
+    ``usual`` is what is taken unmeasured. ``each``: the value may differ from step to step, and changes
+    neither which steps there are nor their names in ``times``. ``what`` says to people what it chooses.
+    ``ops`` are those that it is for, where it is not for every program.
+    """
+
+    name: str
+    usual: int
+    values: tuple[int, ...]
+    what: str
+    each: bool = False
+    ops: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramPart:
+    """A step of a program, for people to look at: what it makes of what, its loops, its code.
+
+    ``name`` is that of the step in ``times``. ``ops`` are those that became one in it.
+    """
+
+    name: str
+    text: str
+    ops: tuple[str, ...] = ()
+    loops: str = ""
+    code: str = ""
+
+
+class Executable(Protocol):
+    """What a lowering makes of a program: called with the inputs in order, it returns the outputs in order.
+
+    An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
+    have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
+    -> Sequence[ProgramPart]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs
+    the program and returns the seconds of each step; and a true ``waits``, where runs by several threads wait
+    for each other by themselves.
+    """
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run the program."""
+        ...
+
+    def stages(self) -> Mapping[str, str]:
+        """Return the texts that the program went through, by name, for people to read; the last is code."""
+        ...
+
+
+class Lowering(Protocol):
+    """How a device compiles programs. A device without one runs them kernel by kernel.
+
+    It may have ``knobs(order) -> Sequence[Knob]``: what core chooses by measuring for ``"max-autotune"``; and
+    ``modes``, a mapping that says for people what it does about other modes of ``tensorbus.compile``.
+    """
+
+    def compile(self, order: CompileRequest) -> Executable:
+        """Return the executable of a program. Raises what the device cannot do, naming the op."""
+        ...
