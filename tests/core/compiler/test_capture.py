@@ -1,4 +1,4 @@
-"""A compiled function does what the function does; calls that find everything as it was need no Python."""
+"""A compiled function does what the function does; calls whose guards hold need no Python."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_modes_are_guarded() -> None:
         tb.set_default_dtype(tb.float32)
 
 
-def test_a_module_is_guarded_by_its_flags_parts_and_attributes() -> None:
+def test_a_module_is_guarded_by_its_flags_children_and_attributes() -> None:
     model = tb.nn.Sequential(tb.nn.Linear(2, 2), tb.nn.Dropout(0.5))
     compiled = tb.compile(model)
     x = tb.ones((4, 2))
@@ -314,7 +314,7 @@ def test_many_threads_call_one_compiled_function() -> None:
     assert found == pytest.approx(wanted, rel=1e-6)
 
 
-def test_names_of_attributes_and_compiled_functions_lead_nowhere_else() -> None:
+def test_attribute_names_and_compiled_functions_add_no_state() -> None:
     scope = {"tb": tb, "__name__": __name__}
     exec(
         "model = tb.nn.Linear(2, 1)\n"

@@ -62,7 +62,7 @@ def test_copies_and_pickles_are_compiled_anew() -> None:
     assert compiled(x).tolist() == want == model(x).tolist()
 
 
-def test_it_is_a_part_of_other_modules() -> None:
+def test_it_is_a_child_of_other_modules() -> None:
     _, compiled = made()
     whole = nn.Sequential(compiled, nn.ReLU())
     assert list(whole.state_dict()) == [f"0.{name}" for name in compiled.state_dict()]
@@ -117,7 +117,7 @@ class Named:
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_what_a_decorator_compiled_is_pickled_by_its_name(protocol: int) -> None:
+def test_a_decorated_function_is_pickled_by_its_name(protocol: int) -> None:
     for fn in (added, Named.times, Named.of_none):
         assert pickle.loads(pickle.dumps(fn, protocol)) is fn
     x = tb.ones(2)
@@ -164,7 +164,7 @@ class Net(nn.Module):
         return self.first(x) * scale
 
 
-def test_a_module_compiled_where_it_is() -> None:
+def test_a_module_compiled_in_place() -> None:
     tb.manual_seed(3)
     model, x = Net(), tb.ones((4, 2))
     want = [model(x).tolist(), model(x, scale=2.0).tolist()]
@@ -185,7 +185,7 @@ def test_a_module_compiled_where_it_is() -> None:
     assert model(x).tolist() == [[0.0, 0.0]] * 4
 
 
-def test_blocks_compiled_where_they_are_run_as_programs() -> None:
+def test_blocks_compiled_in_place_run_as_programs() -> None:
     model, x = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU())), tb.ones((4, 2))
     model.apply(lambda m: nn.init.ones_(m.weight) if isinstance(m, nn.Linear) else None)
     want = model(x).tolist()

@@ -1,4 +1,4 @@
-"""``TENSORBUS_DUMP`` writes what became of each program, for people to look at."""
+"""``TENSORBUS_DUMP`` writes every stage of each program, for people to read."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_groups_stand_beside_their_times_and_lead_to_their_code(device: str, tmp
         assert ('href="#code' in group) == compiled
 
 
-def test_looking_at_a_program_does_not_change_what_it_does(tmp_path: Path) -> None:
+def test_a_dump_does_not_change_results(tmp_path: Path) -> None:
     w = tb.zeros((30,))
 
     @tb.compile
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_made_is_warned_of_once(
     assert tb.compile(lambda x: x * 3 + 0.125)(tb.ones(2)).tolist() == [3.125] * 2
 
 
-def test_what_lies_between_breaks_is_written_at_the_first_call(tmp_path: Path) -> None:
+def test_programs_between_graph_breaks_are_written_at_the_first_call(tmp_path: Path) -> None:
     @tb.compile
     def fn(x):
         y = tb.sin(x) + 1

@@ -1,4 +1,4 @@
-"""Captured functions tell values apart where Python does: by type, order and identity."""
+"""Guards distinguish values where Python does: by type, order and identity."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_keys_that_are_equal_differ_in_what_they_hold(kind: Callable[[str, float
     assert [g(x, {frozenset({v}): 0}).dtype for v in (1, 1.0, True)] == [tb.int32, tb.float32, tb.int32]
 
 
-def test_what_modules_hold_that_are_keys() -> None:
+def test_modules_that_are_keys() -> None:
     layer = tb.nn.Linear(2, 2, bias=False)
     weights = {layer: 2.0}
 
@@ -117,7 +117,7 @@ def test_asking_for_an_entry_makes_none() -> None:
         assert [*given] == [*names]
 
 
-def test_entries_of_a_counter_move() -> None:
+def test_entries_of_a_counter_vary() -> None:
     counts: Counter[str] = Counter()
 
     @tb.compile
@@ -161,7 +161,7 @@ def test_arguments_of_exceptions() -> None:
 @pytest.mark.parametrize(
     "make", [object, lambda: type("Made", (), {}), lambda: tb.nn.ReLU(), lambda: [1].append, tb.Generator]
 )
-def test_what_a_call_makes_is_another_at_each_call(make: Callable[[], Any]) -> None:
+def test_an_object_that_a_call_creates_is_new_at_each_call(make: Callable[[], Any]) -> None:
     @tb.compile
     def f(x: tb.Tensor) -> tuple[tb.Tensor, Any]:
         return x + 1, make()
@@ -196,7 +196,7 @@ def test_a_set_that_each_call_changes(dynamic: bool | None) -> None:
     assert seen == {1, 2}
 
 
-def test_a_text_like_the_code_of_a_replay() -> None:
+def test_a_string_like_generated_code() -> None:
     @tb.compile
     def f(x: tb.Tensor, words: list[str]) -> tb.Tensor:
         words.append("return None")

@@ -1,4 +1,4 @@
-"""Lists of plain values that a captured function reads are guarded as a whole: each change counts."""
+"""Lists of scalars that a captured function reads have one guard: each change fails it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be meant is refused with what to do; what goes wrong inside is explained."""
+"""Misuse raises errors that say what to do; errors inside of a function are explained."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_call_that_raises_is_explained() -> None:
     assert "raised ValueError: no (2,)" in str(found)
 
 
-def test_an_error_by_values_leaves_what_eager_leaves() -> None:
+def test_a_data_dependent_error_leaves_the_state_of_eager() -> None:
     log, count = [], tb.zeros(1)
 
     def fn(x):
@@ -107,7 +107,7 @@ def test_a_capture_survives_an_error() -> None:
     assert not compiled.recompiles
 
 
-def test_vmap_needs_no_break() -> None:
+def test_vmap_needs_no_graph_break() -> None:
     w = tb.ones(3)
     compiled = tb.compile(lambda rows: tb.vmap(lambda row: row / row.sum() @ w)(rows), fullgraph=True)
     x = tb.reshape(tb.arange(1.0, 7.0), (2, 3))
@@ -116,7 +116,7 @@ def test_vmap_needs_no_break() -> None:
     assert len(compiled.replays) == 1
 
 
-def test_a_mark_that_the_code_contradicts_is_told() -> None:
+def test_a_contradicted_mark_is_reported() -> None:
     x = tb.ones((4, 3))
     tb.mark_dynamic(x, 0)
     compiled = tb.compile(lambda x: x + 1 if x.shape[0] == 4 else x)
@@ -136,7 +136,7 @@ def test_a_mark_that_the_code_contradicts_is_told() -> None:
         lambda n: 2 if n - 4 else 3,
     ],
 )
-def test_a_mark_is_told_however_the_code_asks_for_the_length(asks) -> None:
+def test_a_contradicted_mark_is_reported_however_the_code_reads_the_size(asks) -> None:
     x = tb.ones((4, 3))
     tb.mark_dynamic(x, 0)
     compiled = tb.compile(lambda x: x * asks(x.shape[0]))
@@ -157,7 +157,7 @@ def test_a_mark_is_told_however_the_code_asks_for_the_length(asks) -> None:
     ],
 )
 @pytest.mark.parametrize("n", [128, 200, 512])
-def test_a_condition_that_other_lengths_meet_is_not_mentioned(asks, n: int, recwarn) -> None:
+def test_a_guard_that_other_sizes_meet_is_not_mentioned(asks, n: int, recwarn) -> None:
     x = tb.ones((n, 3))
     tb.mark_dynamic(x, 0)
     assert tb.compile(lambda x: x * asks(x.shape[0]))(x).tolist()[0] == [float(asks(n))] * 3

@@ -1,4 +1,4 @@
-"""What code keeps at parameters beside their values: marks for weight decay, scales, counts."""
+"""Attributes that code sets on parameters: marks for weight decay, scales, counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weak references in what a captured function reads: followed where others hold what they lead to."""
+"""Weak references that a captured function reads: followed where others hold the object too."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_hooks_that_follow_gradients_are_captured(added: str) -> None:
         assert float(abs(found - wanted).max()) < 1e-5
 
 
-def test_what_only_weak_references_lead_to_may_go() -> None:
+def test_weakly_held_objects_may_die() -> None:
     class Kept:
         value = None
 

@@ -1,4 +1,4 @@
-"""Guards that only counted changes break are looked at after such a change, and compiled no sooner."""
+"""Guards behind the mutation counter are checked after it has moved, and compiled no sooner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scaled(tb.nn.Module):
         return out * 2 if self.training else out
 
 
-def test_nothing_is_compiled_for_guards_before_anything_changed() -> None:
+def test_counter_guards_are_compiled_at_the_first_mutation() -> None:
     model, x = Scaled(), tb.ones((1, 2))
     compiled = tb.compile(lambda x: model(x))
     wanted = model(x).tolist()
@@ -35,7 +35,7 @@ def test_nothing_is_compiled_for_guards_before_anything_changed() -> None:
     assert unchanged._run is None
 
 
-def test_a_change_elsewhere_is_looked_at_once_and_captures_nothing_anew() -> None:
+def test_a_mutation_elsewhere_is_checked_once_and_does_not_recompile() -> None:
     model, other, x = Scaled(), Scaled(), tb.ones((1, 2))
     compiled = tb.compile(lambda x: model(x))
     wanted = compiled(x).tolist()
@@ -85,7 +85,7 @@ def made_up() -> Iterator[Any]:
             delattr(tb, name)
 
 
-def test_a_part_of_the_package_that_is_imported_is_no_change(made_up: Any) -> None:
+def test_importing_a_submodule_is_no_mutation(made_up: Any) -> None:
     before = mutation_counter[0]
     tb.made_up = made_up
     assert mutation_counter[0] == before

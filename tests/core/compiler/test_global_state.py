@@ -1,4 +1,4 @@
-"""What compiled functions depend on that no object of the program holds: modes, defaults, clocks, files."""
+"""Global state that compiled functions depend on: modes, defaults, clocks, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device that fails in a compiled program is heard: only errors by values are left to Python."""
+"""Device failures in a compiled program are raised: only data-dependent errors are left to Python."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_failure_of_the_device_is_raised_and_changes_nothing(device: Failing, 
     assert len(compiled.replays) == 1
 
 
-def test_an_error_by_values_is_left_to_python(device: Failing) -> None:
+def test_a_data_dependent_error_is_left_to_python(device: Failing) -> None:
     compiled, args = captured()
     device.error = ValuesError("gather: out of range")
     assert compiled(*args).tolist() == [12.0, 12.0]
@@ -216,7 +216,7 @@ def test_an_interrupt_between_two_devices_leaves_new_values(monkeypatch: pytest.
     assert there.tolist() == [1.0, 1.0]
 
 
-def test_a_derivative_that_cannot_be_compiled_is_heard(
+def test_a_backward_program_that_cannot_be_compiled_raises(
     device: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(order: CompileRequest) -> Executable:

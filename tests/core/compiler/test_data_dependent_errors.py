@@ -1,4 +1,4 @@
-"""Ops that fail for some values, in functions that draw random numbers: Python draws the same ones again."""
+"""Data-dependent errors in functions that draw random numbers: Python draws the same ones again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def calls(fn):
     return found
 
 
-def test_what_came_before_an_error_has_happened() -> None:
+def test_mutations_before_an_error_persist() -> None:
     def fn(x, places):
         x += tb.nn.functional.dropout(x, 0.5)
         picked = tb.take(x, places, axis=0)

@@ -1,4 +1,4 @@
-"""Lengths left open: what Python looks up by one, and expressions that were 0, hold for others too."""
+"""Symbolic sizes that Python reads: as keys of sets and dicts, and in expressions that were 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACTORS = {4: 10.0, 8: 20.0}
         lambda x: x * (hash(x.shape[0]) % 7),
     ],
 )
-def test_a_length_is_found_in_a_set_or_dict(fn) -> None:
+def test_a_size_is_looked_up_in_a_set_or_dict(fn) -> None:
     compiled = tb.compile(fn, dynamic=True)
     for n in (6, 7, 4, 8, 5, 3):
         assert compiled(tb.ones(n)).tolist() == fn(tb.ones(n)).tolist()
@@ -40,7 +40,7 @@ def test_a_length_that_was_0_is_multiplied(fn) -> None:
         assert compiled(tb.ones(n)).shape == fn(n).shape
 
 
-def test_ops_of_one_length_leave_it_open() -> None:
+def test_ops_on_one_size_keep_it_symbolic() -> None:
     def fn(x, y):
         both = tb.concat([x * y + x, tb.stack([y, x]).sum(axis=0)])
         return both[tb.arange(x.shape[0] - 1, -1, -1)] + tb.topk(x, 2)[0].sum()

@@ -1,4 +1,4 @@
-"""Numbers, functions and places that are others at each call compile nothing anew."""
+"""Numbers, functions and locations that vary from call to call do not recompile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compiled_programs(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return found
 
 
-def test_a_count_beside_printing_is_compiled_once_it_is_known_to_move(compiled_programs, capsys) -> None:
+def test_a_count_beside_printing_is_lifted_once_it_has_varied(compiled_programs, capsys) -> None:
     state = {"n": 0}
 
     @tb.compile
@@ -40,7 +40,7 @@ def test_a_count_beside_printing_is_compiled_once_it_is_known_to_move(compiled_p
     assert capsys.readouterr().out.split() == [str(k + 1) for k in range(12)]
 
 
-def test_a_number_that_was_read_from_a_tensor_moves_too(compiled_programs) -> None:
+def test_a_number_read_from_a_tensor_is_lifted_too(compiled_programs) -> None:
     @tb.compile
     def fn(x):
         return x / x.max().item() + 1.0
@@ -76,7 +76,7 @@ def captures(fn: Callable[..., object], calls: list[tuple[object, ...]]) -> int:
     return len(compiled.replays)
 
 
-def test_functions_made_for_each_call_are_known_by_what_they_do() -> None:
+def test_functions_recreated_at_each_call_are_known_by_their_code() -> None:
     x = tb.arange(3.0)
     assert captures(lambda f, v: f(v), [(lambda v: v * 2, x) for _ in range(20)]) == 1
     assert captures(lambda f, v: f(v), [(partial(tb.clip, max=1.0), x) for _ in range(20)]) == 1
@@ -88,7 +88,7 @@ def test_functions_made_for_each_call_are_known_by_what_they_do() -> None:
     assert captures(lambda f, v: f(v), [(scaled(x, by), x) for by in (1.0, 2.0, 1.0, 2.0)]) == 2
 
 
-def test_gradients_that_nobody_looks_at_are_no_condition() -> None:
+def test_unread_gradients_are_not_guarded() -> None:
     a, b = tb.ones(2).requires_grad_(), tb.ones(2).requires_grad_()
 
     def fn(x, first):
@@ -104,7 +104,7 @@ def test_gradients_that_nobody_looks_at_are_no_condition() -> None:
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_gradients_that_others_make_anew_are_read_anew(read) -> None:
+def test_gradients_replaced_outside_are_read_anew(read) -> None:
     """A compiled step of an optimizer, or a norm, beside a backward pass outside of it."""
     models = [tb.nn.Linear(3, 2), tb.nn.Linear(3, 2)]
     models[1].load_state_dict(models[0].state_dict())
@@ -189,7 +189,7 @@ def test_plain_averages_over_batches_need_no_number() -> None:
     assert layer.num_batches_tracked.item() == 4
 
 
-def test_an_optimizer_that_rests_is_no_condition() -> None:
+def test_an_idle_optimizer_is_not_guarded() -> None:
     """As in adversarial training, where one of two models takes a step at every fifth call."""
 
     def made():
@@ -214,7 +214,7 @@ def test_an_optimizer_that_rests_is_no_condition() -> None:
     assert (len(compiled.replays), compiled.reasons) == (3, [])  # one more before the other has gradients
 
 
-def test_code_that_looks_at_an_optimizer_at_rest_sees_what_is_there() -> None:
+def test_code_that_reads_an_idle_optimizer_sees_its_state() -> None:
     models = tb.nn.Linear(2, 2), tb.nn.Linear(2, 1)
     optimizers = [tb.optim.Adam(m.parameters(), lr=0.05) for m in models]
 

@@ -138,7 +138,7 @@ def test_a_failing_first_step_leaves_no_state() -> None:
     assert not optimizer.state
 
 
-def test_code_that_looks_at_the_state_sees_it_as_it_is() -> None:
+def test_code_that_reads_the_state_sees_it_uninitialized() -> None:
     net = model()
     optimizer = optim.Adam(net.parameters())
     lengths = []
@@ -154,7 +154,7 @@ def test_code_that_looks_at_the_state_sees_it_as_it_is() -> None:
     assert lengths == [0, 4]
 
 
-def test_a_subclass_with_state_of_its_own_begins_it_itself() -> None:
+def test_a_subclass_with_state_of_its_own_initializes_it() -> None:
     class Counting(optim.Adam):
         def update(self, parameter: Any, gradient: Any, state: Any, group: Any) -> Any:
             if not state:
@@ -170,7 +170,7 @@ def test_a_subclass_with_state_of_its_own_begins_it_itself() -> None:
     assert all(state["begun"] == 1 and state["step"] == 3 for state in optimizer.state.values())
 
 
-def test_gradients_that_are_forgotten_unread_are_no_condition() -> None:
+def test_gradients_overwritten_unread_are_not_guarded() -> None:
     net = model()
     optimizer = optim.Adam(net.parameters(), lr=0.1)
     step = tb.compile(stepping(net, optimizer))
@@ -184,7 +184,7 @@ def test_gradients_that_are_forgotten_unread_are_no_condition() -> None:
     assert len(step.replays) <= 2
 
 
-def test_gradients_that_are_gathered_are_a_condition() -> None:
+def test_accumulated_gradients_are_guarded() -> None:
     net = model()
 
     @tb.compile
@@ -201,7 +201,7 @@ def test_gradients_that_are_gathered_are_a_condition() -> None:
     assert net.second.bias.grad.tolist() == once
 
 
-def test_a_gradient_read_before_it_is_forgotten_is_a_condition() -> None:
+def test_a_gradient_read_before_it_is_overwritten_is_guarded() -> None:
     w = tb.ones((3,)).requires_grad_()
 
     @tb.compile

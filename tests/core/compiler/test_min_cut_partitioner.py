@@ -1,4 +1,4 @@
-"""What a forward program keeps for its backward program: the fewest bytes, found in few passes."""
+"""Values that a forward program saves for its backward program: the fewest bytes, found in few passes."""
 
 from __future__ import annotations
 

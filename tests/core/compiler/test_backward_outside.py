@@ -1,4 +1,4 @@
-"""The derivative of a compiled function's results, which others ask for: by its arguments, and no further."""
+"""Backward passes that start outside of a compiled function, from its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_argument_made_of_another_counts_once(fn) -> None:
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_what_the_asked_results_were_not_made_from_gets_no_gradient(create) -> None:
+def test_unused_inputs_get_no_gradient(create) -> None:
     """Not zeros either: an optimizer leaves a parameter alone that has none."""
 
     def fn(x, y, z):
@@ -89,7 +89,7 @@ def test_an_argument_may_begin_to_ask_for_a_gradient() -> None:
 SCALE = 1.0
 
 
-def test_the_derivative_of_a_kernel_is_guarded_by_what_it_reads(monkeypatch) -> None:
+def test_the_vjp_of_a_user_kernel_is_guarded_by_what_it_reads(monkeypatch) -> None:
     cube = tb.kernel(
         {}, name="cube", tensors={"x": tb.float32}, out=lambda x: x,
         vjp=lambda g, x: (g * x * x * 3 * SCALE,), default=lambda x: x * x * x,
@@ -148,7 +148,7 @@ def functions_of_both(x):
 
 
 @pytest.mark.parametrize("fn", [detached, detached_and_not, scaled_by_its_norm, functions_of_both])
-def test_second_derivatives_leave_out_what_has_no_history(fn) -> None:
+def test_second_derivatives_skip_inputs_without_history(fn) -> None:
     def derivatives(fn):
         x = tb.asarray([1.0, 0.5]).requires_grad_()
         (first,) = tb.grad(fn(x), x, create_graph=True)
@@ -215,7 +215,7 @@ def behind_one(x):
 
 @pytest.mark.parametrize("fn", [apart, behind_one])
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 0), (0, 2, 2), (2, 0)])
-def test_results_are_gone_back_from_one_by_one(fn, order) -> None:
+def test_backward_of_each_result_by_itself(fn, order) -> None:
     def outcome(fn):
         x = tb.asarray([1.0, 2.0], dtype=tb.float64).requires_grad_()
         results, met = fn(x), []
@@ -234,7 +234,7 @@ def test_results_are_gone_back_from_one_by_one(fn, order) -> None:
     assert compiled.replays
 
 
-def test_what_results_keep_is_let_go_with_the_last_that_anybody_has() -> None:
+def test_saved_values_are_freed_with_the_last_result() -> None:
     compiled = tb.compile(lambda x: (tb.sin(x), tb.cos(x)))
     x = tb.ones(3).requires_grad_()
     compiled(x)

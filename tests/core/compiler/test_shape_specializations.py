@@ -1,4 +1,4 @@
-"""Open lengths that are others at each call: making a program for each would take longer than Python does."""
+"""Symbolic sizes that differ at each call: compiling a program for each would take longer than Python."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_first_sizes_have_programs_at_once(family) -> None:
     assert made(family[0]) == AT_ONCE
 
 
-def test_later_ones_when_python_has_spent_as_long(family) -> None:
+def test_later_sizes_are_compiled_when_python_has_spent_as_long(family) -> None:
     compiled = tb.compile(summed, dynamic=True)
     for n in range(2, 42):
         assert tb.allclose(compiled(tb.ones(n)), summed(tb.ones(n)))
@@ -55,7 +55,7 @@ def test_later_ones_when_python_has_spent_as_long(family) -> None:
     assert compiled.recompiles == []
 
 
-def test_what_is_large_has_a_program_at_once(family) -> None:
+def test_large_sizes_are_compiled_at_once(family) -> None:
     compiled = tb.compile(
         lambda x: tb.broadcast_to(x.sum(), (2, COMPILE_SINGLE_USE_ELEMENTS)).sum() + x.mean(), dynamic=True
     )
@@ -64,7 +64,7 @@ def test_what_is_large_has_a_program_at_once(family) -> None:
     assert made(family[0]) == 39
 
 
-def test_and_with_another_mode(family) -> None:
+def test_another_mode_compiles_all_sizes(family) -> None:
     compiled = tb.compile(summed, dynamic=True, mode="reduce-overhead")
     for n in range(2, 42):
         compiled(tb.ones(n))

@@ -1,4 +1,4 @@
-"""``mode="max-autotune"``: what a lowering leaves open is chosen by running the program, and kept."""
+"""``mode="max-autotune"``: knobs of a lowering are chosen by timing the program, and stored."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_value_for_each_step() -> None:
     assert "2 for step 0 instead of 1" in notes[0]
 
 
-def test_a_choice_is_kept_on_disk_for_the_same_program() -> None:
+def test_a_result_is_stored_on_disk_for_the_same_program() -> None:
     _, notes = autotune(CPU, Lowering(knob(), takes=TAKES), order((3,)))
     again = Lowering(knob(), takes=TAKES)
     program, same = autotune(CPU, again, order((3,)))
@@ -115,7 +115,7 @@ def test_a_choice_is_kept_on_disk_for_the_same_program() -> None:
     assert len(other.orders) > 1, "another program is measured anew"
 
 
-def test_a_damaged_choice_is_measured_anew(tmp_path: Path) -> None:
+def test_a_damaged_result_is_measured_anew(tmp_path: Path) -> None:
     autotune(CPU, Lowering(knob(), takes=TAKES), order((3,)))
     (path,) = [p for p in (tmp_path / "cpu" / "choices").iterdir() if p.suffix != ".sha256"]
     path.write_bytes(b"{}")

@@ -1,4 +1,4 @@
-"""Functions that change a little Python state at each call are programs too."""
+"""Symbolic state: functions that mutate Python numbers and lists at each call are captured too."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_state_that_others_change_is_read_anew() -> None:
         lambda n, x: x * (n if isinstance(n, int) else 100),
     ],
 )
-def test_who_wants_the_value_of_a_counter_gets_it(use) -> None:
+def test_the_value_of_a_counter_can_be_read(use) -> None:
     state = [0]
 
     def fn(x):
@@ -117,7 +117,7 @@ def test_a_list_that_is_read_is_left_to_python() -> None:
     assert [compiled(tb.ones(1)).item() for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
-def test_a_bound_method_of_a_list_is_no_secret() -> None:
+def test_a_bound_method_of_a_list_is_inspected() -> None:
     log, last = [], {}
     add, put = log.append, last.__setitem__
 
@@ -162,7 +162,7 @@ def test_a_dry_run_fills_no_cache_of_the_user() -> None:
     assert all(type(n) is int for n in asked)
 
 
-def test_a_global_that_the_first_call_makes_is_made_by_all() -> None:
+def test_a_global_that_the_first_call_defines() -> None:
     def fn(x):
         global made_by_the_call
         made_by_the_call = x * 2
@@ -205,7 +205,7 @@ def test_names_that_tensorbus_lacks_may_come(monkeypatch, module, value) -> None
     assert compiled(tb.ones(1)).item() == 1.0
 
 
-def test_tuples_of_tensors_are_carried_from_call_to_call() -> None:
+def test_tuples_of_tensors_are_kept_from_call_to_call() -> None:
     class Recurrent:
         def __init__(self):
             self.hidden = (tb.zeros(2), [tb.ones(2)])
@@ -400,7 +400,7 @@ def test_tensors_that_are_attributes_of_classes() -> None:
     assert (Shared.total.tolist(), Derived.total.tolist()) == ([5.0] * 2, [32.0] * 2)
 
 
-def test_a_number_that_moves_and_is_taken_away() -> None:
+def test_a_varying_number_that_is_deleted() -> None:
     def take(found, x):
         del found["count"]
         found["last"] = x * 2

@@ -1,4 +1,4 @@
-"""Tensors that a compiled function finds in two ways: as an argument and in a place that others change."""
+"""Aliased tensors: the same one as an argument and at a location that others assign."""
 
 from __future__ import annotations
 

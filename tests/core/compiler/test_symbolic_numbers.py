@@ -1,4 +1,4 @@
-"""Numbers that are others at each call, in tensors made of them: one program serves them all."""
+"""Symbolic numbers, of which tensors are made: one program serves all values."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ DERIVED = {
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_derivatives_by_numbers_that_move(name) -> None:
+def test_derivatives_with_varying_numbers(name) -> None:
     """Inside a program and outside it: what a derivative makes of a number is computed anew at each call."""
     fn = DERIVED[name]
 

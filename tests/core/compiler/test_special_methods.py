@@ -1,4 +1,4 @@
-"""Objects whose classes say themselves how they are read or written: compiling runs none of their code."""
+"""Objects whose classes define how they are read or written: compiling runs none of their code."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``tb.compile.explain`` tells of the call that it makes, whatever was captured before."""
+"""``tb.compile.explain`` reports the call that it makes, whatever was captured before."""
 
 import tensorbus as tb
 from tensorbus.compiler.compiled_function import CompiledFunction

@@ -1,4 +1,4 @@
-"""What objects have beside what they hold or compute counts as well: attributes, names, bounds, contexts."""
+"""Guards on attributes of functions and containers, on names, bounds and contexts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def double(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [lru_cache, partial, tb.compile], ids=["cache", "partial", "compiled"])
-def test_of_functions(make: Callable[..., Any]) -> None:
+def test_attributes_of_functions(make: Callable[..., Any]) -> None:
     held = make(double)
     held.calls, held.scale = 0, 1.0
 
@@ -35,7 +35,7 @@ def test_of_functions(make: Callable[..., Any]) -> None:
     assert make is lru_cache or not f.reasons
 
 
-def test_of_the_compiled_function_itself() -> None:
+def test_attributes_of_the_compiled_function_itself() -> None:
     @tb.compile
     def f(x: tb.Tensor) -> tb.Tensor:
         f.calls += 1
@@ -49,7 +49,7 @@ def test_of_the_compiled_function_itself() -> None:
     assert copy.deepcopy({"step": f})["step"].calls == 41
 
 
-def test_one_that_appears() -> None:
+def test_an_attribute_that_appears() -> None:
     held = partial(double, 3)
     f = tb.compile(lambda x: x * getattr(held, "scale", 1.0))
     for _ in range(3):
@@ -58,7 +58,7 @@ def test_one_that_appears() -> None:
     assert f(tb.ones(())).item() == 4.0
 
 
-def test_of_sets() -> None:
+def test_attributes_of_sets() -> None:
     class Names(set):  # type: ignore[type-arg]
         weight = 1.0
 
@@ -72,7 +72,7 @@ def test_of_sets() -> None:
     assert f(tb.ones(())).item() == 7.0
 
 
-def test_how_many_items_a_deque_keeps() -> None:
+def test_the_maxlen_of_a_deque() -> None:
     def fn(x: tb.Tensor, recent: deque[tb.Tensor]) -> tuple[float, int | None]:
         recent.append(x)
         return sum(recent), recent.maxlen  # type: ignore[return-value]
@@ -96,7 +96,7 @@ def test_the_context_of_decimals(module: bool) -> None:
             assert f(tb.ones((), dtype=tb.float64)).item() == float(Decimal(1) / 3)
 
 
-def test_what_functions_are_called() -> None:
+def test_names_of_functions() -> None:
     def named(name: str) -> Callable[[Any], Any]:
         def act(x: Any) -> Any:
             return x * 2
@@ -114,7 +114,7 @@ def test_what_functions_are_called() -> None:
     assert f(tb.ones(()))[0] == "other"
 
 
-def test_what_classes_are_called() -> None:
+def test_names_of_classes() -> None:
     class Layer:
         pass
 

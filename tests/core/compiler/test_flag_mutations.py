@@ -1,4 +1,4 @@
-"""Flags that a run changes, of modules and parameters: each way is captured once."""
+"""Flags of modules and parameters that a run inverts: each value is captured once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_steps_that_change_flags(of) -> None:
     assert len(step.recompiles) <= 3
 
 
-def test_a_compiled_module_that_is_frozen_in_turns() -> None:
+def test_a_compiled_module_that_is_frozen_and_unfrozen() -> None:
     model = critic()
     compiled = tb.compile(model)
     x = tb.ones((4, 2)).requires_grad_()
@@ -121,7 +121,7 @@ def test_flags_in_other_places(place) -> None:
 
 
 @pytest.mark.parametrize("kind", [tb.asarray, lambda x: nn.Parameter(tb.asarray(x))])
-def test_gradients_from_before_a_rest(kind) -> None:
+def test_gradients_from_before_freezing(kind) -> None:
     def fn(x):
         x.requires_grad_()
         (x * x).sum().backward()

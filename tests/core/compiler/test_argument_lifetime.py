@@ -1,4 +1,4 @@
-"""What a compiled function was called with is let go after the call."""
+"""A compiled function keeps no reference to its arguments after the call."""
 
 import gc
 import weakref
@@ -18,7 +18,7 @@ CALLS: dict[str, tuple[Any, bool | None]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_arguments(name: str) -> None:
+def test_arguments_are_freed(name: str) -> None:
     function, dynamic = CALLS[name]
     compiled = tb.compile(function, dynamic=dynamic)
     x = tb.ones(3)

@@ -1,4 +1,4 @@
-"""Lengths left open: one capture serves every size for which Python would decide as it did."""
+"""Symbolic sizes: one capture serves every size that meets its guards."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_one_capture_serves_every_size(name: str) -> None:
     assert len(compiled.replays) == 1
 
 
-def test_what_is_equal_by_chance_at_the_capture_is_left_open() -> None:
+def test_sizes_that_are_equal_by_chance_stay_symbolic() -> None:
     for fn in (lambda x: x * 3 + x.shape[0], lambda x: tb.ones((x.shape[0], 3)) @ tb.ones((3, x.shape[0]))):
         compiled = tb.compile(fn, dynamic=True)
         for n in (3, 5, 4):
@@ -106,7 +106,7 @@ def test_what_is_equal_by_chance_at_the_capture_is_left_open() -> None:
         assert compiled.recompiles == []
 
 
-def test_a_length_that_differed_once_is_left_open() -> None:
+def test_a_size_that_differed_once_is_symbolic() -> None:
     compiled = tb.compile(lambda x: x * 2)
     for n in SIZES:
         assert compiled(tb.ones((n, 3))).shape == (n, 3)
@@ -117,7 +117,7 @@ def test_a_length_that_differed_once_is_left_open() -> None:
     assert len(static.recompiles) == len(SIZES) - 1
 
 
-def test_what_python_decides_by_lengths_is_a_condition() -> None:
+def test_branches_on_sizes_are_guards() -> None:
     def fn(x, y):
         scale = 10 if x.shape[0] > 6 else 1
         return x * scale + y
@@ -196,7 +196,7 @@ def test_gradients_inside_and_outside() -> None:
     assert outside.recompiles == []
 
 
-def test_lengths_are_open_beside_numbers_that_move() -> None:
+def test_symbolic_sizes_beside_varying_numbers() -> None:
     """A count of steps, and a number among the arguments: neither makes each length a capture."""
 
     class Trainer:
@@ -278,7 +278,7 @@ def test_caches_that_are_state_grow(dynamic) -> None:
 
 @pytest.mark.parametrize("held", [lambda k, v: (k, v), lambda k, v: [k, v], lambda k, v: {0: k, 1: v}])
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_caches_in_containers_that_are_made_anew_grow(dynamic, held) -> None:
+def test_caches_in_recreated_containers_grow(dynamic, held) -> None:
     class Layers(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -304,7 +304,7 @@ def test_caches_in_containers_that_are_made_anew_grow(dynamic, held) -> None:
     assert len(found.recompiles) <= 3
 
 
-def test_the_first_backward_leaves_lengths_open() -> None:
+def test_the_first_backward_keeps_sizes_symbolic() -> None:
     """The second run, with open lengths, finds no gradients either."""
     w = tb.ones(4).requires_grad_()
     compiled = tb.compile(lambda x: (x * w).sum().backward(), dynamic=True)

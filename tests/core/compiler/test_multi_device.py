@@ -1,4 +1,4 @@
-"""What is carried between devices is part of a captured program, its gradients too."""
+"""Transfers between devices are part of a captured program, and so are their gradients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_results_of_several_devices_without_a_transfer() -> None:
     whole(lambda x, y: (x + 1, y * 2), *[(x, x.to(FAR)) for (x,) in inputs()])
 
 
-def test_a_value_is_carried_once() -> None:
+def test_a_value_is_transferred_once() -> None:
     def fn(x):
         y = x * 2
         return y.to(FAR) + y.to(FAR), y.to(FAR)
@@ -77,7 +77,7 @@ def test_gradients_go_back_the_way_that_values_came() -> None:
     assert compiled.replays
 
 
-def test_a_training_step_over_two_devices_is_one_replay() -> None:
+def test_a_training_step_over_two_devices_is_one_cache_entry() -> None:
     def build():
         tb.manual_seed(0)
         first, second = tb.nn.Linear(3, 4).to(NEAR), tb.nn.Linear(4, 1).to(FAR)
@@ -100,7 +100,7 @@ def test_a_training_step_over_two_devices_is_one_replay() -> None:
     assert compiled.replays, compiled.reasons
 
 
-def test_a_result_with_a_history_that_crosses_devices_is_made_by_python() -> None:
+def test_a_differentiable_result_that_crosses_devices_is_left_to_python() -> None:
     weight = tb.ones(3, device=NEAR).requires_grad_()
     compiled = tb.compile(lambda x: ((weight * x).to(FAR) * 2).sum())
     for _ in range(5):

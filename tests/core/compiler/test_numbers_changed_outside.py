@@ -1,4 +1,4 @@
-"""Numbers that others change between calls of a compiled function: one program serves all their values."""
+"""Numbers that others change between calls of a compiled function: one program serves all values."""
 
 import warnings
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def one_function_for_both(pair):
 
 @warned
 @pytest.mark.parametrize("make", [schedules_in_the_call, schedules_outside, one_function_for_both])
-def test_two_optimizers_that_take_turns_are_captured_a_few_times(make) -> None:
+def test_two_alternating_optimizers_are_captured_a_few_times(make) -> None:
     pair, plain = Pair(), Pair()
     steps, compiled, after = make(pair)
     x = data(4, 3)
@@ -205,7 +205,7 @@ def test_one_program_serves_a_number_that_others_change(make) -> None:
 
 
 @warned
-def test_a_number_that_decides_is_captured_on_each_side() -> None:
+def test_a_number_in_a_branch_is_captured_for_each_branch() -> None:
     owner = SimpleNamespace(step=0)
     compiled = tb.compile(lambda x: x * owner.step if owner.step < 5 else x - owner.step)
     for k in range(12):
@@ -228,7 +228,7 @@ def test_a_number_that_python_needs_is_captured_for_each_value() -> None:
 @warned
 @pytest.mark.parametrize("through", ["an object", "an argument"])
 @pytest.mark.parametrize("together", [False, True])
-def test_a_number_stays_open_beside_one_that_python_needs(through, together) -> None:
+def test_a_number_stays_symbolic_beside_one_that_python_needs(through, together) -> None:
     owner = SimpleNamespace(rate=0.0, times=1)
 
     @tb.compile
@@ -258,7 +258,7 @@ def test_a_number_that_becomes_another_type_is_captured_again() -> None:
 
 @warned
 @pytest.mark.parametrize("through", ["an object", "an argument"])
-def test_results_with_a_history_go_back_through_a_number_that_moves(through) -> None:
+def test_differentiable_results_depend_on_a_varying_number(through) -> None:
     model, owner = tb.nn.Linear(2, 2), SimpleNamespace(weight=1.0)
     compiled = tb.compile(lambda x, weight: model(x) * (owner.weight if weight is None else weight))
     for k in range(10):
@@ -297,7 +297,7 @@ def cube(moving, **given):
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_the_derivative_of_a_kernel_reads_its_number_each_time(inside) -> None:
+def test_the_vjp_of_a_user_kernel_reads_its_number_each_time(inside) -> None:
     moving = [1.0]
     kernel = cube(moving)
 
@@ -356,7 +356,7 @@ def test_entries_that_come_to_a_dict_of_objects_are_seen(inside) -> None:
     assert compiled(tb.ones(1)).item() == weights[key]
 
 
-def test_a_place_that_goes_away_is_what_it_is_for_python() -> None:
+def test_a_location_that_is_deleted_raises_as_in_eager() -> None:
     class Owner:
         weight = 7.0
 
@@ -382,7 +382,7 @@ def test_tuples_of_numbers_may_grow() -> None:
         assert compiled(tb.ones(1)).item() == sum(parts)
 
 
-def test_tensors_that_others_put_in_one_place() -> None:
+def test_different_tensors_at_one_location() -> None:
     """State of an attribute, a dict and a global that a call only reads: each is read where it is."""
 
     class Holder:

@@ -1,4 +1,4 @@
-"""Integers that Python makes shapes of: one capture serves all for which it would decide as it did."""
+"""Symbolic integers, of which Python makes shapes: one capture serves all that meet its guards."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_each_length_of_a_loop_is_captured_by_itself() -> None:
     assert len(compiled.replays) == 3
 
 
-def test_what_is_like_an_integer_is_none() -> None:
+def test_objects_like_integers_stay_constant() -> None:
     def kind(x, n):
         return x[:, :n].sum(axis=1), n
 
