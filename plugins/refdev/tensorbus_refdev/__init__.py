@@ -1,4 +1,1 @@
-"""A whole device in pure Python, to be copied by authors of devices.
-
-In order: ``extension``, ``device``, ``memory``, ``kernels``.
-"""
+"""A whole device in pure Python, for authors to copy: ``extension``, ``device``, ``memory``, ``kernels``."""

@@ -140,16 +140,16 @@ def test_a_name_in_other_letters_is_no_reason_to_install_anything(site: Site) ->
 def test_variables_that_make_no_sense_are_warned_of_once(site: Site) -> None:
     site.run(
         """
-        from tensorbus import settings
+        from tensorbus.system import env
         reads = {
-            "TENSORBUS_AUTOLOAD": ("maybe", settings.autoload, True),
-            "TENSORBUS_VERIFY": ("abc", settings.verifying, False),
-            "TENSORBUS_LOG": ("foo", settings.logged, frozenset()),
-            "TENSORBUS_PROBE_TIMEOUT": ("soon", settings.probe_timeout, 20.0),
+            "TENSORBUS_AUTOLOAD": ("maybe", env.autoload, True),
+            "TENSORBUS_VERIFY": ("abc", env.verifying, False),
+            "TENSORBUS_LOG": ("foo", env.logged, frozenset()),
+            "TENSORBUS_PROBE_TIMEOUT": ("soon", env.probe_timeout, 20.0),
         }
         reads = [(name, *read) for name, read in reads.items()]
         for text in ("99999999999999999999", "0", "-1", "a", "1.5"):
-            reads.append(("TENSORBUS_NUM_THREADS", text, settings.threads, None))
+            reads.append(("TENSORBUS_NUM_THREADS", text, env.threads, None))
         for name, text, read, default in reads:
             os.environ[name] = text
             with warnings.catch_warnings(record=True) as told:
@@ -157,7 +157,7 @@ def test_variables_that_make_no_sense_are_warned_of_once(site: Site) -> None:
                 check(read() == read() == default, name)
             check(len(told) == 1 and f"{name}={text!r}" in str(told[0].message), name, told)
         os.environ |= {"TENSORBUS_NUM_THREADS": "3", "TENSORBUS_AUTOLOAD": "off", "TENSORBUS_VERIFY": "1"}
-        check(settings.threads() == 3 and not settings.autoload() and settings.verifying())
+        check(env.threads() == 3 and not env.autoload() and env.verifying())
         """
     )
 
