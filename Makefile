@@ -1,5 +1,7 @@
 # make demo   install the workspace into .venv and train a network on every device, eager and compiled
-# make test   everything that continuous integration checks
+# make test   the fast tier: style, types, contracts, and the tests that guard a change; ten minutes on two cores
+# make test-full
+#             every test; SHARD=3/12 takes the third of twelve parts, SEED=... draws what another run drew
 # make conformance
 #             every op in every dtype on every device; the reports lie in conformance/
 # make metal  the same, in a few dtypes, on the metal device: on the GPU of a Mac; elsewhere on the host, slowly
@@ -21,14 +23,22 @@ DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e
 DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests
 
-.PHONY: demo test conformance metal bench lint install clean
+.PHONY: demo test test-full conformance metal bench lint install clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/train_digits.py --compile
 
-test: lint $(MLX)
-	$(BIN)/python -m pytest -n auto --dist worksteal --report $(VENV)/conformance.json
+# Python's files are compiled once, not by each process that imports them. docs/testing.md says what the tiers are.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q -n auto --dist worksteal
+SEED = $(eval SEED := $(shell od -An -N4 -tu4 /dev/urandom))$(SEED)
+
+test: lint
 	$(BIN)/python examples/train_digits.py --output $(VENV)/demo.png
+	TENSORBUS_TEST_PROFILE=fast $(PYTEST) -m 'not full'
+
+test-full: $(MLX)
+	TENSORBUS_TEST_PROFILE=full $(PYTEST) --hypothesis-seed=$(strip $(SEED)) --report $(VENV)/conformance.json \
+	    $(if $(SHARD),--suite-shard=$(SHARD))
 
 # One command a device: what fails on one is told after the others have run.
 conformance: $(STAMP)

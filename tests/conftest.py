@@ -6,13 +6,14 @@ import os
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from cpu_seconds import Recorder
 from shards import Shard
-from tiers import fast_cases
+from tiers import fast_cases, kit_is_fast
 
 _QUIET = (
     HealthCheck.too_slow,
@@ -44,8 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what only the full tier runs, and drop what is in another shard."""
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    firsts: dict[tuple[str, str], str] = {}
+    places: dict[str, int] = {}
     for item in items:
-        if item.get_closest_marker("full") is None:
+        case = _kit_case(item)
+        if case is not None:
+            first = firsts.setdefault((case.device, case.op), case.dtype)
+            place = places.setdefault(case.op, len(places))
+            if not kit_is_fast(case.device, case.op, case.dtype, first, place):
+                item.add_marker(pytest.mark.full)
+        elif item.get_closest_marker("full") is None:
             tests[item.nodeid.partition("[")[0]].append(item)
     for name, cases in tests.items():
         if len(cases) > 1:
@@ -71,11 +80,22 @@ def shard_name(item: pytest.Item) -> str:
 
 
 def _values(item: pytest.Item) -> Mapping[str, Hashable]:
-    """Return what stands for the values of an item's parameters: a case of the kit consists of three."""
+    """Return what stands for the values of an item's parameters."""
     spec = getattr(item, "callspec", None)
-    if spec is None:
-        return {}
-    case = spec.params.get("conformance_case")
-    if case is not None:
-        return {"device": case.device, "op": case.op, "dtype": case.dtype}
-    return dict(spec.indices)
+    return {} if spec is None else {name: _stand_in(value) for name, value in spec.params.items()}
+
+
+def _stand_in(value: object) -> Hashable:
+    """Return what is equal for the same value of a parameter only; cases share the objects."""
+    plain = isinstance(value, (str, bytes, int, float, complex, tuple, type(None)))
+    try:
+        hash(value)
+    except TypeError:
+        plain = False
+    return (type(value), value if plain else id(value))
+
+
+def _kit_case(item: pytest.Item) -> Any:
+    """Return the case of the conformance kit that an item examines, if it does."""
+    spec = getattr(item, "callspec", None)
+    return None if spec is None else spec.params.get("conformance_case")

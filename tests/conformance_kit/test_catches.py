@@ -314,6 +314,7 @@ def test_an_op_without_samples_in_a_dtype(new_op: Any) -> None:
         assert "in float32" in problems("narrow")["samples"]
 
 
+@pytest.mark.full
 def test_a_kernel_that_is_wrong_on_many_elements() -> None:
     with device(
         {"negative": lambda x: -x if x.size < 1000 else np.where(np.arange(x.size) < 1000, -x, 0 * x)}

@@ -13,6 +13,8 @@ from tensorbus.backend_api import CompileRequest, Executable, Interpreting
 
 from faulty import NAME, device, outcome, problems
 
+pytestmark = pytest.mark.full
+
 Spoil = Callable[[CompileRequest, list[Any]], list[Any]]
 
 

@@ -13,6 +13,8 @@ from tensorbus import plugins
 
 from faulty import NAME, device, outcome, problems, quiet
 
+pytestmark = pytest.mark.full
+
 Kernel = Callable[..., Any]
 
 

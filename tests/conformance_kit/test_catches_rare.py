@@ -13,6 +13,8 @@ from tensorbus.backend_api import Call, Kernel, from_namespace
 
 from faulty import NATIVE, device, outcome, quiet
 
+pytestmark = pytest.mark.full
+
 RIGHT = from_namespace(np, NATIVE, quiet)
 Wrong = Callable[..., Any]
 

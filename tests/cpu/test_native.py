@@ -41,6 +41,7 @@ def process(script: str = SCRIPT, **changes: str) -> str:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no permissions to look at")
+@pytest.mark.full
 def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> None:
     first = process(TENSORBUS_CACHE_DIR=str(tmp_path))
     assert int(first) > 3

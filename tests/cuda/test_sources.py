@@ -23,6 +23,8 @@ from tensorbus_cuda.sort import kernels_sort as sorting
 from test_endings import CASES as ENDINGS
 from test_fusion import CASES as FUSIONS
 
+pytestmark = pytest.mark.full
+
 CUDA = dialect(132)
 HEAD = re.compile(r'(extern "C" __global__ void __launch_bounds__\(TB_THREADS\(\d+\)\) )')
 NVCC = shutil.which("nvcc")

@@ -14,6 +14,8 @@ import pytest
 from consumers import CASES
 from installed import available
 
+pytestmark = pytest.mark.full
+
 
 @cache
 def verdicts(device: str) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from metal_host import needs_host, said
 
-pytestmark = needs_host
+pytestmark = [needs_host, pytest.mark.full]
 
 
 def test_it_computes() -> None:

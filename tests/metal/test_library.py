@@ -6,7 +6,7 @@ import pytest
 
 from metal_host import needs_host, said
 
-pytestmark = needs_host
+pytestmark = [needs_host, pytest.mark.full]
 HEAD = """
 from tensorbus import dtypes as dt
 tb.manual_seed(1)

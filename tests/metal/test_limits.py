@@ -21,7 +21,7 @@ from tensorbus_metal.host_shim import shim, within_language
 from metal_host import needs_compiler, needs_host, said
 from metal_programs import MSL
 
-pytestmark = [needs_compiler, needs_host]
+pytestmark = [needs_compiler, needs_host, pytest.mark.full]
 SHARED = 32768
 """How many bytes the items of a group may share."""
 

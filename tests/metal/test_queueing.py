@@ -10,7 +10,7 @@ from tensorbus.errors import DeviceError
 
 from metal_host import needs_host, said
 
-pytestmark = needs_host
+pytestmark = [needs_host, pytest.mark.full]
 HERE = str(Path(__file__).parent)
 QUEUED = f"import sys\nsys.path.insert(0, {HERE!r})\nimport metal_queue\nmetal_queue.stand_in()\n"
 SHORT = "from tensorbus_metal import memory\nmemory.LONGEST, memory.ROW = 40, 8\n"

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tensorbus.backend_interface.capabilities import SourceCall
 from tensorbus.dtypes import definition as dt
 from tensorbus.kernels.user_source import launch_of, source_head
@@ -91,6 +92,7 @@ except tb.DeviceError as error:
 
 
 @needs_host
+@pytest.mark.full
 def test_the_device_runs_them_on_the_host() -> None:
     assert said(PROGRAM) == [
         "[[2.0, 4.0], [6.0, 8.0]] [[3.0, 9.0], [6.0, 12.0]] (0, 2)",

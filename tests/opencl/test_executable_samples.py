@@ -8,6 +8,8 @@ from tensorbus.ops.definition import table
 
 from one_op import differences
 
+pytestmark = pytest.mark.full
+
 lazy.load_all()
 
 

@@ -14,8 +14,13 @@ from __future__ import annotations
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
 
 DEVICE = "device"
+KIT_EACH: Final = 8
+"""Of how many ops the fast tier has the conformance kit examine one on devices that compile each kernel."""
+KIT_SLOW: Final = frozenset("min max prod sum any all".split())
+"""Their kernels take a driver for processors up to a minute to compile: the full tier tries them there."""
 
 Case = Mapping[str, Hashable]
 """A case: the value of each parameter, or anything that stands for it."""
@@ -49,3 +54,15 @@ def fast_cases(name: str, cases: Sequence[Case]) -> list[int]:
     if not chosen and cases:
         choose(range(len(cases)))
     return sorted(chosen)
+
+
+def kit_is_fast(device: str, op: str, dtype: str, first: str, place: int) -> bool:
+    """Return whether the fast tier examines an op, the ``place``-th of all, on a device in a dtype.
+
+    On cpu it does so in a dtype of each kind, on refdev in the plainest, ``first``, elsewhere so for few ops.
+    """
+    if device == "cpu":
+        return True
+    if device == "refdev":
+        return dtype == first
+    return dtype == first and place % KIT_EACH == 0 and op not in KIT_SLOW
