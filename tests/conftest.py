@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             place = places.setdefault(case.op, len(places))
             if not kit_is_fast(case.device, case.op, case.dtype, first, place):
                 item.add_marker(pytest.mark.full)
-        elif item.get_closest_marker("full") is None:
+        elif not any(item.get_closest_marker(name) for name in ("fast", "full")):
             tests[item.nodeid.partition("[")[0]].append(item)
     for name, cases in tests.items():
         if len(cases) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor
-from tensorbus.autograd.engine import Function, gradcheck
+from tensorbus.autograd import Function, gradcheck
 
 SCALE = 1.0
 

@@ -96,7 +96,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [
             pytest.param(
                 program, device, id=f"{program}-{device}",
-                marks=() if device == QUICK or place % EACH == 0 else pytest.mark.full,
+                marks=pytest.mark.fast if device == QUICK or place % EACH == 0 else pytest.mark.full,
             )
             for device in chosen(metafunc.config)
             for place, program in enumerate(PROGRAMS)

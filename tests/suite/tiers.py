@@ -1,10 +1,10 @@
 """The fast tier: which cases of a parametrized test it runs. The full tier runs all of them.
 
-What is marked ``full`` runs in the full tier only. Of any other test with parameters the fast tier takes as
-many cases as it needs for every value of every parameter to occur in one ("each-choice coverage"): 20
-dtypes times 4 shapes are 20 cases, in which the shapes take turns. Devices need not all occur: a test of
-every device runs on one in the fast tier, which one its name decides; one with further parameters on all of
-them in turn.
+What is marked ``full`` runs in the full tier only, what is marked ``fast`` always. Of any other test with
+parameters the fast tier takes as many cases as it needs for every value of every parameter to occur in one
+("each-choice coverage"): 20 dtypes times 4 shapes are 20 cases, in which the shapes take turns. Devices
+need not all occur: a test of every device runs on one in the fast tier, which one its name decides; one
+with further parameters on all of them in turn.
 
 The choice depends on the test alone, so that it is the same in every process, and stays when others come.
 """
