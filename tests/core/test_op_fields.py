@@ -21,7 +21,6 @@ ABOUT_KERNELS: Final = frozenset({"graph", "kernels", "lowering", "ops", "testin
 """Packages that name ops for what their kernels, rewrites or samples do with each."""
 OTHER_NAMES: Final = {
     "compat/torch_names.py": "PyTorch's names",
-    "eager/methods.py": "Python's operators, and functions of modules that are imported late",
     "eager_fusion/fused_function.py": "views and fills, which a program may return as they are",
     "nn/functional/embedding.py": "modes of an embedding bag",
     "nn/modules/embedding.py": "modes of an embedding bag",
