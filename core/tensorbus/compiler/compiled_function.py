@@ -149,7 +149,7 @@ class CompiledFunction(Generic[P, R]):
         with self._lock:
             if self._python_only:
                 return self._run(args, kwargs)
-            entries = self.replays  # others may let go of them
+            entries = self.replays  # others may drop them
             for entry in entries:  # another thread may have captured it meanwhile
                 out = entry.run(args, kwargs)
                 if out is FALL_BACK:
@@ -158,8 +158,8 @@ class CompiledFunction(Generic[P, R]):
                     return out  # type: ignore[no-any-return]
             if entries:
                 guard = entries[0].first_failing_guard(args, kwargs)
-                why = guard.text if guard is not None else "what a number that moves decides"
-                self._varying.guard_less_misses += guard is None
+                why = guard.text if guard is not None else "a condition on a number that varies"
+                self._varying.misses_by_prologue += guard is None
                 self.recompiles.append(why)
                 if self.dynamic is not False:
                     for entry in entries:

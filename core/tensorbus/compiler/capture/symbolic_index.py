@@ -17,9 +17,9 @@ from ...tracing.sym_number import SymNumber
 from ..programs.op_trace import Recording
 
 
-def is_symbolic(script: HostPrologue, key: Any) -> bool:
+def is_symbolic(prologue: HostPrologue, key: Any) -> bool:
     """Return whether a key holds a symbolic number that varies."""
-    return any(_is_symbolic_number(script, n) for n in key_numbers(key))
+    return any(_is_symbolic_number(prologue, n) for n in key_numbers(key))
 
 
 def key_numbers(key: Any) -> list[Any]:
@@ -34,7 +34,7 @@ def concrete_key(key: Any) -> Any:
 
 
 def record_indexing(
-    script: HostPrologue, recording: Recording, known: Tensor, function: Callable[..., Tensor],
+    prologue: HostPrologue, recording: Recording, known: Tensor, function: Callable[..., Tensor],
     x: Tensor, key: Any, *value: Any,
 ) -> Tensor:  # fmt: skip
     """Return the result of ``function`` for a symbolic key; ``known`` is its result for the concrete key.
@@ -42,16 +42,16 @@ def record_indexing(
     That one is recorded as a shadow, for comparison with a run without symbolic numbers.
     """
     first = len(recording.entries)
-    found = index_tensors(script, x, key, not value)
+    found = index_tensors(prologue, x, key, not value)
     if found is None:
-        script.obstacle = script.obstacle or "takes parts at places that differ at each call"
+        prologue.obstacle = prologue.obstacle or "takes parts at places that differ at each call"
         return known
     made = function(*found, *value)
     recording.stands(made._value.place, known._value.place, first)
     return made
 
 
-def index_tensors(script: HostPrologue, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
+def index_tensors(prologue: HostPrologue, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
     """Return a tensor and a key of index tensors that select the same, and bound its symbolic numbers.
 
     None: there are none. The concrete key is a valid one of ``x``. ``reading``: the tensor may be another
@@ -69,9 +69,11 @@ def index_tensors(script: HostPrologue, x: Tensor, key: Any, reading: bool) -> t
         if item is Ellipsis:
             axis += len(x.shape) - len(taken)
         elif item is not None:
-            if any(_is_symbolic_number(script, n) for n in _item_numbers(item)):
+            if any(_is_symbolic_number(prologue, n) for n in _item_numbers(item)):
                 box = isinstance(item, slice)
-                made = _indices_of_slice(script, x, item, axis) if box else _index_of(script, x, item, axis)
+                made = (
+                    _indices_of_slice(prologue, x, item, axis) if box else _index_of(prologue, x, item, axis)
+                )
                 if made is None or (box and not reading and not alone):
                     return None
                 alone = False
@@ -82,13 +84,13 @@ def index_tensors(script: HostPrologue, x: Tensor, key: Any, reading: bool) -> t
     return x, tuple(found)
 
 
-def _index_of(script: HostPrologue, x: Tensor, at: SymNumber, axis: int) -> Tensor:
+def _index_of(prologue: HostPrologue, x: Tensor, at: SymNumber, axis: int) -> Tensor:
     length = x.shape[axis]
-    script.bounded(at, -length, length - 1)
+    prologue.bounded(at, -length, length - 1)
     return zeros((), dtype=dt.int64, device=x.device) + at
 
 
-def _indices_of_slice(script: HostPrologue, x: Tensor, item: slice, axis: int) -> Tensor | None:
+def _indices_of_slice(prologue: HostPrologue, x: Tensor, item: slice, axis: int) -> Tensor | None:
     """Return the indices of a slice of constant length that lies within the axis, or None."""
     first, stop, length = item.start, item.stop, x.shape[axis]
     if first is None or stop is None or not (item.step is None or item.step == 1):
@@ -98,7 +100,7 @@ def _indices_of_slice(script: HostPrologue, x: Tensor, item: slice, axis: int) -
         return None
     for n in (first, stop):
         if type(n) is SymNumber:
-            script.bounded(n, 0, length)
+            prologue.bounded(n, 0, length)
     places: Tensor = iota(end - begin, device=x.device) + first
     return places
 
@@ -111,8 +113,8 @@ def _item_numbers(item: Any) -> tuple[Any, ...]:
     return (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
 
 
-def _is_symbolic_number(script: HostPrologue, n: Any) -> bool:
-    return type(n) is SymNumber and n.name in script.varying and type(n.plain) is int
+def _is_symbolic_number(prologue: HostPrologue, n: Any) -> bool:
+    return type(n) is SymNumber and n.name in prologue.varying and type(n.plain) is int
 
 
 def _concrete(item: Any) -> Any:

@@ -236,7 +236,7 @@ class _RecordsAppends:
     """Methods of recording lists: anything but appending reads their items."""
 
     def take(self, items: list[Any], prologue: Any) -> None:
-        """Record appended items in ``items``, and any other use in ``script``."""
+        """Record appended items in ``items``, and any other use as an obstacle of ``prologue``."""
         self.items, self.prologue = items, prologue
 
     def append(self, x: Any) -> None:
@@ -360,21 +360,21 @@ def _is_same_trace(first_run: FirstTrace, second: Recording | None, sizes: Mappi
     names: dict[Any, int] = {}
     before = {id(s.before.state.value) for s in first_run.reach.tensors()}
     first, _ = _numbered_ops(first_run.recording, first_run.count, names, before, sizes)
-    again, beside = _numbered_ops(second, None, names, before, sizes)
-    return again <= first <= again | beside
+    again, shadow_only = _numbered_ops(second, None, names, before, sizes)
+    return again <= first <= again | shadow_only
 
 
 def _numbered_ops(
     recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int],
     sizes: Mapping[str, int],
 ) -> tuple[set[int], set[int]]:  # fmt: skip
-    """Return the first ``count`` ops of a recording, each known by a number for all that it is computed from.
+    """Return the first ``count`` ops of a trace by value numbers: equal for equal ops of equal operands.
 
-    Those that are there only for numbers that move come apart. ``before`` are the ids of the values that were
-    there before both runs.
+    Ops that only shadow others for symbolic numbers come second. ``before`` are the ids of the values that
+    existed before both runs.
     """
     found: set[int] = set()
-    beside: set[int] = set()
+    shadow_only: set[int] = set()
     at: list[int] = []
     made = 0
     for place, e in enumerate(recording.entries[:count] if recording is not None else ()):
@@ -397,8 +397,8 @@ def _numbered_ops(
         number = names.setdefault(key, len(names))
         at.append(number)
         if e.op not in ("constant", "input"):
-            (beside if recording is not None and place in recording.beside else found).add(number)
-    return found, beside
+            (shadow_only if recording is not None and place in recording.beside else found).add(number)
+    return found, shadow_only
 
 
 def _is_same_value(a: Any, b: Any, depth: int = 0) -> bool:

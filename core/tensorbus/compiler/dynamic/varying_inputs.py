@@ -16,17 +16,17 @@ MAX_TRIED_ALONE: Final = 8
 
 @dataclass(slots=True, eq=False)
 class VaryingInputs:
-    """What is known to move from call to call: numbers ``at`` places, ``given`` as arguments, of scripts.
+    """The numbers that vary from call to call: at ``known`` locations, and among the ``arguments``.
 
-    ``rates``: all that scripts read. ``outside``: places whose numbers others than the function have changed
-    since a capture; whether it does for all values what it did for those is not known yet. ``small`` are the
-    integers below all that are left open as lengths are: how they fared says nothing of larger ones.
-    ``decided`` counts the calls for which a script would have decided otherwise.
+    ``rates``: those that prologues read vary too. ``outside``: locations whose numbers others than the
+    function have changed since a capture, and which have not been symbolic yet. ``small`` are locations of
+    integers too small to be symbolic sizes: their failures say nothing of larger ones. ``misses_by_prologue``
+    counts the calls in which a condition of the prologue failed, not a guard.
     """
 
     known: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
     rates: bool = False
-    guard_less_misses: int = 0
+    misses_by_prologue: int = 0
     arguments: set[int | str] = field(default_factory=set)
     outside: set[tuple[int | str, Any]] = field(default_factory=set)
     small: set[tuple[int | str, Any]] = field(default_factory=set)
@@ -86,7 +86,7 @@ class VaryingInputs:
 
     def retrace_order(self) -> tuple[bool, bool]:
         """Return whether integers become numbers first, or sizes, which can be guarded by ranges."""
-        return (False, True) if self.guard_less_misses < FEW_VALUES else (True, False)
+        return (False, True) if self.misses_by_prologue < FEW_VALUES else (True, False)
 
     def may_be_read_by(self, reach: ReachableState) -> bool:
         """Return whether code that reaches this state may read them."""

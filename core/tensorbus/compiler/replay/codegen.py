@@ -175,7 +175,7 @@ class ReplayCodegen:
         if observer.reads_any_name and not self.reach.all_attributes:
             raise Uncapturable("asks for attributes by computed names")
         if self.reach.deferred_code_reads(self.prologue.slots):
-            raise Uncapturable("a number that moves is read by what a kernel was given")
+            raise Uncapturable("a number that varies is read by a rule of a user's kernel")
         self.rates = self._check_script()
         for scope, names in self.reach.missing_globals({*observer.codes}):
             if made := sorted(names & scope.keys()):
@@ -326,7 +326,7 @@ class ReplayCodegen:
         lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in mutations.grads]
         lines += [self._assignment(s, ref, self.output.emit(x)) for s, ref, x in mutations.container_tensors]
         lines += [self._assignment(s, ref, repr(value)) for s, ref, value in mutations.flags]
-        lines += ["mutation_counter[0] += 1"] * bool(mutations.flags)  # which guards that are counted rely on
+        lines += ["mutation_counter[0] += 1"] * bool(mutations.flags)  # guards behind the counter rely on it
         lines += [f"{self._global(found)} = {self.output.emit(x)}" for found, x in mutations.global_tensors]
         for held in self.prologue.slots.values():
             if held.changed:
@@ -423,9 +423,9 @@ class ReplayCodegen:
         lines = [f"    {line}" for line in body]
         source = "\n".join([*self.guards.emit_head(), *lines, f"    return {answer}"]) + "\n"
         code = compile(source, "<replay>", "exec")  # while the device may still be compiling
-        counted = self.guards.emit_on_mutation()
+        on_mutation = self.guards.emit_on_mutation()
         named = {
-            *re.findall(r"\w+", source + counted)
+            *re.findall(r"\w+", source + on_mutation)
         }  # what nobody names, old gradients say, is not kept for nothing
         constants = {k: v for k, v in self.reach.constants.items() if k in named}
         scope: dict[str, Any] = {
@@ -441,14 +441,14 @@ class ReplayCodegen:
             scope.update(run=ready.program)
         elif ready is not None and isinstance(ready.program, CompiledProgram):
             scope.update(run=ready.program.run, lock=ready.program.lock)
-        scope["unchanged"] = CounterGuards(counted, scope)
+        scope["unchanged"] = CounterGuards(on_mutation, scope)
         exec(code, scope)
         guards = tuple(self.guards.guards)
         return CacheEntry(
             run=scope["replay"],
             guards=guards,
             prepared=ready,
-            source=source + counted,
+            source=source + on_mutation,
             scope=scope,
             shape_env=self.recorder.shape_env,
         )

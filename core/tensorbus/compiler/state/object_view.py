@@ -78,7 +78,7 @@ class StateNotSettled(Uncapturable):
     """The run initialized state that the next one finds: the next call is worth another capture."""
 
 
-class ChildRef(NamedTuple):  # made by the thousand, like looks: thrice as fast as a frozen dataclass
+class ChildRef(NamedTuple):  # created by the thousand, like views: thrice as fast as a frozen dataclass
     """A reference to a child: ``access`` is the code that gets it, ``stable``: it never changes.
 
     ``constant``: the child is known without its holder, as an object that is the key of a dict.

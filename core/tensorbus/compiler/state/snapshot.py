@@ -142,7 +142,7 @@ def _restore_attributes(x: Any, was: dict[str, Any], now: dict[str, Any]) -> Non
     if [*was] == [*now] and all(a is b for a, b in zip(was.values(), now.values(), strict=True)):
         return
     own: dict[str, Any] = vars(x)
-    kept: Iterable[str] = [n for n in own if n not in now]  # others than those looked at stay where they are
+    kept: Iterable[str] = [n for n in own if n not in now]  # attributes that were not inspected stay in place
     if [*was] != [*now] and not kept:
         own.clear()
     for name in now.keys() - was.keys():
