@@ -175,12 +175,12 @@ class _Preparer:
         return write
 
     def _in_groups(self, call: Call) -> Callable[..., StridedArray]:
-        """Return what joins many operands: groups of them first, then the groups."""
+        """Return what concatenates many operands: groups of them first, then the groups."""
         assert call.shapes is not None  # only plans of elementwise ops leave them open
         groups = [slice(k, k + MAX_CONCAT_OPERANDS) for k in range(0, len(call.dtypes), MAX_CONCAT_OPERANDS)]
-        joined = [_joining(call, call.shapes[group]) for group in groups]
-        parts = [self(part) for part in joined]
-        whole = self(_joining(call, tuple(part.out_shape or () for part in joined)))
+        group_calls = [_concat_call(call, call.shapes[group]) for group in groups]
+        parts = [self(part) for part in group_calls]
+        whole = self(_concat_call(call, tuple(part.out_shape or () for part in group_calls)))
 
         def run(*values: Any) -> StridedArray:
             return whole(*[part(*values[group]) for part, group in zip(parts, groups, strict=True)])
@@ -224,7 +224,7 @@ class GeneratedPrograms:
         return run
 
 
-def _joining(call: Call, shapes: tuple[Shape, ...]) -> Call:
+def _concat_call(call: Call, shapes: tuple[Shape, ...]) -> Call:
     """Return the concat of operands of ``shapes``, otherwise like ``call``."""
     axis = call.attrs["axis"]
     length = sum(shape[axis] for shape in shapes)

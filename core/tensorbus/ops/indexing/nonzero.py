@@ -39,6 +39,6 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     result, block = [], prod(x.shape)
     for k, n in enumerate(x.shape):
         block = block // max(n, 1)
-        along = flat // block if block > 1 else flat
-        result.append(along % n if k and n else along + 0 if along is flat else along)
+        quotient = flat // block if block > 1 else flat
+        result.append(quotient % n if k and n else quotient + 0 if quotient is flat else quotient)
     return tuple(result)

@@ -1,4 +1,4 @@
-"""Arranging: repeated, turned, split and joined tensors, all made of movement.
+"""Repeated, rolled, rotated and split tensors, all made of movement ops.
 
 Array API standard 2025.12, section "Manipulation Functions"; other names are PyTorch's.
 """

@@ -67,7 +67,7 @@ def reduction(
         )
 
 
-def along(*, distinct: bool = False, limit: float | None = None) -> Iterator[Sample]:
+def along_axis(*, distinct: bool = False, limit: float | None = None) -> Iterator[Sample]:
     """Yield the samples of an op that works along one axis and keeps the shape."""
     low = None if limit is None else -limit
     cases: tuple[tuple[Shape, int], ...] = (
@@ -111,14 +111,14 @@ def _arg() -> Iterator[Sample]:
 
 def _scan(limit: float | None = None, distinct: bool = False) -> Callable[[], Iterator[Sample]]:
     def make() -> Iterator[Sample]:
-        yield from along(limit=limit, distinct=distinct)
+        yield from along_axis(limit=limit, distinct=distinct)
         yield Sample(args=(Fill(shape=(2, 3)),), raises=ShapeError, note="no axis where one is needed")
 
     return make
 
 
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
-    "argmax": _arg, "argmin": _arg, "softmax": along, "log_softmax": along, "logsumexp": reduction,
+    "argmax": _arg, "argmin": _arg, "softmax": along_axis, "log_softmax": along_axis, "logsumexp": reduction,
     "cumulative_sum": _scan(), "cumulative_prod": _scan(1.2), "cumulative_max": _scan(distinct=True),
     "cumulative_min": _scan(distinct=True), "logcumsumexp": _scan(),
 }  # fmt: skip
