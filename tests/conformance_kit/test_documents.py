@@ -122,6 +122,7 @@ def test_each_program_of_the_readme_runs_by_itself(number: int, tmp_path: Path) 
     [
         ("docs/compile.md", ""),
         ("docs/kernels.md", ""),
+        ("docs/modes.md", "log1p"),
         ("docs/streams.md", "8192.0"),
     ],
 )

@@ -11,8 +11,8 @@ import tensorbus as tb
 from tensorbus.backend_interface.graph import Graph
 from tensorbus.decompose.tracer import OPS, PRIMS, GraphTracer
 from tensorbus.dispatch import modes
-from tensorbus.dispatch.modes import Mode
 from tensorbus.dtypes.definition import FLOATING
+from tensorbus.func import Mode
 from tensorbus.ops.definition import Op, Spec, table
 from tensorbus.tracing.active_modes import active_modes, mode_stack
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler.capture import tracer as recorder
+from tensorbus.compiler.capture import tracer
 from tensorbus.dispatch import plan as planning
 from tensorbus.ops.definition import table
 
 
 def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "_signatures", {})
+    monkeypatch.setattr(tracer, "_signatures", {})
     x = tb.ones((3, 7), device="cpu")
     prepared: list[str] = []
     before = planning._prepared

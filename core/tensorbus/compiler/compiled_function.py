@@ -29,7 +29,7 @@ from ..tracing.lazy_value import LazyValue, wait_for_copies
 from .capture.data_dependent_errors import CAPTURE_ROOTS
 from .capture.graph_break import GraphBreak
 from .capture.side_effect_observer import SideEffectObserver
-from .capture.tracer import Recorder
+from .capture.tracer import Tracer
 from .compiled_module import CompiledModule, share_state
 from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
 from .dynamic.retrace_shapes import retrace_with_shapes
@@ -180,7 +180,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, which compiles what lies between graph breaks."""
-        with Recorder(self.mode, self.fullgraph) as active:
+        with Tracer(self.mode, self.fullgraph) as active:
             try:
                 out = self._function(*args, **kwargs)
             finally:
@@ -188,7 +188,7 @@ class CompiledFunction(Generic[P, R]):
                 self._note(active)
         return out
 
-    def _note(self, active: Recorder) -> None:
+    def _note(self, active: Tracer) -> None:
         self.breaks = active.breaks
         self.graphs = [p.graph for p in active.programs]
         self.notes = list(dict.fromkeys(note for p in active.programs for note in p.notes))
@@ -208,7 +208,7 @@ class CompiledFunction(Generic[P, R]):
             self.reasons = ["reaches a lazy module that was not called yet"]
             return self._function(*args, **kwargs)
         optimizer_init = OptimizerInit(reach)
-        with Recorder(self.mode, self.fullgraph, trial=True) as active:
+        with Tracer(self.mode, self.fullgraph, trial=True) as active:
             axes = self._axes.symbolic_axes(reach)
             for x, _ in axes.values():  # in the order in which a run with symbolic sizes takes them
                 active.place(x)
@@ -220,8 +220,8 @@ class CompiledFunction(Generic[P, R]):
                 active.run()
                 self._note(active)
                 raise
-            recordings = [*active.recordings.values()]
-            first = [node for recording in recordings for node in recording.entries]
+            traces = [*active.traces.values()]
+            first = [node for trace in traces for node in trace.nodes]
             mutations: Mutations | None = None
             unsettled = False
             try:
@@ -231,15 +231,13 @@ class CompiledFunction(Generic[P, R]):
             except Uncapturable as error:
                 entry, reason = None, str(error)
                 unsettled = isinstance(error, StateNotSettled)
-                mutations = (
-                    error.mutations if isinstance(error, StateVaries) and len(recordings) < 2 else None
-                )
+                mutations = error.mutations if isinstance(error, StateVaries) and len(traces) < 2 else None
             except BaseException:  # no program: the effects of the function stand all the same
                 active.run()
                 self._note(active)
                 raise
             varying = self._varying.varying_arguments(args, kwargs) if self.dynamic is not False else set()
-            several = len(recordings) > 1
+            several = len(traces) > 1
             varies = (
                 entry is not None and not several and (bool(varying) or self._varying.may_be_read_by(reach))
             )
@@ -251,8 +249,8 @@ class CompiledFunction(Generic[P, R]):
         if varies:
             mutations = Mutations()
         if mutations is not None:
-            recording = recordings[0] if recordings else None
-            first_run = FirstTrace(reach, active.prologue, recording, len(first), out)
+            trace = traces[0] if traces else None
+            first_run = FirstTrace(reach, active.prologue, trace, len(first), out)
             codes = {**self._extra_code, **observer.codes}
             make = partial(self._reachable, codes, args, kwargs)
             retrace = partial(
@@ -318,7 +316,7 @@ class CompiledFunction(Generic[P, R]):
         return ReachableState(self._root, args, kwargs, code, self._all_attributes, self._refilled, replaced)
 
     def _emit_entry(
-        self, reach: ReachableState, observer: SideEffectObserver, active: Recorder, out: Any
+        self, reach: ReachableState, observer: SideEffectObserver, active: Tracer, out: Any
     ) -> CacheEntry:
         codegen = ReplayCodegen(reach, observer, active)
         unknown = observer.codes.keys() - reach.codes.keys()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..backend_interface.graph import Graph, Node
+from ..graph.evaluate import evaluate
 from ..graph.passes.simplify import frozen
 from ..graph.verify import verify
 from ..ops.definition import Spec, table
@@ -20,42 +21,41 @@ def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
     ``TENSORBUS_VERIFY=1``.
     """
     known: dict[Any, Graph] = {}
-    done: dict[int, Node] = {}
-    parts: dict[int, tuple[Node, ...]] = {}
 
-    def copied(node: Node, inputs: tuple[Node, ...], again: int) -> Node:
-        if again == node.recompute_tag and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+    def copied(node: Node, inputs: tuple[Node, ...], tag: int) -> Node:
+        if tag == node.recompute_tag and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             return node
-        return Node(op=node.op, inputs=inputs, attrs=node.attrs, spec=node.spec, recompute_tag=again)
+        return Node(op=node.op, inputs=inputs, attrs=node.attrs, spec=node.spec, recompute_tag=tag)
 
-    def expanded(node: Node, inputs: tuple[Node, ...], again: int) -> tuple[Node, ...] | None:
+    def expanded(node: Node, inputs: tuple[Node, ...], tag: int) -> tuple[Node, ...] | None:
         """Return the results of a composite in other ops; None for what stays."""
         if node.op not in table or table[node.op].is_prim or keeps(node.op):
             return None
         body = _body(node.op, tuple(x.spec for x in inputs), node.attrs, known)
-        made: dict[int, Node] = {id(own): x for own, x in zip(body.inputs, inputs, strict=True)}
-        several: dict[int, tuple[Node, ...]] = {}
-        for each in body:
-            if id(each) not in made:
-                made[id(each)] = step(each, tuple(made[id(x)] for x in each.inputs), several, again)
-        return tuple(made[id(x)] for x in body.outputs)
+        values = evaluate(body, inputs, stepper(tag))
+        return tuple([values[x] for x in body.outputs])
 
-    def step(node: Node, inputs: tuple[Node, ...], several: dict[int, tuple[Node, ...]], again: int) -> Node:
-        if node.op == "result" and id(inputs[0]) in several:
-            part: int = node.attrs["index"]
-            return several[id(inputs[0])][part]
-        results = expanded(node, inputs, again)
-        if results is None:
-            return copied(node, inputs, again)
-        if table[node.op].results:
-            several[id(results[0])] = results
-        return results[0]
+    def stepper(tag: int | None) -> Callable[[Node, Mapping[Node, Node]], Node]:
+        """Return the step of a walk; ``tag`` is that of the composite whose decomposition is walked."""
+        results: dict[Node, tuple[Node, ...]] = {}
 
-    for node in graph:
-        done[id(node)] = step(node, tuple(done[id(x)] for x in node.inputs), parts, node.recompute_tag)
-    made = Graph(
-        inputs=tuple(done[id(x)] for x in graph.inputs), outputs=tuple(done[id(x)] for x in graph.outputs)
-    )
+        def step(node: Node, values: Mapping[Node, Node]) -> Node:
+            inputs = tuple([values[x] for x in node.inputs])
+            if node.op == "result" and inputs[0] in results:
+                part: int = node.attrs["index"]
+                return results[inputs[0]][part]
+            own = node.recompute_tag if tag is None else tag
+            found = expanded(node, inputs, own)
+            if found is None:
+                return copied(node, inputs, own)
+            if table[node.op].results:
+                results[found[0]] = found
+            return found[0]
+
+        return step
+
+    values = evaluate(graph, graph.inputs, stepper(None))
+    made = Graph(inputs=graph.inputs, outputs=tuple([values[x] for x in graph.outputs]))
     return verify(made) if verifying() else made
 
 

@@ -28,7 +28,7 @@ class Mode:
     that the mode sees each of its ops.
 
     >>> import tensorbus as tb
-    >>> from tensorbus.dispatch.modes import Mode
+    >>> from tensorbus.func import Mode
     >>> class Count(Mode):
     ...     def __init__(self):
     ...         self.names = []

@@ -44,7 +44,7 @@ class Plan:
     ``computed`` are those that the op computes in. ``source`` is the kernel, and the call that it was chosen
     for. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the derivative needs.
     ``programs`` makes one kernel of several ops, where the device's kernels are generated;
-    ``backs`` are those of the derivative.
+    ``backward_programs`` are those of the derivative.
     """
 
     op: Op[...]
@@ -60,7 +60,7 @@ class Plan:
     kernel: str = ""
     source: tuple[Kernel, Call] | None = None
     programs: FusedKernels | None = None
-    backs: dict[Any, Any] = field(init=False, default_factory=dict)
+    backward_programs: dict[Any, Any] = field(init=False, default_factory=dict)
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)
     differentiable: bool = field(init=False, default=False)

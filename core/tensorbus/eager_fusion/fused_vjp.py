@@ -55,9 +55,9 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
     if any(type(value) is LazyValue for value in values):
         return None
     key = tuple(kinds), tuple(numbers)
-    found = plan.backs.get(key)
+    found = plan.backward_programs.get(key)
     if found is None:
-        found = memoize(plan.backs, key, lambda: _derived(node, given))
+        found = memoize(plan.backward_programs, key, lambda: _derived(node, given))
     if found is False:
         return None
     try:

@@ -19,6 +19,7 @@ from ..devices.device import Device, ValueType
 from ..dispatch.plan import Plan, plan
 from ..dtypes.definition import DType
 from ..errors import DeviceError, OutOfMemoryError, TensorbusError
+from ..graph.evaluate import evaluate
 from ..graph.passes.simplify import frozen
 from ..interchange.host_array import asarray
 from ..ops.definition import Op, table
@@ -148,10 +149,7 @@ class _Writer:
     def source(self) -> str:
         """Return the function's source."""
         given = [self._new("a") for _ in self.graph.inputs]
-        where = {id(n): name for n, name in zip(self.graph.inputs, given, strict=True)}
-        for node in self.graph:
-            if node.op != "input":
-                where[id(node)] = self._write(node, where)
+        where = evaluate(self.graph, given, self._write)
         results = [self._as_array(node, where) for node in self.graph.outputs]
         head = [f"def run(values):\n{_INDENT}{', '.join(given)}, = values"] if given else ["def run(values):"]
         head.append(f"{_INDENT}return ({''.join(f'{r}, ' for r in results)})")
@@ -179,13 +177,13 @@ class _Writer:
         self._lines.append((node, out, tuple(operands), text))
         return out
 
-    def _write(self, node: Node, where: dict[int, str]) -> str:
+    def _write(self, node: Node, where: Mapping[Node, str]) -> str:
         if node.op == "constant":
             name = self._new("c")
             self.names[name] = node.attrs["value"]
             return name
         if node.op == "result":
-            whole = where[id(node.inputs[0])]
+            whole = where[node.inputs[0]]
             return self._line(None, (whole,), f"{whole}[{node.attrs['index']}]")
         op = table[node.op]
         kinds: list[ValueType | type] = []
@@ -194,7 +192,7 @@ class _Writer:
         for x in node.inputs:
             if id(x) in scalars:
                 kinds.append(scalars[id(x)])
-                operands.append(where[id(x)])
+                operands.append(where[x])
             else:
                 kinds.append(ValueType.of(x.spec.dtype, self.device))
                 operands.append(self._as_array(x, where))
@@ -235,10 +233,10 @@ class _Writer:
         computed = {x.spec.dtype for x in node.inputs}
         return found if len(computed) == 1 else {}
 
-    def _as_array(self, x: Node, where: dict[int, str]) -> str:
+    def _as_array(self, x: Node, where: Mapping[Node, str]) -> str:
         """Return the name of a value of the device, made of a number where need be."""
         if not _is_number(x):
-            return where[id(x)]
+            return where[x]
         known = self._arrays.get(id(x))
         if known is None:
             if x.op == "constant":
@@ -247,7 +245,7 @@ class _Writer:
             else:
                 dtype = self._new("d")
                 self.names[dtype] = x.spec.dtype
-                known = self._line(None, (where[id(x)],), f"asarray({where[id(x)]}, {dtype})")
+                known = self._line(None, (where[x],), f"asarray({where[x]}, {dtype})")
             self._arrays[id(x)] = known
         return known
 
@@ -256,20 +254,19 @@ class _Writer:
 
     def _decomposed(self, node: Node, operands: Sequence[str]) -> str:
         """Write the decomposition of a node, as the eager op would run it."""
-        op, where = table[node.op], dict[int, str]()
+        op = table[node.op]
         given: list[Any] = []
+        inputs: dict[Node, str] = {}
         for x, name in zip(node.inputs, operands, strict=True):
             if x.op == "constant" and op.family == "elementwise":
                 given.append(x.attrs["value"])
                 continue
-            leaf = Node(op="input", spec=x.spec)
-            where[id(leaf)] = name
-            given.append(OPS.wrap(leaf))
+            stand_in = Node(op="input", spec=x.spec)
+            inputs[stand_in] = name
+            given.append(OPS.wrap(stand_in))
         roots = OPS.run_decomposition(op, given, node.attrs)
         self._kept.append(roots)
-        for inner in Graph(inputs=(), outputs=roots):
-            if inner.op != "input":
-                where[id(inner)] = self._write(inner, where)
+        where = evaluate(Graph(inputs=tuple(inputs), outputs=roots), [*inputs.values()], self._write)
         results = [self._as_array(x, where) for x in roots]
         if not op.results:
             return results[0]

@@ -9,9 +9,9 @@ import pytest
 import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.backend_interface.compilation import CompileRequest, Executable
-from tensorbus.compiler.capture import flush as finishing
+from tensorbus.compiler.capture import flush
 from tensorbus.compiler.programs import program_cache as executables
-from tensorbus.compiler.programs.op_trace import Recording
+from tensorbus.compiler.programs.op_trace import OpTrace
 from tensorbus.errors import DeviceError, OutOfMemoryError, ValuesError
 from tensorbus.executors.kernel_interpreter import Interpreting
 
@@ -169,7 +169,7 @@ def test_an_interrupt_while_a_step_is_captured_leaves_old_or_new_values(
         elif moment == "compiled":
             patch.setattr(device, "compile", interrupted)
         else:
-            patch.setattr(finishing.Finish, "_values", _once(interrupted, finishing.Finish._values))
+            patch.setattr(flush.TraceFlush, "_values", _once(interrupted, flush.TraceFlush._values))
         with pytest.raises(type(error)):
             compiled(x)
     device.error = None
@@ -209,7 +209,7 @@ def test_an_interrupt_between_two_devices_leaves_new_values(monkeypatch: pytest.
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(finishing.Finish, "_note", _once(interrupted, finishing.Finish._note))
+        patch.setattr(flush.TraceFlush, "_note", _once(interrupted, flush.TraceFlush._note))
         with pytest.raises(KeyboardInterrupt):
             both()
     assert here.tolist() == [1.0, 1.0]
@@ -230,10 +230,10 @@ def test_a_backward_program_that_cannot_be_compiled_raises(
 
 def test_an_interrupt_in_the_midst_of_a_new_input_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, x = tb.ones(2), tb.ones(2)
-    add = Recording.add
+    add = OpTrace.add
 
-    def interrupted(self: Recording, op: str, *args: Any) -> Any:
-        if op == "input" and len(self.feeds) == 2:
+    def interrupted(self: OpTrace, op: str, *args: Any) -> Any:
+        if op == "input" and len(self.sources) == 2:
             raise KeyboardInterrupt
         return add(self, op, *args)
 
@@ -243,7 +243,7 @@ def test_an_interrupt_in_the_midst_of_a_new_input_loses_nothing(monkeypatch: pyt
         weight[...] = weight + x
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recording, "add", interrupted)
+        patch.setattr(OpTrace, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             change()
     assert weight.tolist() == [2.0, 2.0]

@@ -16,7 +16,7 @@ OPS = ("add", "exp", "multiply", "reshape", "matmul", "sum", "constant")
 AGAIN = frozenset({"add", "exp", "multiply", "reshape"})
 
 
-def recording(entries: list[Any]) -> Any:
+def trace_of(entries: list[Any]) -> Any:
     def needed(places: list[int], inputs: list[int]) -> list[int]:
         found, left = set[int](), list(places)
         while left:
@@ -26,7 +26,7 @@ def recording(entries: list[Any]) -> Any:
                 left += () if place in inputs else entries[place].operands
         return sorted(found)
 
-    return SimpleNamespace(entries=entries, needed=needed)
+    return SimpleNamespace(nodes=entries, needed=needed)
 
 
 def entry(op: str, operands: list[int], length: int) -> Any:
@@ -51,8 +51,8 @@ def test_the_fewest_bytes_are_kept(seed: int) -> None:
         given = [] if op == "constant" else [rng.randrange(k) for _ in range(rng.randint(1, 2))]
         entries.append(entry(op, given, rng.choice([1, 2, 3, 5, 8])))
     grads = [rng.randrange(forward, count) for _ in range(2)]
-    kept = partition.saved_values(recording(entries), forward, grads, [])
-    needed = recording(entries).needed(grads, [])
+    kept = partition.saved_values(trace_of(entries), forward, grads, [])
+    needed = trace_of(entries).needed(grads, [])
     used = {x for p in needed if p >= forward for x in entries[p].operands if x < forward}
 
     def size(places: Any) -> int:
@@ -80,6 +80,6 @@ def test_many_values_take_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = 200
     entries = [entry("sum", [k - 1] if k else [], 1 + k % 7) for k in range(forward)]
     entries += [entry("multiply", [k], 1) for k in range(forward)]
-    kept = partition.saved_values(recording(entries), forward, list(range(forward, 2 * forward)), [])
+    kept = partition.saved_values(trace_of(entries), forward, list(range(forward, 2 * forward)), [])
     assert kept == list(range(forward))
     assert len(passes) <= 3

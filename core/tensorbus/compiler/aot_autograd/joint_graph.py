@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, Final
 
 from ...autograd import engine as autograd
-from ...backend_interface.graph import Graph
+from ...backend_interface.graph import Graph, Node
 from ...devices.device import ValueType
 from ...dispatch.plan import Plan
 from ...dtypes.definition import DType
 from ...errors import AutogradError
+from ...graph.evaluate import evaluate
 from ...ops.creation.creation import full
 from ...ops.definition import Op, Spec, table
 from ...tensor.grad_mode import GradMode
@@ -24,9 +25,9 @@ from ...tracing.active_tracer import active_tracer
 from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import at
 from ...tracing.sym_number import SymNumber
-from ..capture.tracer import Recorder
+from ..capture.tracer import Tracer
 from ..programs.compiled_program import CompiledProgram
-from ..programs.op_trace import Recording
+from ..programs.op_trace import OpTrace
 from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.object_view import Uncapturable
 from . import min_cut_partitioner as partition
@@ -112,8 +113,8 @@ class CompiledFunctionNode(autograd.Node):
     def _double_backward(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
         """Run the forward graph again in recorded ops, and differentiate those."""
         d = self.backward_program
-        apart: dict[int, tuple[int, ...]] = {}
-        device, graph = d.kinds[0].device, d.graph(self.sizes, apart)
+        untracked: dict[int, tuple[int, ...]] = {}
+        device, graph = d.kinds[0].device, d.graph(self.sizes, untracked)
         parents = dict(zip(d.tracked, self.parents, strict=True))
         with GradMode(True):
             inputs: list[Any] = []
@@ -128,7 +129,7 @@ class CompiledFunctionNode(autograd.Node):
                 if k in parents:
                     wanted[k] = x = x * 1 if create else x.requires_grad_()
                 inputs.append(x)
-            results = interpret(graph, inputs, device, apart)
+            results = interpret(graph, inputs, device, untracked)
         outs = [
             (results[k], seed)
             for place, (k, seed) in enumerate(zip(d.outs, seeds, strict=True))
@@ -140,29 +141,28 @@ class CompiledFunctionNode(autograd.Node):
 
 
 def interpret(
-    graph: Graph, inputs: Sequence[Any], device: Any, apart: Mapping[int, Sequence[int]]
+    graph: Graph, inputs: Sequence[Any], device: Any, untracked: Mapping[int, Sequence[int]]
 ) -> list[Any]:
-    """Run a graph on tensors, op by op; return its outputs. Operands ``apart`` are taken without history."""
-    made: dict[int, Any] = {id(node): x for node, x in zip(graph.inputs, inputs, strict=True)}
-    for node in graph:
-        if id(node) in made:
-            continue
+    """Run a graph on tensors, op by op; return its outputs. Operands ``untracked`` are taken detached."""
+
+    def step(node: Node, values: Mapping[Node, Any]) -> Any:
         if node.op == "constant":
-            made[id(node)] = node.attrs["value"]
-        elif node.op == "result":
-            made[id(node)] = made[id(node.inputs[0])][node.attrs["index"]]
-        else:
-            attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
-            operands = [made[id(x)] for x in node.inputs]
-            for k in apart.get(id(node), ()):
-                if isinstance(operands[k], Tensor):
-                    operands[k] = operands[k].detach()
-            made[id(node)] = table.run(node.op, operands, attrs)
-    return [made[id(node)] for node in graph.outputs]
+            return node.attrs["value"]
+        if node.op == "result":
+            return values[node.inputs[0]][node.attrs["index"]]
+        attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
+        operands = [values[x] for x in node.inputs]
+        for k in untracked.get(id(node), ()):
+            if isinstance(operands[k], Tensor):
+                operands[k] = operands[k].detach()
+        return table.run(node.op, operands, attrs)
+
+    values = evaluate(graph, inputs, step)
+    return [values[node] for node in graph.outputs]
 
 
 def trace_backward(
-    active: Recorder, recording: Recording, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
+    active: Tracer, trace: OpTrace, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
     outputs: list[int],
 ) -> BackwardProgram:  # fmt: skip
     """Trace and compile the backward pass of ``results``; add the values that it saves to ``outputs``.
@@ -178,41 +178,41 @@ def trace_backward(
             raise Uncapturable("returns a tensor whose history has hooks")
         if isinstance(node, Leaf):
             raise Uncapturable("returns a tensor made from one that asked for a gradient inside")
-    forward, inputs = len(recording.entries), list(recording.inputs)
-    seeds, pendings = [], len(recording.pendings)
+    forward, inputs = len(trace.nodes), list(trace.inputs)
+    seeds, lazy_count = [], len(trace.lazy_values)
     try:
         for x in results:
-            place = recording.input(Spec(x.shape, x.dtype), "", None)
+            place = trace.input(Spec(x.shape, x.dtype), "", None)
             seeds.append(wrap(LazyValue(active, place, x.shape), x._vtype.settled.pending()))
-        numbers = recording.inputs[len(inputs) :]
+        numbers = trace.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:
             grads = autograd._walk(results, seeds, True, False, keep, hooks=False, within=True)
         found = [grads.get(node) for _, node in parents]
         places = [active.place(g) for g in found if g is not None]
-        more = [*zip(recording.inputs, recording.feeds, strict=True)][len(inputs) + len(results) :]
+        more = [*zip(trace.inputs, trace.sources, strict=True)][len(inputs) + len(results) :]
     finally:
-        del recording.inputs[len(inputs) :], recording.feeds[len(inputs) :]
-        del recording.pendings[pendings:]  # gradients of results that nobody has given: they will not be run
+        del trace.inputs[len(inputs) :], trace.sources[len(inputs) :]
+        del trace.lazy_values[lazy_count:]  # gradients of results that nobody has given: they will not be run
     if active.prologue.obstacle is not None:
         raise Uncapturable(active.prologue.obstacle)
     if any(type(feed.source) is not SymNumber for _, feed in more):
         raise Uncapturable("returns a tensor whose derivative draws random numbers or makes constants")
     for place, feed in more:  # numbers that only the derivative takes, as one over a length: they are kept
         inputs.append(place)
-        recording.inputs.append(place)
-        recording.feeds.append(feed)
-    saved = partition.saved_values(recording, forward, places, [*inputs, *numbers])
-    back = compile_program(recording, places, active.mode, inputs=[*inputs, *saved, *numbers])
+        trace.inputs.append(place)
+        trace.sources.append(feed)
+    saved = partition.saved_values(trace, forward, places, [*inputs, *numbers])
+    back = compile_program(trace, places, active.mode, inputs=[*inputs, *saved, *numbers])
     through, shared = _dependencies(results, parents, found)
     kinds = tuple(x._vtype.settled for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)
     outputs.extend(saved)
     return BackwardProgram(
-        graph=partial(recording.alone().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
+        graph=partial(trace.detached().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
-        dtypes=tuple(recording.entries[inputs[k]].spec.dtype for k, _ in parents),
+        dtypes=tuple(trace.nodes[inputs[k]].spec.dtype for k, _ in parents),
         through=through, shared=shared, plan=_plan(kinds, results),
     )  # fmt: skip
 

@@ -13,21 +13,19 @@ from math import prod
 from typing import Final
 
 from ...ops.definition import table
-from ..programs.op_trace import Recording
+from ..programs.op_trace import OpTrace
 
 _INFINITE: Final = 1 << 62
 _SOURCE, _SINK = -1, -2
 
 
-def saved_values(
-    recording: Recording, forward: int, grads: Sequence[int], inputs: Sequence[int]
-) -> list[int]:
+def saved_values(trace: OpTrace, forward: int, grads: Sequence[int], inputs: Sequence[int]) -> list[int]:
     """Return the places below ``forward`` that the forward program saves for the backward one.
 
     ``grads`` are the outputs of the backward program, computed from ``inputs`` and the saved values.
     """
-    entries = recording.entries
-    needed = recording.needed(grads, inputs)
+    entries = trace.nodes
+    needed = trace.needed(grads, inputs)
     given = {*inputs}
     used = {x for p in needed if p >= forward and p not in given for x in entries[p].operands if x < forward}
     used |= {p for p in grads if p < forward}

@@ -18,7 +18,7 @@ from ...ops.creation.creation import zeros
 from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap_settled
 from ...tracing.lazy_value import LazyValue
-from ..programs.op_trace import Recording
+from ..programs.op_trace import OpTrace
 from ..programs.program_cache import compile_single_use
 from ..state.code_origin import is_own, is_standard
 
@@ -29,7 +29,7 @@ Each is named ``_run``."""
 
 
 def may_fail(name: str) -> bool:
-    """Return whether the op that a recording calls ``name`` fails for some values of its operands."""
+    """Return whether the op that a trace calls ``name`` fails for some values of its operands."""
     return name in table and bool(table[name].raises_for)
 
 
@@ -39,7 +39,7 @@ def is_checked_read(op: Op[...]) -> bool:
 
 
 def run_now(
-    recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any, mode: str
+    trace: OpTrace, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any, mode: str
 ) -> None:
     """Compute an op that was just recorded, and drop the result: an error is raised as in eager mode.
 
@@ -52,14 +52,14 @@ def run_now(
     ]  # fmt: skip
     found: dict[int, Any] = {}
     if waiting:
-        feeds = [feed.value for feed in recording.feeds]
-        made = compile_single_use(recording, [places[k] for k in waiting], mode)
+        feeds = [feed.value for feed in trace.sources]
+        made = compile_single_use(trace, [places[k] for k in waiting], mode)
         found = dict(zip(waiting, made(feeds), strict=True))
     given: list[Any] = []
     for k, x in enumerate(operands):
         if k in found:
-            spec = recording.entries[places[k]].spec
-            given.append(wrap_settled(found[k], ValueType.of(spec.dtype, recording.device)))
+            spec = trace.nodes[places[k]].spec
+            given.append(wrap_settled(found[k], ValueType.of(spec.dtype, trace.device)))
         elif k in free and isinstance(x, Tensor) and type(x._value) is LazyValue:
             given.append(zeros(x.shape, dtype=x.dtype, device=x.device))
         else:

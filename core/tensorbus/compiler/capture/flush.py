@@ -1,4 +1,4 @@
-"""Running what was recorded. Where that ends early, each tensor has its old or its new value all the same.
+"""``TraceFlush``: runs a trace. Where that ends early, each tensor has its old or its new value all the same.
 
 An error of the device comes from a program; an interrupt (Ctrl-C) comes at any line. What was computed by
 then is kept, the rest is computed kernel by kernel, as far as what failed does not hinder it.
@@ -19,49 +19,47 @@ from ...devices.device import Device
 from ...tracing.lazy_value import LazyValue
 from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram, ValueRef
-from ..programs.op_trace import Recording
+from ..programs.op_trace import OpTrace
 from ..programs.program_cache import compile_program, compile_single_use, with_lifted_constants
 
 if TYPE_CHECKING:
-    from .tracer import Recorder
+    from .tracer import Tracer
 
 _PATIENCE: Final = 10.0
 """For how many seconds a rescue cannot be interrupted."""
 
 
-class Finish:
-    """One run of recordings, for the values that somebody has. ``rescue`` fills in what ``run`` did not."""
+class TraceFlush:
+    """One run of traces, for the values that somebody has. ``rescue`` fills in what ``run`` did not."""
 
-    def __init__(
-        self, recorder: Recorder, recordings: Mapping[Device, Recording], ready: PreparedRun | None
-    ) -> None:
-        self._recorder, self._recordings, self._ready = recorder, recordings, ready
-        self._wanted = [((d, p.place), p) for d, recording in recordings.items() for p in recording.alive()]
+    def __init__(self, tracer: Tracer, traces: Mapping[Device, OpTrace], ready: PreparedRun | None) -> None:
+        self._tracer, self._traces, self._ready = tracer, traces, ready
+        self._wanted = [((d, p.place), p) for d, trace in traces.items() for p in trace.live_values()]
         self._given = [  # an interrupt may leave one feed more than there are inputs
-            feed.value for r in recordings.values() for feed in r.feeds[: len(r.inputs)]
+            feed.value for r in traces.values() for feed in r.sources[: len(r.inputs)]
         ]
-        self._several = len(recordings) > 1
+        self._has_devices = len(traces) > 1
         self._made: list[tuple[Sequence[ValueRef], list[Any]]] = []
         self._in_place = False
 
     def run(self) -> None:
         """Compute the values and put them in their places."""
-        if self._several:
+        if self._has_devices:
             self._run_several()
         else:
-            for device, recording in self._recordings.items():
-                self._run_one(device, recording)
+            for device, trace in self._traces.items():
+                self._run_one(device, trace)
         values = self._values()
         for spot, p in self._wanted:
             p.fill(values[spot])
 
-    def rescue(self, error: BaseException) -> None:
+    def recover(self, error: BaseException) -> None:
         """Put in place what was computed before ``error``, and compute what still can be.
 
         Interrupts reach the main thread only, so another one does it; who interrupts once more waits for it,
         unless that takes as long as if the device hung.
         """
-        work = partial(self._rescue, self._in_place and not isinstance(error, Exception))
+        work = partial(self._recover, self._in_place and not isinstance(error, Exception))
         if threading.current_thread() is not threading.main_thread():
             work()
             return
@@ -85,21 +83,22 @@ class Finish:
                 if monotonic() > until:
                     raise
 
-    def _rescue(self, interrupted: bool) -> None:
-        for device in self._recordings:  # what was begun may have been begun in another stream
+    def _recover(self, interrupted: bool) -> None:
+        for device in self._traces:  # what was begun may have been begun in another stream
             with suppress(Exception):
                 device.synchronize()
         for spot, p in self._wanted:
             with suppress(Exception):
-                self._fill(spot, p, interrupted)
+                self.fill_lazy(spot, p, interrupted)
         for leaf in self._ready.leaves if self._ready is not None else ():
             if leaf.grad is not None and _is_lost(leaf.grad._value):
                 leaf.grad = None  # as replays do
-        for device in self._recordings:
+        for device in self._traces:
             with suppress(Exception):
                 device.synchronize()
 
-    def _fill(self, spot: ValueRef, p: LazyValue, interrupted: bool) -> None:
+    def fill_lazy(self, spot: ValueRef, p: LazyValue, interrupted: bool) -> None:
+        """Give a lazy value what was computed for it, or compute it by itself."""
         values = self._values()
         if spot not in values and interrupted:
             assert self._ready is not None
@@ -107,31 +106,31 @@ class Finish:
             if spot[1] in old:
                 p.fill(self._given[old[spot[1]]])
                 return
-            recording = self._recordings[spot[0]]
-            if not {recording.inputs[k] for k in old.values()}.isdisjoint(recording.needed([spot[1]], ())):
+            trace = self._traces[spot[0]]
+            if not {trace.inputs[k] for k in old.values()}.isdisjoint(trace.needed([spot[1]], ())):
                 return  # what it is computed from may be written over by now
-        p.fill(values[spot] if spot in values else self._alone(spot))
+        p.fill(values[spot] if spot in values else self.compute_alone(spot))
 
-    def _alone(self, spot: ValueRef) -> Any:
+    def compute_alone(self, spot: ValueRef) -> Any:
         """Compute one value by itself: state that was changed before what failed, say."""
         device, place = spot
-        if self._several:
-            return MultiDeviceProgram(self._recordings, [spot], self._once)(self._given)[0]
-        return compile_single_use(self._recordings[device], [place], self._recorder.mode)(self._given)[0]
+        if self._has_devices:
+            return MultiDeviceProgram(self._traces, [spot], self._once)(self._given)[0]
+        return compile_single_use(self._traces[device], [place], self._tracer.mode)(self._given)[0]
 
     def _values(self) -> dict[ValueRef, Any]:
         return {s: v for spots, made in self._made for got in made for s, v in zip(spots, got, strict=True)}
 
-    def _run_one(self, device: Device, recording: Recording) -> None:
-        active, ready = self._recorder, self._ready
+    def _run_one(self, device: Device, trace: OpTrace) -> None:
+        active, ready = self._tracer, self._ready
         given_too = () if ready is None else ready.outputs
         outputs = list(dict.fromkeys(p.place for _, p in self._wanted if p.place not in given_too))
         if outputs:  # before the program that is ready, whose results may take the places of given values
             more: list[Any] = []
             if active.trial:
-                made = compile_single_use(recording, outputs, active.mode)
+                made = compile_single_use(trace, outputs, active.mode)
             else:
-                made, more = with_lifted_constants(recording, outputs, active.mode, active.shape_env.hints)
+                made, more = with_lifted_constants(trace, outputs, active.mode, active.shape_env.hints)
             active.programs.append(made)
             self._call(made, [(device, place) for place in outputs], more)
         if ready is not None:
@@ -140,17 +139,15 @@ class Finish:
             self._call(made, [(device, place) for place in ready.outputs], in_place=ready.in_place)
 
     def _run_several(self) -> None:
-        """Run the recordings of several devices, which may wait for each other."""
-        active, ready = self._recorder, self._ready
+        """Run the traces of several devices, which may wait for each other."""
+        active, ready = self._tracer, self._ready
         if ready is not None:
             active.programs += ready.program.programs
             self._note(ready.outputs, ready.program)
         known = self._values()
         outputs = list(dict.fromkeys(spot for spot, _ in self._wanted if spot not in known))
         if outputs:
-            made = MultiDeviceProgram(
-                self._recordings, outputs, self._once if active.trial else self._program
-            )
+            made = MultiDeviceProgram(self._traces, outputs, self._once if active.trial else self._program)
             active.programs += made.programs
             self._note(outputs, made)
 
@@ -178,11 +175,11 @@ class Finish:
         self._made.append((spots, made))
         made.extend(map(run, ([*self._given, *more] if more else self._given,)))
 
-    def _program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
-        return compile_program(recording, outputs, self._recorder.mode, inputs=inputs)
+    def _program(self, trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        return compile_program(trace, outputs, self._tracer.mode, inputs=inputs)
 
-    def _once(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
-        return compile_single_use(recording, outputs, self._recorder.mode, inputs)
+    def _once(self, trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        return compile_single_use(trace, outputs, self._tracer.mode, inputs)
 
 
 def _is_lost(value: Any) -> bool:

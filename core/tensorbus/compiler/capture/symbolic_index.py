@@ -14,7 +14,7 @@ from ...ops.creation.creation import iota, zeros
 from ...tensor.tensor import Tensor
 from ...tracing.host_prologue import HostPrologue
 from ...tracing.sym_number import SymNumber
-from ..programs.op_trace import Recording
+from ..programs.op_trace import OpTrace
 
 
 def is_symbolic(prologue: HostPrologue, key: Any) -> bool:
@@ -34,20 +34,20 @@ def concrete_key(key: Any) -> Any:
 
 
 def record_indexing(
-    prologue: HostPrologue, recording: Recording, known: Tensor, function: Callable[..., Tensor],
+    prologue: HostPrologue, trace: OpTrace, known: Tensor, function: Callable[..., Tensor],
     x: Tensor, key: Any, *value: Any,
 ) -> Tensor:  # fmt: skip
     """Return the result of ``function`` for a symbolic key; ``known`` is its result for the concrete key.
 
     That one is recorded as a shadow, for comparison with a run without symbolic numbers.
     """
-    first = len(recording.entries)
+    first = len(trace.nodes)
     found = index_tensors(prologue, x, key, not value)
     if found is None:
         prologue.obstacle = prologue.obstacle or "takes parts at places that differ at each call"
         return known
     made = function(*found, *value)
-    recording.stands(made._value.place, known._value.place, first)
+    trace.shadow(made._value.place, known._value.place, first)
     return made
 
 

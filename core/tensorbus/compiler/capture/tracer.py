@@ -1,7 +1,7 @@
-"""``Recorder``: takes the ops of a thread while a function is captured, and runs them when values are needed.
+"""``Tracer``: takes the ops of a thread while a function is captured, and runs them when values are needed.
 
 It gives every op the checks, the dtypes and the history that it has without a capture; only the numbers come
-later. Whatever Python asks of a value makes the recorder run what it has so far: a break in the graph.
+later. Whatever Python asks of a value makes the tracer run what it has so far: a break in the graph.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open, texts
 from ...tracing.sym_number import SymNumber
 from ..programs.compiled_program import CompiledProgram, PreparedRun
-from ..programs.op_trace import Key, Recording, Transfer
+from ..programs.op_trace import Key, OpTrace, Transfer
 from ..programs.program_cache import compile_program
 from . import symbolic_index as moving_index
 from .data_dependent_errors import is_checked_read, is_error_handled, run_now
-from .flush import Finish
+from .flush import TraceFlush
 from .graph_break import GraphBreak, locate_break
 from .side_effect_observer import restore_profiler, unobserved
 
@@ -59,10 +59,10 @@ _signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
 _MANY: Final = 1 << 14
 
 
-class Recorder(Mode):
-    """The recorder of one call of a captured function.
+class Tracer(Mode):
+    """The tracer of one call of a captured function.
 
-    ``recordings`` are those that have not run, one a device; ``breaks`` where it had to run early. In a
+    ``traces`` are those that have not run, one a device; ``breaks`` where it had to run early. In a
     ``trial``, the first call of a function say, what becomes no replay is not compiled either: it may be the
     one call that sets things up. A ``dry`` run computes nothing.
     """
@@ -81,21 +81,21 @@ class Recorder(Mode):
         self.gradients: dict[Any, bool] = {}
         self.began = next(autograd._order)
         self.shape_env = self.prologue.shape_env = ShapeEnv(self.prologue.number)
-        self._opened: list[tuple[Tensor, LazyValue]] = []
+        self._symbolic_tensors: list[tuple[Tensor, LazyValue]] = []
         self.breaks: list[GraphBreak] = []
         self.programs: list[CompiledProgram] = []
-        self.recordings: dict[Device, Recording] = {}
+        self.traces: dict[Device, OpTrace] = {}
         self._places: dict[int, tuple[Device, int]] = {}
-        self._brought: dict[tuple[Transfer, Device], int] = {}
+        self._transfers: dict[tuple[Transfer, Device], int] = {}
         self._kept: list[Any] = []
         self._recompute_tag = self._number = 0
         self._fragile = ""
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
-        if error is not None and self.recordings and not self.prologue.dry:
+        super().__exit__(kind, error, traceback)
+        if error is not None and self.traces and not self.prologue.dry:
             self.run()  # an interrupt came between the lines that see to it
 
     def untraced(self, function: Callable[[], Any]) -> Any:
@@ -115,15 +115,15 @@ class Recorder(Mode):
         """Record an op; return its result, or ``NotImplemented`` for values of another mode."""
         for x in operands:
             if type(x) not in _OPERANDS:
-                return self._applied(op, operands, attrs)
+                return self._check_and_record(op, operands, attrs)
         observed = sys.getprofile()
         sys.setprofile(None)  # what follows runs nothing of the user's
         try:
-            return self._applied(op, operands, attrs)
+            return self._check_and_record(op, operands, attrs)
         finally:
             restore_profiler(observed)
 
-    def _applied(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def _check_and_record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not operands:
             where: Any = attrs.get("device")
             if where is None or is_value_mode(where.type):
@@ -142,41 +142,41 @@ class Recorder(Mode):
         observed = sys.getprofile()
         sys.setprofile(None)  # what follows runs nothing of the user's
         try:
-            return self._recorded(op, operands, attrs)
+            return self._record(op, operands, attrs)
         finally:
             restore_profiler(observed)
 
-    def _recorded(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def _record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kinds = [x._vtype.settled if isinstance(x, Tensor) else _kind(x) for x in operands]
         found = self._signature(op, kinds, operands, attrs)
         planned = found.plan
         device = planned.out.device
-        recording = self._recording(device)
+        trace = self._trace_on(device)
         places = tuple(
             [
-                self._operand(recording, device, x, dtype, cast is not None)
+                self._operand(trace, device, x, dtype, cast is not None)
                 for x, dtype, cast in zip(operands, planned.computed, planned.casts, strict=True)
             ]
         )
-        recording.again = self._number
-        place = recording.add(op.name, places, planned.attrs, found.specs[0], found.key)
+        trace.recompute_tag = self._number
+        place = trace.add(op.name, places, planned.attrs, found.specs[0], found.key)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
         if tracked and planned.differentiable and autograd.is_grad_enabled():
             apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]
-            place = recording.tracked(place, tuple(apart))
+            place = trace.tracked(place, tuple(apart))
         if op.raises_for:
-            self._attempt(recording, op, operands, places, planned.attrs)
+            self._attempt(trace, op, operands, places, planned.attrs)
         if tracked and not self.prologue.dry:  # the history may be walked when no script is there any more
             operands = [x.plain if type(x) is SymNumber else x for x in operands]
         if not op.results:
-            out = self._cell(recording, place, found.specs[0], planned.out)
+            out = self._lazy_tensor(trace, place, found.specs[0], planned.out)
             if tracked:
                 autograd.record(planned, operands, out)
-            return self._ended(out)
+            return self._materialize_fragile(out)
         outs = [
-            self._cell(
-                recording,
-                recording.add(
+            self._lazy_tensor(
+                trace,
+                trace.add(
                     "result", (place,), {"index": k}, spec, ("result", k, texts(spec.shape), spec.dtype)
                 ),
                 spec,
@@ -186,9 +186,9 @@ class Recorder(Mode):
         ]
         if tracked:
             autograd.record_several(planned, operands, outs)
-        return self._ended(outs)
+        return self._materialize_fragile(outs)
 
-    def _ended(self, made: Any) -> Any:
+    def _materialize_fragile(self, made: Any) -> Any:
         """Return what an op made, computed if it is one that may fail here."""
         if self._fragile:
             name, self._fragile = self._fragile, ""
@@ -196,14 +196,14 @@ class Recorder(Mode):
         return made
 
     def _attempt(
-        self, recording: Recording, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any
+        self, trace: OpTrace, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any
     ) -> None:
         """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
-        if self.prologue.dry or self.shape_env.symbols or any(feed.value is None for feed in recording.feeds):
+        if self.prologue.dry or self.shape_env.symbols or any(feed.value is None for feed in trace.sources):
             return
         if self.trial or (is_checked_read(op) and not any(_is_pending(x) for x in operands[1:])):
             try:
-                self.untraced(partial(run_now, recording, op, operands, places, attrs, self.mode))
+                self.untraced(partial(run_now, trace, op, operands, places, attrs, self.mode))
             except Exception:
                 self.prologue.obstacle = f"has run into an error of {op.name}, which depends on values"
                 raise
@@ -223,7 +223,7 @@ class Recorder(Mode):
     ) -> _Signature:
         shapes = [x._value.shape if isinstance(x, Tensor) else () for x in operands]
         if self.shape_env.symbols and (is_open(shapes) or is_open(attrs)):
-            return self._open_signature(op, kinds, shapes, attrs)
+            return self._symbolic_signature(op, kinds, shapes, attrs)
         named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
         key = (op, *kinds, *shapes, *attrs, *named)
         if kernel_preference.active():
@@ -249,7 +249,7 @@ class Recorder(Mode):
                 self.prologue.checked(partial(check_scalar, op.name, dtype=computed), x)
         return found
 
-    def _open_signature(
+    def _symbolic_signature(
         self, op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: dict[str, Any]
     ) -> _Signature:
         """Work out an op whose shapes or attributes have open lengths."""
@@ -276,23 +276,23 @@ class Recorder(Mode):
                 error if str(error).startswith(f"{op.name}:") else ShapeError(f"{op.name}: {error}")
             ) from None
 
-    def _recording(self, device: Device) -> Recording:
-        for known in self.recordings.values():  # mostly one: asked for at each op
+    def _trace_on(self, device: Device) -> OpTrace:
+        for known in self.traces.values():  # mostly one: asked for at each op
             if known.device is device:
                 return known
-        found = self.recordings.get(device)
+        found = self.traces.get(device)
         if found is None:
-            found = self.recordings[device] = Recording(device, self.shape_env.symbols)
+            found = self.traces[device] = OpTrace(device, self.shape_env.symbols)
         return found
 
-    def _operand(self, recording: Recording, device: Device, x: Any, dtype: Any, cast: bool) -> int:
+    def _operand(self, trace: OpTrace, device: Device, x: Any, dtype: Any, cast: bool) -> int:
         if not isinstance(x, Tensor):
             spec = Spec((), dtype)
             if type(x) is not SymNumber:
-                return recording.constant(x, spec)
+                return trace.constant(x, spec)
             place = self._places.get(id(x))
-            if place is None or place[0] != device or recording.entries[place[1]].spec != spec:
-                place = (device, recording.input(spec, x, x.plain, scalar=True))
+            if place is None or place[0] != device or trace.nodes[place[1]].spec != spec:
+                place = (device, trace.input(spec, x, x.plain, scalar=True))
                 self._places[id(x)] = place
                 self._kept.append(x)
                 if dtype.is_integer and type(x.plain) is int:
@@ -301,11 +301,11 @@ class Recorder(Mode):
         place_of = self.place(x)
         if cast:
             spec = Spec(x._value.shape, dtype)
-            return recording.add("cast", (place_of,), {"dtype": dtype}, spec, ("cast", dtype.name))
+            return trace.add("cast", (place_of,), {"dtype": dtype}, spec, ("cast", dtype.name))
         return place_of
 
     def place(self, x: Tensor) -> int:
-        """Return where the value of a tensor stands in the recording of its device; a new one is an input."""
+        """Return where the value of a tensor stands in the trace of its device; a new one is an input."""
         value = x._value
         if type(value) is LazyValue:
             if value.tracer is self:
@@ -316,14 +316,14 @@ class Recorder(Mode):
         found = self._places.get(id(value))
         device = x._vtype.device
         if found is None or found[0] != device:
-            place = self._recording(device).input(Spec(value.shape, x.dtype), x, value)
+            place = self._trace_on(device).input(Spec(value.shape, x.dtype), x, value)
             self._places[id(value)] = found = (device, place)
             self._kept.append(value)
         return found[1]
 
-    def _cell(self, recording: Recording, place: int, spec: Spec, kind: ValueType) -> Tensor:
+    def _lazy_tensor(self, trace: OpTrace, place: int, spec: Spec, kind: ValueType) -> Tensor:
         value = LazyValue(self, place, spec.shape)
-        recording.pendings.append(value)
+        trace.lazy_values.append(value)
         return wrap(value, kind.pending())
 
     def open(self, x: Tensor, at: str, axes: Mapping[int, tuple[int, int | None]]) -> None:
@@ -333,24 +333,24 @@ class Recorder(Mode):
             self.shape_env.new_symbol(n, f"{at}._value.shape[{k}]", *axes[k]) if k in axes else n
             for k, n in enumerate(value.shape)
         )
-        place = self._recording(x.device).input(Spec(shape, x.dtype), x, value)
+        place = self._trace_on(x.device).input(Spec(shape, x.dtype), x, value)
         stand = LazyValue(self, place, shape)
         stand.value = value
-        self._opened.append((x, stand))
+        self._symbolic_tensors.append((x, stand))
         x._value, x._vtype = stand, x._vtype.pending()
 
     def discard(self) -> None:
         """Forget what was recorded: nothing of it will run."""
         self.close()
-        for recording in self.recordings.values():
-            for p in recording.pendings:
+        for trace in self.traces.values():
+            for p in trace.lazy_values:
                 p.tracer = None
-        for _, stand in self._opened:
+        for _, stand in self._symbolic_tensors:
             stand.tracer = None
 
     def close(self) -> None:
         """Put the values of tensors back whose lengths were left open."""
-        for x, stand in self._opened:
+        for x, stand in self._symbolic_tensors:
             if x._value is stand:
                 x._value, x._vtype = stand.value, x._vtype.settled
 
@@ -363,11 +363,11 @@ class Recorder(Mode):
         if self.prologue.dry or is_value_mode(x._vtype.device.type) or is_value_mode(there.type):
             return NotImplemented
         source = Transfer(x.device, self.place(x))
-        recording, spec = self._recording(there), Spec(x._value.shape, x.dtype)
-        found = self._brought.get((source, there))
+        trace, spec = self._trace_on(there), Spec(x._value.shape, x.dtype)
+        found = self._transfers.get((source, there))
         if found is None:
-            found = self._brought[source, there] = recording.input(spec, source, None)
-        return self._cell(recording, found, spec, ValueType.of(x.dtype, there))
+            found = self._transfers[source, there] = trace.input(spec, source, None)
+        return self._lazy_tensor(trace, found, spec, ValueType.of(x.dtype, there))
 
     def trace_symbolic(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
         """Return the tensor that ``make`` computes from numbers which are others at each run.
@@ -375,21 +375,21 @@ class Recorder(Mode):
         ``known`` makes what it is in this run: for comparison with a run that knew no numbers that move.
         """
         x = known()
-        place, recording = self.place(x), self._recording(x.device)
-        first = len(recording.entries)
+        place, trace = self.place(x), self._trace_on(x.device)
+        first = len(trace.nodes)
         made = make()
-        recording.stands(made._value.place, place, first)
+        trace.shadow(made._value.place, place, first)
         return made
 
     def _filled(self, op: Op[...], attrs: dict[str, Any]) -> Any:
         """Return what is filled with a number of the script: zeros, and the number added to each."""
         n, kind = attrs["value"], attrs["dtype"]
         if not (kind.is_floating or (kind.is_integer and type(n.plain) is int)):
-            return self._applied(op, (), {**attrs, "value": check_scalar(op.name, n._value(), kind)})
+            return self._check_and_record(op, (), {**attrs, "value": check_scalar(op.name, n._value(), kind)})
         none = {**attrs, "value": -0.0 if kind.is_floating else 0}  # which keeps the sign of a zero
         return self.trace_symbolic(
-            lambda: self._recorded(op, (), {**attrs, "value": check_scalar(op.name, n.plain, kind)}),
-            lambda: self._recorded(op, (), none) + n,
+            lambda: self._record(op, (), {**attrs, "value": check_scalar(op.name, n.plain, kind)}),
+            lambda: self._record(op, (), none) + n,
         )
 
     def is_varying_key(self, key: Any) -> bool:
@@ -401,7 +401,7 @@ class Recorder(Mode):
         now = moving_index.concrete_key(key)
         known = self.prologue.checked(lambda *_: function(x, now, *value), *moving_index.key_numbers(key))
         return moving_index.record_indexing(
-            self.prologue, self._recording(x.device), known, function, x, key, *value
+            self.prologue, self._trace_on(x.device), known, function, x, key, *value
         )
 
     def made_each_run(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
@@ -409,7 +409,7 @@ class Recorder(Mode):
         x = self.untraced(partial(self._make, owner, function, sizes))
         name = f"m{len(self.prologue.lines)}"
         self.prologue.lines[-1] = f"{name} = {self.prologue.lines[-1]}._value"
-        place = self._recording(x.device).input(Spec(x.shape, x.dtype), name, x._value)
+        place = self._trace_on(x.device).input(Spec(x.shape, x.dtype), name, x._value)
         self._places[id(x._value)] = (x.device, place)
         self._kept.append(x._value)
         return x
@@ -450,31 +450,31 @@ class Recorder(Mode):
         self.run()
 
     def run(self, ready: PreparedRun | None = None) -> None:
-        """Run the recordings for the values that somebody has; afterwards everything begins anew.
+        """Run the traces for the values that somebody has; afterwards everything begins anew.
 
-        ``ready`` is a program of the only recording that gives (most of) these values.
+        ``ready`` is a program of the only trace that gives (most of) these values.
         """
-        recordings = self.recordings
-        finish = Finish(self, recordings, ready)
+        traces = self.traces
+        finish = TraceFlush(self, traces, ready)
         try:
-            self.recordings, self._places, self._brought, self._kept = {}, {}, {}, []
+            self.traces, self._places, self._transfers, self._kept = {}, {}, {}, []
             self.untraced(finish.run)
         except BaseException as error:
-            self.untraced(partial(finish.rescue, error))
+            self.untraced(partial(finish.recover, error))
             raise
         finally:
-            for recording in recordings.values():
-                for p in recording.pendings:
+            for trace in traces.values():
+                for p in trace.lazy_values:
                     p.tracer = None
             self.close()
-            for _, stand in self._opened:
+            for _, stand in self._symbolic_tensors:
                 stand.tracer = None
                 stand.fill(stand.value)
-            self._opened = []
+            self._symbolic_tensors = []
 
-    def program(self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
-        """Return the program of a part of a recording."""
-        return compile_program(recording, outputs, self.mode, inputs=inputs)
+    def program(self, trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
+        """Return the program of a part of a trace."""
+        return compile_program(trace, outputs, self.mode, inputs=inputs)
 
 
 def _is_pending(x: Any) -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 from ...tracing.sym_int import at
 from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
-from ..capture.tracer import Recorder
-from ..programs.op_trace import Entry
+from ..capture.tracer import Tracer
+from ..programs.op_trace import TraceNode
 from ..replay.cache_entry import CacheEntry
 from ..replay.codegen import ReplayCodegen
 from ..state.reachable import ReachableState
@@ -26,7 +26,7 @@ from .mark_dynamic import Axes, relocated
 
 def retrace_with_shapes(
     function: Callable[..., Any], root: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Axes,
-    codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[Entry], mode: str, every: bool,
+    codes: Mapping[types.CodeType, dict[str, Any]], first: Sequence[TraceNode], mode: str, every: bool,
     begun: ReachableState,
 ) -> CacheEntry | None:  # fmt: skip
     """Return the cache entry of a run with symbolic ``axes``, whose trace is ``first`` otherwise; else None.
@@ -35,7 +35,7 @@ def retrace_with_shapes(
     """
     after = Snapshot(begun, now=True)
     back = [after.restore]
-    active = Recorder(mode, dry=True)
+    active = Tracer(mode, dry=True)
     try:
         Snapshot(begun).restore()
         reach = ReachableState(root, args, kwargs, codes, every, replaced=begun.replaced_locations)
@@ -57,21 +57,21 @@ def retrace_with_shapes(
         complete_all(active.discard, *back)
 
 
-def _is_same_trace(first: Sequence[Entry], active: Recorder) -> bool:
+def _is_same_trace(first: Sequence[TraceNode], active: Tracer) -> bool:
     """Return whether the trace is the first one, for the sizes that it had.
 
     Values that were equal by chance, such as two sizes, are one node there.
     """
-    found = next(iter(active.recordings.values()), None)
-    if found is None or len(active.recordings) > 1:
+    found = next(iter(active.traces.values()), None)
+    if found is None or len(active.traces) > 1:
         return False
     plain = {
         place: feed.source.plain
-        for place, feed in zip(found.inputs, found.feeds, strict=True) if type(feed.source) is SymNumber
+        for place, feed in zip(found.inputs, found.sources, strict=True) if type(feed.source) is SymNumber
     }  # fmt: skip
     places: list[int] = []  # of what was found, in the first program: what is one there may be several here
     done = 0
-    for k, b in enumerate(found.entries):
+    for k, b in enumerate(found.nodes):
         operands = tuple(places[place] for place in b.operands)
         alike = partial(
             _is_same_node, b=b, operands=operands, plain=plain.get(k), sizes=active.shape_env.hints
@@ -86,11 +86,11 @@ def _is_same_trace(first: Sequence[Entry], active: Recorder) -> bool:
 
 
 def _is_same_node(
-    a: Entry, b: Entry, operands: tuple[int, ...], plain: Any, sizes: Mapping[str, int]
+    a: TraceNode, b: TraceNode, operands: tuple[int, ...], plain: Any, sizes: Mapping[str, int]
 ) -> bool:
     if a.op == "constant" and b.op == "input":  # a number that depends on lengths
         return a.spec == b.spec and repr(a.attrs["value"]) == repr(plain)
-    if (a.op, a.operands, a.again, a.spec.dtype) != (b.op, operands, b.again, b.spec.dtype):
+    if (a.op, a.operands, a.recompute_tag, a.spec.dtype) != (b.op, operands, b.recompute_tag, b.spec.dtype):
         return False
     if a.op == "input":
         return a.spec.shape == at(b.spec.shape, sizes) and ("scalar" in a.attrs) == ("scalar" in b.attrs)

@@ -24,8 +24,8 @@ from ...tracing.sym_int import SymInt, hints
 from ...tracing.sym_int import at as closed_at
 from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
-from ..capture.tracer import Recorder
-from ..programs.op_trace import Recording
+from ..capture.tracer import Tracer
+from ..programs.op_trace import OpTrace
 from ..replay.cache_entry import CacheEntry
 from ..replay.codegen import ReplayCodegen
 from ..state.mutations import Mutations
@@ -46,7 +46,7 @@ class FirstTrace:
 
     reach: ReachableState
     prologue: HostPrologue
-    recording: Recording | None
+    trace: OpTrace | None
     count: int
     out: Any
 
@@ -80,7 +80,7 @@ def retrace_with_state(
     if any(type(s.obj) is _lru_cache_wrapper for s in first_run.reach.objects.values()):
         return None  # what it keeps could not be taken back
     after = Snapshot(first_run.reach, now=True)
-    active = Recorder(mode, dry=True)
+    active = Tracer(mode, dry=True)
     run = _DryRun(active, first_run, mutations, varying_inputs, integers)
     try:
         Snapshot(first_run.reach).restore()
@@ -97,7 +97,7 @@ def retrace_with_state(
                 out = function(*given, **named)
             active.close()
             run.finish()
-            second = [*active.recordings.values()]
+            second = [*active.traces.values()]
             if len(second) > 1 or not _is_same_trace(
                 first_run, second[0] if second else None, active.shape_env.hints
             ):
@@ -119,7 +119,7 @@ class _DryRun:
 
     def __init__(
         self,
-        active: Recorder,
+        active: Tracer,
         first_run: FirstTrace,
         mutations: Mutations,
         varying_inputs: VaryingInputs,
@@ -352,20 +352,20 @@ def _set_default(function: types.FunctionType, place: int, value: Any) -> None:
     function.__defaults__ = tuple(given)
 
 
-def _is_same_trace(first_run: FirstTrace, second: Recording | None, sizes: Mapping[str, int]) -> bool:
+def _is_same_trace(first_run: FirstTrace, second: OpTrace | None, sizes: Mapping[str, int]) -> bool:
     """Return whether two runs recorded the same ops, be their numbers constants or inputs.
 
     Sizes that are symbolic in the second one were those of ``sizes`` in the first.
     """
     names: dict[Any, int] = {}
     before = {id(s.before.state.value) for s in first_run.reach.tensors()}
-    first, _ = _numbered_ops(first_run.recording, first_run.count, names, before, sizes)
+    first, _ = _numbered_ops(first_run.trace, first_run.count, names, before, sizes)
     again, shadow_only = _numbered_ops(second, None, names, before, sizes)
     return again <= first <= again | shadow_only
 
 
 def _numbered_ops(
-    recording: Recording | None, count: int | None, names: dict[Any, int], before: Container[int],
+    trace: OpTrace | None, count: int | None, names: dict[Any, int], before: Container[int],
     sizes: Mapping[str, int],
 ) -> tuple[set[int], set[int]]:  # fmt: skip
     """Return the first ``count`` ops of a trace by value numbers: equal for equal ops of equal operands.
@@ -377,17 +377,17 @@ def _numbered_ops(
     shadow_only: set[int] = set()
     at: list[int] = []
     made = 0
-    for place, e in enumerate(recording.entries[:count] if recording is not None else ()):
-        if recording is not None and place in recording.twins:
-            at.append(at[recording.twins[place]])
+    for place, e in enumerate(trace.nodes[:count] if trace is not None else ()):
+        if trace is not None and place in trace.shadows:
+            at.append(at[trace.shadows[place]])
             continue
         spec = Spec(closed_at(e.spec.shape, sizes), e.spec.dtype) if sizes else e.spec
         what = (e.op, repr(closed_at(dict(e.attrs), sizes)), spec) if sizes else e.key
-        key: Any = (what, tuple([at[x] for x in e.operands]), e.again)
+        key: Any = (what, tuple([at[x] for x in e.operands]), e.recompute_tag)
         if e.op == "constant":
             key = ("number", repr(e.attrs["value"]), spec)
-        elif e.op == "input" and recording is not None:
-            feed = recording.feeds[e.attrs["index"]]
+        elif e.op == "input" and trace is not None:
+            feed = trace.sources[e.attrs["index"]]
             key = ("tensor", id(feed.value), spec)
             if type(feed.source) is SymNumber:
                 key = ("number", repr(feed.source.plain), spec)
@@ -397,7 +397,7 @@ def _numbered_ops(
         number = names.setdefault(key, len(names))
         at.append(number)
         if e.op not in ("constant", "input"):
-            (shadow_only if recording is not None and place in recording.beside else found).add(number)
+            (shadow_only if trace is not None and place in trace.shadow_only else found).add(number)
     return found, shadow_only
 
 

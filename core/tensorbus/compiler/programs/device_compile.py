@@ -14,7 +14,7 @@ from ...dispatch.kernel_tables import program_kernels
 from ...ops.definition import USER, table
 from ...system import env
 from .compiled_program import lower_checked
-from .op_trace import Entry
+from .op_trace import TraceNode
 
 
 def compile_request(device: Device, request: CompileRequest) -> tuple[Executable, tuple[str, ...]]:
@@ -60,7 +60,7 @@ def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> Com
     return replace(request, graph=decompose(request.graph, lambda op: op not in lacking))
 
 
-def kernels_without_source(device: Device, ops: Iterable[Node | Entry]) -> set[str]:
+def kernels_without_source(device: Device, ops: Iterable[Node | TraceNode]) -> set[str]:
     """Return the user kernels without a source for the device: their default runs there."""
     found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
     return {op for op in found if device.type not in program_kernels(op)}

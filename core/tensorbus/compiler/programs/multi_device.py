@@ -15,12 +15,12 @@ from ...interchange.transfer import carried
 from ...ops.definition import Spec
 from ...tensor.tensor import wrap
 from .compiled_program import CompiledProgram
-from .op_trace import Recording, Transfer
+from .op_trace import OpTrace, Transfer
 from .program_cache import ShapeSpecializations
 
 ValueRef = tuple[Device, int]
 """A value: its device, and its place in the trace of that device."""
-ProgramMaker = Callable[[Recording, Sequence[int], Sequence[int]], CompiledProgram | ShapeSpecializations]
+ProgramMaker = Callable[[OpTrace, Sequence[int], Sequence[int]], CompiledProgram | ShapeSpecializations]
 """A function that compiles the program of a trace with these outputs, from these inputs."""
 
 
@@ -38,13 +38,13 @@ class MultiDeviceProgram:
     """Computes the values at ``outputs``, called with those of all inputs, trace by trace."""
 
     def __init__(
-        self, recordings: Mapping[Device, Recording], outputs: Sequence[ValueRef], make: ProgramMaker
+        self, traces: Mapping[Device, OpTrace], outputs: Sequence[ValueRef], make: ProgramMaker
     ) -> None:
-        self._recordings = recordings
-        self._inputs_given = [(d, p) for d, r in recordings.items() for p in r.inputs]
+        self._traces = traces
+        self._inputs_given = [(d, p) for d, r in traces.items() for p in r.inputs]
         self._outputs = tuple(outputs)
-        self._specs = {ref: r.entries[p].spec for d, r in recordings.items() for ref, p in _value_refs(d, r)}
-        self._depths = _transfer_depths(recordings)
+        self._specs = {ref: r.nodes[p].spec for d, r in traces.items() for ref, p in _value_refs(d, r)}
+        self._depths = _transfer_depths(traces)
         self._needed = self._needed_for(outputs)
         self._stages = self._with_releases([*self._stages_of(make)])
 
@@ -88,14 +88,14 @@ class MultiDeviceProgram:
         source = self._source(ref)
         if source is not None:
             return [(source.device, source.place)]
-        return [(device, x) for x in self._recordings[device].entries[place].operands]
+        return [(device, x) for x in self._traces[device].nodes[place].operands]
 
     def _source(self, ref: ValueRef) -> Transfer | None:
-        recording = self._recordings[ref[0]]
-        entry = recording.entries[ref[1]]
+        trace = self._traces[ref[0]]
+        entry = trace.nodes[ref[1]]
         if entry.op != "input":
             return None
-        source = recording.feeds[entry.attrs["index"]].source
+        source = trace.sources[entry.attrs["index"]].source
         return source if isinstance(source, Transfer) else None
 
     def _stages_of(self, make: ProgramMaker) -> Iterable[_Stage]:
@@ -110,33 +110,31 @@ class MultiDeviceProgram:
             for ref in here:
                 if self._source(ref) is not None:
                     yield _Stage(None, tuple(self._operands(ref)), (ref,))
-            for device, recording in self._recordings.items():
+            for device, trace in self._traces.items():
                 inside = [s for s in here if s[0] == device and not self._is_available(s, wanted)]
                 outs = [
                     s for s in inside
                     if s in wanted or any(self._crosses_stage(s, user) for user in users.get(s, ()))
                 ]  # fmt: skip
                 if outs:
-                    ins = self._inputs(recording, inside, level)
+                    ins = self._inputs(trace, inside, level)
                     places = [p for _, p in outs]
-                    made = make(recording, places, [p for _, p in ins]).for_sizes({})
+                    made = make(trace, places, [p for _, p in ins]).for_sizes({})
                     yield _Stage(made, tuple(ins), tuple(outs))
 
     def _is_available(self, ref: ValueRef, wanted: set[ValueRef]) -> bool:
         """Return whether a value is an input, or a constant that each program has as its own."""
-        entry = self._recordings[ref[0]].entries[ref[1]]
+        entry = self._traces[ref[0]].nodes[ref[1]]
         return entry.op == "input" or (entry.op == "constant" and ref not in wanted)
 
     def _crosses_stage(self, ref: ValueRef, user: ValueRef) -> bool:
         """Return whether a value is used by another stage than the one that computes it."""
         return user[0] != ref[0] or self._depths[user] > self._depths[ref]
 
-    def _inputs(self, recording: Recording, inside: Sequence[ValueRef], level: int) -> list[ValueRef]:
+    def _inputs(self, trace: OpTrace, inside: Sequence[ValueRef], level: int) -> list[ValueRef]:
         own = {*inside}
-        asked = {(s[0], x) for s in inside for x in recording.entries[s[1]].operands}
-        return sorted(
-            (s for s in asked - own if recording.entries[s[1]].op != "constant"), key=lambda s: s[1]
-        )
+        asked = {(s[0], x) for s in inside for x in trace.nodes[s[1]].operands}
+        return sorted((s for s in asked - own if trace.nodes[s[1]].op != "constant"), key=lambda s: s[1])
 
     def _with_releases(self, steps: Sequence[_Stage]) -> tuple[_Stage, ...]:
         """Return the stages with the values that are dead after each."""
@@ -150,21 +148,21 @@ class MultiDeviceProgram:
         return tuple(reversed(last))
 
 
-def _value_refs(device: Device, recording: Recording) -> Iterable[tuple[ValueRef, int]]:
-    return (((device, p), p) for p in range(len(recording.entries)))
+def _value_refs(device: Device, trace: OpTrace) -> Iterable[tuple[ValueRef, int]]:
+    return (((device, p), p) for p in range(len(trace.nodes)))
 
 
-def _transfer_depths(recordings: Mapping[Device, Recording]) -> dict[ValueRef, int]:
+def _transfer_depths(traces: Mapping[Device, OpTrace]) -> dict[ValueRef, int]:
     """Return the number of transfers in a row before each value."""
-    found = {ref: 0 for d, r in recordings.items() for ref, _ in _value_refs(d, r)}
+    found = {ref: 0 for d, r in traces.items() for ref, _ in _value_refs(d, r)}
     changed = True
     while changed:  # once more than there are transfers in a row
         changed = False
-        for device, recording in recordings.items():
-            for place, entry in enumerate(recording.entries):
+        for device, trace in traces.items():
+            for place, entry in enumerate(trace.nodes):
                 level = max([found[device, x] for x in entry.operands], default=0)
                 if entry.op == "input":
-                    source = recording.feeds[entry.attrs["index"]].source
+                    source = trace.sources[entry.attrs["index"]].source
                     if isinstance(source, Transfer):
                         level = found[source.device, source.place] + 1
                 if found[device, place] != level:

@@ -1,7 +1,8 @@
-"""What a captured function did on one device: its ops in single-assignment form, as they came.
+"""``OpTrace``: builds the graph of what a captured function did on one device, op by op.
 
-Equal ops of equal operands are one entry, which is found by its key; so the list of keys is also the name of
-the program, under which its executable is found again.
+Equal ops of equal operands are one node (hash-consing), which is found by its key; so the list of keys is
+also the name of a program, under which its executable is found again. A program is a part of the graph: it
+takes the nodes of the trace as they are, but for its own inputs and for lengths that were symbolic.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from sys import getrefcount
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ...backend_interface.graph import Graph, Node
 from ...devices.device import Device
@@ -23,86 +24,89 @@ from ...tracing.sym_int import is_open, substitute, texts
 Key = tuple[Any, ...]
 
 
-class Entry(NamedTuple):
-    """One value: ``op`` of the entries ``operands``. ``key`` is all else that it depends on, hashable.
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class TraceNode(Node):
+    """A node of the graph that a trace builds; ``operands`` are the places of its inputs in the trace.
 
-    ``again`` numbers what is computed once more in a backward pass, to save memory.
+    ``key`` is all else that its value depends on, hashable: equal nodes are one.
     """
 
-    op: str
     operands: tuple[int, ...]
-    attrs: Mapping[str, Any]
-    spec: Spec
     key: Key
-    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """An input that is brought from another device: the value at ``place`` of the recording there."""
+    """An input that is brought from another device: the value at ``place`` of the trace there."""
 
     device: Device
     place: int
 
 
 @dataclass(slots=True, eq=False)
-class Feed:
-    """Where the value of an input comes from: a tensor, a number or a name of the script, a ``Transfer``."""
+class InputSource:
+    """Where an input's value comes from: a tensor, a number or name of the host prologue, a ``Transfer``."""
 
     source: Any
     value: Any
 
 
-class Recording:
-    """Entries in order. Inputs are entries too; ``inputs`` lists them, ``feeds`` says where values come from.
+class OpTrace:
+    """Nodes in order. Inputs are nodes too; ``inputs`` lists them, ``sources`` says where values come from.
 
-    ``pendings`` are the values that stand for results. ``twins`` are entries that compute what others do for
-    numbers that move, by places; those ``beside`` them are there for them only. ``apart`` says, by place,
-    which operands of an op that has a history have none. ``symbols`` are those of the lengths left open.
+    ``lazy_values`` stand for results. ``shadows`` are nodes that compute what others do, for numbers that
+    vary, by places; those ``shadow_only`` are there for them only. ``untracked`` says, by place, which
+    operands of an op that has a history have none. ``symbols`` are those of the symbolic lengths.
     """
 
     def __init__(self, device: Device, symbols: Mapping[str, str]) -> None:
         self.device, self.symbols = device, symbols
-        self.entries: list[Entry] = []
+        self.nodes: list[TraceNode] = []
         self.inputs: list[int] = []
-        self.pendings: list[LazyValue] = []
-        self.feeds: list[Feed] = []
-        self.again = 0
-        self.twins: dict[int, int] = {}
-        self.beside: set[int] = set()
-        self.apart: dict[int, tuple[int, ...]] = {}
+        self.lazy_values: list[LazyValue] = []
+        self.sources: list[InputSource] = []
+        self.recompute_tag = 0
+        self.shadows: dict[int, int] = {}
+        self.shadow_only: set[int] = set()
+        self.untracked: dict[int, tuple[int, ...]] = {}
         self._known: dict[tuple[Key, tuple[int, ...], int], int] = {}
-        self._open: list[bool] = []
+        self._is_symbolic: list[bool] = []
 
     @property
-    def is_open(self) -> bool:
-        """Whether anything depends on lengths that are left open."""
-        return bool(self.symbols) and any(self._opened())
+    def is_symbolic(self) -> bool:
+        """Whether anything depends on lengths that are symbolic."""
+        return bool(self.symbols) and any(self._symbolic())
 
-    def _opened(self) -> list[bool]:
-        """Return of each entry whether it depends on open lengths."""
-        for e in self.entries[len(self._open) :]:
-            self._open.append(is_open(e.spec.shape) or is_open(dict(e.attrs)))
-        return self._open
+    def _symbolic(self) -> list[bool]:
+        """Return of each node whether it depends on symbolic lengths."""
+        for e in self.nodes[len(self._is_symbolic) :]:
+            self._is_symbolic.append(is_open(e.spec.shape) or is_open(dict(e.attrs)))
+        return self._is_symbolic
 
     def elements(self, sizes: Mapping[str, int] = MappingProxyType({})) -> int:
         """Return how many elements all values have together, for these sizes."""
-        return sum(prod(e.spec.shape) for e in self._closed(range(len(self.entries)), sizes))
+        return sum(prod(e.spec.shape) for e in self._substituted(range(len(self.nodes)), sizes))
 
-    def alone(self) -> Recording:
+    def detached(self) -> OpTrace:
         """Return what was recorded without the values it was recorded with, which it would keep alive."""
         made = copy(self)
-        made.inputs, made.feeds, made.pendings = [*self.inputs], [], []
+        made.inputs, made.sources, made.lazy_values = [*self.inputs], [], []
         return made
 
     def add(self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key) -> int:
         """Return the place of an op's result: a new one, or that of the same op recorded before."""
-        known = self._known.get((key, operands, self.again))
+        known = self._known.get((key, operands, self.recompute_tag))
         if known is not None:
             return known
-        place = len(self.entries)
-        self.entries.append(Entry(op, operands, attrs, spec, key, self.again))
-        self._known[key, operands, self.again] = place
+        place = len(self.nodes)
+        nodes = self.nodes
+        nodes.append(
+            TraceNode(
+                op=op, inputs=tuple([nodes[x] for x in operands]), attrs=attrs, spec=spec,
+                recompute_tag=self.recompute_tag, operands=operands, key=key,
+            )
+        )  # fmt: skip
+        self._known[key, operands, self.recompute_tag] = place
         return place
 
     def tracked(self, place: int, apart: tuple[int, ...]) -> int:
@@ -110,16 +114,16 @@ class Recording:
 
         It is the same op where these are others: its values are equal, and its derivative is not.
         """
-        if self.apart.setdefault(place, apart) == apart:
+        if self.untracked.setdefault(place, apart) == apart:
             return place
-        e = self.entries[place]
+        e = self.nodes[place]
         other = self.add(e.op, e.operands, e.attrs, e.spec, (*e.key, apart))
-        self.apart[other] = apart
+        self.untracked[other] = apart
         return other
 
     def input(self, spec: Spec, source: Any, value: Any, *, scalar: bool = False) -> int:
         """Return the place of a new input; ``scalar``: a Python number."""
-        self.feeds.append(Feed(source, value))
+        self.sources.append(InputSource(source, value))
         number = len(self.inputs)
         attrs = {"index": number, "scalar": True} if scalar else {"index": number}
         place = self.add("input", (), attrs, spec, ("input", number, scalar, texts(spec.shape), spec.dtype))
@@ -130,17 +134,17 @@ class Recording:
         """Return the place of a Python number that is the same at every run."""
         return self.add("constant", (), {"value": value}, spec, ("constant", repr(value), spec.dtype))
 
-    def stands(self, place: int, known: int, first: int) -> None:
-        """Note that the entry at ``place`` does, with all from ``first`` on, what that at ``known`` does."""
-        self.twins[place] = known
-        self.beside.update(range(first, len(self.entries)))
+    def shadow(self, place: int, known: int, first: int) -> None:
+        """Note that the node at ``place`` does, with all from ``first`` on, what that at ``known`` does."""
+        self.shadows[place] = known
+        self.shadow_only.update(range(first, len(self.nodes)))
 
-    def alive(self) -> list[LazyValue]:
-        """Return the pending values that somebody has: tensors, or histories."""
+    def live_values(self) -> list[LazyValue]:
+        """Return the lazy values that are still referenced: tensors, or histories."""
         found = []
-        for k in range(len(self.pendings)):
-            p = self.pendings[k]
-            if getrefcount(p) > _HELD:
+        for k in range(len(self.lazy_values)):
+            p = self.lazy_values[k]
+            if getrefcount(p) > _OWN_REFERENCES:
                 found.append(p)
         return found
 
@@ -148,9 +152,9 @@ class Recording:
         """Return the places that ``outputs`` are computed from, given ``inputs``, which are among them."""
         given = {*inputs}
         wanted = {*outputs, *given}
-        for place in range(len(self.entries) - 1, -1, -1):
+        for place in range(len(self.nodes) - 1, -1, -1):
             if place in wanted and place not in given:
-                wanted.update(self.entries[place].operands)
+                wanted.update(self.nodes[place].operands)
         return sorted(wanted)
 
     def key(
@@ -159,11 +163,11 @@ class Recording:
         """Return the name of a program from inputs to outputs: equal programs have equal names."""
         return self._key(outputs, inputs, sizes, self.needed(outputs, inputs), frozenset())
 
-    def form(self, outputs: Sequence[int]) -> tuple[Key, list[int]]:
+    def key_without_constants(self, outputs: Sequence[int]) -> tuple[Key, list[int]]:
         """Return what tells a program from others but for its constants, and the places of those."""
         places = self.needed(outputs, self.inputs)
-        constants = [p for p in places if type(self.entries[p].attrs.get("value")) in (int, float)]
-        constants = [p for p in constants if self.entries[p].op == "constant"]
+        constants = [p for p in places if type(self.nodes[p].attrs.get("value")) in (int, float)]
+        constants = [p for p in constants if self.nodes[p].op == "constant"]
         return self._key(outputs, self.inputs, {}, places, frozenset(constants)), constants
 
     def _key(
@@ -175,8 +179,8 @@ class Recording:
         body: list[Any] = [
             (given[p], e.spec, _is_scalar(e)) if p in given
             else e.spec if p in left
-            else (e.key, e.again, *[numbers[x] for x in e.operands])
-            for p, e in zip(places, self._closed(places, sizes), strict=True)
+            else (e.key, e.recompute_tag, *[numbers[x] for x in e.operands])
+            for p, e in zip(places, self._substituted(places, sizes), strict=True)
         ]  # fmt: skip
         return (self.device, tuple(body), tuple([numbers[p] for p in outputs]))
 
@@ -191,49 +195,51 @@ class Recording:
         given = {place: k for k, place in enumerate(inputs)}
         made: dict[int, Node] = {}
         places = self.needed(outputs, inputs)
-        for place, e in zip(places, self._closed(places, sizes), strict=True):
+        for place, e in zip(places, self._substituted(places, sizes), strict=True):
             if place in given:
                 attrs = {"index": given[place], **({"scalar": True} if _is_scalar(e) else {})}
-                made[place] = Node(op="input", attrs=attrs, spec=e.spec)
-            else:
-                operands = tuple(made[x] for x in e.operands)
-                made[place] = Node(
-                    op=e.op, inputs=operands, attrs=e.attrs, spec=e.spec, recompute_tag=e.again
-                )
-                if apart is not None and place in self.apart:
-                    apart[id(made[place])] = self.apart[place]
+                own = e.op == "input" and e.attrs == attrs
+                made[place] = e if own else Node(op="input", attrs=attrs, spec=e.spec)
+                continue
+            operands = tuple([made[x] for x in e.operands])
+            made[place] = e if operands == e.inputs else e.of(operands)
+            if apart is not None and place in self.untracked:
+                apart[id(made[place])] = self.untracked[place]
         return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
 
-    def _closed(self, places: Sequence[int], sizes: Mapping[str, int]) -> list[Entry]:
-        """Return the entries for these sizes: as they would be had the lengths never been open."""
+    def _substituted(self, places: Sequence[int], sizes: Mapping[str, int]) -> list[TraceNode]:
+        """Return the nodes for these sizes, as they would be had no length been symbolic."""
         if not sizes:
-            return [self.entries[p] for p in places]
-        close, opened = substitute(sizes), self._opened()
-        return [_closed(self.entries[p], close) if opened[p] else self.entries[p] for p in places]
+            return [self.nodes[p] for p in places]
+        close, opened = substitute(sizes), self._symbolic()
+        return [_substituted(self.nodes[p], close) if opened[p] else self.nodes[p] for p in places]
 
 
-def _is_scalar(e: Entry) -> bool:
-    """Return whether an input is a Python number: one of the script's, or a constant that is given."""
+def _is_scalar(e: TraceNode) -> bool:
+    """Return whether an input is a Python number: one of the host prologue, or a constant that is given."""
     return "scalar" in e.attrs or e.op == "constant"
 
 
-def _closed(e: Entry, close: Callable[[Any], Any]) -> Entry:
-    """Return an entry without open lengths."""
+def _substituted(e: TraceNode, close: Callable[[Any], Any]) -> TraceNode:
+    """Return a node without symbolic lengths."""
     spec, attrs, key = Spec(close(e.spec.shape), e.spec.dtype), close(dict(e.attrs)), e.key
     if e.op == "result":
         key = (*e.key[:2], spec)
     elif e.op not in ("constant", "cast", "input"):
         key = (e.key[0], tuple((k, repr(v)) for k, v in attrs.items()), *e.key[2:])
-    return Entry(e.op, e.operands, attrs, spec, key, e.again)
+    return TraceNode(
+        op=e.op, inputs=e.inputs, attrs=attrs, spec=spec, recompute_tag=e.recompute_tag,
+        operands=e.operands, key=key,
+    )  # fmt: skip
 
 
 def _references() -> int:
-    """Return how many references ``alive`` counts for a value that nobody else has."""
-    pendings = [object()]
-    for k in range(len(pendings)):
-        p = pendings[k]
+    """Return how many references ``live_values`` counts for a value that nobody else has."""
+    values = [object()]
+    for k in range(len(values)):
+        p = values[k]
         count = getrefcount(p)
     return count
 
 
-_HELD: Final = _references()
+_OWN_REFERENCES: Final = _references()

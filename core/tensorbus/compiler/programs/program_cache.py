@@ -21,7 +21,7 @@ from ...graph.verify import verify
 from ...system import env, fork_safe_locks
 from .compiled_program import CompiledProgram
 from .device_compile import compile_request, kernels_without_source, with_user_kernels_decomposed
-from .op_trace import Recording
+from .op_trace import OpTrace
 
 T = TypeVar("T")
 
@@ -49,10 +49,10 @@ class ShapeSpecializations:
     """
 
     def __init__(
-        self, recording: Recording, outputs: Sequence[int], inputs: Sequence[int],
+        self, trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int],
         reused_inputs: Mapping[int, int], mode: str,
     ) -> None:  # fmt: skip
-        self.recording, self.outputs, self.inputs = recording.alone(), tuple(outputs), tuple(inputs)
+        self.trace, self.outputs, self.inputs = trace.detached(), tuple(outputs), tuple(inputs)
         self.reused_inputs, self.mode = dict(reused_inputs), mode
         self._programs: OrderedDict[tuple[int, ...], CompiledProgram] = OrderedDict()
         self._python_seconds: OrderedDict[tuple[int, ...], float] = OrderedDict()
@@ -66,7 +66,7 @@ class ShapeSpecializations:
         if found is None:
             start = perf_counter()
             found = _lookup_or_compile(
-                self.recording, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes
+                self.trace, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes
             )
             self._compile_seconds += perf_counter() - start
             self._compiled_count += 1
@@ -89,7 +89,7 @@ class ShapeSpecializations:
             spent = self._python_seconds.get(key)
             if spent is None:  # a program needs less memory than Python, which matters for the largest
                 spent = self._python_seconds[key] = (
-                    inf if self.recording.elements(sizes) >= COMPILE_SINGLE_USE_ELEMENTS else 0.0
+                    inf if self.trace.elements(sizes) >= COMPILE_SINGLE_USE_ELEMENTS else 0.0
                 )
                 while len(self._python_seconds) > MAX_REMEMBERED_SIZES:
                     self._python_seconds.popitem(last=False)
@@ -109,30 +109,30 @@ class ShapeSpecializations:
 
 
 def compile_program(
-    recording: Recording, outputs: Sequence[int], mode: str, *, inputs: Sequence[int] | None = None,
+    trace: OpTrace, outputs: Sequence[int], mode: str, *, inputs: Sequence[int] | None = None,
     reused_inputs: Mapping[int, int] = MappingProxyType({}),
 ) -> CompiledProgram | ShapeSpecializations:  # fmt: skip
-    """Return the program of ``recording`` with these outputs, compiled unless it is known.
+    """Return the program of ``trace`` with these outputs, compiled unless it is known.
 
-    ``inputs`` are places too; None: the recording's own. ``replaces`` says which output, by number, takes the
+    ``inputs`` are places too; None: the trace's own. ``replaces`` says which output, by number, takes the
     place of which input. Where lengths are open, the program of each set of sizes is made when it is met.
     """
-    input_places = tuple(recording.inputs) if inputs is None else inputs
-    if recording.is_open:
-        return ShapeSpecializations(recording, outputs, input_places, reused_inputs, mode)
-    return _lookup_or_compile(recording, outputs, input_places, reused_inputs, mode, {})
+    input_places = tuple(trace.inputs) if inputs is None else inputs
+    if trace.is_symbolic:
+        return ShapeSpecializations(trace, outputs, input_places, reused_inputs, mode)
+    return _lookup_or_compile(trace, outputs, input_places, reused_inputs, mode, {})
 
 
 def _lookup_or_compile(
-    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
+    trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
     mode: str, sizes: Mapping[str, int],
 ) -> CompiledProgram:  # fmt: skip
-    key = _program_key(recording, outputs, inputs, reused_inputs, mode, sizes)
+    key = _program_key(trace, outputs, inputs, reused_inputs, mode, sizes)
     with _lock:
         if (found := _lookup(key)) is not None:
             return found
     with gc_disabled():
-        made = _compile(recording.device, recording.graph(outputs, inputs, sizes), reused_inputs, mode)
+        made = _compile(trace.device, trace.graph(outputs, inputs, sizes), reused_inputs, mode)
     with _lock:
         found = _programs.setdefault(key, made)
         while len(_programs) > MAX_PROGRAMS:
@@ -141,28 +141,28 @@ def _lookup_or_compile(
 
 
 def with_lifted_constants(
-    recording: Recording, outputs: Sequence[int], mode: str, sizes: Mapping[str, int]
+    trace: OpTrace, outputs: Sequence[int], mode: str, sizes: Mapping[str, int]
 ) -> tuple[CompiledProgram, list[Any]]:
     """Return the program of a run between graph breaks, and the constants to pass besides its inputs.
 
     These are the constants that have differed between runs: a count of steps, say, does not recompile.
     """
-    input_places = tuple(recording.inputs)
-    if recording.is_open:
-        return ShapeSpecializations(recording, outputs, input_places, {}, mode).for_sizes(sizes), []
+    input_places = tuple(trace.inputs)
+    if trace.is_symbolic:
+        return ShapeSpecializations(trace, outputs, input_places, {}, mode).for_sizes(sizes), []
     with _lock:
-        if (found := _lookup(_program_key(recording, outputs, input_places, {}, mode, {}))) is not None:
+        if (found := _lookup(_program_key(trace, outputs, input_places, {}, mode, {}))) is not None:
             return found, []
-        form, places = recording.form(outputs)
-        texts = [repr(recording.entries[p].attrs["value"]) for p in places]
+        form, places = trace.key_without_constants(outputs)
+        texts = [repr(trace.nodes[p].attrs["value"]) for p in places]
         before, differing = _constants_of.get((form, mode), (texts, frozenset[int]()))
         differing |= {k for k, (a, b) in enumerate(zip(before, texts, strict=True)) if a != b}
         _constants_of[form, mode] = (texts, differing)
         while len(_constants_of) > MAX_PROGRAMS:
             _constants_of.popitem(last=False)
     varying = [places[k] for k in sorted(differing)]
-    made = _lookup_or_compile(recording, outputs, (*input_places, *varying), {}, mode, {})
-    return made, [recording.entries[p].attrs["value"] for p in varying]
+    made = _lookup_or_compile(trace, outputs, (*input_places, *varying), {}, mode, {})
+    return made, [trace.nodes[p].attrs["value"] for p in varying]
 
 
 def _lookup(key: Any) -> CompiledProgram | None:
@@ -174,22 +174,20 @@ def _lookup(key: Any) -> CompiledProgram | None:
 
 
 def _program_key(
-    recording: Recording, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
+    trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
     mode: str, sizes: Mapping[str, int],
 ) -> Any:  # fmt: skip
     defaults: str | None = None
-    if kernels_without_source(
-        recording.device, recording.entries
-    ):  # what their code does depends on what it reads now
-        graph = recording.graph(outputs, inputs, sizes)
+    if kernels_without_source(trace.device, trace.nodes):  # what their code does depends on what it reads now
+        graph = trace.graph(outputs, inputs, sizes)
         defaults = str(
             with_user_kernels_decomposed(
-                recording.device, CompileRequest(graph=graph, index=recording.device.index)
+                trace.device, CompileRequest(graph=graph, index=trace.device.index)
             ).graph
         )
-    wanted = kernel_preference.among({entry.op for entry in recording.entries})
+    wanted = kernel_preference.among({entry.op for entry in trace.nodes})
     return (
-        recording.key(outputs, inputs, sizes),
+        trace.key(outputs, inputs, sizes),
         tuple(sorted(reused_inputs.items())),
         mode,
         defaults,
@@ -210,21 +208,21 @@ def gc_disabled() -> Iterator[None]:
 
 
 def compile_single_use(
-    recording: Recording, outputs: Sequence[int], mode: str, inputs: Sequence[int] | None = None
+    trace: OpTrace, outputs: Sequence[int], mode: str, inputs: Sequence[int] | None = None
 ) -> CompiledProgram:
     """Return a program for a single run: kernel by kernel, unless its values are large.
 
     For those compiled code needs a fraction of the memory, and later runs need most of its kernels as well.
     ``TENSORBUS_DUMP`` shows programs of a single run too.
     """
-    input_places = recording.inputs if inputs is None else inputs
-    if recording.elements() >= COMPILE_SINGLE_USE_ELEMENTS or env.dump_dir() is not None:
-        return _lookup_or_compile(recording, outputs, input_places, {}, mode, {})
+    input_places = trace.inputs if inputs is None else inputs
+    if trace.elements() >= COMPILE_SINGLE_USE_ELEMENTS or env.dump_dir() is not None:
+        return _lookup_or_compile(trace, outputs, input_places, {}, mode, {})
     from ...executors.kernel_interpreter import Interpreting
 
-    graph = recording.graph(outputs, input_places)
-    request = CompileRequest(graph=graph, index=recording.device.index, mode=mode)
-    return CompiledProgram(graph, Interpreting(recording.device.type).compile(request), recording.device)
+    graph = trace.graph(outputs, input_places)
+    request = CompileRequest(graph=graph, index=trace.device.index, mode=mode)
+    return CompiledProgram(graph, Interpreting(trace.device.type).compile(request), trace.device)
 
 
 def _compile(device: Device, graph: Graph, reused_inputs: Mapping[int, int], mode: str) -> CompiledProgram:

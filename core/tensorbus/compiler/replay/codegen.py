@@ -23,12 +23,12 @@ from ...tracing.sym_number import SymNumber
 from ..aot_autograd.joint_graph import attach_node, freed_node, is_freed, trace_backward
 from ..capture.data_dependent_errors import may_fail
 from ..capture.side_effect_observer import SideEffectObserver
-from ..capture.tracer import Recorder
+from ..capture.tracer import Tracer
 from ..guards.guard import CounterGuards
 from ..guards.guard_codegen import GUARD_GLOBALS, GuardCodegen
 from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram
-from ..programs.op_trace import Feed, Recording, Transfer
+from ..programs.op_trace import InputSource, OpTrace, Transfer
 from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.global_modes import GlobalModes
 from ..state.mutations import (
@@ -50,11 +50,11 @@ from .output_codegen import OutputCodegen, construct, set_attribute
 class ReplayCodegen:
     """Generates the code of one cache entry. Raises ``Uncapturable`` where that is impossible."""
 
-    def __init__(self, reach: ReachableState, observer: SideEffectObserver, recorder: Recorder) -> None:
-        self.reach, self.observer, self.recorder = reach, observer, recorder
-        self.prologue = recorder.prologue
+    def __init__(self, reach: ReachableState, observer: SideEffectObserver, tracer: Tracer) -> None:
+        self.reach, self.observer, self.tracer = reach, observer, tracer
+        self.prologue = tracer.prologue
         self.outputs: list[Any] = []
-        self._multi_device = len(recorder.recordings) > 1
+        self._multi_device = len(tracer.traces) > 1
         """Whether several devices compute: an output is then a ``ValueRef``, not a place in the trace."""
         ran, hidden = (
             {*observer.codes, *reach.deferred_code()},
@@ -64,7 +64,7 @@ class ReplayCodegen:
         self.unread = {
             id(tracked.obj)
             for tracked in reach.tensors()
-            if tracked.before.state.node not in recorder.gradients
+            if tracked.before.state.node not in tracer.gradients
         }
         """The tensors whose gradients the run neither read nor changed."""
         self.kept = {id(tracked.obj): tracked for tracked in reach.reachable_from(ran, hidden, self.unread)}
@@ -75,7 +75,7 @@ class ReplayCodegen:
         self.overwritten = {
             id(tracked.obj) for tracked in self.kept.values()
             if isinstance(state := tracked.before.state, TensorState)
-            and recorder.gradients.get(state.node) and state.grad is None
+            and tracer.gradients.get(state.node) and state.grad is None
         }  # fmt: skip
         """The tensors without a gradient, whose gradient the run writes before it reads it."""
         self.guards = GuardCodegen(
@@ -83,8 +83,8 @@ class ReplayCodegen:
             self.kept,
             ran,
             self.prologue,
-            recorder.grads,
-            recorder.shape_env,
+            tracer.grads,
+            tracer.shape_env,
             self.overwritten | self.unread,
         )
         self.guards.strict = self.strict
@@ -105,7 +105,7 @@ class ReplayCodegen:
             del self.output  # which leads back here, and would keep the tensors of the run
 
     def _emit(self, result: Any) -> CacheEntry:
-        recordings = [*self.recorder.recordings.values()]
+        traces = [*self.tracer.traces.values()]
         mutations = diff_state(self.reach, self.kept.values(), self.globals, self.prologue, self.overwritten)
         mutations.rates = self.rates
         if mutations.rates or mutations.reason:
@@ -120,8 +120,8 @@ class ReplayCodegen:
             self.reach.filled[id(tracked.obj)] = now.state
         effects = self._effects(mutations)
         answer = self.output.emit(result)
-        history = self._history(recordings) if self.outputs else []  # which may ask for more inputs
-        values = [self._input(feed) for recording in recordings for feed in recording.feeds]
+        history = self._history(traces) if self.outputs else []  # which may ask for more inputs
+        values = [self._input(feed) for trace in traces for feed in trace.sources]
         body = [*self.prologue.lines]
         if self.prologue.varying and not self.prologue.owners:
             fails = "except (ArithmeticError, ValueError):"
@@ -129,11 +129,11 @@ class ReplayCodegen:
         ready: PreparedRun | None = None
         made: Any = None
         if self.outputs:
-            made = self._program(recordings, mutations)
+            made = self._program(traces, mutations)
         self.guards.emit(self.globals)  # while the device may already be compiling
         if self.outputs:
-            old = {} if self._multi_device else self._old_inputs(recordings[0], mutations)
-            in_place = not self._multi_device and bool(self._reused_inputs(recordings[0], mutations))
+            old = {} if self._multi_device else self._old_inputs(traces[0], mutations)
+            in_place = not self._multi_device and bool(self._reused_inputs(traces[0], mutations))
             leaves = tuple(tracked.obj._node for tracked in mutations.grads)
             ready = PreparedRun(made, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
@@ -145,7 +145,7 @@ class ReplayCodegen:
                 body += ["o = run(v)"]
             else:
                 body += ["with lock:", "    o = run(v)"]
-            entries = [e for recording in recordings for e in recording.entries]
+            entries = [e for trace in traces for e in trace.nodes]
             streams = {id(owner): owner for owner in self.prologue.owners}.values()
             if any(may_fail(e.op) for e in entries) and all(type(x) is Generator for x in streams):
                 run = [f"    {line}" for line in body[at:]]
@@ -155,7 +155,7 @@ class ReplayCodegen:
                 body[:0] = [f"s{name} = {name}.get_state()" for name in names]
             if isinstance(made, ShapeSpecializations):
                 body[:0] = [
-                    f"p = sizes.program_if_worthwhile({_sizes(self.recorder)})",
+                    f"p = sizes.program_if_worthwhile({_sizes(self.tracer)})",
                     "if p is None: return FALL_BACK",
                 ]
             body += [*self.prologue.writes, *self.output.lines, *history, *effects]
@@ -164,14 +164,14 @@ class ReplayCodegen:
         return self._compile_entry(body, answer, ready)
 
     def _check(self) -> None:
-        recorder, observer = self.recorder, self.observer
+        tracer, observer = self.tracer, self.observer
         for reason in (observer.obstacle, self.prologue.obstacle):
             if reason is not None:
                 raise Uncapturable(reason)
         if name := self.reach.global_modes.first_difference(GlobalModes.current()):
             raise Uncapturable(f"leaves Python with another {name} than it found")
-        if recorder.breaks:
-            raise Uncapturable(f"needs values in Python: {recorder.breaks[0]}")
+        if tracer.breaks:
+            raise Uncapturable(f"needs values in Python: {tracer.breaks[0]}")
         if observer.reads_any_name and not self.reach.all_attributes:
             raise Uncapturable("asks for attributes by computed names")
         if self.reach.deferred_code_reads(self.prologue.slots):
@@ -271,7 +271,7 @@ class ReplayCodegen:
                     )
                 self._relax_object(tracked, self.reach.access(child, ref))
 
-    def _input(self, feed: Feed) -> str:
+    def _input(self, feed: InputSource) -> str:
         """Return the expression of an input's value."""
         if type(feed.source) is SymNumber:
             return feed.source.name
@@ -311,12 +311,12 @@ class ReplayCodegen:
             raise Uncapturable(f"shares what it makes of {describe_object(homes[0])} with another tensor")
         return f"{homes[0].expr}._node" if homes else None
 
-    def _program(self, recordings: Sequence[Recording], mutations: Mutations) -> Any:
+    def _program(self, traces: Sequence[OpTrace], mutations: Mutations) -> Any:
         """Return the program; one of a single device reuses inputs in place where it may."""
         if self._multi_device:
-            return MultiDeviceProgram(self.recorder.recordings, self.outputs, self.recorder.program)
-        reused_inputs = self._reused_inputs(recordings[0], mutations)
-        return compile_program(recordings[0], self.outputs, self.recorder.mode, reused_inputs=reused_inputs)
+            return MultiDeviceProgram(self.tracer.traces, self.outputs, self.tracer.program)
+        reused_inputs = self._reused_inputs(traces[0], mutations)
+        return compile_program(traces[0], self.outputs, self.tracer.mode, reused_inputs=reused_inputs)
 
     def _effects(self, mutations: Mutations) -> list[str]:
         lines = [
@@ -365,7 +365,7 @@ class ReplayCodegen:
         used = "\n".join([line.partition(" = ")[2] or line for line in code])
         return [f"{at} = None" for at in held if at not in used]
 
-    def _history(self, recordings: Sequence[Recording]) -> list[str]:
+    def _history(self, traces: Sequence[OpTrace]) -> list[str]:
         """Return the code that gives differentiable results their compiled autograd node."""
         gone = [name for x, name in self.output.tracked if is_freed(x)]
         tracked = [(x, name) for x, name in self.output.tracked if name not in gone]
@@ -374,9 +374,9 @@ class ReplayCodegen:
             return lines
         if self._multi_device:
             raise Uncapturable("returns a tensor with a history that crosses devices")
-        (recording,), results = recordings, [x for x, _ in tracked]
+        (trace,), results = traces, [x for x, _ in tracked]
         given = []
-        for k, feed in enumerate(recording.feeds):
+        for k, feed in enumerate(trace.sources):
             homes = self._tensors_of_value.get(id(feed.value), []) if isinstance(feed.source, Tensor) else []
             nodes = [s for s in homes if s.before.state.node is not None]
             if len({id(s.before.state.node) for s in nodes}) > 1:
@@ -387,20 +387,20 @@ class ReplayCodegen:
         reached = {id(node) for node in autograd._reached([x._node for x in results], ends)}
         parents = [(k, node, at) for k, node, at in given if id(node) in reached]
         made = trace_backward(
-            self.recorder, recording, results, [(k, node) for k, node, _ in parents], self.outputs
+            self.tracer, trace, results, [(k, node) for k, node, _ in parents], self.outputs
         )
         names, tops = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
-        sizes = _sizes(self.recorder)
+        sizes = _sizes(self.tracer)
         return [*lines, f"attach_node({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
 
-    def _reused_inputs(self, recording: Recording, mutations: Mutations) -> dict[int, int]:
+    def _reused_inputs(self, trace: OpTrace, mutations: Mutations) -> dict[int, int]:
         """Return which outputs reuse the memory of which inputs, whose tensors they are assigned to.
 
         An input whose old value is returned, or saved for the backward pass, is not reused.
         """
         if any(not is_freed(x) for x, _ in self.output.tracked):
             return {}
-        place = _input_numbers(recording)
+        place = _input_numbers(trace)
         found: dict[int, int] = {}
         for tracked in mutations.tensor_values:
             value, k = tracked.obj._value, place.get(id(tracked.before.state.value))
@@ -410,9 +410,9 @@ class ReplayCodegen:
                 found.setdefault(self.outputs.index(value.place), k)
         return found
 
-    def _old_inputs(self, recording: Recording, mutations: Mutations) -> dict[int, int]:
+    def _old_inputs(self, trace: OpTrace, mutations: Mutations) -> dict[int, int]:
         """Return, by place of each new value of a tensor, the number of the input with its old value."""
-        numbers = _input_numbers(recording)
+        numbers = _input_numbers(trace)
         return {
             tracked.obj._value.place: numbers[id(tracked.before.state.value)]
             for tracked in mutations.tensor_values
@@ -450,14 +450,14 @@ class ReplayCodegen:
             prepared=ready,
             source=source + on_mutation,
             scope=scope,
-            shape_env=self.recorder.shape_env,
+            shape_env=self.tracer.shape_env,
         )
 
 
-def _input_numbers(recording: Recording) -> dict[int, int]:
+def _input_numbers(trace: OpTrace) -> dict[int, int]:
     """Return the number of the input of each tensor value, by id."""
-    return {id(feed.value): k for k, feed in enumerate(recording.feeds) if isinstance(feed.source, Tensor)}
+    return {id(feed.value): k for k, feed in enumerate(trace.sources) if isinstance(feed.source, Tensor)}
 
 
-def _sizes(recorder: Recorder) -> str:
-    return "{" + ", ".join(f"{name!r}: {name}" for name in recorder.shape_env.symbols) + "}"
+def _sizes(tracer: Tracer) -> str:
+    return "{" + ", ".join(f"{name!r}: {name}" for name in tracer.shape_env.symbols) + "}"
