@@ -87,11 +87,11 @@ def _tile(m: int, n: int, b: Layout | None, same: bool, dtype: DType, target: Ta
     return _Tile(rows=rows, vectors=pair if n > whole else 1, lanes=lanes, direct=False)
 
 
-def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
+def lower_matmul(task: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a ``matmul``; its operands need not lie in buffers."""
     limits = steps.target.heuristics
-    root = job.root
-    y = job.inputs.get(id(root.inputs[1]))
+    root = task.root
+    y = task.inputs.get(id(root.inputs[1]))
     if 0 in root.spec.shape:
         return
     given = root.inputs[0].spec.dtype
@@ -108,16 +108,16 @@ def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
     part = -(-k // max(parts, 1))
     sizes = _Sizes(m=m, n=n, k=k, batch=tuple(batch), parts=-(-k // part) if part else 1, part=part)
     result = root.spec.dtype
-    out = job.out
+    out = task.out
     total = prod(root.spec.shape)
     if result is not dtype or sizes.parts > 1:
         out = steps.temporary(total * sizes.parts, dtype)
     fits = y is not None and given is dtype and y.strides[-1] == 1 and n % tile.columns == 0
-    right = y if y is not None and tile.direct and fits else _pack(job, steps, tile, dtype)
-    _product(job, steps, tile, sizes, dtype, right, out)
+    right = y if y is not None and tile.direct and fits else _pack(task, steps, tile, dtype)
+    _product(task, steps, tile, sizes, dtype, right, out)
     shape = (total,)
     if sizes.parts > 1:
-        summed = job.out if result is dtype else steps.temporary(total, dtype)
+        summed = task.out if result is dtype else steps.temporary(total, dtype)
         stacked = Node(op="input", spec=Spec((sizes.parts, total), dtype))
         made = Node(
             op="sum", inputs=(stacked,), attrs={"axis": (0,), "keepdims": False}, spec=Spec(shape, dtype)
@@ -133,16 +133,16 @@ def lower_matmul(job: KernelTask, steps: LaunchList) -> None:
         wide = Node(op="input", spec=Spec(shape, dtype))
         made = Node(op="cast", inputs=(wide,), attrs={"dtype": result}, spec=Spec(shape, result))
         lower_map(
-            KernelTask(root=made, inputs={id(wide): packed(out, shape)}, scalars={}, out=job.out), steps
+            KernelTask(root=made, inputs={id(wide): packed(out, shape)}, scalars={}, out=task.out), steps
         )
 
 
-def _pack(job: KernelTask, steps: LaunchList, tile: _Tile, dtype: DType) -> Layout:
+def _pack(task: KernelTask, steps: LaunchList, tile: _Tile, dtype: DType) -> Layout:
     """Append the copy of the right operand as (batch, panel, k, column), padded with zeros."""
-    y = node = job.root.inputs[1]
+    y = node = task.root.inputs[1]
     *batch, k, n = y.spec.shape
     panels = -(-n // tile.columns)
-    leaves, scalars = job.inputs, job.scalars
+    leaves, scalars = task.inputs, task.scalars
     if (given := leaves.get(id(y))) is not None:
         batch = [1 if s == 0 else length for length, s in zip(batch, given.strides, strict=False)]
         lean = replace(given, shape=(*batch, k, n))
@@ -167,16 +167,16 @@ def _pack(job: KernelTask, steps: LaunchList, tile: _Tile, dtype: DType) -> Layo
         node = Node(op="cast", inputs=(node,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
     slot = steps.temporary(prod(shape), dtype)
     lower_map(
-        collapse(KernelTask(root=node, inputs=leaves, scalars=scalars, out=slot, sized=job.sized)), steps
+        collapse(KernelTask(root=node, inputs=leaves, scalars=scalars, out=slot, sized=task.sized)), steps
     )
     return packed(slot, shape)
 
 
 def _product(
-    job: KernelTask, steps: LaunchList, tile: _Tile, sizes: _Sizes, dtype: DType, right: Layout, out: int
+    task: KernelTask, steps: LaunchList, tile: _Tile, sizes: _Sizes, dtype: DType, right: Layout, out: int
 ) -> None:
     b = Builder(f"tb_matmul_{tile.rows}x{tile.columns}")
-    operand = _Left(b, job, tile, dtype, steps.target)
+    operand = _Left(b, task, tile, dtype, steps.target)
     b.buffer("right", dtype)
     b.buffer("out", dtype, writes=True)
     m, n, k = (b.size(role, v) for role, v in (("m", sizes.m), ("n", sizes.n), ("k", sizes.k)))
@@ -256,14 +256,14 @@ class _Left:
     Items that are alone compute some elements of each row of a tile ahead: compilers make vectors of that.
     """
 
-    def __init__(self, b: Builder, job: KernelTask, tile: _Tile, dtype: DType, target: Target) -> None:
+    def __init__(self, b: Builder, task: KernelTask, tile: _Tile, dtype: DType, target: Target) -> None:
         self.b, self.rows, self.dtype = b, tile.rows, dtype
         self.ahead = target.heuristics.matmul_computed_ahead
-        self.node = job.root.inputs[0]
-        self.layout = job.inputs.get(id(self.node))
+        self.node = task.root.inputs[0]
+        self.layout = task.inputs.get(id(self.node))
         self.slots: dict[str, int]
         if self.layout is None:
-            self.pull, self.slots = job.inliner(b, Graph(inputs=(), outputs=(self.node,)))
+            self.inliner, self.slots = task.inliner(b, Graph(inputs=(), outputs=(self.node,)))
         else:
             self.slots = {b.buffer("x0", self.node.spec.dtype): self.layout.slot}
         self.array = (
@@ -307,8 +307,8 @@ class _Left:
         return self._summed(Load("x0", ix.add(base, ix.multiply(k, step)), self.node.spec.dtype))
 
     def _computed(self, batch: tuple[Expr, ...], row: Expr, k: Expr) -> Expr:
-        with self.pull.scope():
-            return self._summed(self.pull.at(self.node, (*batch, row, k)))
+        with self.inliner.scope():
+            return self._summed(self.inliner.at(self.node, (*batch, row, k)))
 
     def _summed(self, value: Expr) -> Expr:
         return value if value.dtype is self.dtype else Cast(value, self.dtype)

@@ -15,15 +15,15 @@ from ..ir import index_expr as ix
 from ..ir.builder import Builder, Launch
 from ..ir.index_expr import ONE, ZERO, const
 from ..ir.loop_ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
-from .pointwise.vector_access import packets
-from .reduction.reducer import Reducer, Several, State
+from .pointwise.vector_access import emit_vector
+from .reduction.reducer import ProductReducer, Reducer, State
 
 READ_AHEAD: Final = 16
 """How many elements an item asks for before it waits for the first."""
 
 
 @dataclass(slots=True)
-class Team:
+class Workgroup:
     """``size`` work-items, a power of two; ``subgroup`` neighbours of them read each other's registers.
 
     The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together.
@@ -50,7 +50,7 @@ class Team:
         body = (*arrays, *private, *made.kernel.body)
         return replace(made, kernel=replace(made.kernel, body=body, group=self.size))
 
-    def walk(self, bounds: tuple[Expr, Expr], take: Callable[[Expr], None], lanes: int = 1) -> None:
+    def strided_loop(self, bounds: tuple[Expr, Expr], take: Callable[[Expr], None], lanes: int = 1) -> None:
         """Emit the loops in which an item takes every so manieth place within ``bounds``.
 
         A place stands for ``lanes`` elements. Places of many turns are written one behind the other, so that
@@ -71,7 +71,7 @@ class Team:
         b.emit(For(place, ix.add(even, self.item), stop, tuple(body), step=self.size))
 
     def reduce(
-        self, reducer: Reducer | Several, bounds: tuple[Expr, Expr], element: Callable[[Expr], State],
+        self, reducer: Reducer | ProductReducer, bounds: tuple[Expr, Expr], element: Callable[[Expr], State],
         ordered: bool = False, lanes: int = 1,
     ) -> State:  # fmt: skip
         """Emit the reduction of what is within ``bounds``; every item gets the result.
@@ -83,7 +83,7 @@ class Team:
         begin = ix.multiply(ix.add(bounds[0], self.item), const(lanes))
         first = reducer.first(begin) if ordered else reducer.start()
         state = tuple(b.let(e, "acc", mutable=True) for e in first)
-        joined = reducer.follow if ordered else reducer.combine
+        joined = reducer.step if ordered else reducer.combine
 
         def one(place: Expr) -> None:
             for var, e in zip(state, joined(b, state, element(place)), strict=True):
@@ -91,16 +91,20 @@ class Team:
 
         def packet(place: Expr) -> None:
             start = ix.multiply(place, const(lanes))
-            packets(b, lanes, lambda u: one(b.let(ix.add(start, u), "k")))
+            emit_vector(b, lanes, lambda u: one(b.let(ix.add(start, u), "k")))
 
-        self.walk(bounds, packet if lanes > 1 else one, lanes)
-        return self.joined(reducer, state)
+        self.strided_loop(bounds, packet if lanes > 1 else one, lanes)
+        return self.reduce_across(reducer, state)
 
-    def joined(self, reducer: Reducer | Several, state: State) -> State:
+    def reduce_across(self, reducer: Reducer | ProductReducer, state: State) -> State:
         """Emit what joins the items' states; return what they come to, for every item."""
-        return self._swapped(reducer, state) if self.subgroup else self._halved(reducer, state)
+        return (
+            self._shuffle_reduce(reducer, state)
+            if self.subgroup
+            else self._tree_reduce_shared(reducer, state)
+        )
 
-    def _swapped(self, reducer: Reducer | Several, state: State) -> State:
+    def _shuffle_reduce(self, reducer: Reducer | ProductReducer, state: State) -> State:
         """Neighbours read each other's registers, then memory."""
         b, apart = self.b, self.subgroup // 2
         while apart:
@@ -110,7 +114,7 @@ class Team:
             apart //= 2
         if self.size == self.subgroup:
             return state
-        names = self._arrays(reducer)
+        names = self._shared_arrays(reducer)
         width = const(self.subgroup)
         with b.when(Apply("equal", (ix.modulo(self.item, width), ZERO), bool_)):
             for name, own in zip(names, state, strict=True):
@@ -127,9 +131,9 @@ class Team:
         b.emit(Barrier())  # before the next row's values come
         return found
 
-    def _halved(self, reducer: Reducer | Several, state: State) -> State:
+    def _tree_reduce_shared(self, reducer: Reducer | ProductReducer, state: State) -> State:
         """By memory of the group, halving how many items have something to join."""
-        b, names = self.b, self._arrays(reducer)
+        b, names = self.b, self._shared_arrays(reducer)
 
         def read(at: Expr) -> State:
             return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
@@ -149,19 +153,21 @@ class Team:
         b.emit(Barrier())  # before the next row's values come
         return found
 
-    def befores(self, reducer: Reducer | Several, state: Sequence[Var], first: State) -> tuple[State, State]:
+    def exclusive_scan(
+        self, reducer: Reducer | ProductReducer, state: Sequence[Var], first: State
+    ) -> tuple[State, State]:
         """Emit the scan of the items' states, which are mutable.
 
         Return what ``first`` and the items before each come to, for that item, and what all items come to.
         """
-        return (self._ever_longer if self.subgroup else self._ever_farther)(reducer, state, first)
+        return (self._shuffle_scan if self.subgroup else self._scan_shared)(reducer, state, first)
 
-    def _ever_longer(
-        self, reducer: Reducer | Several, state: Sequence[Var], first: State
+    def _shuffle_scan(
+        self, reducer: Reducer | ProductReducer, state: Sequence[Var], first: State
     ) -> tuple[State, State]:
         """Pairs of ever longer stretches of neighbours tell each other their sums, then memory."""
         b, apart = self.b, 1
-        names = self._arrays(reducer)
+        names = self._shared_arrays(reducer)
         left = tuple(b.let(e, "left", mutable=True) for e in reducer.start())
         lane = b.let(ix.modulo(self.item, const(self.subgroup)), "lane")
 
@@ -195,12 +201,12 @@ class Team:
         become(base, reducer.combine(b, base, left))
         return base, whole
 
-    def _ever_farther(
-        self, reducer: Reducer | Several, state: Sequence[Var], first: State
+    def _scan_shared(
+        self, reducer: Reducer | ProductReducer, state: Sequence[Var], first: State
     ) -> tuple[State, State]:
         """By memory of the group: each adds what stands one before, two before, four before."""
         b, step = self.b, 1
-        here, there = self._arrays(reducer), self._arrays(reducer)
+        here, there = self._shared_arrays(reducer), self._shared_arrays(reducer)
 
         def read(names: Sequence[str], at: Expr) -> State:
             return tuple(Load(name, at, d) for name, d in zip(names, reducer.dtypes, strict=True))
@@ -225,7 +231,7 @@ class Team:
                 b.assign(var, e)
         return base, read(here, const(self.size - 1))
 
-    def _arrays(self, reducer: Reducer | Several) -> list[str]:
+    def _shared_arrays(self, reducer: Reducer | ProductReducer) -> list[str]:
         names = [self.b.fresh("team") for _ in reducer.dtypes]
         self.shared += list(zip(names, reducer.dtypes, strict=True))
         return names

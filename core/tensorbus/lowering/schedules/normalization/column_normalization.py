@@ -22,32 +22,32 @@ from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
 from ...target import Target
 from ..pointwise.stores import domain_lengths
-from ..pointwise.vectorize import WIDE, Vectors, Walk
+from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
 from ..reduction.reducer import Reducer, State
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .row_normalization import Part, Rows
+from .row_normalization import Pass, RowKernel
 
 
-def lower_strips(fused: DomainKernel, steps: LaunchList) -> None:
+def lower_column_strips(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over other axes than the last."""
-    _Strips(fused, steps).lower()
+    _ColumnStrips(fused, steps).lower()
 
 
-class _Strips(Rows):
+class _ColumnStrips(RowKernel):
     """A strip of columns to an item. ``found`` has the buffer of each node that columns have one of."""
 
     def lower(self) -> None:
         """Append the launch."""
         b, fused = self.b, self.fused
-        self.lengths = domain_lengths(b, self.pull, fused)
+        self.lengths = domain_lengths(b, self.inliner, fused)
         self.found: dict[int, str] = {}
         self.scratch: dict[str, int] = {}
         loops = self._begin(strip_width(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1])
         for o in fused.outputs:
             b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
-        parts = self._parts()
-        for wave, part in enumerate(parts):
-            self._once(wave)
+        parts = self._passes()
+        for number, part in enumerate(parts):
+            self._once(number)
             if part.reductions:
                 self._add_up(part)
             elif part.stores:
@@ -91,7 +91,7 @@ class _Strips(Rows):
         def emit(k: Expr) -> State:
             index = (*self.row[:-1], ix.add(self.base, k))
             self.place = ix.add(self.begins, k)
-            with self.pull.scope():
+            with self.inliner.scope():
                 for node in self.nodes:
                     if id(node) in self.found:
                         self._read(node, index)
@@ -102,7 +102,7 @@ class _Strips(Rows):
         size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
         lanes = max(target.lanes * 4 // size, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes)
-        walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
+        walk = VectorLoop(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
         if not walk.loop(b, ZERO, self.columns, (), ()):
             with b.loop(ZERO, self.columns) as k:
                 emit(k)
@@ -114,7 +114,7 @@ class _Strips(Rows):
         value: Expr = Load(name, self.place, dtype)
         made = value if dtype is node.spec.dtype else Cast(value, node.spec.dtype)
         at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
-        self.pull.bind(node, at, made)
+        self.inliner.bind(node, at, made)
 
     def _down(self, write: Callable[[Index], None]) -> None:
         """Emit what is done with each element of the strip, row by row."""
@@ -130,7 +130,7 @@ class _Strips(Rows):
 
         nest(self.fused.reduced)
 
-    def _add_up(self, part: Part) -> None:
+    def _add_up(self, part: Pass) -> None:
         """Emit a walk down the strip for reductions that do not wait for each other."""
         b = self.b
         kinds = [Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions]
@@ -143,7 +143,7 @@ class _Strips(Rows):
         def add(index: Index) -> None:
             sums: list[Expr] = []
             for name, kind, node in zip(names, kinds, part.reductions, strict=True):
-                new = kind.element(self.pull.at(node.inputs[0], index), ZERO)
+                new = kind.element(self.inliner.at(node.inputs[0], index), ZERO)
                 sums += kind.combine(b, (Load(name, self.place, kind.dtypes[0]),), new)
             values = b.all(sums)
             if part.stores or part.keeps:
@@ -155,12 +155,12 @@ class _Strips(Rows):
         self._down(add)
         self.found.update({id(r): name for r, name in zip(part.reductions, names, strict=True)})
 
-    def _once(self, wave: int) -> None:
+    def _once(self, number: int) -> None:
         """Compute what each column has once, as far as ``wave`` walks allow, and elements need."""
         needed = {id(x) for user in self.nodes if self.fused.spans_domain(user) for x in user.inputs}
         made = [
             node for node in self.nodes
-            if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= wave
+            if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= number
             and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
             and len(node.spec.shape) == len(self.row) and not self.fused.spans_domain(node)
             and id(node) not in self.inside
@@ -170,7 +170,7 @@ class _Strips(Rows):
         names = [self._buffer(node) for node in made]
 
         def write(index: Index) -> None:
-            values = self.b.all([self.pull.at(node, index) for node in made])
+            values = self.b.all([self.inliner.at(node, index) for node in made])
             for name, e in zip(names, values, strict=True):
                 self.b.store(name, self.place, e)
 
@@ -179,7 +179,7 @@ class _Strips(Rows):
 
     def _store(self, o: Output, index: Index) -> None:
         """Store what a column has one of."""
-        self.b.store(self.names[o.slot], self._place(o, index), self.pull.at(o.node, index))
+        self.b.store(self.names[o.slot], self._place(o, index), self.inliner.at(o.node, index))
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:
@@ -191,7 +191,7 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_strips(request.kernel, launches)
+    lower_column_strips(request.kernel, launches)
 
 
 COLUMN_STRIPS: Final = Schedule(

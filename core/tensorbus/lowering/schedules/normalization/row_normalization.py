@@ -23,16 +23,16 @@ from ...ir.layout import Layout
 from ...ir.loop_ir import Cast, Expr, Fetch
 from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
-from ..pointwise.stores import domain_lengths, elsewhere, goes_past, place_of, same_slots
-from ..pointwise.vectorize import Walk, map_vectors, row_vectors
-from ..reduction.reducer import Reducer, Several, State
+from ..pointwise.stores import aligned_slots, domain_lengths, elsewhere, is_nontemporal, store_offset
+from ..pointwise.vectorize import VectorLoop, map_vectors, row_vectors
+from ..reduction.reducer import ProductReducer, Reducer, State
 from ..reduction.reduction import is_window
-from ..reduction.reduction_loop import Ahead, Element, walk_lanes, walk_plain, walk_vectors
+from ..reduction.reduction_loop import Element, Prefetch, reduce_in_lanes, reduce_in_vectors, reduce_serially
 from ..schedule import Schedule, ScheduleRequest, Verdict, rows_fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Pass:
     """One walk: the reductions that it makes, what it stores, what it keeps for later walks and where."""
 
     reductions: tuple[Node, ...]
@@ -40,22 +40,22 @@ class Part:
     keeps: tuple[tuple[Node, Output], ...]
 
 
-def lower_rows(fused: DomainKernel, steps: LaunchList) -> None:
+def lower_persistent_rows(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over its last axes."""
-    Rows(fused, steps).lower()
+    RowKernel(fused, steps).lower()
 
 
-class Rows:
+class RowKernel:
     """The kernel of a group, as it is written: an item takes a whole row."""
 
     def __init__(self, fused: DomainKernel, steps: LaunchList) -> None:
         self.fused = fused
         self.steps = steps
         self.b = Builder(f"tb_rows_{fused.outputs[-1].node.op}")
-        self.pull, self.slots = fused.inliner(self.b)
+        self.inliner, self.slots = fused.inliner(self.b)
         self.nodes = list(fused.graph)
         self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
-        self.waves = self._waves()
+        self.waves = self._pass_numbers()
         self.walked = 0
         self.reread: set[int] = set()
         self.inside = elsewhere(self.nodes, picks=False)
@@ -64,15 +64,15 @@ class Rows:
     def lower(self) -> None:
         """Append the launch."""
         b, fused = self.b, self.fused
-        self.lengths = domain_lengths(b, self.pull, fused)
+        self.lengths = domain_lengths(b, self.inliner, fused)
         outer, loops = self.outer(min(fused.reduced))
         over = list(fused.reduced)
         row: Index = (*outer, *(ZERO for _ in over))
         for o in fused.outputs:
             b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
-        parts = self._parts()
-        for wave, part in enumerate(parts):
-            self._define(row, wave)
+        parts = self._passes()
+        for number, part in enumerate(parts):
+            self._define(row, number)
             if part.reductions:
                 self._reduce(part, row, over)
             elif part.stores:
@@ -88,7 +88,7 @@ class Rows:
                 b.buffers.pop(name, None)
         slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
         # An item has chosen elements of its row before the last walk, in which they may be written over.
-        same = same_slots(fused, picks=not self.steps.target.row_per_task) if last else frozenset[int]()
+        same = aligned_slots(fused, picks=not self.steps.target.row_per_task) if last else frozenset[int]()
         self.steps.add(self.finished(loops), slots, same)
 
     def outer(self, first: int) -> tuple[Index, Loops]:
@@ -109,9 +109,9 @@ class Rows:
         """Store what a row has one of."""
         for o in self.fused.outputs:
             if not self.fused.spans_domain(o.node):
-                self.b.store(self.names[o.slot], self._place(o, row), self.pull.value(o.node, row))
+                self.b.store(self.names[o.slot], self._place(o, row), self.inliner.value(o.node, row))
 
-    def _waves(self) -> dict[int, int]:
+    def _pass_numbers(self) -> dict[int, int]:
         """Return for each node how many walks must be over before it can be computed."""
         waves: dict[int, int] = {}
         for node in self.nodes:
@@ -119,7 +119,7 @@ class Rows:
             waves[id(node)] = before + 1 if node.op in REDUCTIONS else before
         return waves
 
-    def _parts(self) -> list[Part]:
+    def _passes(self) -> list[Pass]:
         """Return the walks in order."""
         fused, waves = self.fused, self.waves
         count = max(waves.values()) + 1
@@ -151,7 +151,7 @@ class Rows:
                 (o for o in free if o.node.spec == node.spec and waves[id(o.node)] >= used[-1]
                  and o.node is not node), None,
             )  # fmt: skip
-            near = self._near(node) if own is None else None
+            near = self._register_cache(node) if own is None else None
             kept = near or taken
             if taken is not None:
                 free.remove(taken)
@@ -163,7 +163,7 @@ class Rows:
             elif kept is not None:
                 keeps[used[0]].append((node, kept))
         return [
-            Part(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
+            Pass(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
             for w in range(count)
         ]
 
@@ -171,7 +171,7 @@ class Rows:
         """Return whether an element is kept for later walks, not made again."""
         return calls_function(node.op)
 
-    def _near(self, node: Node) -> Output | None:
+    def _register_cache(self, node: Node) -> Output | None:
         """Return an array of the item's own that keeps a node's row, where that is better than a result.
 
         Its slot is below 0. A result that goes past the caches would be read and written twice, and one of
@@ -184,7 +184,7 @@ class Rows:
         other = any(
             o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.spans_domain(o.node)
         )
-        if not (alone and (other or goes_past(domain, dtype)) and vectors and type(self) is Rows):
+        if not (alone and (other or is_nontemporal(domain, dtype)) and vectors and type(self) is RowKernel):
             return None
         slot = min(self.names, default=0)
         slot = min(slot, 0) - 1
@@ -206,28 +206,35 @@ class Rows:
                 stack.extend(node.inputs)
         return found
 
-    def _define(self, row: Index, wave: int) -> None:
+    def _define(self, row: Index, number: int) -> None:
         """Compute what each row has once, as far as ``wave`` walks allow."""
         for node in self.nodes:
             plain = node.op not in REDUCTIONS and node.op not in ("input", "constant", "full")
-            known = self.waves[id(node)] <= wave and len(node.spec.shape) == len(row)
+            known = self.waves[id(node)] <= number and len(node.spec.shape) == len(row)
             known = known and id(node) not in self.inside
-            if plain and known and not self.fused.spans_domain(node) and not self.pull.has_value(node, row):
+            if (
+                plain
+                and known
+                and not self.fused.spans_domain(node)
+                and not self.inliner.has_value(node, row)
+            ):
                 at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True))
-                value = self.pull.value(node, at)
-                self.pull.bind(node, at, self.b.let(value, "row"))
+                value = self.inliner.value(node, at)
+                self.inliner.bind(node, at, self.b.let(value, "row"))
 
     def _place(self, o: Output, index: Index) -> Expr:
-        return place_of(self.b, self.names[o.slot], o, index, self.lengths, self.fused)
+        return store_offset(self.b, self.names[o.slot], o, index, self.lengths, self.fused)
 
-    def emit(self, part: Part, index: Index) -> None:
+    def emit(self, part: Pass, index: Index) -> None:
         """Emit the stores of an element: all values first, so that operands may be overwritten."""
-        found = [(o, self.pull.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)]
+        found = [
+            (o, self.inliner.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)
+        ]
         values = [e for _, e in found]
         for (o, _), e in zip(found, values if len(found) == 1 else self.b.all(values), strict=True):
             # What later walks read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
-            past = not near and goes_past(self.fused.domain, o.node.spec.dtype) and self._is_even()
+            past = not near and is_nontemporal(self.fused.domain, o.node.spec.dtype) and self._is_even()
             self.b.store(self.names[o.slot], self._place(o, index), e, past=past)
 
     def _is_even(self) -> bool:
@@ -235,17 +242,17 @@ class Rows:
         target = self.steps.target
         return bool(target.vector_ops) or self.fused.domain[-1] % max(target.pointwise_vector_lanes, 1) == 0
 
-    def _reduce(self, part: Part, row: Index, over: list[int]) -> None:
+    def _reduce(self, part: Pass, row: Index, over: list[int]) -> None:
         b = self.b
         length = self.fused.domain[over[0]]  # a search for places goes over one axis
         parts = tuple(Reducer.of(r.op, r.inputs[0].spec.dtype).over(length) for r in part.reductions)
-        reducer = parts[0] if len(parts) == 1 else Several(parts=parts)
+        reducer = parts[0] if len(parts) == 1 else ProductReducer(parts=parts)
 
         def element(index: Index) -> State:
-            with self.pull.scope():
+            with self.inliner.scope():
                 state: State = ()
                 for r, node in zip(parts, part.reductions, strict=True):
-                    state += r.element(self.pull.at(node.inputs[0], index), index[over[0]])
+                    state += r.element(self.inliner.at(node.inputs[0], index), index[over[0]])
                 if part.stores or part.keeps:
                     state = b.all(state)
                     self.emit(part, index)
@@ -254,19 +261,19 @@ class Rows:
         state = self.walk(reducer, row, over, element)
         for node, e in zip(part.reductions, reducer.result(state), strict=True):
             made = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
-            self.pull.bind(
+            self.inliner.bind(
                 node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made
             )
         self.remember(part)
 
-    def remember(self, part: Part) -> None:
+    def remember(self, part: Pass) -> None:
         """Have what a walk kept read where it was stored."""
         for node, o in part.keeps:
             layout = Layout(o.slot, self.fused.domain, o.strides)
             name = self.names[o.slot]
-            self.pull.read(node, BufferRead(buffer=name, strides=f"{name}_", offset=name, layout=layout))
+            self.inliner.read(node, BufferRead(buffer=name, strides=f"{name}_", offset=name, layout=layout))
 
-    def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
+    def walk(self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element) -> State:
         """Emit a walk over the row; return what its elements come to."""
         b, target = self.b, self.steps.target
         bound: dict[int, tuple[Expr, Expr]] = {k: (ZERO, self.lengths[k]) for k in over}
@@ -277,25 +284,25 @@ class Rows:
             lengths = [self.fused.domain[k] for k in over]
             if is_window(target, lengths):
                 bound = {k: (ZERO, const(n)) for k, n in zip(over, lengths, strict=True)}
-                return walk_plain(b, reducer, index, over, bound, element, "unroll")
-            return walk_plain(b, reducer, index, over, bound, element)
+                return reduce_serially(b, reducer, index, over, bound, element, "unroll")
+            return reduce_serially(b, reducer, index, over, bound, element)
         read = [] if self._is_costly() else [n.spec.dtype for n in self.nodes if n.op == "input"]
         vectors = row_vectors(target, read)
-        wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
+        wide = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, ahead)
         if wide is None and not target.vector_ops and self._is_costly():
             vectors = map_vectors(target, reducer.dtypes)
-            wide = walk_vectors(b, reducer, index, over, bound, element, vectors, ahead)
+            wide = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, ahead)
         if wide is not None:
             return wide
         lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
-        return walk_lanes(b, reducer, index, over, bound, element, max(lanes, 1), ahead)
+        return reduce_in_lanes(b, reducer, index, over, bound, element, max(lanes, 1), ahead)
 
     def _is_costly(self) -> bool:
         """Return whether the walk that comes computes functions of each element."""
         roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS and self.waves[id(n)] == self.walked]
         return any(calls_function(n.op) for n in self._behind(roots))
 
-    def _ahead(self, row: Index) -> Ahead | None:
+    def _ahead(self, row: Index) -> Prefetch | None:
         """Return what fetches the next row, element by element; None where rows do not come from memory.
 
         Items go from row to row, and the first walk over each would wait for all of it.
@@ -308,7 +315,7 @@ class Rows:
         names = {
             slots[x.slot] for node in fused.graph if (x := fused.inputs.get(id(node))) is not None
             and x.shape == domain and x.is_contiguous and not x.offset and x.late is None
-            and goes_past(domain, node.spec.dtype) and slots[x.slot] in b.buffers
+            and is_nontemporal(domain, node.spec.dtype) and slots[x.slot] in b.buffers
         }  # fmt: skip
 
         def fetch(k: Expr, count: int) -> None:
@@ -318,7 +325,7 @@ class Rows:
 
         return fetch if names else None
 
-    def store(self, part: Part, row: Index, over: list[int]) -> None:
+    def store(self, part: Pass, row: Index, over: list[int]) -> None:
         """Emit a walk over the row that only stores."""
         b, target = self.b, self.steps.target
         index = list(row)
@@ -326,7 +333,7 @@ class Rows:
 
         def emit(k: Expr) -> State:
             index[last] = k
-            with self.pull.scope():
+            with self.inliner.scope():
                 self.emit(part, tuple(index))
             return ()
 
@@ -337,7 +344,7 @@ class Rows:
                     nest(axes[1:])
                 return
             vectors = map_vectors(target, {o.node.spec.dtype for o in part.stores})
-            walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
+            walk = VectorLoop(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
             if not (target.row_per_task and walk.loop(b, ZERO, self.lengths[last], (), ())):
                 with b.loop(ZERO, self.lengths[last]) as k:
                     emit(k)
@@ -355,7 +362,7 @@ def has_rows(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_rows(request.rows, launches)
+    lower_persistent_rows(request.rows, launches)
 
 
 PERSISTENT_ROWS: Final = Schedule(

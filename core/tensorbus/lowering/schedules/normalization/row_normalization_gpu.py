@@ -22,20 +22,20 @@ from ...ir.kernel_task import LaunchList, Loops
 from ...ir.loop_ir import INDEX, Array, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS
 from ...target import Target
-from ..pointwise.vector_access import packet_of, packets
-from ..reduction.reducer import Reducer, Several, State
+from ..pointwise.vector_access import emit_vector, vector_width
+from ..reduction.reducer import ProductReducer, Reducer, State
 from ..reduction.reduction_loop import Element
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import Team
-from .row_normalization import Part, Rows, has_rows
+from ..workgroup import Workgroup
+from .row_normalization import Pass, RowKernel, has_rows
 
 
-def lower_teams(fused: DomainKernel, steps: LaunchList) -> None:
+def lower_row_per_workgroup(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over its last axes, of ``SHORT`` or more."""
-    _Teams(fused, steps).lower()
+    _WorkgroupRows(fused, steps).lower()
 
 
-class _Teams(Rows):
+class _WorkgroupRows(RowKernel):
     """A group of items to a row: each takes every so manieth element, and all join what they have found."""
 
     def outer(self, first: int) -> tuple[Index, Loops]:
@@ -49,35 +49,35 @@ class _Teams(Rows):
         self.lanes = self._packet()
         if self.lanes > 1:
             few = 1 << max(length // self.lanes // limits.row_vectors - 1, 0).bit_length()
-            self.team = max(SHORT, min(limits.workgroup_max, few))
+            self.workgroup_size = max(SHORT, min(limits.workgroup_max, few))
         else:
-            self.team = max(SHORT, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
+            self.workgroup_size = max(SHORT, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
         rows, most = prod(domain[:first]), self.steps.target.max_workgroup
         # Few rows have more items each, as long as every item has some packets. So have long ones that are
         # walked again: fewer of them at a time find room in the cache.
-        again = length > limits.row_in_registers_max_length and self._is_deep()
+        again = length > limits.row_in_registers_max_length and self._is_multi_pass()
         while (
-            self.team < most
-            and 2 * self.team * limits.row_vectors <= length // self.lanes
-            and (again or rows * self.team < items)
+            self.workgroup_size < most
+            and 2 * self.workgroup_size * limits.row_vectors <= length // self.lanes
+            and (again or rows * self.workgroup_size < items)
         ):
-            self.team *= 2
+            self.workgroup_size *= 2
         while (
             not subgroup
-            and self.team > SHORT
-            and self.team * self._carried() > self.steps.target.local_memory
+            and self.workgroup_size > SHORT
+            and self.workgroup_size * self._carried() > self.steps.target.local_memory
         ):
-            self.team //= 2
-        self.group = Team(b, self.team, subgroup)
+            self.workgroup_size //= 2
+        self.group = Workgroup(b, self.workgroup_size, subgroup)
         self.item = self.group.item
         count = length // self.lanes
         row = Var("i1", INDEX)
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
         self.count = self.total if self.lanes == 1 else b.size("packets", count)
-        self.each, self.even = -(-count // self.team), count % self.team == 0
+        self.each, self.even = -(-count // self.workgroup_size), count % self.workgroup_size == 0
         self.written_out = self.each * self.lanes <= min(
             limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
-            limits.row_in_registers_max_length // self.team,
+            limits.row_in_registers_max_length // self.workgroup_size,
         )
         self.arrays: dict[int, tuple[str, DType]] = {}
         self.kept: list[Node] = []
@@ -86,7 +86,7 @@ class _Teams(Rows):
         loops: Loops = [self.group.loop]
         return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
 
-    def _is_deep(self) -> bool:
+    def _is_multi_pass(self) -> bool:
         """Return whether rows are walked more than once."""
         walked = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS]
         walked += [o.node for o in self.fused.outputs if self.fused.spans_domain(o.node)]
@@ -96,7 +96,7 @@ class _Teams(Rows):
         """Return whether an element is kept for later walks: it is made again sooner than it is read."""
         return self.written_out and super().keeps(node)
 
-    def _near(self, node: Node) -> Output | None:
+    def _register_cache(self, node: Node) -> Output | None:
         """Return a place in registers, whatever the dtypes of results are."""
         if not self.written_out:
             return None
@@ -119,7 +119,7 @@ class _Teams(Rows):
         fused = self.fused
         stored = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
-        lanes = packet_of(self.steps.target, fused.domain[-1], [*stored, *read])
+        lanes = vector_width(self.steps.target, fused.domain[-1], [*stored, *read])
         while lanes > 1 and prod(fused.domain[k] for k in fused.reduced) < SHORT * lanes:
             lanes //= 2  # every item has some
         return lanes
@@ -129,12 +129,12 @@ class _Teams(Rows):
             with self.b.when(ix.less(self.item, ONE)):
                 super().end(row)
 
-    def emit(self, part: Part, index: Index) -> None:
+    def emit(self, part: Pass, index: Index) -> None:
         if not self.written_out:
             super().emit(part, index)
             return
         given = (*((o.node, o, False) for o in part.stores), *((n, o, True) for n, o in part.keeps))
-        values: Sequence[Expr] = [self.pull.at(n, index) for n, _, _ in given]
+        values: Sequence[Expr] = [self.inliner.at(n, index) for n, _, _ in given]
         if len(given) > 1 or part.keeps:  # what is only stored is rounded once
             values = self.b.all(values)
         for (node, o, keeps), e in zip(given, values, strict=True):
@@ -145,7 +145,7 @@ class _Teams(Rows):
             if o.node is node and o.slot >= 0:
                 self.b.store(self.names[o.slot], self._place(o, index), e)
 
-    def remember(self, part: Part) -> None:
+    def remember(self, part: Pass) -> None:
         if not self.written_out:
             super().remember(part)
         else:
@@ -158,13 +158,13 @@ class _Teams(Rows):
         b = self.b
 
         def one(place: Expr) -> None:
-            with self.pull.scope():
+            with self.inliner.scope():
                 inner = ix.unflatten(place, [self.lengths[k] for k in over])
                 at = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in inner)
                 index = (*row[: over[0]], *at)
                 for node in self.kept:
                     name, dtype = self.arrays[id(node)]
-                    self.pull.bind(node, index, Load(name, self.at, dtype))
+                    self.inliner.bind(node, index, Load(name, self.at, dtype))
                 emit(index)
 
         def all_of(place: Expr, u: Expr) -> None:
@@ -178,11 +178,11 @@ class _Teams(Rows):
                 self.at = ix.add(before, v)
                 one(b.let(ix.add(start, v), "k"))
 
-            packets(b, self.lanes, element)
+            emit_vector(b, self.lanes, element)
 
         if self.written_out:
             with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as u:
-                place = b.let(ix.add(self.item, ix.multiply(u, const(self.team))), "k")
+                place = b.let(ix.add(self.item, ix.multiply(u, const(self.workgroup_size))), "k")
                 if self.even:
                     all_of(place, u)
                 else:
@@ -195,23 +195,25 @@ class _Teams(Rows):
             """Go back where the walk before went forth: what it read last is in the cache."""
             return b.let(ix.subtract(last, place), "k") if back else place
 
-        self.group.walk((ZERO, self.count), lambda place: all_of(placed(place), ZERO), self.lanes)
+        self.group.strided_loop((ZERO, self.count), lambda place: all_of(placed(place), ZERO), self.lanes)
 
-    def walk(self, reducer: Reducer | Several, row: Index, over: list[int], element: Element) -> State:
+    def walk(self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element) -> State:
         b = self.b
         self.walked += 1
         begin = ix.multiply(self.item, const(self.lanes))
         state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(begin))
 
         def take(index: Index) -> None:
-            for var, e in zip(state, reducer.follow(b, state, element(index)), strict=True):
+            for var, e in zip(state, reducer.step(b, state, element(index)), strict=True):
                 b.assign(var, e)
 
-        parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
-        self._elements(row, over, take, back=self.walked % 2 == 0 and not any(part.finds for part in parts))
-        return self.group.joined(reducer, state)
+        parts = reducer.parts if isinstance(reducer, ProductReducer) else (reducer,)
+        self._elements(
+            row, over, take, back=self.walked % 2 == 0 and not any(part.is_arg_reduction for part in parts)
+        )
+        return self.group.reduce_across(reducer, state)
 
-    def store(self, part: Part, row: Index, over: list[int]) -> None:
+    def store(self, part: Pass, row: Index, over: list[int]) -> None:
         self.walked += 1
         self._elements(row, over, lambda index: self.emit(part, index), back=self.walked % 2 == 0)
 
@@ -228,7 +230,7 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_teams(request.rows, launches)
+    lower_row_per_workgroup(request.rows, launches)
 
 
 ROW_PER_WORKGROUP: Final = Schedule(

@@ -15,13 +15,15 @@ from ...ir.loop_ir import INDEX, Expr, Var
 from ...target import Target
 
 
-def fits(steps: LaunchList, shape: tuple[int, ...]) -> bool:
+def is_long_vector(steps: LaunchList, shape: tuple[int, ...]) -> bool:
     """Return whether a map is walked like this: it goes over one long axis."""
     long = len(shape) == 1 and shape[0] >= steps.target.heuristics.grid_stride_min_elements
     return long and not steps.target.row_per_task
 
 
-def streams(b: Builder, target: Target, length: Expr, count: int, emit: Callable[[Expr], None]) -> Loops:
+def grid_stride_loop(
+    b: Builder, target: Target, length: Expr, count: int, emit: Callable[[Expr], None]
+) -> Loops:
     """Emit a map over one axis of ``count`` elements; return its loop. ``emit(k)`` writes one element."""
     elements = target.heuristics.grid_stride_elements
     part = count // elements

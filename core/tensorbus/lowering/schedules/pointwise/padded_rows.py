@@ -19,7 +19,7 @@ from ...op_sets import ELEMENTWISE
 _PLAIN = ELEMENTWISE | {"input", "constant", "full"}
 
 
-def with_gaps(fused: DomainKernel, sizes: Mapping[int, tuple[int, DType]]) -> DomainKernel:
+def over_padding(fused: DomainKernel, sizes: Mapping[int, tuple[int, DType]]) -> DomainKernel:
     """Return a map over rows and gaps; the group itself where it is none, or reads what has no such gaps.
 
     ``sizes`` are of the slots that the program makes: their gaps are memory of theirs.

@@ -23,54 +23,58 @@ from ...op_sets import calls_function
 from ...target import Target
 from ..reduction.reducer import State
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .grid_stride import fits, streams
-from .padded_rows import with_gaps
-from .stores import domain_lengths, goes_past, place_of, same_slots
-from .transpose_tile import lower_tiles, turned_leaves
-from .vector_access import packet_of, packets
-from .vectorize import WIDE, Walk, has_vectors, map_vectors
+from .grid_stride import grid_stride_loop, is_long_vector
+from .padded_rows import over_padding
+from .stores import aligned_slots, domain_lengths, is_nontemporal, store_offset
+from .transpose_tile import lower_transpose_tiles, transposed_inputs
+from .vector_access import emit_vector, vector_width
+from .vectorize import WIDE, VectorLoop, has_vectors, map_vectors
 
 
-def lower_map(job: KernelTask, steps: LaunchList) -> None:
+def lower_map(task: KernelTask, steps: LaunchList) -> None:
     """Append the launch that computes a root of elementwise and movement ops."""
-    turned = turned_leaves(job)
+    turned = transposed_inputs(task)
     if turned is not None and steps.target.row_per_task:
-        lower_tiles(job, steps, *turned)
+        lower_transpose_tiles(task, steps, *turned)
         return
-    if turned is None and lower_wide(job, steps):
+    if turned is None and lower_in_vectors(task, steps):
         return
-    b = Builder(f"tb_{job.root.op}")
-    pull, slots = job.inliner(b)
-    shape = job.root.spec.shape
-    lengths = pull.lengths(job.root)
+    b = Builder(f"tb_{task.root.op}")
+    inliner, slots = task.inliner(b)
+    shape = task.root.spec.shape
+    lengths = inliner.lengths(task.root)
     across = None if turned is None else turned[0]
-    b.buffer("out", job.root.spec.dtype, writes=True)
-    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+    b.buffer("out", task.root.spec.dtype, writes=True)
+    layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
 
     def emit(at: Index) -> None:
-        b.store("out", element_offset(b, "out", at, lengths, layout), pull.value(job.root, at))
+        b.store("out", element_offset(b, "out", at, lengths, layout), inliner.value(task.root, at))
 
-    dtype = job.root.spec.dtype
-    if turned is None and (loops := _packed(steps, b, pull, job.graph, shape, lengths, [dtype], emit)):
-        steps.add(b.finish(loops), {**slots, "out": job.out})
+    dtype = task.root.spec.dtype
+    if turned is None and (loops := _packed(steps, b, inliner, task.graph, shape, lengths, [dtype], emit)):
+        steps.add(b.finish(loops), {**slots, "out": task.out})
         return
-    if fits(steps, shape):
+    if is_long_vector(steps, shape):
 
         def one(k: Expr) -> None:
-            with pull.scope():
-                b.store("out", element_offset(b, "out", (k,), lengths, layout), pull.value(job.root, (k,)))
+            with inliner.scope():
+                b.store(
+                    "out", element_offset(b, "out", (k,), lengths, layout), inliner.value(task.root, (k,))
+                )
 
-        steps.add(b.finish(streams(b, steps.target, lengths[0], shape[0], one)), {**slots, "out": job.out})
+        steps.add(
+            b.finish(grid_stride_loop(b, steps.target, lengths[0], shape[0], one)), {**slots, "out": task.out}
+        )
         return
     index, loops = parallel_loops(b, lengths, shape, across)
-    value = pull.value(job.root, index)
+    value = inliner.value(task.root, index)
     b.store("out", element_offset(b, "out", index, lengths, layout), value)
     fills = {"out": 1} if layout.is_contiguous else {}
-    steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": job.out})
+    steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": task.out})
 
 
 def _packed(
-    steps: LaunchList, b: Builder, pull: Inliner, graph: Graph, domain: Shape, lengths: Sequence[Expr],
+    steps: LaunchList, b: Builder, inliner: Inliner, graph: Graph, domain: Shape, lengths: Sequence[Expr],
     dtypes: Sequence[DType], emit: Callable[[Index], None],
 ) -> Loops:  # fmt: skip
     """Emit a map whose items make a packet of neighbours each; return its loops, none where it is none."""
@@ -78,7 +82,7 @@ def _packed(
     if not domain or prod(domain) < limits.access_min_elements:
         return []
     leaves = [n.spec.dtype for n in graph if n.op == "input" and n.spec.shape == domain]
-    lanes = packet_of(steps.target, domain[-1], [*dtypes, *leaves])
+    lanes = vector_width(steps.target, domain[-1], [*dtypes, *leaves])
     if lanes == 1:
         return []
     small = all(d.itemsize <= 2 for d in (*dtypes, *leaves))
@@ -89,10 +93,10 @@ def _packed(
     first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
 
     def one(u: Expr) -> None:
-        with pull.scope():
+        with inliner.scope():
             emit((*outer[:-1], ix.add(first, u)))
 
-    packets(b, lanes, one)
+    emit_vector(b, lanes, one)
     return loops
 
 
@@ -113,40 +117,43 @@ def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collectio
     )
     # Rows that are not whole vectors end up past the caches too.
     even = len(shape) == 1 or shape[-1] % max(target.pointwise_vector_lanes, 1) == 0
-    past = even and any(goes_past(shape, d) for d in dtypes)
+    past = even and any(is_nontemporal(shape, d) for d in dtypes)
     return bool(target.pointwise_vector_ops) and (costly or past)
 
 
-def lower_wide(job: KernelTask, steps: LaunchList) -> bool:
+def lower_in_vectors(task: KernelTask, steps: LaunchList) -> bool:
     """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
     limits = steps.target.heuristics
-    target, shape, dtype = steps.target, job.root.spec.shape, job.root.spec.dtype
-    if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, job.graph, (dtype,)):
+    target, shape, dtype = steps.target, task.root.spec.shape, task.root.spec.dtype
+    if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, task.graph, (dtype,)):
         return False
-    b = Builder(f"tb_{job.root.op}_wide")
-    pull, slots = job.inliner(b)
-    lengths = pull.lengths(job.root)
+    b = Builder(f"tb_{task.root.op}_wide")
+    inliner, slots = task.inliner(b)
+    lengths = inliner.lengths(task.root)
     pieces = -(-shape[-1] // limits.vector_piece)
     numbers = [*lengths[:-1], b.size("pieces", pieces)]
     outer, loops = parallel_loops(b, numbers, [*shape[:-1], pieces])
     start = b.let(ix.multiply(outer[-1], const(limits.vector_piece)), "start")
     stop = b.let(ix.minimum(ix.add(start, const(limits.vector_piece)), lengths[-1]), "stop")
     out = b.buffer("out", dtype, writes=True)
-    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+    layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
 
     def emit(k: Expr) -> State:
         index = (*outer[:-1], k)
-        with pull.scope():
-            value = pull.value(job.root, index)
+        with inliner.scope():
+            value = inliner.value(task.root, index)
             b.store(
-                out, element_offset(b, "out", index, lengths, layout), value, past=goes_past(shape, dtype)
+                out,
+                element_offset(b, "out", index, lengths, layout),
+                value,
+                past=is_nontemporal(shape, dtype),
             )
         return ()
 
-    walk = Walk(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
+    walk = VectorLoop(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
     if not walk.loop(b, start, stop, (), ()):
         return False
-    steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
+    steps.add(b.finish(loops, solo=True), {**slots, "out": task.out})
     return True
 
 
@@ -155,8 +162,8 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
     limits = steps.target.heuristics
     target, domain = steps.target, fused.domain
     b = Builder(f"tb_{fused.outputs[-1].node.op}_{len(fused.outputs)}")
-    pull, slots = fused.inliner(b)
-    lengths = domain_lengths(b, pull, fused)
+    inliner, slots = fused.inliner(b)
+    lengths = domain_lengths(b, inliner, fused)
     names = [
         b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
         for k, o in enumerate(fused.outputs)
@@ -164,10 +171,10 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
 
     def emit(index: Index) -> None:
         # All values first: an output may take the place of an operand.
-        values = b.all([pull.at(o.node, index) for o in fused.outputs])
+        values = b.all([inliner.at(o.node, index) for o in fused.outputs])
         for name, o, e in zip(names, fused.outputs, values, strict=True):
-            past = goes_past(domain, o.node.spec.dtype)
-            b.store(name, place_of(b, name, o, index, lengths, fused), e, past=past)
+            past = is_nontemporal(domain, o.node.spec.dtype)
+            b.store(name, store_offset(b, name, o, index, lengths, fused), e, past=past)
 
     named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
     kinds = {o.node.spec.dtype for o in fused.outputs}
@@ -180,27 +187,27 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
         stop = b.let(ix.minimum(ix.add(start, const(limits.vector_piece)), lengths[-1]), "stop")
 
         def each(k: Expr) -> State:
-            with pull.scope():
+            with inliner.scope():
                 emit((*outer[:-1], k))
             return ()
 
-        walk = Walk(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
+        walk = VectorLoop(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
         if walk.loop(b, start, stop, (), ()):
-            steps.add(b.finish(loops, solo=True), named, same_slots(fused), pointwise=True)
+            steps.add(b.finish(loops, solo=True), named, aligned_slots(fused), pointwise=True)
             return
         del b.block[before:]
     dtypes = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
-    if loops := _packed(steps, b, pull, fused.graph, domain, lengths, dtypes, emit):
-        steps.add(b.finish(loops), named, same_slots(fused), pointwise=True)
+    if loops := _packed(steps, b, inliner, fused.graph, domain, lengths, dtypes, emit):
+        steps.add(b.finish(loops), named, aligned_slots(fused), pointwise=True)
         return
-    if fits(steps, domain):
+    if is_long_vector(steps, domain):
 
         def alone(k: Expr) -> None:
-            with pull.scope():
+            with inliner.scope():
                 emit((k,))
 
-        loops = streams(b, steps.target, lengths[0], domain[0], alone)
-        steps.add(b.finish(loops), named, same_slots(fused), pointwise=True)
+        loops = grid_stride_loop(b, steps.target, lengths[0], domain[0], alone)
+        steps.add(b.finish(loops), named, aligned_slots(fused), pointwise=True)
         return
     index, loops = parallel_loops(b, lengths, domain)
     emit(index)
@@ -208,27 +215,27 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
         name: 1 for name, o in zip(names, fused.outputs, strict=True)
         if Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous and fused.spans_domain(o.node)
     }  # fmt: skip
-    steps.add(b.finish(loops, fills=fills), named, same_slots(fused), pointwise=True)
+    steps.add(b.finish(loops, fills=fills), named, aligned_slots(fused), pointwise=True)
 
 
-def lower_stack(job: KernelTask, steps: LaunchList) -> None:
+def lower_stack(task: KernelTask, steps: LaunchList) -> None:
     """Append the launch that computes all operands of a concat, of one shape, side by side.
 
     What they have in common is computed once: the words of a random number generator, sine and cosine.
     """
-    root, axis = job.root, job.root.attrs["axis"]
+    root, axis = task.root, task.root.attrs["axis"]
     b = Builder("tb_stack")
-    pull, slots = job.inliner(b)
+    inliner, slots = task.inliner(b)
     shape = root.inputs[0].spec.shape
-    lengths = pull.lengths(root.inputs[0])
+    lengths = inliner.lengths(root.inputs[0])
     index, loops = parallel_loops(b, lengths, shape)
     b.buffer("out", root.spec.dtype, writes=True)
-    total = pull.lengths(root)
+    total = inliner.lengths(root)
     for k, operand in enumerate(root.inputs):
         shift = ix.multiply(const(k), lengths[axis])
         at = (*index[:axis], ix.add(index[axis], shift), *index[axis + 1 :])
-        b.store("out", ix.flatten(at, total), pull.value(operand, index))
-    steps.add(b.finish(loops), {**slots, "out": job.out})
+        b.store("out", ix.flatten(at, total), inliner.value(operand, index))
+    steps.add(b.finish(loops), {**slots, "out": task.out})
 
 
 def _stacks(request: ScheduleRequest, target: Target) -> Verdict:
@@ -255,7 +262,7 @@ def _build_one(request: ScheduleRequest, launches: LaunchList) -> None:
     lower_map(collapse(before_reshapes(task) if launches.target.row_per_task else task), launches)
     if request.reuses and len(launches.items) == before + 1:
         stored = {k: request.where[k].slot for k in request.group.roots}
-        same = same_slots(canonical(request.group, request.where, request.scalars, stored))
+        same = aligned_slots(canonical(request.group, request.where, request.scalars, stored))
         made = launches.items[-1]
         assert isinstance(made, KernelLaunch)
         launches.items[-1] = replace(made, aligned_reads=same, pointwise=True)
@@ -266,7 +273,7 @@ def _always(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build_several(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_maps(with_gaps(request.kernel, launches.sizes), launches)
+    lower_maps(over_padding(request.kernel, launches.sizes), launches)
 
 
 STACK: Final = Schedule(

@@ -19,7 +19,7 @@ PAST: Final = 1 << 25
 """From how many bytes on the caches have forgotten a result's beginning when its end is stored."""
 
 
-def goes_past(shape: Sequence[int], dtype: DType) -> bool:
+def is_nontemporal(shape: Sequence[int], dtype: DType) -> bool:
     """Return whether a result is best stored past the caches."""
     return prod(shape) * dtype.itemsize >= PAST
 
@@ -35,15 +35,15 @@ def stored_past(body: Sequence[Stmt]) -> set[str]:
     return found
 
 
-def domain_lengths(b: Builder, pull: Inliner, fused: DomainKernel) -> tuple[Expr, ...]:
+def domain_lengths(b: Builder, inliner: Inliner, fused: DomainKernel) -> tuple[Expr, ...]:
     """Return the lengths of a domain: those of a node that has all its axes, where there is one."""
     for node in fused.graph:
         if node.spec.shape == fused.domain:
-            return pull.lengths(node)
+            return inliner.lengths(node)
     return tuple(b.size(f"d{k}", n) for k, n in enumerate(fused.domain))
 
 
-def place_of(
+def store_offset(
     b: Builder, name: str, o: Output, index: Index, lengths: Sequence[Expr], fused: DomainKernel
 ) -> Expr:
     """Return where an output has the element at ``index`` of the domain."""
@@ -54,7 +54,7 @@ def place_of(
     return ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(o.strides)])
 
 
-def same_slots(fused: DomainKernel, full: bool = True, picks: bool = True) -> frozenset[int]:
+def aligned_slots(fused: DomainKernel, full: bool = True, picks: bool = True) -> frozenset[int]:
     """Return the slots that a group reads only at the element that it stores, where these are its outputs.
 
     ``full``: for the outputs of the whole domain, else for those of rows. ``picks``: whether what an index

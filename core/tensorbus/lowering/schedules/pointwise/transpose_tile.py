@@ -22,12 +22,12 @@ from ...ir.loop_ir import INDEX, Apply, Expr, Kind, Load, Var
 TILE_SIDE = 16
 
 
-def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
+def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
     """Append the launch of a map in which the ``turned`` leaves lie packed along axis ``across``."""
-    b = Builder(f"tb_{job.root.op}_tiles")
-    pull, slots = job.inliner(b)
-    shape = job.root.spec.shape
-    lengths = pull.lengths(job.root)
+    b = Builder(f"tb_{task.root.op}_tiles")
+    inliner, slots = task.inliner(b)
+    shape = task.root.spec.shape
+    lengths = inliner.lengths(task.root)
     last = len(shape) - 1
     counts = [-(-n // TILE_SIDE) if k in (across, last) else n for k, n in enumerate(shape)]
     inner, outer, rest = Var("i0", INDEX), Var("i1", INDEX), Var("i2", INDEX)
@@ -46,9 +46,9 @@ def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequenc
         b.let(ix.minimum(ix.subtract(lengths[k], base), side), "side")
         for k, base in zip((across, last), bases, strict=True)
     ]
-    layout = packed(job.out, shape) if job.strides is None else Layout(job.out, shape, job.strides)
+    layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
     tiles = [b.array(node.spec.dtype, TILE_SIDE * TILE_SIDE) for node in turned]
-    out = b.buffer("out", job.root.spec.dtype, writes=True)
+    out = b.buffer("out", task.root.spec.dtype, writes=True)
 
     def at(line: Expr, column: Expr) -> Index:
         index[across], index[last] = ix.add(bases[0], line), ix.add(bases[1], column)
@@ -57,16 +57,16 @@ def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequenc
     def turn(whole: bool) -> None:
         lines, columns = (side, side) if whole else (ends[0], ends[1])
         kind: Kind = "unroll" if whole else "serial"
-        with b.loop(ZERO, columns) as column, b.loop(ZERO, lines, kind=kind) as line, pull.scope():
+        with b.loop(ZERO, columns) as column, b.loop(ZERO, lines, kind=kind) as line, inliner.scope():
             for tile, node in zip(tiles, turned, strict=True):
                 to = ix.add(ix.multiply(line, side), column)
-                b.store(tile, to, pull.value(node, at(line, column)))
-        with b.loop(ZERO, lines) as line, b.loop(ZERO, columns, kind=kind) as column, pull.scope():
+                b.store(tile, to, inliner.value(node, at(line, column)))
+        with b.loop(ZERO, lines) as line, b.loop(ZERO, columns, kind=kind) as column, inliner.scope():
             where = at(line, column)
             for tile, node in zip(tiles, turned, strict=True):
                 found = Load(tile, ix.add(ix.multiply(line, side), column), node.spec.dtype)
-                pull.bind(node, where, found)
-            b.store(out, element_offset(b, "out", where, lengths, layout), pull.value(job.root, where))
+                inliner.bind(node, where, found)
+            b.store(out, element_offset(b, "out", where, lengths, layout), inliner.value(task.root, where))
 
     full = ix.both([Apply("equal", (end, side), bool_) for end in ends])
     whole = b.let(full, "whole")
@@ -74,16 +74,16 @@ def lower_tiles(job: KernelTask, steps: LaunchList, across: int, turned: Sequenc
         turn(True)
     with b.when(Apply("logical_not", (whole,), bool_)):
         turn(False)
-    steps.add(b.finish(loops, solo=True), {**slots, "out": job.out})
+    steps.add(b.finish(loops, solo=True), {**slots, "out": task.out})
 
 
-def turned_leaves(job: KernelTask) -> tuple[int, list[Node]] | None:
+def transposed_inputs(task: KernelTask) -> tuple[int, list[Node]] | None:
     """Return the axis along which transposed operands lie packed, and those operands; None without any."""
-    shape = job.root.spec.shape
+    shape = task.root.spec.shape
     last = len(shape) - 1
     found: dict[int, list[Node]] = {}
-    for node in job.graph:
-        layout = job.inputs.get(id(node))
+    for node in task.graph:
+        layout = task.inputs.get(id(node))
         if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
             continue
         walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] > 8]

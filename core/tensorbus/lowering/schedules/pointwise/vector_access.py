@@ -41,7 +41,7 @@ _DIVISOR = 16
 _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not"})
 
 
-def packet_of(target: Target, length: int, dtypes: Sequence[DType]) -> int:
+def vector_width(target: Target, length: int, dtypes: Sequence[DType]) -> int:
     """Return how many elements of rows of ``length`` a light item makes at once; 1: no packets."""
     limits = target.heuristics
     if target.row_per_task or not target.vector_bytes or not dtypes:
@@ -52,7 +52,7 @@ def packet_of(target: Target, length: int, dtypes: Sequence[DType]) -> int:
     return max(lanes, 1)
 
 
-def packets(b: Builder, lanes: int, *emits: Callable[[Expr], None]) -> None:
+def emit_vector(b: Builder, lanes: int, *emits: Callable[[Expr], None]) -> None:
     """Emit the loop over a packet; ``emit(u)`` writes element ``u`` of it.
 
     Of several packets all is loaded before the first loop, and stored behind the last: no load waits for a

@@ -316,7 +316,7 @@ def widen(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
+class VectorLoop:
     """A walk along a row in ``vectors``, of which ``even`` elements fill whole ones.
 
     ``combine(b, before, new)`` adds one state to another, scalar or wide; ``emit(k)`` writes what one element
@@ -364,7 +364,7 @@ class Walk:
             b.emit(Assign(var, e))
 
 
-def gather_lanes(b: Builder, wide: Var, rest: Var, combine: Callable[[Builder, State, State], State]) -> Expr:
+def reduce_lanes(b: Builder, wide: Var, rest: Var, combine: Callable[[Builder, State, State], State]) -> Expr:
     """Return what the lanes of ``wide`` come to, on top of ``rest``."""
     name = b.array(wide.dtype, wide.lanes)
 
@@ -372,12 +372,12 @@ def gather_lanes(b: Builder, wide: Var, rest: Var, combine: Callable[[Builder, S
         return (Load(name, k, wide.dtype),)
 
     b.store(name, const(0), wide)
-    join_lanes(b, wide.lanes, lambda k, j: b.store(name, k, combine(b, lane(k), lane(j))[0]))
+    tree_reduce_lanes(b, wide.lanes, lambda k, j: b.store(name, k, combine(b, lane(k), lane(j))[0]))
     b.assign(rest, combine(b, (rest,), lane(const(0)))[0])
     return rest
 
 
-def join_lanes(b: Builder, lanes: int, join: Callable[[Expr, Expr], None]) -> None:
+def tree_reduce_lanes(b: Builder, lanes: int, join: Callable[[Expr, Expr], None]) -> None:
     """Emit what puts all lanes together in the first: one half onto the other, so that few wait for others.
 
     ``join(k, j)`` writes how lane ``k`` gets what lane ``j``, behind it, has come to.

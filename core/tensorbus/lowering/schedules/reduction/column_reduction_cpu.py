@@ -20,7 +20,7 @@ from ...ir.inline import Inliner
 from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.layout import Layout
 from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
-from ..pointwise.vectorize import WIDE, Vectors, Walk
+from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
 from .reducer import OPS, Reducer, State
 
 
@@ -37,7 +37,7 @@ def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Panel:
+class _PanelKernel:
     """A panel that is being written: ``parts`` are the buffers of its states, ``begins`` where these lie.
 
     In a search for a place the second part is the number of the row in its chunk, of ``counts``: few rows
@@ -45,7 +45,7 @@ class _Panel:
     """
 
     b: Builder
-    pull: Inliner
+    inliner: Inliner
     reducer: Reducer
     operand: Node
     index: list[Expr]
@@ -62,7 +62,7 @@ class _Panel:
         """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
 
         def emit(k: Expr) -> State:
-            with self.pull.scope():
+            with self.inliner.scope():
                 for name, e in zip(self.parts, states(k), strict=True):
                     self.b.store(name, ix.add(self.begins, k), e)
             return ()
@@ -71,12 +71,16 @@ class _Panel:
             with self.b.loop(ZERO, self.columns) as k:
                 emit(k)
             return True
-        walk = Walk(vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit, combine=lambda b, a, x: ())
+        walk = VectorLoop(
+            vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit, combine=lambda b, a, x: ()
+        )
         return walk.loop(self.b, ZERO, self.columns, (), ())
 
     def begin(self) -> bool:
         """Emit the states before any row."""
-        return self.walk(lambda k: self.reducer.start()[:1] if not self.reducer.finds else self._none())
+        return self.walk(
+            lambda k: self.reducer.start()[:1] if not self.reducer.is_arg_reduction else self._none()
+        )
 
     def _none(self) -> State:
         return self.reducer.least(), literal(0, self.counts)
@@ -84,7 +88,7 @@ class _Panel:
     def add(self, axis: int, row: Expr, number: Expr, rows: int) -> bool:
         """Emit the addition of ``rows`` along ``axis`` from ``row`` on, the ``number``-th of its chunk."""
         b, dtype = self.b, self.dtype
-        first = b.let(Cast(number, self.counts), "row") if self.reducer.finds else None
+        first = b.let(Cast(number, self.counts), "row") if self.reducer.is_arg_reduction else None
 
         def states(k: Expr) -> State:
             kinds = (dtype, self.counts)
@@ -93,7 +97,7 @@ class _Panel:
             self.index[-1] = ix.add(self.base, k)
             for j in range(rows):
                 self.index[axis] = ix.add(row, const(j))
-                new = self.reducer.element(self.pull.value(self.operand, tuple(self.index)), ZERO)
+                new = self.reducer.element(self.inliner.value(self.operand, tuple(self.index)), ZERO)
                 if first is None:
                     found = self.reducer.combine(b, found, new)
                     continue
@@ -106,8 +110,8 @@ class _Panel:
         return self.walk(states)
 
 
-def lower_panels(
-    job: KernelTask, steps: LaunchList, reducer: Reducer, layout: Layout
+def reduce_in_panels(
+    task: KernelTask, steps: LaunchList, reducer: Reducer, layout: Layout
 ) -> tuple[dict[str, int], int, bool] | None:
     """Append the first launch of a reduction that keeps the last axis; None, and nothing, for others.
 
@@ -115,17 +119,17 @@ def lower_panels(
     already the result.
     """
     limits = steps.target.heuristics
-    root, operand = job.root, job.root.inputs[0]
+    root, operand = task.root, task.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
-    dtype, finds, ops = reducer.dtypes[0], reducer.finds, steps.target.vector_ops
-    if ops and (dtype not in WIDE or not (finds or OPS.get(reducer.op) in ops)):
+    dtype, is_arg_reduction, ops = reducer.dtypes[0], reducer.is_arg_reduction, steps.target.vector_ops
+    if ops and (dtype not in WIDE or not (is_arg_reduction or OPS.get(reducer.op) in ops)):
         return None
     counts = dtype if dtype in WIDE else int64 if dtype.itemsize == 8 else int32
     axis, count, size = plan_panels(shape, over, steps)
-    direct = count == 1 and not finds and root.spec.dtype is dtype and layout.is_contiguous
+    direct = count == 1 and not is_arg_reduction and root.spec.dtype is dtype and layout.is_contiguous
     b = Builder(f"tb_{root.op}_panels")
-    pull, slots = job.inliner(b)
-    lengths = pull.lengths(operand)
+    inliner, slots = task.inliner(b)
+    lengths = inliner.lengths(operand)
     rest = [k for k in range(len(shape) - 1) if k not in over]
     panels = -(-shape[-1] // limits.panel_width)
     numbers = [b.size("chunks", count), *(lengths[k] for k in rest), b.size("panels", panels)]
@@ -135,16 +139,18 @@ def lower_panels(
         index[k] = i
     base = b.let(ix.multiply(outer[-1], const(limits.panel_width)), "base")
     columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(limits.panel_width)), "wide")
-    names = ("part0", "rows") if finds else ("part0",)
-    panel = _Panel(
-        b=b, pull=pull, reducer=reducer, operand=operand, index=index, dtype=dtype,
+    names = ("part0", "rows") if is_arg_reduction else ("part0",)
+    panel = _PanelKernel(
+        b=b, inliner=inliner, reducer=reducer, operand=operand, index=index, dtype=dtype,
         base=base, columns=columns,
         parts=tuple(b.buffer(name, d, writes=True) for name, d in zip(names, (dtype, counts), strict=False)),
         begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
         counts=counts, ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
     )  # fmt: skip
-    many = max(1, min(limits.panel_unroll, limits.panel_max_code // len(list(job.graph))))
-    many = 1 if finds and not ops else many  # a compiler finds no vectors in choices that wait for others
+    many = max(1, min(limits.panel_unroll, limits.panel_max_code // len(list(task.graph))))
+    many = (
+        1 if is_arg_reduction and not ops else many
+    )  # a compiler finds no vectors in choices that wait for others
     from_row: Expr = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from") if count > 1 else ZERO
 
     def nest(left: Sequence[int]) -> bool:
@@ -169,16 +175,16 @@ def lower_panels(
 
     if not (panel.begin() and nest(list(over))):
         return None
-    if finds:
+    if is_arg_reduction:
         b.buffer("part1", int64, writes=True)
         with b.loop(ZERO, columns) as column:
             at = ix.add(panel.begins, column)
             number = Cast(Load("rows", at, counts), int64)
             b.store("part1", at, Apply("add", (Cast(from_row, int64), number), int64))
     total = count * prod(shape[k] for k in rest) * shape[-1]
-    states = {"part0": job.out}
+    states = {"part0": task.out}
     if not direct:
         states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
-    scratch = {"rows": steps.temporary(total, counts)} if finds else {}
+    scratch = {"rows": steps.temporary(total, counts)} if is_arg_reduction else {}
     steps.add(b.finish(loops, solo=True), {**slots, **states, **scratch})
     return states, count, direct

@@ -20,20 +20,20 @@ from ...ir.kernel_task import LaunchList
 from ...ir.loop_ir import INDEX, Array, Barrier, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
-from ..pointwise.stores import domain_lengths, same_slots
-from ..pointwise.vector_access import packet_of, packets
+from ..pointwise.stores import aligned_slots, domain_lengths
+from ..pointwise.vector_access import emit_vector, vector_width
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .multi_reduction import Parts
-from .reducer import Several, State
+from .multi_reduction import MultiReduction
+from .reducer import ProductReducer, State
 
 
-def lower_stack_of_rows(fused: DomainKernel, steps: LaunchList) -> None:
+def lower_columns_by_workgroups(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the launches of a group whose reductions do not wait for each other, all over one axis."""
-    _Stack(fused, steps).lower()
+    _WorkgroupColumns(fused, steps).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cut:
+class _ColumnTiling:
     """How groups share columns: ``wide`` items beside each other, ``deep`` one below the other.
 
     An item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
@@ -51,7 +51,7 @@ class _Cut:
     def of(
         cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int,
         whole: bool = False,
-    ) -> _Cut:  # fmt: skip
+    ) -> _ColumnTiling:  # fmt: skip
         """Return how ``rows`` of so many packets are shared, ``around`` times.
 
         ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
@@ -89,12 +89,12 @@ Take = Callable[[Index, Expr, Expr, State], State]
 """Returns a state with one more element: gets the indices around, the row, the column and the state."""
 Finish = Callable[[Expr, Index, Expr, State], None]
 """Stores a result: gets the number of the group below others, the indices around, the column, the state."""
-Part = Callable[[Expr, Index, Expr], State]
+PartReader = Callable[[Expr, Index, Expr], State]
 """Returns what a group has stored: gets its number, the indices around, the column."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Groups:
+class _ColumnKernel:
     """The groups of a kernel, as it is written: ``rows`` and ``columns`` are how many of them there are.
 
     ``around`` are the lengths, with their values, of axes that others are repeated along; ``count`` is the
@@ -102,8 +102,8 @@ class _Groups:
     """
 
     b: Builder
-    cut: _Cut
-    reducer: Several
+    cut: _ColumnTiling
+    reducer: ProductReducer
     around: tuple[tuple[Expr, int], ...]
     rows: Expr
     columns: Expr
@@ -117,27 +117,29 @@ class _Groups:
     below: Expr = ZERO
     """Which of the groups one below the other this one is."""
     outer: Index = ()
-    team: Expr = ZERO
+    workgroup: Expr = ZERO
     beside: Expr = ZERO
     walker: Expr = ZERO
     first: Expr = ZERO
     """The first of the item's columns."""
 
-    def launch(self, take: Take, finish: Finish, whole: tuple[Part, Finish] | None = None) -> Launch:
+    def launch(self, take: Take, finish: Finish, whole: tuple[PartReader, Finish] | None = None) -> Launch:
         """Return the launch; ``take`` makes states, ``finish`` stores what they come to.
 
         ``whole`` is done by the last of the groups that go down the same columns: it gives what each of them
         stored of a column, and stores what these come to.
         """
         b, cut, item = self.b, self.cut, self.item
-        teams = -(-self.count // cut.columns)
-        numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("teams", teams)]
+        workgroups = -(-self.count // cut.columns)
+        numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("teams", workgroups)]
         found = ix.unflatten(self.group, numbers)
-        self.below, *outer, self.team = (i if isinstance(i, Var | Const) else b.let(i, "i") for i in found)
+        self.below, *outer, self.workgroup = (
+            i if isinstance(i, Var | Const) else b.let(i, "i") for i in found
+        )
         self.outer = tuple(outer)
         self.beside = b.let(ix.modulo(item, const(cut.wide)), "beside")
         self.walker = b.let(ix.quotient(item, const(cut.wide)), "walker")
-        packet = ix.add(ix.multiply(self.team, const(cut.wide)), self.beside)
+        packet = ix.add(ix.multiply(self.workgroup, const(cut.wide)), self.beside)
         self.first = b.let(ix.multiply(packet, const(cut.lanes)), "first")
         self.arrays = [b.array(d, cut.lanes) for d in self.reducer.dtypes]
         self._walk(take)
@@ -151,8 +153,8 @@ class _Groups:
         else:
             self._join(finish)
         if whole is not None:
-            self._join_groups(ix.flatten((*self.outer, self.team), numbers[1:]), numbers[0], *whole)
-        groups = cut.count * prod(n for _, n in self.around) * teams
+            self._join_groups(ix.flatten((*self.outer, self.workgroup), numbers[1:]), numbers[0], *whole)
+        groups = cut.count * prod(n for _, n in self.around) * workgroups
         made = b.finish([(item, const(cut.size), cut.size), (self.group, b.size("groups", groups), groups)])
         return replace(
             made, kernel=replace(made.kernel, body=(*self.shared, *made.kernel.body), group=cut.size)
@@ -168,7 +170,7 @@ class _Groups:
     def _each(self, rows: Sequence[Callable[[Expr], None]]) -> None:
         """Emit what is done with each of an item's columns."""
         if self.cut.lanes > 1:
-            packets(self.b, self.cut.lanes, *rows)
+            emit_vector(self.b, self.cut.lanes, *rows)
         else:
             for row in rows:
                 row(ZERO)
@@ -227,11 +229,11 @@ class _Groups:
         b, cut = self.b, self.cut
         for turn in range(-(-cut.columns // cut.size)):
             own = b.let(ix.add(self.item, const(turn * cut.size)), "own")
-            column = b.let(ix.add(ix.multiply(self.team, const(cut.columns)), own), "column")
+            column = b.let(ix.add(ix.multiply(self.workgroup, const(cut.columns)), own), "column")
             with b.when(ix.less(own, const(cut.columns))), b.when(ix.less(column, self.columns)):
                 one(own, column)
 
-    def _join_groups(self, counter: Expr, count: Expr, part: Part, finish: Finish) -> None:
+    def _join_groups(self, counter: Expr, count: Expr, part: PartReader, finish: Finish) -> None:
         """Emit what the last of the groups that go down the same columns makes of what all have stored."""
         b, ahead = self.b, self.join_ahead
         turns = self.cut.count // ahead * ahead
@@ -256,23 +258,23 @@ class _Groups:
             self._columns(one)
 
 
-class _Stack(Parts):
+class _WorkgroupColumns(MultiReduction):
     def lower(self) -> None:
         limits = self.steps.target.heuristics
         fused, target = self.fused, self.steps.target
         domain, (axis,) = fused.domain, fused.reduced
         kinds = [n.inputs[0].spec.dtype for n in self.reductions]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
-        lanes = packet_of(target, domain[-1], [*kinds, *read])
+        lanes = vector_width(target, domain[-1], [*kinds, *read])
         busy = any(calls_function(n.op) for n in fused.graph)
         ahead = limits.column_read_ahead if busy or self.full else 2 * limits.column_read_ahead
         beside = prod(domain[k] for k in self.kept[:-1])
-        cut = _Cut.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
+        cut = _ColumnTiling.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
         b = Builder(self.name)
-        pull, slots = fused.inliner(b)
-        lengths = domain_lengths(b, pull, fused)
+        inliner, slots = fused.inliner(b)
+        lengths = domain_lengths(b, inliner, fused)
         around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
-        groups = _Groups(
+        groups = _ColumnKernel(
             b=b, cut=cut, reducer=self.reducer, around=around, rows=lengths[axis], columns=lengths[-1],
             count=domain[-1], join_ahead=limits.column_join_read_ahead,
         )  # fmt: skip
@@ -280,18 +282,18 @@ class _Stack(Parts):
         def take(outer: Index, row: Expr, column: Expr, state: State) -> State:
             index = [*outer, column]
             index.insert(axis, row)
-            with pull.scope():
-                element = self.element(b, pull, tuple(index), lengths)
-                return b.all(self.reducer.follow(b, state, element))
+            with inliner.scope():
+                element = self.element(b, inliner, tuple(index), lengths)
+                return b.all(self.reducer.step(b, state, element))
 
         def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
-            with pull.scope():
-                self.end(b, pull, (*outer, column), lengths, state)
+            with inliner.scope():
+                self.end(b, inliner, (*outer, column), lengths, state)
 
         outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
         if cut.count == 1:
             made = groups.launch(take, finish)
-            self.steps.add(made, {**slots, **self.outs()}, same_slots(fused))
+            self.steps.add(made, {**slots, **self.outs()}, aligned_slots(fused))
             return
         parts = self.temporaries(cut.count)
         joins = beside * -(-domain[-1] // cut.columns) <= target.workgroup_counters
@@ -313,11 +315,11 @@ class _Stack(Parts):
 
         if joins:
             made = groups.launch(take, keep, (part, finish))
-            same = same_slots(fused) if self.full else frozenset()
+            same = aligned_slots(fused) if self.full else frozenset()
             self.steps.add(made, {**slots, **parts, **self.outs()}, same)
             return
         made = groups.launch(take, keep)
-        self.steps.add(made, {**slots, **parts, **outs}, same_slots(fused))
+        self.steps.add(made, {**slots, **parts, **outs}, aligned_slots(fused))
         self._rest(parts, cut.count)
 
     def _bytes(self) -> int:
@@ -329,11 +331,11 @@ class _Stack(Parts):
         limits = self.steps.target.heuristics
         fused = self.fused
         b = Builder(f"{self.name}_rest")
-        pull, slots = fused.inliner(b)
-        lengths = domain_lengths(b, pull, fused)
+        inliner, slots = fused.inliner(b)
+        lengths = domain_lengths(b, inliner, fused)
         total = prod(fused.domain[k] for k in self.kept)
         columns = b.size("places", total)
-        cut = _Cut.of(
+        cut = _ColumnTiling.of(
             count, total, 1, 1, limits.column_read_ahead, self.steps.target, self._bytes(), whole=True
         )
 
@@ -344,15 +346,15 @@ class _Stack(Parts):
 
         def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
             index = ix.unflatten(column, [lengths[k] for k in self.kept])
-            self.end(b, pull, tuple(index), lengths, state)
+            self.end(b, inliner, tuple(index), lengths, state)
 
-        rest = _Groups(
+        rest = _ColumnKernel(
             b=b, cut=cut, reducer=self.reducer, around=(), rows=b.size("chunks", count), columns=columns,
             count=total, join_ahead=self.steps.target.heuristics.column_join_read_ahead,
         )  # fmt: skip
         made = rest.launch(take, finish)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
-        self.steps.add(made, {**slots, **parts, **rows}, same_slots(fused, full=False))
+        self.steps.add(made, {**slots, **parts, **rows}, aligned_slots(fused, full=False))
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:
@@ -369,11 +371,11 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
     if prod(domain) < limits.access_min_elements:
         return f"there are fewer than {limits.access_min_elements} elements"
     kinds = [n.inputs[0].spec.dtype for n in fused.graph if n.op in REDUCTIONS]
-    return True if packet_of(target, domain[-1], kinds) > 1 else "columns make no whole vectors"
+    return True if vector_width(target, domain[-1], kinds) > 1 else "columns make no whole vectors"
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_stack_of_rows(request.kernel, launches)
+    lower_columns_by_workgroups(request.kernel, launches)
 
 
 COLUMNS_BY_WORKGROUPS: Final = Schedule(

@@ -20,26 +20,26 @@ from ...ir.kernel_task import LaunchList, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
 from ...op_sets import REDUCTIONS
 from ...target import Target
-from ..pointwise.stores import domain_lengths, place_of, same_slots
-from ..pointwise.vector_access import packet_of
-from ..pointwise.vectorize import WIDE, Vectors, Walk, row_vectors
+from ..pointwise.stores import aligned_slots, domain_lengths, store_offset
+from ..pointwise.vector_access import vector_width
+from ..pointwise.vectorize import WIDE, VectorLoop, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .reducer import Reducer, Several, State
+from .reducer import ProductReducer, Reducer, State
 from .reduction import (
     Axis,
     Chunks,
-    Whole,
-    alone_up_to,
+    LastWorkgroup,
     fold,
-    fold_by_teams,
-    in_teams,
     is_window,
     join,
     plan_chunks,
+    reduce_by_workgroups,
+    single_task_limit,
+    workgroup_chunks,
 )
 
 
-class Parts:
+class MultiReduction:
     """What both schedules share: the reductions, their outputs, and the kernel that joins chunks."""
 
     def __init__(self, fused: DomainKernel, steps: LaunchList) -> None:
@@ -48,21 +48,21 @@ class Parts:
         self.reductions = [n for n in fused.graph if n.op in REDUCTIONS]
         length = fused.domain[fused.reduced[0]]  # a search for places goes over one axis
         self.reducers = tuple(Reducer.of(n.op, n.inputs[0].spec.dtype).over(length) for n in self.reductions)
-        self.reducer = Several(parts=self.reducers)
+        self.reducer = ProductReducer(parts=self.reducers)
         self.kept = [k for k in range(len(fused.domain)) if k not in fused.reduced]
         self.full = [o for o in fused.outputs if fused.spans_domain(o.node)]
         self.rows = [o for o in fused.outputs if not fused.spans_domain(o.node)]
         self.name = f"tb_{self.reductions[-1].op}_{len(fused.outputs)}"
 
-    def write(self, b: Builder, pull: Inliner, index: Index, lengths: Sequence[Expr]) -> None:
+    def write(self, b: Builder, inliner: Inliner, index: Index, lengths: Sequence[Expr]) -> None:
         """Emit the stores of the outputs that have an element for each of the domain."""
-        values = b.all([pull.at(o.node, index) for o in self.full])
+        values = b.all([inliner.at(o.node, index) for o in self.full])
         for k, (o, e) in enumerate(zip(self.full, values, strict=True)):
             name = b.buffer(f"full{k}", o.node.spec.dtype, writes=True)
-            b.store(name, place_of(b, name, o, index, lengths, self.fused), e)
+            b.store(name, store_offset(b, name, o, index, lengths, self.fused), e)
 
     def end(
-        self, b: Builder, pull: Inliner, outer: Sequence[Expr], lengths: Sequence[Expr], state: State
+        self, b: Builder, inliner: Inliner, outer: Sequence[Expr], lengths: Sequence[Expr], state: State
     ) -> None:
         """Emit what is made of the results."""
         index: list[Expr] = [ZERO] * len(self.fused.domain)
@@ -70,26 +70,28 @@ class Parts:
             index[k] = i
         for node, e in zip(self.reductions, self.reducer.result(state), strict=True):
             at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
-            pull.bind(node, at, b.let(e if e.dtype is node.spec.dtype else Cast(e, node.spec.dtype), "row"))
-        values = b.all([pull.at(o.node, tuple(index)) for o in self.rows])
+            inliner.bind(
+                node, at, b.let(e if e.dtype is node.spec.dtype else Cast(e, node.spec.dtype), "row")
+            )
+        values = b.all([inliner.at(o.node, tuple(index)) for o in self.rows])
         for k, (o, e) in enumerate(zip(self.rows, values, strict=True)):
             name = b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
-            b.store(name, place_of(b, name, o, tuple(index), lengths, self.fused), e)
+            b.store(name, store_offset(b, name, o, tuple(index), lengths, self.fused), e)
 
     def outs(self) -> dict[str, int]:
         """Return the slots of all outputs by the names of their buffers."""
         full = {f"full{k}": o.slot for k, o in enumerate(self.full)}
         return full | {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
 
-    def element(self, b: Builder, pull: Inliner, index: Index, lengths: Sequence[Expr]) -> State:
+    def element(self, b: Builder, inliner: Inliner, index: Index, lengths: Sequence[Expr]) -> State:
         """Return what an element adds, having stored what is stored of it."""
-        with pull.scope():
+        with inliner.scope():
             state: State = ()
             for r, node in zip(self.reducers, self.reductions, strict=True):
-                state += r.element(pull.at(node.inputs[0], index), index[self.fused.reduced[0]])
+                state += r.element(inliner.at(node.inputs[0], index), index[self.fused.reduced[0]])
             if self.full:
                 state = b.all(state)
-                self.write(b, pull, index, lengths)
+                self.write(b, inliner, index, lengths)
             return state
 
     def temporaries(self, count: int) -> dict[str, int]:
@@ -100,8 +102,8 @@ class Parts:
     def join(self, parts: dict[str, int], count: int) -> None:
         """Append what joins the states of chunks, and makes the outputs of them."""
         b = Builder(f"{self.name}_rest")
-        pull, slots = self.fused.inliner(b)
-        lengths = domain_lengths(b, pull, self.fused)
+        inliner, slots = self.fused.inliner(b)
+        lengths = domain_lengths(b, inliner, self.fused)
         axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
         axes += [Axis(length=lengths[k], value=self.fused.domain[k], reduced=False) for k in self.kept]
 
@@ -112,42 +114,42 @@ class Parts:
             )
 
         def finish(outer: Index, state: State) -> None:
-            self.end(b, pull, outer, lengths, state)
+            self.end(b, inliner, outer, lengths, state)
 
         made = join(b, self.steps.target, self.reducer, axes, element, finish)
-        self.steps.add(made, {**slots, **parts, **self.outs()}, same_slots(self.fused, full=False))
+        self.steps.add(made, {**slots, **parts, **self.outs()}, aligned_slots(self.fused, full=False))
 
 
-class _Folds(Parts):
+class _ChunkedReductions(MultiReduction):
     """Rows to solo items, or results to light items, in chunks where there are few."""
 
     def lower(self) -> None:
         fused, target = self.fused, self.steps.target
         b = Builder(self.name)
-        pull, slots = fused.inliner(b)
-        lengths = domain_lengths(b, pull, fused)
+        inliner, slots = fused.inliner(b)
+        lengths = domain_lengths(b, inliner, fused)
         axes = [
             Axis(length=lengths[k], value=n, reduced=k in fused.reduced) for k, n in enumerate(fused.domain)
         ]
         rows = target.row_per_task and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
         floating = any(d.is_floating for d in self.reducer.dtypes)
         wanted = target.tasks_to_fill if rows else target.work_items_to_fill
-        alone = alone_up_to(target, fused.graph, rows=rows)
+        alone = single_task_limit(target, fused.graph, rows=rows)
         chunks = plan_chunks(axes, wanted, rows, target, floating=floating, alone=alone)
-        teams = in_teams(axes, target) if chunks is not None else None
+        teams = workgroup_chunks(axes, target) if chunks is not None else None
         chunks = teams or chunks
 
         def element(index: Index) -> State:
-            return self.element(b, pull, index, lengths)
+            return self.element(b, inliner, index, lengths)
 
-        same = same_slots(fused)
+        same = aligned_slots(fused)
         lanes = target.lanes if rows else 1
         vectors = row_vectors(target, [n.spec.dtype for n in fused.graph if n.op == "input"])
         if chunks is None:
-            loops = fold(b, self.reducer, axes, element, lambda i, s: self.end(b, pull, i, lengths, s),
+            loops = fold(b, self.reducer, axes, element, lambda i, s: self.end(b, inliner, i, lengths, s),
                          lanes=lanes, vectors=vectors,
                          unrolled=is_window(target, [fused.domain[k] for k in fused.reduced]))  # fmt: skip
-            ends = same_slots(fused, full=False) if not self.full else same
+            ends = aligned_slots(fused, full=False) if not self.full else same
             self.steps.add(b.finish(loops, solo=rows), {**slots, **self.outs()}, ends)
             return
         parts = self.temporaries(chunks.count)
@@ -167,33 +169,33 @@ class _Folds(Parts):
                 )
 
             def finish(outer: Index, state: State) -> None:
-                with pull.scope():
-                    self.end(b, pull, outer, lengths, state)
+                with inliner.scope():
+                    self.end(b, inliner, outer, lengths, state)
 
-            whole = Whole(part=part, finish=finish)
+            whole = LastWorkgroup(part=part, finish=finish)
             dtypes = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
-            lanes = packet_of(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
-            made = fold_by_teams(
+            lanes = vector_width(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
+            made = reduce_by_workgroups(
                 b, target, self.reducer, axes, element, keep, teams, ordered=True, whole=whole, lanes=lanes
             )
             self.steps.add(made, {**slots, **parts, **self.outs()}, same if self.full else frozenset())
             return
         if teams is not None:
-            made = fold_by_teams(b, target, self.reducer, axes, element, keep, teams, ordered=True)
+            made = reduce_by_workgroups(b, target, self.reducer, axes, element, keep, teams, ordered=True)
         else:
             made = b.finish(fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors), solo=rows)
         self.steps.add(made, {**slots, **parts, **self.outs()}, same)
         self.join(parts, chunks.count)
 
 
-class _Panels(Parts):
+class _ColumnPanels(MultiReduction):
     """A panel of columns to an item, which adds row after row to it: everything is read from end to end."""
 
     def lower(self) -> None:
         limits = self.steps.target.heuristics
         fused, b = self.fused, Builder(f"{self.name}_panels")
-        pull, slots = fused.inliner(b)
-        lengths = domain_lengths(b, pull, fused)
+        inliner, slots = fused.inliner(b)
+        lengths = domain_lengths(b, inliner, fused)
         domain, over = fused.domain, fused.reduced
         axis = max(over, key=lambda k: (domain[k], -k))
         chunks = self._chunks(axis)
@@ -223,7 +225,7 @@ class _Panels(Parts):
             state: State = tuple(Load(n, at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
             for j in range(count):
                 index[inner] = ix.add(row, const(j))
-                state = self.reducer.combine(b, state, self.element(b, pull, tuple(index), lengths))
+                state = self.reducer.combine(b, state, self.element(b, inliner, tuple(index), lengths))
             store(k, state)
 
         self._walk(b, columns, lambda k: store(k, self.reducer.start()))
@@ -259,7 +261,7 @@ class _Panels(Parts):
 
         nest(over)
         named = {f"full{k}": o.slot for k, o in enumerate(self.full)}
-        self.steps.add(b.finish(loops, solo=True), {**slots, **parts, **named}, same_slots(fused))
+        self.steps.add(b.finish(loops, solo=True), {**slots, **parts, **named}, aligned_slots(fused))
         self.join(parts, chunks.count)
 
     def _chunks(self, axis: int) -> Chunks:
@@ -280,7 +282,7 @@ class _Panels(Parts):
         wide = all(d in WIDE for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes)
-        walk = Walk(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
+        walk = VectorLoop(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
         if not (wide and walk.loop(b, ZERO, stop, (), ())):
             with b.loop(ZERO, stop) as k:
                 emit(k)
@@ -296,7 +298,7 @@ def _reduces_columns(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build_panels(request: ScheduleRequest, launches: LaunchList) -> None:
-    _Panels(request.rows, launches).lower()
+    _ColumnPanels(request.rows, launches).lower()
 
 
 def _always(request: ScheduleRequest, target: Target) -> Verdict:
@@ -304,7 +306,7 @@ def _always(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    _Folds(request.rows, launches).lower()
+    _ChunkedReductions(request.rows, launches).lower()
 
 
 MULTI_COLUMN_PANELS: Final = Schedule(

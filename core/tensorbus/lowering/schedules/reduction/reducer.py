@@ -32,7 +32,11 @@ class Reducer:
 
     def over(self, length: int) -> Reducer:
         """Return the reducer of rows of ``length``, whose places have no more bits than that takes."""
-        return replace(self, dtypes=(self.dtypes[0], int32)) if self.finds and length < 1 << 31 else self
+        return (
+            replace(self, dtypes=(self.dtypes[0], int32))
+            if self.is_arg_reduction and length < 1 << 31
+            else self
+        )
 
     def start(self) -> State:
         """Return the state before any element."""
@@ -54,7 +58,7 @@ class Reducer:
 
     def first(self, begin: Expr) -> State:
         """Return the state before the elements from place ``begin`` on, which come in order."""
-        return (self.least(), Cast(begin, self.dtypes[1])) if self.finds else self.start()
+        return (self.least(), Cast(begin, self.dtypes[1])) if self.is_arg_reduction else self.start()
 
     def least(self) -> Const:
         """Return the value that no element loses against, in the search for the largest or the smallest."""
@@ -74,7 +78,7 @@ class Reducer:
         return Apply("greater" if down else "less", (new, best), bool_, lanes)
 
     @property
-    def finds(self) -> bool:
+    def is_arg_reduction(self) -> bool:
         """True where the result is a place."""
         return self.op in FINDS
 
@@ -104,9 +108,9 @@ class Reducer:
         take = b.let(Apply("logical_or", (self.beats(new, best), earlier), bool_), "take")
         return (Select(take, new, best, d), Select(take, x[1], a[1], self.dtypes[1]))
 
-    def follow(self, b: Builder, a: State, x: State) -> State:
+    def step(self, b: Builder, a: State, x: State) -> State:
         """Return the state of both where all of ``x`` is behind ``a``, which wins among equals unasked."""
-        if not self.finds:
+        if not self.is_arg_reduction:
             return self.combine(b, a, x)
         new = x[0] if isinstance(x[0], Var) else b.let(x[0], "new")
         wins = b.let(self.beats(new, a[0]), "wins")
@@ -114,7 +118,7 @@ class Reducer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Several:
+class ProductReducer:
     """Reductions that are walked together: the state is that of each, one after the other."""
 
     parts: tuple[Reducer, ...]
@@ -125,7 +129,7 @@ class Several:
         return tuple(d for part in self.parts for d in part.dtypes)
 
     @property
-    def finds(self) -> bool:
+    def is_arg_reduction(self) -> bool:
         """False: places are searched for alone."""
         return False
 
@@ -146,10 +150,10 @@ class Several:
         both = zip(self._each(a), self._each(x), strict=True)
         return tuple(e for (part, own), (_, new) in both for e in part.combine(b, own, new))
 
-    def follow(self, b: Builder, a: State, x: State) -> State:
+    def step(self, b: Builder, a: State, x: State) -> State:
         """Return the state of both where all of ``x`` is behind ``a``."""
         both = zip(self._each(a), self._each(x), strict=True)
-        return tuple(e for (part, own), (_, new) in both for e in part.follow(b, own, new))
+        return tuple(e for (part, own), (_, new) in both for e in part.step(b, own, new))
 
     def _each(self, state: State) -> Iterator[tuple[Reducer, State]]:
         """Yield the parts, each with its own state."""

@@ -21,13 +21,13 @@ from ...ir.layout import Layout, Shape, packed
 from ...ir.loop_ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
 from ...op_sets import calls_function
 from ...target import Target
-from ..pointwise.vector_access import packet_of
+from ..pointwise.vector_access import vector_width
 from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import READ_AHEAD, Team
-from .column_reduction_cpu import lower_panels
-from .reducer import Reducer, Several, State
-from .reduction_loop import Element, walk_lanes, walk_vectors
+from ..workgroup import READ_AHEAD, Workgroup
+from .column_reduction_cpu import reduce_in_panels
+from .reducer import ProductReducer, Reducer, State
+from .reduction_loop import Element, reduce_in_lanes, reduce_in_vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ Finish = Callable[[tuple[Expr, ...], State], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class LastWorkgroup:
     """What the last group of a result does: ``part`` is what a chunk has come to, by its number and place.
 
     ``finish`` gets the place of the result, and what all chunks come to.
@@ -67,7 +67,7 @@ class Whole:
 
 
 def fold(
-    b: Builder, reducer: Reducer | Several, axes: Sequence[Axis], element: Element, finish: Finish,
+    b: Builder, reducer: Reducer | ProductReducer, axes: Sequence[Axis], element: Element, finish: Finish,
     chunks: Chunks | None = None, lanes: int = 1, vectors: Vectors = PLAIN, ordered: bool = True,
     unrolled: bool = False,
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
@@ -104,13 +104,13 @@ def fold(
 
     bound = {k: bounds(k) for k in over}
     if lanes > 1:
-        found = walk_vectors(b, reducer, index, over, bound, element, vectors)
+        found = reduce_in_vectors(b, reducer, index, over, bound, element, vectors)
         seldom = chunks is not None and chunks.axis == over[-1]  # the last of many chunks has any
         rest: Kind = "rest" if seldom else "serial"
-        found = found or walk_lanes(b, reducer, index, over, bound, element, lanes, rest=rest)
+        found = found or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, rest=rest)
         finish(tuple(outer), found)
         return loops
-    ordered = ordered and reducer.finds and not (chunks is not None and chunks.woven)
+    ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.woven)
     walked = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
     first = walked.first(bound[over[0]][0]) if ordered else reducer.start()
     state = tuple(b.let(e, "acc", mutable=True) for e in first)
@@ -120,7 +120,7 @@ def fold(
         if not ordered:
             return reducer.combine(b, state, element(tuple(index)))
         value = element(tuple(index))[0]
-        return walked.follow(b, state, (value, Cast(index[over[0]], walked.dtypes[-1])))
+        return walked.step(b, state, (value, Cast(index[over[0]], walked.dtypes[-1])))
 
     def nest(left: list[int]) -> None:
         if left:
@@ -185,7 +185,7 @@ def is_window(target: Target, lengths: Sequence[int]) -> bool:
     return not target.row_per_task and len(lengths) > 1 and prod(lengths) <= limits.window_unroll
 
 
-def alone_up_to(target: Target, graph: Graph, *, rows: bool) -> int:
+def single_task_limit(target: Target, graph: Graph, *, rows: bool) -> int:
     """Return how many elements of a reduction are left to one item: it may be the last one of others."""
     limits = target.heuristics
     if not target.last_task_epilogue or any(calls_function(n.op) for n in graph):
@@ -201,7 +201,7 @@ class _Plan:
 
     rows: bool
     chunks: Chunks | None
-    teams: bool
+    by_workgroups: bool
 
     @classmethod
     def of(cls, task: KernelTask, target: Target, costly: bool) -> _Plan:
@@ -217,10 +217,10 @@ class _Plan:
         chunks = plan_chunks(
             axes, target.tasks_to_fill if rows else target.work_items_to_fill, rows,
             target, floating=operand.spec.dtype.is_floating,
-            alone=alone_up_to(target, task.graph, rows=rows),
+            alone=single_task_limit(target, task.graph, rows=rows),
         )  # fmt: skip
-        teams = in_teams(axes, target) if chunks is not None else None
-        return cls(rows=rows, chunks=teams or chunks, teams=teams is not None)
+        by_workgroups = workgroup_chunks(axes, target) if chunks is not None else None
+        return cls(rows=rows, chunks=by_workgroups or chunks, by_workgroups=by_workgroups is not None)
 
 
 class _Reduction:
@@ -230,10 +230,10 @@ class _Reduction:
         self.task, self.target = task, target
         root, operand = task.root, task.root.inputs[0]
         self.b = b = Builder(f"tb_{root.op}")
-        self.pull, self.slots = task.inliner(b)
+        self.inliner, self.slots = task.inliner(b)
         self.over, self.shape = root.attrs["axis"], operand.spec.shape
         self.axes = [
-            Axis(length=self.pull.length(operand, k), value=n, reduced=k in self.over)
+            Axis(length=self.inliner.length(operand, k), value=n, reduced=k in self.over)
             for k, n in enumerate(self.shape)
         ]
         self.reducer = Reducer.of(root.op, operand.spec.dtype)
@@ -243,9 +243,9 @@ class _Reduction:
 
     def element(self, index: tuple[Expr, ...]) -> State:
         """Return the state of one element."""
-        with self.pull.scope():
+        with self.inliner.scope():
             position = index[self.over[0]] if self.over else ZERO
-            return self.reducer.element(self.pull.value(self.task.root.inputs[0], index), position)
+            return self.reducer.element(self.inliner.value(self.task.root.inputs[0], index), position)
 
     def finisher(self) -> Finish:
         """Return what stores a result."""
@@ -280,10 +280,10 @@ class _Reduction:
                 for name, d in zip(named, self.reducer.dtypes, strict=True)
             )
 
-        whole = Whole(part=part, finish=self.finisher())
+        whole = LastWorkgroup(part=part, finish=self.finisher())
         read = [n.spec.dtype for n in self.task.graph if n.op == "input" and n.spec.shape == self.shape]
-        lanes = packet_of(self.target, self.shape[-1], read)
-        made = fold_by_teams(
+        lanes = vector_width(self.target, self.shape[-1], read)
+        made = reduce_by_workgroups(
             b, self.target, self.reducer, self.axes, self.element, keep, chunks,
             ordered=True, whole=whole, lanes=lanes,
         )  # fmt: skip
@@ -294,8 +294,8 @@ class _Reduction:
         b, chunks = self.b, plan.chunks
         assert chunks is not None
         keep, named = self._parts(chunks, steps)
-        if plan.teams:
-            made = fold_by_teams(
+        if plan.by_workgroups:
+            made = reduce_by_workgroups(
                 b, self.target, self.reducer, self.axes, self.element, keep, chunks, ordered=True
             )
         else:
@@ -330,7 +330,7 @@ def _keeps_last(task: KernelTask, target: Target) -> Verdict:
 
 def lower_reduction(task: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a reduction that is part of another schedule."""
-    if _keeps_last(task, steps.target) is True and lower_across(task, steps):
+    if _keeps_last(task, steps.target) is True and lower_column_panels(task, steps):
         return
     plan, reduction = _Plan.of(task, steps.target, costly=False), _Reduction(task, steps.target)
     if plan.chunks is None:
@@ -343,19 +343,19 @@ def lower_reduction(task: KernelTask, steps: LaunchList) -> None:
 
 def _counts(plan: _Plan, task: KernelTask, target: Target) -> bool:
     """Return whether there is a counter for each result of chunks that workgroups take."""
-    return plan.teams and prod(_result(task)[0]) <= target.workgroup_counters
+    return plan.by_workgroups and prod(_result(task)[0]) <= target.workgroup_counters
 
 
-def lower_across(job: KernelTask, steps: LaunchList) -> bool:
+def lower_column_panels(task: KernelTask, steps: LaunchList) -> bool:
     """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
-    reducer = Reducer.of(job.root.op, job.root.inputs[0].spec.dtype)
-    kept, layout = _result(job)
-    found = lower_panels(job, steps, reducer, layout)
+    reducer = Reducer.of(task.root.op, task.root.inputs[0].spec.dtype)
+    kept, layout = _result(task)
+    found = reduce_in_panels(task, steps, reducer, layout)
     if found is None:
         return False
     parts, count, done = found
     if not done:
-        _second_stage(job, steps, reducer, count, kept, parts, layout)
+        _second_stage(task, steps, reducer, count, kept, parts, layout)
     return True
 
 
@@ -370,7 +370,7 @@ def _finisher(b: Builder, reducer: Reducer, dtype: DType, lengths: Sequence[Expr
 
 
 def _second_stage(
-    job: KernelTask,
+    task: KernelTask,
     steps: LaunchList,
     reducer: Reducer,
     count: int,
@@ -380,7 +380,7 @@ def _second_stage(
 ) -> None:
     """Append what reduces ``count`` parts, which lie one behind the other; many of them in more stages."""
     limits = steps.target.heuristics
-    b, target = Builder(f"tb_{job.root.op}_rest"), steps.target
+    b, target = Builder(f"tb_{task.root.op}_rest"), steps.target
     lengths = [b.size(f"n{k}", n) for k, n in enumerate(kept)]
     axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
     axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, kept, strict=True)]
@@ -389,12 +389,16 @@ def _second_stage(
         count
         > (
             limits.workgroup_join_max_parts
-            if by_teams(target, count, prod(kept))
+            if is_joined_by_workgroups(target, count, prod(kept))
             else limits.serial_join_max_parts
         )
         and prod(kept) < target.work_items_to_fill
     ):
-        size = limits.workgroup_join_max_parts if by_teams(target, count, prod(kept)) else isqrt(count)
+        size = (
+            limits.workgroup_join_max_parts
+            if is_joined_by_workgroups(target, count, prod(kept))
+            else isqrt(count)
+        )
         chunks = Chunks(axis=0, size=size, count=-(-count // size))
 
     def element(index: tuple[Expr, ...]) -> State:
@@ -402,17 +406,17 @@ def _second_stage(
         return tuple(Load(b.buffer(name, d), at, d) for name, d in zip(parts, reducer.dtypes, strict=True))
 
     if chunks is None:
-        finish = _finisher(b, reducer, job.root.spec.dtype, lengths, layout)
-        steps.add(join(b, target, reducer, axes, element, finish), {**parts, "out": job.out})
+        finish = _finisher(b, reducer, task.root.spec.dtype, lengths, layout)
+        steps.add(join(b, target, reducer, axes, element, finish), {**parts, "out": task.out})
         return
     fewer = [steps.temporary(chunks.count * prod(kept), d) for d in reducer.dtypes]
     made = join(b, target, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
     steps.add(made, {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
     named = {f"part{k}": slot for k, slot in enumerate(fewer)}
-    _second_stage(job, steps, reducer, chunks.count, kept, named, layout)
+    _second_stage(task, steps, reducer, chunks.count, kept, named, layout)
 
 
-def by_teams(target: Target, count: int, outputs: int) -> bool:
+def is_joined_by_workgroups(target: Target, count: int, outputs: int) -> bool:
     """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
     limits = target.heuristics
     return (
@@ -423,16 +427,16 @@ def by_teams(target: Target, count: int, outputs: int) -> bool:
 
 
 def join(
-    b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
+    b: Builder, target: Target, reducer: Reducer | ProductReducer, axes: Sequence[Axis], element: Element,
     finish: Finish, chunks: Chunks | None = None,
 ) -> Launch:  # fmt: skip
     """Emit what reduces parts along the first axis, the only one that is reduced; return the launch."""
-    if by_teams(target, axes[0].value, prod(a.value for a in axes[1:])):
-        return fold_by_teams(b, target, reducer, axes, element, finish, chunks)
+    if is_joined_by_workgroups(target, axes[0].value, prod(a.value for a in axes[1:])):
+        return reduce_by_workgroups(b, target, reducer, axes, element, finish, chunks)
     return b.finish(fold(b, reducer, axes, element, finish, chunks, ordered=False))
 
 
-def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
+def workgroup_chunks(axes: Sequence[Axis], target: Target) -> Chunks | None:
     """Return how to cut rows of a reduction over its last axes for groups of light items."""
     limits = target.heuristics
     over = [k for k, a in enumerate(axes) if a.reduced]
@@ -450,9 +454,10 @@ def in_teams(axes: Sequence[Axis], target: Target) -> Chunks | None:
     return Chunks(axis=over[0], size=size, count=-(-length // size)) if length > size else None
 
 
-def fold_by_teams(
-    b: Builder, target: Target, reducer: Reducer | Several, axes: Sequence[Axis], element: Element,
-    finish: Finish, chunks: Chunks | None, ordered: bool = False, whole: Whole | None = None, lanes: int = 1,
+def reduce_by_workgroups(
+    b: Builder, target: Target, reducer: Reducer | ProductReducer, axes: Sequence[Axis], element: Element,
+    finish: Finish, chunks: Chunks | None, ordered: bool = False, whole: LastWorkgroup | None = None,
+    lanes: int = 1,
 ) -> Launch:  # fmt: skip
     """Emit a reduction over the first or the last axes by groups of light items; return the launch.
 
@@ -466,7 +471,7 @@ def fold_by_teams(
     stop = along[0] if len(along) == 1 else b.size("row", total)
     stop = b.size("packets", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
-    team = Team(
+    workgroup = Workgroup(
         b,
         max(limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length())),
         target.subgroup_size,
@@ -489,16 +494,16 @@ def fold_by_teams(
         ]
         return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
 
-    state = team.reduce(reducer, bounds, at, ordered, lanes)
-    with b.when(ix.less(team.item, ONE)):
+    state = workgroup.reduce(reducer, bounds, at, ordered, lanes)
+    with b.when(ix.less(workgroup.item, ONE)):
         finish(index, state)
     if chunks is not None and whole is not None:
         count = b.size("chunks", chunks.count)
         with b.when(b.arrive(ix.flatten(inner, [a.length for a in kept]), count)):
-            all_of = team.reduce(reducer, (ZERO, count), lambda chunk: whole.part((chunk, *inner)))
-            with b.when(ix.less(team.item, ONE)):
+            all_of = workgroup.reduce(reducer, (ZERO, count), lambda chunk: whole.part((chunk, *inner)))
+            with b.when(ix.less(workgroup.item, ONE)):
                 whole.finish(inner, all_of)
-    return team.finished(b.finish([team.loop, (row, b.size("rows", rows), rows)]))
+    return workgroup.finished(b.finish([workgroup.loop, (row, b.size("rows", rows), rows)]))
 
 
 def _keeper(b: Builder, lengths: Sequence[Expr], chunks: Chunks, name: str) -> Finish:
@@ -523,7 +528,7 @@ def _applies_panels(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build_panels(request: ScheduleRequest, launches: LaunchList) -> str | None:
-    written = lower_across(request.collapsed, launches)
+    written = lower_column_panels(request.collapsed, launches)
     return None if written else "the language has no vectors for what it computes"
 
 

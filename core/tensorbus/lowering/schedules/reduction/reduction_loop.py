@@ -10,22 +10,22 @@ from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ZERO, const
 from ...ir.loop_ir import Apply, Assign, Cast, Const, Expr, Kind, Load, Select
-from ..pointwise.vectorize import Vectors, Walk, accumulators, gather_lanes, join_lanes
-from .reducer import OPS, Reducer, Several, State
+from ..pointwise.vectorize import VectorLoop, Vectors, accumulators, reduce_lanes, tree_reduce_lanes
+from .reducer import OPS, ProductReducer, Reducer, State
 
 Element = Callable[[tuple[Expr, ...]], State]
-Ahead = Callable[[Expr, int], None]
+Prefetch = Callable[[Expr, int], None]
 """What is written before so many elements from a position on are walked."""
 
 
-def walk_vectors(
-    b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, vectors: Vectors, ahead: Ahead | None = None,
+def reduce_in_vectors(
+    b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
+    bound: dict[int, tuple[Expr, Expr]], element: Element, vectors: Vectors, ahead: Prefetch | None = None,
 ) -> State | None:  # fmt: skip
     """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be."""
-    if isinstance(reducer, Reducer) and reducer.finds:
-        return _walk_places(b, reducer, index, over[-1], bound[over[-1]], element, vectors)
-    parts = reducer.parts if isinstance(reducer, Several) else (reducer,)
+    if isinstance(reducer, Reducer) and reducer.is_arg_reduction:
+        return _arg_reduce_in_vectors(b, reducer, index, over[-1], bound[over[-1]], element, vectors)
+    parts = reducer.parts if isinstance(reducer, ProductReducer) else (reducer,)
     first, last = reducer.start(), over[-1]
     if len({e.dtype for e in first}) != 1 or first[0].dtype not in vectors.dtypes:
         return None
@@ -46,7 +46,7 @@ def walk_vectors(
 
         def nest(left: list[int]) -> bool:
             if left[0] == last:
-                walk = Walk(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
+                walk = VectorLoop(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
                 return walk.loop(b, *bound[last], [*wide, *more], [rest for _, rest in pairs])
             with b.loop(*bound[left[0]]) as i:
                 index[left[0]] = i
@@ -58,14 +58,14 @@ def walk_vectors(
             for var, e in zip(wide, reducer.combine(b, tuple(wide), tuple(more[j:])), strict=True):
                 b.assign(var, e)
         totals = tuple(
-            gather_lanes(b, wide, rest, part.combine) for (wide, rest), part in zip(pairs, parts, strict=True)
+            reduce_lanes(b, wide, rest, part.combine) for (wide, rest), part in zip(pairs, parts, strict=True)
         )
     b.block.extend(body)
     return totals
 
 
-def walk_plain(
-    b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
+def reduce_serially(
+    b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
     bound: dict[int, tuple[Expr, Expr]], element: Element, kind: Kind = "serial",
 ) -> State:  # fmt: skip
     """Emit a reduction whose elements are walked one by one."""
@@ -77,14 +77,14 @@ def walk_plain(
                 index[left[0]] = i
                 nest(left[1:])
             return
-        for var, e in zip(state, reducer.follow(b, state, element(tuple(index))), strict=True):
+        for var, e in zip(state, reducer.step(b, state, element(tuple(index))), strict=True):
             b.emit(Assign(var, e))
 
     nest(over)
     return state
 
 
-def _walk_places(
+def _arg_reduce_in_vectors(
     b: Builder, reducer: Reducer, index: list[Expr], last: int, bound: tuple[Expr, Expr], element: Element,
     vectors: Vectors,
 ) -> State | None:  # fmt: skip
@@ -114,14 +114,14 @@ def _walk_places(
     with b.inner() as body:
         zero = literal(0, d)
         wide, rest = zip(*(accumulators(b, e, lanes) for e in (zero, first, zero)), strict=True)
-        walk = Walk(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
+        walk = VectorLoop(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
         if not walk.loop(b, start, stop, wide, rest):
             return None
         # In floats still, the extreme first and then its place, so that one number is converted, not each.
         best = Reducer(op="max" if reducer.op == "argmax" else "min", dtypes=(d,))
         rest_at, rest_best, _ = rest
         own = b.let(rest_best, "own")
-        top = b.let(gather_lanes(b, wide[1], rest_best, best.combine), "top")
+        top = b.let(reduce_lanes(b, wide[1], rest_best, best.combine), "top")
         steps, values = b.array(d, lanes), b.array(d, lanes)
         b.store(steps, ZERO, wide[0])
         b.store(values, ZERO, wide[1])
@@ -145,9 +145,9 @@ def _walk_places(
     return top, at
 
 
-def walk_lanes(
-    b: Builder, reducer: Reducer | Several, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ahead: Ahead | None = None,
+def reduce_in_lanes(
+    b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
+    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ahead: Prefetch | None = None,
     rest: Kind = "serial",
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself.
@@ -192,5 +192,5 @@ def walk_lanes(
             write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))
 
     nest(over)
-    join_lanes(b, lanes, lambda k, j: write(k, reducer.combine(b, read(k), read(j))))
+    tree_reduce_lanes(b, lanes, lambda k, j: write(k, reducer.combine(b, read(k), read(j))))
     return tuple(b.let(e, "acc") for e in read(ZERO))

@@ -14,26 +14,26 @@ from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, For, Load, Var
 from ...op_sets import SCANS
 from ...target import Target
-from ..pointwise.stores import goes_past
+from ..pointwise.stores import is_nontemporal
 from ..pointwise.vectorize import SINGLE, Vectors, widen
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import Axis, Chunks, fold
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .scan_gpu import lower_team_scan, serves
+from .scan_gpu import lower_workgroup_scan, serves
 
 
-def lower_scan(job: KernelTask, steps: LaunchList) -> None:
+def lower_scan(task: KernelTask, steps: LaunchList) -> None:
     """Append the launches of a scan that is part of another schedule."""
-    if serves(job.root, steps.target) is True:
-        lower_team_scan(job, steps, Reducer.of(SCANS[job.root.op], job.root.inputs[0].spec.dtype))
+    if serves(task.root, steps.target) is True:
+        lower_workgroup_scan(task, steps, Reducer.of(SCANS[task.root.op], task.root.inputs[0].spec.dtype))
     else:
-        _in_chunks(job, steps)
+        _in_chunks(task, steps)
 
 
-def _in_chunks(job: KernelTask, steps: LaunchList) -> None:
+def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
     """Append the scan of each row in order, with what chunks before come to where there are any."""
     limits = steps.target.heuristics
-    root, operand = job.root, job.root.inputs[0]
+    root, operand = task.root, task.root.inputs[0]
     shape, axis = operand.spec.shape, root.attrs["axis"]
     if 0 in shape:
         return
@@ -50,11 +50,11 @@ def _in_chunks(job: KernelTask, steps: LaunchList) -> None:
         size = -(-shape[axis] // count)
         chunks = Chunks(axis=axis, size=size, count=-(-shape[axis] // size))
         totals = steps.temporary(chunks.count * prod(rest), dtype)
-        _totals(job, steps, chunks, totals, reducer)
+        _totals(task, steps, chunks, totals, reducer)
         _offsets(steps, chunks.count, prod(rest), totals, reducer)
     b = Builder(f"tb_{root.op}")
-    pull, slots = job.inliner(b)
-    lengths = [pull.length(operand, k) for k in range(len(shape))]
+    inliner, slots = task.inliner(b)
+    lengths = [inliner.length(operand, k) for k in range(len(shape))]
     others = [n for k, n in enumerate(lengths) if k != axis]
     values = list(rest)
     if chunks is not None:
@@ -77,21 +77,21 @@ def _in_chunks(job: KernelTask, steps: LaunchList) -> None:
             return ix.flatten((*index, k), lengths)
 
         def element(k: Expr) -> Expr:
-            with pull.scope():
-                return reducer.element(pull.value(operand, (*index, k)), ZERO)[0]
+            with inliner.scope():
+                return reducer.element(inliner.value(operand, (*index, k)), ZERO)[0]
 
-        past = goes_past(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
+        past = is_nontemporal(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
         start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, past) or start
-    with b.loop(start, stop) as i, pull.scope():
+    with b.loop(start, stop) as i, inliner.scope():
         at = (*index[:axis], i, *index[axis:])
-        state = reducer.element(pull.value(operand, at), ZERO)
+        state = reducer.element(inliner.value(operand, at), ZERO)
         b.emit(Assign(total, reducer.combine(b, (total,), state)[0]))
         out = b.buffer("out", root.spec.dtype, writes=True)
         b.store(
             out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
         )
     fills = {"out": shape[axis]} if chunks is None and axis == len(shape) - 1 else {}
-    steps.add(b.finish(loops, solo=solo, fills=fills), {**slots, "out": job.out})
+    steps.add(b.finish(loops, solo=solo, fills=fills), {**slots, "out": task.out})
 
 
 def _in_vectors(
@@ -125,20 +125,20 @@ def _in_vectors(
     return even
 
 
-def _totals(job: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, reducer: Reducer) -> None:
+def _totals(task: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, reducer: Reducer) -> None:
     """Append the reduction of each chunk."""
-    operand = job.root.inputs[0]
-    b = Builder(f"tb_{job.root.op}_totals")
-    pull, slots = job.inliner(b)
+    operand = task.root.inputs[0]
+    b = Builder(f"tb_{task.root.op}_totals")
+    inliner, slots = task.inliner(b)
     axes = [
-        Axis(length=pull.length(operand, k), value=n, reduced=k == chunks.axis)
+        Axis(length=inliner.length(operand, k), value=n, reduced=k == chunks.axis)
         for k, n in enumerate(operand.spec.shape)
     ]
     last = chunks.axis == len(axes) - 1
 
     def element(index: tuple[Expr, ...]) -> State:
-        with pull.scope():
-            return reducer.element(pull.value(operand, index), ZERO)
+        with inliner.scope():
+            return reducer.element(inliner.value(operand, index), ZERO)
 
     def keep(index: tuple[Expr, ...], state: State) -> None:
         lengths = [b.size("chunks", chunks.count), *(a.length for a in axes if not a.reduced)]

@@ -21,22 +21,22 @@ from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Array, Barrier, Cast, Expr, Load, Var
 from ...op_sets import SCANS
 from ...target import Target
-from ..pointwise.vector_access import packet_of, packets
+from ..pointwise.vector_access import emit_vector, vector_width
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import Chunks
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import Team
+from ..workgroup import Workgroup
 
 
-def lower_team_scan(job: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
+def lower_workgroup_scan(task: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
     """Append the launches: one, and two before it where rows are cut into chunks."""
-    shape = job.root.inputs[0].spec.shape
+    shape = task.root.inputs[0].spec.shape
     chunks, totals = _chunks(steps.target, prod(shape[:-1]), shape[-1]), 0
     if chunks is not None:
         totals = steps.temporary(chunks.count * prod(shape[:-1]), reducer.dtypes[0])
-        _totals(job, steps, reducer, chunks, totals)
-        _befores(steps, reducer, (chunks.count, prod(shape[:-1])), totals)
-    _tiles(job, steps, reducer, chunks, totals)
+        _totals(task, steps, reducer, chunks, totals)
+        _scan_totals(steps, reducer, (chunks.count, prod(shape[:-1])), totals)
+    _tiles(task, steps, reducer, chunks, totals)
 
 
 def _chunks(target: Target, rows: int, length: int) -> Chunks | None:
@@ -60,16 +60,16 @@ def _piece(
     return number, start, b.let(ix.minimum(ix.add(start, size), lengths[-1]), "stop")
 
 
-def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks, totals: int) -> None:
+def _totals(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks, totals: int) -> None:
     """Append what each chunk comes to."""
     limits = steps.target.heuristics
-    operand = job.root.inputs[0]
+    operand = task.root.inputs[0]
     shape = operand.spec.shape
-    b = Builder(f"tb_{job.root.op}_totals")
-    pull, slots = job.inliner(b)
-    lengths = [pull.length(operand, k) for k in range(len(shape))]
-    team, row, rows = (
-        Team(b, limits.scan_workgroup, steps.target.subgroup_size),
+    b = Builder(f"tb_{task.root.op}_totals")
+    inliner, slots = task.inliner(b)
+    lengths = [inliner.length(operand, k) for k in range(len(shape))]
+    workgroup, row, rows = (
+        Workgroup(b, limits.scan_workgroup, steps.target.subgroup_size),
         Var("i1", INDEX),
         chunks.count * prod(shape[:-1]),
     )
@@ -77,58 +77,60 @@ def _totals(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
     outer = ix.unflatten(number, lengths[:-1])
 
     def element(k: Expr) -> State:
-        with pull.scope():
-            return reducer.element(pull.value(operand, (*outer, k)), ZERO)
+        with inliner.scope():
+            return reducer.element(inliner.value(operand, (*outer, k)), ZERO)
 
-    state = team.reduce(reducer, (start, stop), element)
-    with b.when(ix.less(team.item, ONE)):
+    state = workgroup.reduce(reducer, (start, stop), element)
+    with b.when(ix.less(workgroup.item, ONE)):
         b.store(b.buffer("totals", reducer.dtypes[0], writes=True), row, state[0])
-    made = b.finish([team.loop, (row, b.size("rows", rows), rows)])
-    steps.add(team.finished(made), {**slots, "totals": totals})
+    made = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
+    steps.add(workgroup.finished(made), {**slots, "totals": totals})
 
 
-def _befores(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
+def _scan_totals(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
     limits = steps.target.heuristics
     b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
-    team = Team(
+    workgroup = Workgroup(
         b, max(32, min(limits.scan_workgroup, 1 << (count - 1).bit_length())), steps.target.subgroup_size
     )
     row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
     b.buffer("totals", dtype, writes=True)
     before = b.let(reducer.start()[0], "before", mutable=True)
-    with b.loop(ZERO, b.size("tiles", -(-count // team.size)), prefix="tile") as turn:
-        chunk = b.let(ix.add(ix.multiply(turn, const(team.size)), team.item), "chunk")
+    with b.loop(ZERO, b.size("tiles", -(-count // workgroup.size)), prefix="tile") as turn:
+        chunk = b.let(ix.add(ix.multiply(turn, const(workgroup.size)), workgroup.item), "chunk")
         at = b.let(ix.add(ix.multiply(chunk, width), row), "at")
         total = b.let(reducer.start()[0], "acc", mutable=True)
         with b.when(ix.less(chunk, limit)):
             b.assign(total, Load("totals", at, dtype))
-        (base,), last = team.befores(reducer, (total,), (before,))
+        (base,), last = workgroup.exclusive_scan(reducer, (total,), (before,))
         with b.when(ix.less(chunk, limit)):
             b.store("totals", at, base)
         b.assign(before, reducer.combine(b, (before,), last)[0])
         b.emit(Barrier())  # before the next tile's totals come
-    steps.add(team.finished(b.finish([team.loop, (row, width, wide)])), {"totals": totals})
+    steps.add(workgroup.finished(b.finish([workgroup.loop, (row, width, wide)])), {"totals": totals})
 
 
-def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
+def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks | None, totals: int) -> None:
     """Append the scan of each row, or chunk of one. ``totals`` is the slot of what stands before each."""
     limits = steps.target.heuristics
-    root, operand = job.root, job.root.inputs[0]
+    root, operand = task.root, task.root.inputs[0]
     shape, dtype = operand.spec.shape, reducer.dtypes[0]
     b = Builder(f"tb_{root.op}_team")
-    pull, slots = job.inliner(b)
-    lengths = [pull.length(operand, k) for k in range(len(shape))]
+    inliner, slots = task.inliner(b)
+    lengths = [inliner.length(operand, k) for k in range(len(shape))]
     length = chunks.size if chunks is not None else shape[-1]
     subgroup, stored = steps.target.subgroup_size, [operand.spec.dtype, root.spec.dtype]
     whole = (
-        min(limits.scan_max_elements, packet_of(steps.target, math.gcd(shape[-1], length), stored))
+        min(limits.scan_max_elements, vector_width(steps.target, math.gcd(shape[-1], length), stored))
         if subgroup
         else 1
     )
     each = max(limits.scan_elements, whole)
-    team = Team(b, max(32, min(limits.scan_workgroup, 1 << (-(-length // each) - 1).bit_length())), subgroup)
+    workgroup = Workgroup(
+        b, max(32, min(limits.scan_workgroup, 1 << (-(-length // each) - 1).bit_length())), subgroup
+    )
     row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO
     stop: Expr = lengths[-1]
@@ -142,16 +144,16 @@ def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks 
     before = b.let(first, "before", mutable=True)
     out = b.buffer("out", root.spec.dtype, writes=True)
     own = b.fresh("own")
-    with b.loop(ZERO, b.size("tiles", -(-length // (team.size * each))), prefix="tile") as turn:
-        tile = ix.add(start, ix.multiply(turn, const(team.size * each)))
+    with b.loop(ZERO, b.size("tiles", -(-length // (workgroup.size * each))), prefix="tile") as turn:
+        tile = ix.add(start, ix.multiply(turn, const(workgroup.size * each)))
         total = b.let(reducer.start()[0], "acc", mutable=True)
-        begin = b.let(ix.add(tile, ix.multiply(team.item, const(each))), "begin")
+        begin = b.let(ix.add(tile, ix.multiply(workgroup.item, const(each))), "begin")
 
         def read(first: Expr, u: Expr) -> None:
             u = ix.add(first, u)
             at = b.let(ix.add(begin, u), "at")
-            with b.when(ix.less(at, stop)) if whole == 1 else nullcontext(), pull.scope():
-                state = reducer.element(pull.value(operand, (*outer, at)), ZERO)
+            with b.when(ix.less(at, stop)) if whole == 1 else nullcontext(), inliner.scope():
+                state = reducer.element(inliner.value(operand, (*outer, at)), ZERO)
                 b.assign(total, reducer.combine(b, (total,), state)[0])
             b.store(own, u, total)
 
@@ -170,15 +172,15 @@ def _tiles(job: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks 
                 return
             for k in range(0, each, whole):
                 with b.when(ix.less(ix.add(begin, const(k)), stop)):
-                    packets(b, whole, partial(one, const(k)))
+                    emit_vector(b, whole, partial(one, const(k)))
 
         all_of(read)
-        (base,), last = team.befores(reducer, (total,), (before,))
+        (base,), last = workgroup.exclusive_scan(reducer, (total,), (before,))
         all_of(write)
         b.assign(before, reducer.combine(b, (before,), last)[0])
         b.emit(Barrier())  # before the next tile's totals come
-    made = b.finish([team.loop, (row, b.size("rows", rows), rows)])
-    steps.add(team.finished(made, [Array(own, dtype, each)]), {**slots, "out": job.out})
+    made = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
+    steps.add(workgroup.finished(made, [Array(own, dtype, each)]), {**slots, "out": task.out})
 
 
 def serves(root: Node, target: Target) -> Verdict:
@@ -202,7 +204,7 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
     operand = request.root.inputs[0]
-    lower_team_scan(request.collapsed, launches, Reducer.of(SCANS[request.root.op], operand.spec.dtype))
+    lower_workgroup_scan(request.collapsed, launches, Reducer.of(SCANS[request.root.op], operand.spec.dtype))
 
 
 WORKGROUP_SCAN: Final = Schedule(

@@ -141,49 +141,51 @@ def _onto_copy(write: _Write) -> Callable[[ScheduleRequest, LaunchList], None]:
     return build
 
 
-def _reported(job: KernelTask, b: Builder, pull: Inliner, at: Expr) -> tuple[Expr, Expr]:
+def _reported(task: KernelTask, b: Builder, inliner: Inliner, at: Expr) -> tuple[Expr, Expr]:
     """Return the row of an index, and whether it exists; else it is reported."""
-    row, exists, found, limits = _row(b, pull, job, ix.unflatten(at, pull.lengths(job.root.inputs[2])))
-    _report(b, pull, found, limits, exists, None)
+    row, exists, found, limits = _row(
+        b, inliner, task, ix.unflatten(at, inliner.lengths(task.root.inputs[2]))
+    )
+    _report(b, inliner, found, limits, exists, None)
     return row, exists
 
 
-def _at_once(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _at_once(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Let an item for each element join it with what is there."""
     op = sizes.op or ""
-    x, _, *indices = job.root.inputs
+    x, _, *indices = task.root.inputs
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
-    pull, slots = job.inliner(b)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}")
+    inliner, slots = task.inliner(b)
     walk, column, loops = _loops(b, count, wide, solo=False)
-    at = ix.unflatten(walk, pull.lengths(indices[0]))
-    row, exists, found, limits = _row(b, pull, job, at)
-    _report(b, pull, found, limits, exists, None if column is None else ix.less(column, ONE))
-    b.buffer("out", job.root.spec.dtype, writes=True)
-    with b.when(exists), pull.scope():
-        _write(b, pull, job, at, ZERO if column is None else column, row, wide, op)
-    steps.add(b.finish(loops), {**slots, "out": job.out})
+    at = ix.unflatten(walk, inliner.lengths(indices[0]))
+    row, exists, found, limits = _row(b, inliner, task, at)
+    _report(b, inliner, found, limits, exists, None if column is None else ix.less(column, ONE))
+    b.buffer("out", task.root.spec.dtype, writes=True)
+    with b.when(exists), inliner.scope():
+        _write(b, inliner, task, at, ZERO if column is None else column, row, wide, op)
+    steps.add(b.finish(loops), {**slots, "out": task.out})
 
 
-def _by_last(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _by_last(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Find the last index of each row that is named, and store the values of these."""
     rows = sizes.rows
-    x, _, *indices = job.root.inputs
+    x, _, *indices = task.root.inputs
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
     last = steps.temporary(rows, int32)
 
     def launch(name: str, wide: int, take: _Take, **out: int) -> None:
         """Append the launch of an item for each index, and column; ``take`` gets the index and its row."""
         b = Builder(f"tb_scatter_{name}")
-        pull, slots = job.inliner(b)
+        inliner, slots = task.inliner(b)
         walk, column, loops = _loops(b, count, wide, solo=False)
         number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
-        row, exists, found, limits = _row(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])))
+        row, exists, found, limits = _row(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])))
         if name == "last":  # one kernel reports
-            _report(b, pull, found, limits, exists, None)
+            _report(b, inliner, found, limits, exists, None)
         b.buffer("lasts", int32, writes=True)
-        with b.when(exists), pull.scope():
-            take(b, pull, number, row, ZERO if column is None else column)
+        with b.when(exists), inliner.scope():
+            take(b, inliner, number, row, ZERO if column is None else column)
         steps.add(b.finish(loops), {**slots, "lasts": last, **out})
 
     def name(b: Builder, _: Inliner, number: Expr, row: Expr, column: Expr) -> None:
@@ -195,9 +197,9 @@ def _by_last(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
         with b.when(ix.less(Load("lasts", row, int32), own)):
             b.store("lasts", row, own, combine="maximum")
 
-    def put(b: Builder, pull: Inliner, number: Expr, row: Expr, column: Expr) -> None:
+    def put(b: Builder, inliner: Inliner, number: Expr, row: Expr, column: Expr) -> None:
         with b.when(Apply("equal", (Load("lasts", row, int32), Cast(number, int32)), bool_)):
-            _write(b, pull, job, ix.unflatten(number, pull.lengths(indices[0])), column, row, wide)
+            _write(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])), column, row, wide)
 
     if rows > 2 * count:
         launch("named", 1, name)
@@ -206,14 +208,14 @@ def _by_last(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
         b.store(b.buffer("lasts", int32, writes=True), item, Const(-1, int32))
         steps.add(b.finish([(item, b.size("rows", rows), rows)]), {"lasts": last})
     launch("last", 1, find)
-    launch("set", wide, put, out=job.out)
+    launch("set", wide, put, out=task.out)
 
 
-def _by_all(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Let every owner walk all indices, and store where a row is its own."""
     limits = steps.target.heuristics
     rows = sizes.rows
-    x, _, *indices = job.root.inputs
+    x, _, *indices = task.root.inputs
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.row_per_task
     owners = max(
@@ -224,28 +226,28 @@ def _by_all(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
             rows,
         ),
     )
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}")
-    pull, slots = job.inliner(b)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}")
+    inliner, slots = task.inliner(b)
     owner, column, loops = _loops(b, owners, wide, solo)
     per = b.size("per", -(-rows // owners))
     low = b.let(ix.multiply(owner, per), "low")
     high = b.let(ix.add(low, per), "high")
-    shape = pull.lengths(indices[0])
+    shape = inliner.lengths(indices[0])
     first = ix.both([ix.less(var, ONE) for var, _, _ in loops]) if loops else None
     total = b.size("count", prod(indices[0].spec.shape))
 
     def take(places: Sequence[Expr]) -> None:
         """Look at indices side by side, then write in their order: reading waits for no writing."""
-        with pull.scope():
+        with inliner.scope():
             seen = []
             for walk in places:
                 at = ix.unflatten(walk, shape)
-                seen.append((at, *_row(b, pull, job, at)))
+                seen.append((at, *_row(b, inliner, task, at)))
             for at, row, exists, found, limits in seen:
-                _report(b, pull, found, limits, exists, first)
+                _report(b, inliner, found, limits, exists, first)
                 inside = [exists, Apply("less_equal", (low, row), bool_), ix.less(row, high)]
-                with b.when(ix.both(inside)), pull.scope():
-                    _write_row(b, pull, job, at, row, column, wide)
+                with b.when(ix.both(inside)), inliner.scope():
+                    _write_row(b, inliner, task, at, row, column, wide)
 
     even: Expr = ZERO
     if steps.target.subgroup_size and prod(indices[0].spec.shape) >= limits.scatter_read_ahead:
@@ -259,30 +261,30 @@ def _by_all(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
             take([b.let(ix.add(walk, const(k)), "walk") for k in range(limits.scatter_read_ahead)])
     with b.loop(even, total) as walk:
         take([walk])
-    steps.add(b.finish(loops, solo=solo), {**slots, "out": job.out})
+    steps.add(b.finish(loops, solo=solo), {**slots, "out": task.out})
 
 
-def _by_bucket(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     """Bring the indices' numbers into the order of their rows' owners, then let these walk their own."""
     rows = sizes.rows
-    x, _, *indices = job.root.inputs
+    x, _, *indices = task.root.inputs
     count = prod(indices[0].spec.shape)
     per = -(-rows // BUCKETS)
     owners = -(-rows // per)
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
     solo = steps.target.row_per_task
-    pulls: list[Inliner] = []
+    inliners: list[Inliner] = []
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
-        pull, slots = job.inliner(b)
-        pulls.append(pull)
+        inliner, slots = task.inliner(b)
+        inliners.append(inliner)
 
         def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
-            with pull.scope():
-                place = ix.unflatten(at, pull.lengths(indices[0]))
-                row, exists, found, limits = _row(b, pull, job, place)
-            if len(pulls) == 1:  # the first kernel alone reports
-                _report(b, pull, found, limits, exists, None)
+            with inliner.scope():
+                place = ix.unflatten(at, inliner.lengths(indices[0]))
+                row, exists, found, limits = _row(b, inliner, task, place)
+            if len(inliners) == 1:  # the first kernel alone reports
+                _report(b, inliner, found, limits, exists, None)
             return Cast(at, int64), Select(exists, row, ZERO, INDEX)
 
         return read, slots
@@ -294,8 +296,8 @@ def _by_bucket(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     source = Source(rows=1, length=count, open=open_, bucket=bucket)
     target = Destination(part=0, dtype=int64, slot=order, place=lambda b, row, at: at)
     starts = distribute("tb_scatter", source, [target], steps, starts=True)
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_own")
-    pull, slots = job.inliner(b)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}_own")
+    inliner, slots = task.inliner(b)
     owner, column, loops = _loops(b, owners, wide, solo)
     pieces = b.size("chunks", chunks(1, count, steps))
     b.buffer("counts", INDEX)
@@ -304,13 +306,13 @@ def _by_bucket(job: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     stop = b.let(total, "stop", mutable=True)
     with b.when(ix.less(ix.add(owner, ONE), b.size("owners", owners))):
         b.assign(stop, Load("counts", ix.multiply(ix.add(owner, ONE), pieces), INDEX))
-    with b.loop(start, stop) as k, pull.scope():
+    with b.loop(start, stop) as k, inliner.scope():
         number = b.let(Cast(Load(b.buffer("order", int64), k, int64), INDEX), "number")
-        at = ix.unflatten(number, pull.lengths(indices[0]))
-        row, exists, _, _ = _row(b, pull, job, at)
+        at = ix.unflatten(number, inliner.lengths(indices[0]))
+        row, exists, _, _ = _row(b, inliner, task, at)
         with b.when(exists):
-            _write_row(b, pull, job, at, row, column, wide)
-    named = {**slots, "out": job.out, "counts": starts, "order": order}
+            _write_row(b, inliner, task, at, row, column, wide)
+    named = {**slots, "out": task.out, "counts": starts, "order": order}
     steps.add(b.finish(loops, solo=solo), named)
 
 
@@ -325,12 +327,12 @@ def _loops(
 
 
 def _row(
-    b: Builder, pull: Inliner, job: KernelTask, at: tuple[Expr, ...]
+    b: Builder, inliner: Inliner, task: KernelTask, at: tuple[Expr, ...]
 ) -> tuple[Expr, Expr, Sequence[Expr], Sequence[Expr]]:
     """Return the row that the indices at ``at`` name, whether it exists, the indices and their limits."""
-    x, _, *indices = job.root.inputs
-    limits = [pull.length(x, k) for k in range(len(indices))]
-    found: list[Expr] = [b.let(Cast(pull.value(i, at), INDEX), "row") for i in indices]
+    x, _, *indices = task.root.inputs
+    limits = [inliner.length(x, k) for k in range(len(indices))]
+    found: list[Expr] = [b.let(Cast(inliner.value(i, at), INDEX), "row") for i in indices]
     conditions: list[Expr] = []
     for row, limit in zip(found, limits, strict=True):
         conditions += [Apply("less_equal", (ZERO, row), bool_), ix.less(row, limit)]
@@ -339,56 +341,61 @@ def _row(
 
 
 def _report(
-    b: Builder, pull: Inliner, found: Sequence[Expr], limits: Sequence[Expr], exists: Expr, first: Expr | None
+    b: Builder,
+    inliner: Inliner,
+    found: Sequence[Expr],
+    limits: Sequence[Expr],
+    exists: Expr,
+    first: Expr | None,
 ) -> None:
     """Report indices that name no row; where ``first`` is given, only the item for which it holds does."""
     b.buffer(ERRORS, INDEX, writes=True)
     wrong: Expr = Apply("logical_not", (exists,), bool_)
     with b.when(wrong if first is None else ix.both([first, wrong])):
         for row, limit in zip(found, limits, strict=True):
-            b.emit(Report(ERRORS, pull.code("scatter"), row, limit))
+            b.emit(Report(ERRORS, inliner.code("scatter"), row, limit))
 
 
 def _write_row(
     b: Builder,
-    pull: Inliner,
-    job: KernelTask,
+    inliner: Inliner,
+    task: KernelTask,
     at: tuple[Expr, ...],
     row: Expr,
     column: Expr | None,
     wide: int,
 ) -> None:
     if column is not None or wide == 1:
-        _write(b, pull, job, at, ZERO if column is None else column, row, wide)
+        _write(b, inliner, task, at, ZERO if column is None else column, row, wide)
         return
-    with b.loop(ZERO, b.size("wide", wide)) as k, pull.scope():
-        _write(b, pull, job, at, k, row, wide)
+    with b.loop(ZERO, b.size("wide", wide)) as k, inliner.scope():
+        _write(b, inliner, task, at, k, row, wide)
 
 
 def _write(
-    b: Builder, pull: Inliner, job: KernelTask, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int,
+    b: Builder, inliner: Inliner, task: KernelTask, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int,
     at_once: str = "",
 ) -> None:  # fmt: skip
     """Store one element, or combine it with what is there: column ``column`` of the row."""
-    x, value, *indices = job.root.inputs
-    dtype = job.root.spec.dtype
+    x, value, *indices = task.root.inputs
+    dtype = task.root.spec.dtype
     b.buffer("out", dtype, writes=True)
-    tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
+    tail = ix.unflatten(column, [inliner.length(x, k) for k in range(len(indices), len(x.spec.shape))])
     target = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
-    new = pull.value(value, (*at, *tail))
+    new = inliner.value(value, (*at, *tail))
     if at_once:
         b.store("out", target, new, combine=at_once)
         return
-    op = MODES.get(job.root.attrs["mode"])
+    op = MODES.get(task.root.attrs["mode"])
     b.store("out", target, new if op is None else Apply(op, (Load("out", target, dtype), new), dtype))
 
 
 def _rank(task: KernelTask, launches: LaunchList, sizes: _Sizes) -> None:
-    ranked.lower_ranked(task, launches, partial(_reported, task), sizes.op)
+    ranked.lower_scatter_by_rank(task, launches, partial(_reported, task), sizes.op)
 
 
 def _segments(task: KernelTask, launches: LaunchList, sizes: _Sizes) -> None:
-    segments.lower_segments(task, launches, partial(_reported, task), sizes.op, sizes.rows)
+    segments.lower_segmented_scatter(task, launches, partial(_reported, task), sizes.op, sizes.rows)
 
 
 _SCATTER: Final = frozenset({"scatter"})

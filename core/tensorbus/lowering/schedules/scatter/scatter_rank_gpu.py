@@ -24,20 +24,20 @@ Row = Callable[[Builder, Inliner, Expr], tuple[Expr, Expr]]
 """Emits what reads an index, and reports it; returns its row, and whether it exists."""
 
 
-def lower_ranked(job: KernelTask, steps: LaunchList, row: Row, op: str | None) -> None:
+def lower_scatter_by_rank(task: KernelTask, steps: LaunchList, row: Row, op: str | None) -> None:
     """Append the launches of a scatter onto what is stored already; without ``op`` the last value stays."""
-    count = prod(job.root.inputs[2].spec.shape)
+    count = prod(task.root.inputs[2].spec.shape)
     places = [steps.temporary(count, int32) for _ in range(4)]
-    _read(job, steps, row, places[0], count)
+    _read(task, steps, row, places[0], count)
     _rank(steps, places, count)
-    _add(job, steps, op, places, count)
+    _add(task, steps, op, places, count)
 
 
-def _read(job: KernelTask, steps: LaunchList, row: Row, rows: int, count: int) -> None:
+def _read(task: KernelTask, steps: LaunchList, row: Row, rows: int, count: int) -> None:
     b = Builder("tb_scatter_rows")
-    pull, slots = job.inliner(b)
+    inliner, slots = task.inliner(b)
     item = Var("i0", INDEX)
-    found, exists = row(b, pull, item)
+    found, exists = row(b, inliner, item)
     b.buffer("rows", int32, writes=True)
     b.store("rows", item, Select(exists, Cast(found, int32), Cast(const(-1), int32), int32))
     steps.add(b.finish([(item, b.size("count", count), count)]), {**slots, "rows": rows})
@@ -101,7 +101,7 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
 
 
 def add_up(
-    b: Builder, job: KernelTask, pull: Inliner, total: Var, tail: Sequence[Expr], span: tuple[Expr, Expr],
+    b: Builder, task: KernelTask, inliner: Inliner, total: Var, tail: Sequence[Expr], span: tuple[Expr, Expr],
     op: str | None, target: Target,
 ) -> None:  # fmt: skip
     """Emit what adds to a mutable ``total`` what the indices in ``order`` bring, from one place to another.
@@ -109,14 +109,14 @@ def add_up(
     ``tail`` is where the element lies in what one index brings. Values are read some at a time.
     """
     ahead = target.heuristics.scatter_rank_read_ahead
-    _, value, indices, *_ = job.root.inputs
+    _, value, indices, *_ = task.root.inputs
     start, stop = span
 
     def add(places: Sequence[Expr]) -> None:
-        with pull.scope():
+        with inliner.scope():
             numbers = [b.let(Cast(Load("order", n, int32), INDEX), "at") for n in places]
-            lengths = pull.lengths(indices)
-            new = [b.let(pull.value(value, (*ix.unflatten(k, lengths), *tail)), "new") for k in numbers]
+            lengths = inliner.lengths(indices)
+            new = [b.let(inliner.value(value, (*ix.unflatten(k, lengths), *tail)), "new") for k in numbers]
         for e in new:
             b.assign(total, e if op is None else Apply(op, (total, e), total.dtype))
 
@@ -128,12 +128,12 @@ def add_up(
         add([k])
 
 
-def _add(job: KernelTask, steps: LaunchList, op: str | None, places: Sequence[int], count: int) -> None:
-    x, _, *indices = job.root.inputs
-    dtype = job.root.spec.dtype
+def _add(task: KernelTask, steps: LaunchList, op: str | None, places: Sequence[int], count: int) -> None:
+    x, _, *indices = task.root.inputs
+    dtype = task.root.spec.dtype
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_ranked")
-    pull, slots = job.inliner(b)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}_ranked")
+    inliner, slots = task.inliner(b)
     for name in ("rows", "order", "begins", "many"):
         b.buffer(name, int32)
     b.buffer("out", dtype, writes=True)
@@ -141,13 +141,13 @@ def _add(job: KernelTask, steps: LaunchList, op: str | None, places: Sequence[in
     begin = b.let(Cast(Load("begins", item, int32), INDEX), "begin")
     with b.when(Apply("less_equal", (ZERO, begin), bool_)):
         row = Cast(Load("rows", item, int32), INDEX)
-        tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
+        tail = ix.unflatten(column, [inliner.length(x, k) for k in range(len(indices), len(x.spec.shape))])
         to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
         total = b.let(Load("out", to, dtype), "total", mutable=True)
         many = b.let(Cast(Load("many", item, int32), INDEX), "many")
 
-        add_up(b, job, pull, total, tail, (begin, ix.add(begin, many)), op, steps.target)
+        add_up(b, task, inliner, total, tail, (begin, ix.add(begin, many)), op, steps.target)
         b.store("out", to, total)
     named = dict(zip(("rows", "order", "begins", "many"), places, strict=True))
     loops = [(column, b.size("wide", wide), wide), (item, b.size("count", count), count)]
-    steps.add(b.finish(loops), {**slots, **named, "out": job.out})
+    steps.add(b.finish(loops), {**slots, **named, "out": task.out})

@@ -26,7 +26,7 @@ from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, For, Load, R
 from ...target import Target
 from ..pointwise.pointwise import lower_map
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import Team
+from ..workgroup import Workgroup
 from .modes import MODES
 
 CLAIM_ROUNDS: Final = 16
@@ -94,38 +94,38 @@ def _is_own(node: Node, axis: int) -> bool:
     return counts and node.attrs["start"] == 0 and node.attrs["step"] == 1
 
 
-def lower_along(job: KernelTask, steps: LaunchList, op: str | None) -> None:
+def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> None:
     """Append the launches of such a scatter; without ``op`` the last value stays."""
     limits = steps.target.heuristics
-    x, _, *indices = job.root.inputs
-    dtype, length = job.root.spec.dtype, x.spec.shape[-1]
+    x, _, *indices = task.root.inputs
+    dtype, length = task.root.spec.dtype, x.spec.shape[-1]
     size = _whole(length)
     needed = _needed(length, steps.target) + size * max(dtype.itemsize, float32.itemsize)
     near = op is not None and needed <= steps.target.local_memory
     if op is not None and not near:
-        lower_map(collapse(replace(job, root=x)), steps)
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_along")
-    pull, slots = job.inliner(b)
+        lower_map(collapse(replace(task, root=x)), steps)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}_along")
+    inliner, slots = task.inliner(b)
     count = indices[-1].spec.shape[-1]
     wide = min(
         max(1 << (count // 4).bit_length(), limits.scatter_row_min_workgroup),
         limits.scatter_row_max_workgroup,
     )
     each = min(1 << (-(-count // wide) - 1).bit_length(), limits.scatter_row_max_indices)
-    team, names = Team(b, wide, 0), b.fresh("numbers")
+    workgroup, names = Workgroup(b, wide, 0), b.fresh("numbers")
     arrays = [Array(names, int32, size, "shared")]
-    row: _Row
+    row: _RowScatter
     if op is None:
-        row = _Last(b, job, pull, team, each, names)
+        row = _LastWins(b, task, inliner, workgroup, each, names)
     else:
-        row = joined = _Joined(b, job, pull, team, each, names, op, near)
+        row = joined = _Accumulated(b, task, inliner, workgroup, each, names, op, near)
         arrays += [Array(joined.kept, dtype, size, "shared")] if near else []
         arrays += [Array(joined.left, int32, 1, "shared"), Array(joined.listed, int32, joined.size, "shared")]
     row.lower()
     rows = prod(x.spec.shape[:-1])
-    made = row.team.finished(b.finish([row.team.loop, (row.number, b.size("rows", rows), rows)]))
+    made = row.workgroup.finished(b.finish([row.workgroup.loop, (row.number, b.size("rows", rows), rows)]))
     kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
-    steps.add(replace(made, kernel=kernel), {**slots, "out": job.out})
+    steps.add(replace(made, kernel=kernel), {**slots, "out": task.out})
 
 
 _NONE: Final = literal(-1, int32)
@@ -134,17 +134,26 @@ Take = Callable[[Expr, Expr, Expr, Expr], None]
 """Gets which of an item's indices it is, which of the group's, its place, and its number in this turn."""
 
 
-class _Row:
+class _RowScatter:
     """The kernel, as it is written: what a group does with its row. ``names`` has a number for each place."""
 
-    def __init__(self, b: Builder, job: KernelTask, pull: Inliner, team: Team, each: int, names: str) -> None:
-        self.b, self.job, self.pull, self.team, self.each, self.names = b, job, pull, team, each, names
-        self.x, self.value, *indices = job.root.inputs
+    def __init__(
+        self, b: Builder, task: KernelTask, inliner: Inliner, workgroup: Workgroup, each: int, names: str
+    ) -> None:
+        self.b, self.task, self.inliner, self.workgroup, self.each, self.names = (
+            b,
+            task,
+            inliner,
+            workgroup,
+            each,
+            names,
+        )
+        self.x, self.value, *indices = task.root.inputs
         self.index = indices[-1]
-        self.dtype = job.root.spec.dtype
+        self.dtype = task.root.spec.dtype
         self.number = Var("i1", INDEX)
-        lengths = pull.lengths(self.x)
-        self.length, self.count = lengths[-1], pull.length(self.index, len(lengths) - 1)
+        lengths = inliner.lengths(self.x)
+        self.length, self.count = lengths[-1], inliner.length(self.index, len(lengths) - 1)
         self.outer = b.all(ix.unflatten(self.number, lengths[:-1]))
         self.begin = b.let(ix.multiply(self.number, self.length), "begin")
         b.buffer("out", self.dtype, writes=True)
@@ -156,7 +165,7 @@ class _Row:
 
     def _turns(self) -> AbstractContextManager[Expr]:
         """Return the loop over blocks of indices, as many as the group takes at a time."""
-        block = self.team.size * self.each
+        block = self.workgroup.size * self.each
         turns = ix.quotient(ix.add(self.count, const(block - 1)), const(block))
         return self.b.loop(ZERO, turns, prefix="block")
 
@@ -165,7 +174,7 @@ class _Row:
         place = Var(self.b.fresh("k"), INDEX)
         with self.b.inner() as body:
             self.b.store(self.names, place, literal(number, int32))
-        self.b.emit(For(place, self.team.item, self.length, tuple(body), step=self.team.size))
+        self.b.emit(For(place, self.workgroup.item, self.length, tuple(body), step=self.workgroup.size))
         self.b.emit(Barrier())
 
     def _read(self, block: Expr, take: Callable[[Expr, Expr, Expr, Expr, Index], None]) -> None:
@@ -173,21 +182,21 @@ class _Row:
 
         ``take`` gets which of them it is, its number, its place, whether there is such, and where it stands.
         """
-        b, width = self.b, self.team.size
-        start = b.let(ix.add(ix.multiply(block, const(width * self.each)), self.team.item), "start")
-        with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k, self.pull.scope():
+        b, width = self.b, self.workgroup.size
+        start = b.let(ix.add(ix.multiply(block, const(width * self.each)), self.workgroup.item), "start")
+        with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k, self.inliner.scope():
             number = b.let(ix.add(start, ix.multiply(k, const(width))), "number")
             inside = b.let(ix.less(number, self.count), "inside")
             at = (*self.outer, b.let(ix.minimum(number, ix.subtract(self.count, ONE)), "at"))
-            found = b.let(Cast(self.pull.value(self.index, at), INDEX), "found")
+            found = b.let(Cast(self.inliner.value(self.index, at), INDEX), "found")
             known = ix.both([Apply("less_equal", (ZERO, found), bool_), ix.less(found, self.length)])
             exists = b.let(ix.both([inside, known]), "exists")
             with b.when(ix.both([inside, Apply("logical_not", (exists,), bool_)])):
-                b.emit(Report(ERRORS, self.pull.code("scatter"), found, self.length))
+                b.emit(Report(ERRORS, self.inliner.code("scatter"), found, self.length))
             take(k, number, found, exists, at)
 
 
-class _Last(_Row):
+class _LastWins(_RowScatter):
     """A row whose places get the values with the greatest numbers."""
 
     def lower(self) -> None:
@@ -204,30 +213,30 @@ class _Last(_Row):
         b.emit(Barrier())
 
         def put(place: Expr) -> None:
-            with self.pull.scope():
+            with self.inliner.scope():
                 number = b.let(Load(self.names, place, int32), "number")
                 at = b.let(Cast(Apply("maximum", (number, literal(0, int32)), int32), INDEX), "at")
-                new = self.pull.value(self.value, (*self.outer, at))
-                old = self.pull.value(self.x, (*self.outer, place))
+                new = self.inliner.value(self.value, (*self.outer, at))
+                old = self.inliner.value(self.x, (*self.outer, place))
                 named = Apply("less_equal", (literal(0, int32), number), bool_)
                 b.store("out", ix.add(self.begin, place), Select(named, new, old, self.dtype))
 
-        self.team.walk((ZERO, self.length), put)
+        self.workgroup.strided_loop((ZERO, self.length), put)
         b.emit(Barrier())  # before the next row comes
 
 
-class _Joined(_Row):
+class _Accumulated(_RowScatter):
     """A row that values are joined with by ``op``: ``kept`` near, if it has a name there.
 
     ``left`` says after which turn some indices were left, ``listed`` are the places of those in the end.
     """
 
     def __init__(
-        self, b: Builder, job: KernelTask, pull: Inliner, team: Team, each: int, names: str, op: str,
-        near: bool,
+        self, b: Builder, task: KernelTask, inliner: Inliner, workgroup: Workgroup, each: int, names: str,
+        op: str, near: bool,
     ) -> None:  # fmt: skip
-        super().__init__(b, job, pull, team, each, names)
-        self.op, self.size = op, team.size * each
+        super().__init__(b, task, inliner, workgroup, each, names)
+        self.op, self.size = op, workgroup.size * each
         self.kept, self.left, self.listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
         self.row, self.first = self.kept or "out", ZERO if near else self.begin
         self.places, self.values = b.array(int32, each), b.array(self.dtype, each)
@@ -236,7 +245,7 @@ class _Joined(_Row):
         """Emit all of it: as many turns as most places need, then one for what is left."""
         b = self.b
         if self.kept:
-            self.team.walk((ZERO, self.length), self._fetch)
+            self.workgroup.strided_loop((ZERO, self.length), self._fetch)
         with self._turns() as block:
             self._fill(2**31 - 1)
             self._read(block, self._note)
@@ -252,33 +261,33 @@ class _Joined(_Row):
                     b.assign(stop, ZERO)
             with b.when(ix.less(ZERO, stop)):
                 with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
-                    own = ix.add(ix.multiply(k, const(self.team.size)), self.team.item)
+                    own = ix.add(ix.multiply(k, const(self.workgroup.size)), self.workgroup.item)
                     b.store(self.listed, own, Load(self.places, k, int32))
                 self._each(const(CLAIM_ROUNDS), self._claim)
                 b.emit(Barrier())
                 self._each(const(CLAIM_ROUNDS), partial(self._add_all, block))
                 b.emit(Barrier())
         if self.kept:
-            self.team.walk((ZERO, self.length), self._put)
+            self.workgroup.strided_loop((ZERO, self.length), self._put)
             b.emit(Barrier())  # before the next row comes
 
     def _fetch(self, place: Expr) -> None:
-        with self.pull.scope():
-            self.b.store(self.kept, place, self.pull.value(self.x, (*self.outer, place)))
+        with self.inliner.scope():
+            self.b.store(self.kept, place, self.inliner.value(self.x, (*self.outer, place)))
 
     def _put(self, place: Expr) -> None:
         self.b.store("out", ix.add(self.begin, place), Load(self.kept, place, self.dtype))
 
     def _note(self, k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
         self.b.store(self.places, k, Select(exists, Cast(place, int32), _NONE, int32))
-        self.b.store(self.values, k, self.pull.value(self.value, at))
+        self.b.store(self.values, k, self.inliner.value(self.value, at))
 
     def _each(self, turn: Expr, take: Take) -> None:
         """Emit what is done with each index that is left, in a turn."""
         b = self.b
         with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
             place = b.let(Load(self.places, k, int32), "place")
-            own = b.let(ix.add(ix.multiply(k, const(self.team.size)), self.team.item), "own")
+            own = b.let(ix.add(ix.multiply(k, const(self.workgroup.size)), self.workgroup.item), "own")
             # The numbers of later turns are less than all before.
             number = b.let(Cast(ix.subtract(own, ix.multiply(turn, const(self.size))), int32), "number")
             with b.when(Apply("less_equal", (literal(0, int32), place), bool_)):
@@ -312,10 +321,10 @@ class _Joined(_Row):
             named = b.let(Cast(at, int32), "named")
             with b.loop(ix.add(own, ONE), const(self.size), prefix="other") as other:
                 same = Apply("equal", (Load(self.listed, other, int32), named), bool_)
-                with b.when(same), self.pull.scope():
+                with b.when(same), self.inliner.scope():
                     where = ix.add(ix.multiply(block, const(self.size)), other)
                     where = b.let(ix.minimum(where, ix.subtract(self.count, ONE)), "where")
-                    new = self.pull.value(self.value, (*self.outer, where))
+                    new = self.inliner.value(self.value, (*self.outer, where))
                     b.assign(total, Apply(self.op, (total, new), self.dtype))
             b.store(self.row, to, total)
 
@@ -325,7 +334,7 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_along(request.task, launches, MODES.get(request.root.attrs["mode"]))
+    lower_row_scatter(request.task, launches, MODES.get(request.root.attrs["mode"]))
 
 
 ROW_PER_WORKGROUP: Final = Schedule(

@@ -24,39 +24,41 @@ INT32_NUMBERS: Final = 1 << 31
 """Rows and indices are fewer: their numbers are 32 bits long."""
 
 
-def lower_segments(job: KernelTask, steps: LaunchList, row: Row, op: str | None, limit: int) -> None:
+def lower_segmented_scatter(
+    task: KernelTask, steps: LaunchList, row: Row, op: str | None, limit: int
+) -> None:
     """Append the launches of a scatter onto what is stored already; without ``op`` the last value stays.
 
     ``row`` emits what reads an index; there are ``limit`` rows.
     """
     limits = steps.target.heuristics
-    count = prod(job.root.inputs[2].spec.shape)
-    rows, order = _sorted(job, steps, row, limit, count)
+    count = prod(task.root.inputs[2].spec.shape)
+    rows, order = _sorted(task, steps, row, limit, count)
     stops = steps.temporary(limit, int32)
     _stops(steps, rows, stops, limit, count)
-    wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
+    wide = max(prod(task.root.spec.shape[len(task.root.inputs) - 2 :]), 1)
     pieces = (
-        steps.temporary(-(-count // limits.scatter_segment_piece) * wide, job.root.spec.dtype)
+        steps.temporary(-(-count // limits.scatter_segment_piece) * wide, task.root.spec.dtype)
         if count > limits.scatter_segment_piece
         else -1
     )
     slots = {"rows": rows, "order": order, "stops": stops, "pieces": pieces}
-    _add(job, steps, op, slots, limit, count)
+    _add(task, steps, op, slots, limit, count)
     if count > limits.scatter_segment_piece:
-        _join(job, steps, op, slots, limit, count)
+        _join(task, steps, op, slots, limit, count)
 
 
-def _sorted(job: KernelTask, steps: LaunchList, row: Row, limit: int, count: int) -> tuple[int, int]:
+def _sorted(task: KernelTask, steps: LaunchList, row: Row, limit: int, count: int) -> tuple[int, int]:
     """Append what sorts the indices by row; return the slots of the rows and of the indices' numbers.
 
     An index that names no row has ``limit`` for one.
     """
 
     def indices(b: Builder) -> tuple[Read, dict[str, int]]:
-        pull, slots = job.inliner(b)
+        inliner, slots = task.inliner(b)
 
         def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
-            found, exists = row(b, pull, at)
+            found, exists = row(b, inliner, at)
             return Cast(Select(exists, found, b.size("limit", limit), INDEX), int32), Cast(at, int32)
 
         return read, slots
@@ -118,15 +120,15 @@ def _begin(b: Builder, item: Expr, limit: int) -> tuple[Expr, Expr, Expr]:
 
 
 def _add(
-    job: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
+    task: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
 ) -> None:
     """Append what adds up the pieces: the first of each run onto its row, the others apart."""
     limits = steps.target.heuristics
-    x, value, *indices = job.root.inputs
-    dtype = job.root.spec.dtype
+    x, value, *indices = task.root.inputs
+    dtype = task.root.spec.dtype
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_pieces")
-    pull, read = job.inliner(b)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}_pieces")
+    inliner, read = task.inliner(b)
     (item, column), loops = parallel_loops(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
     b.buffer("order", int32)
     b.buffer("stops", int32)
@@ -139,14 +141,14 @@ def _add(
             const(limits.scatter_segment_piece),
         )
         stop = b.let(ix.minimum(Cast(Load("stops", row, int32), INDEX), end), "stop")
-        tail = ix.unflatten(column, [pull.length(x, k) for k in range(len(indices), len(x.spec.shape))])
+        tail = ix.unflatten(column, [inliner.length(x, k) for k in range(len(indices), len(x.spec.shape))])
         to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
-        with pull.scope():
+        with inliner.scope():
             number = b.let(Cast(Load("order", item, int32), INDEX), "at")
-            first = pull.value(value, (*ix.unflatten(number, pull.lengths(indices[0])), *tail))
+            first = inliner.value(value, (*ix.unflatten(number, inliner.lengths(indices[0])), *tail))
             own = b.let(first if op is None else Apply(op, (Load("out", to, dtype), first), dtype), "own")
             total = b.let(Select(leads, own, first, dtype), "total", mutable=True)
-        add_up(b, job, pull, total, tail, (ix.add(item, ONE), stop), op, steps.target)
+        add_up(b, task, inliner, total, tail, (ix.add(item, ONE), stop), op, steps.target)
         with b.when(leads):
             b.store("out", to, total)
         if count > limits.scatter_segment_piece:
@@ -155,17 +157,17 @@ def _add(
                 piece = ix.quotient(item, const(limits.scatter_segment_piece))
                 b.store("pieces", ix.add(ix.multiply(piece, b.size("wide", wide)), column), total)
     used = {name: slot for name, slot in slots.items() if name in b.buffers}
-    steps.add(b.finish(loops), {**read, **used, "out": job.out})
+    steps.add(b.finish(loops), {**read, **used, "out": task.out})
 
 
 def _join(
-    job: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
+    task: KernelTask, steps: LaunchList, op: str | None, slots: dict[str, int], limit: int, count: int
 ) -> None:
     """Append what adds the other pieces of long runs to their rows."""
     limits = steps.target.heuristics
-    dtype = job.root.spec.dtype
-    wide = max(prod(job.root.spec.shape[len(job.root.inputs) - 2 :]), 1)
-    b = Builder(f"tb_scatter_{job.root.attrs['mode']}_joined")
+    dtype = task.root.spec.dtype
+    wide = max(prod(task.root.spec.shape[len(task.root.inputs) - 2 :]), 1)
+    b = Builder(f"tb_scatter_{task.root.attrs['mode']}_joined")
     (item, column), loops = parallel_loops(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
     b.buffer("stops", int32)
     b.buffer("pieces", dtype)
@@ -183,4 +185,4 @@ def _join(
                 b.assign(total, piece if op is None else Apply(op, (total, piece), dtype))
             b.store("out", to, total)
     used = {name: slot for name, slot in slots.items() if name in b.buffers}
-    steps.add(b.finish(loops), {**used, "out": job.out})
+    steps.add(b.finish(loops), {**used, "out": task.out})

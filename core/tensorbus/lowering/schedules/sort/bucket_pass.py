@@ -18,7 +18,7 @@ from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load
 from ...target import Target
 from . import radix_pass_gpu as counting
-from .partition_gpu import lower_parting
+from .partition_gpu import lower_partition
 
 BITS = 8
 BUCKETS = 1 << BITS
@@ -71,7 +71,7 @@ def distribute(
     That buffer has ``chunks(...)`` entries for each bucket; the first of them is where the bucket begins.
     """
     if not steps.target.row_per_task and not starts:
-        (lower_parting if source.two else counting.lower_pass)(name, source, targets, steps)
+        (lower_partition if source.two else counting.lower_pass)(name, source, targets, steps)
         return -1
     count = chunks(source.rows, source.length, steps)
     if count == 1 and not starts:

@@ -21,15 +21,15 @@ from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.layout import packed
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select, Var
-from ..pointwise.vector_access import packet_of, packets
-from ..reduction.reducer import Reducer, Several
+from ..pointwise.vector_access import emit_vector, vector_width
+from ..reduction.reducer import ProductReducer, Reducer
 from ..scan.scan import lower_scan
-from ..workgroup import Team
+from ..workgroup import Workgroup
 
 if TYPE_CHECKING:
     from .bucket_pass import Destination, Source
 
-_SUM: Final = Several(parts=(Reducer(op="sum", dtypes=(int32,)),))
+_SUM: Final = ProductReducer(parts=(Reducer(op="sum", dtypes=(int32,)),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class _Tiles:
         return ix.add(ix.multiply(row, ix.add(b.size("tiles", self.count), ONE)), tile)
 
 
-def lower_parting(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
+def lower_partition(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
     """Append the launches of a pass."""
     limits = steps.target.heuristics
     rows, length = source.rows, source.length
@@ -69,7 +69,7 @@ def lower_parting(name: str, source: Source, targets: Sequence[Destination], ste
         else limits.partition_elements // 2
     )
     size = max(32, min(limits.workgroup_max, 1 << (-(-length // each) - 1).bit_length()))
-    lanes = packet_of(steps.target, gcd(length, each), [bool_])
+    lanes = vector_width(steps.target, gcd(length, each), [bool_])
     tiles = _Tiles(rows=rows, length=length, size=size, each=each, lanes=lanes)
     if tiles.count == 1:
         _move(name, source, targets, tiles, None, steps)
@@ -91,8 +91,8 @@ class _Kernel:
     def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles, self.steps = source, tiles, steps
-        self.team, self.group = Team(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
-        self.item = self.team.item
+        self.workgroup, self.group = Workgroup(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
+        self.item = self.workgroup.item
         count = b.size("tiles", tiles.count)
         self.row = b.let(ix.quotient(self.group, count), "row")
         self.tile = b.let(ix.modulo(self.group, count), "tile")
@@ -118,15 +118,15 @@ class _Kernel:
             at = ix.add(ix.add(self.start, self.first), const(k))
             with b.when(ix.less(at, self.length)):
                 if tiles.lanes > 1:
-                    packets(b, tiles.lanes, partial(one, const(k)))
+                    emit_vector(b, tiles.lanes, partial(one, const(k)))
                 else:
                     one(const(k))
 
     def add(self, arrays: Sequence[Array], **slots: int) -> None:
         """Append the launch."""
         groups = self.tiles.rows * self.tiles.count
-        made = self.b.finish([self.team.loop, (self.group, self.b.size("groups", groups), groups)])
-        self.steps.add(self.team.finished(made, arrays), {**self.slots, **slots})
+        made = self.b.finish([self.workgroup.loop, (self.group, self.b.size("groups", groups), groups)])
+        self.steps.add(self.workgroup.finished(made, arrays), {**self.slots, **slots})
 
 
 def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchList) -> None:
@@ -134,7 +134,7 @@ def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchL
     kernel = _Kernel(f"{name}_count", source, tiles, steps)
     b = kernel.b
     kernel.look(lambda number, found: None)
-    (found,) = kernel.team.joined(_SUM, (kernel.seen,))
+    (found,) = kernel.workgroup.reduce_across(_SUM, (kernel.seen,))
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(kernel.item, ONE)):
         after = tiles.slot(b, kernel.row, ix.add(kernel.tile, ONE))
@@ -157,10 +157,10 @@ def _move(
     Without ``begins`` a tile is a row.
     """
     kernel = _Kernel(f"{name}_move", source, tiles, steps)
-    b, team, each = kernel.b, kernel.team, tiles.each
+    b, workgroup, each = kernel.b, kernel.workgroup, tiles.each
     kinds, ordered = b.fresh("kinds"), b.fresh("ordered")
     kernel.look(lambda number, found: b.store(kinds, number, found))
-    (left,), (whole,) = team.befores(_SUM, (kernel.seen,), (literal(0, int32),))
+    (left,), (whole,) = workgroup.exclusive_scan(_SUM, (kernel.seen,), (literal(0, int32),))
     run = b.let(Cast(left, INDEX), "run", mutable=True)
     whole = b.let(Cast(whole, INDEX), "whole")
     tile = b.let(ix.minimum(ix.subtract(kernel.length, kernel.start), const(tiles.whole)), "size")

@@ -23,10 +23,10 @@ from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.layout import packed
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select, Var
-from ..pointwise.vector_access import packet_of, packets
-from ..reduction.reducer import Reducer, Several, State
+from ..pointwise.vector_access import emit_vector, vector_width
+from ..reduction.reducer import ProductReducer, Reducer, State
 from ..scan.scan import lower_scan
-from ..workgroup import Team
+from ..workgroup import Workgroup
 
 if TYPE_CHECKING:
     from .bucket_pass import Destination, Source
@@ -85,8 +85,8 @@ class _Kernel:
     def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles = source, tiles
-        self.team, self.group = Team(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
-        self.item = self.team.item
+        self.workgroup, self.group = Workgroup(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
+        self.item = self.workgroup.item
         count = b.size("tiles", tiles.count)
         self.row, self.tile = (
             b.let(ix.quotient(self.group, count), "row"),
@@ -123,11 +123,13 @@ class _Kernel:
     def add(self, launched: Sequence[Array], steps: LaunchList, **slots: int) -> None:
         """Append the launch."""
         groups = self.tiles.rows * self.tiles.count
-        made = self.b.finish([self.team.loop, (self.group, self.b.size("groups", groups), groups)])
-        steps.add(self.team.finished(made, launched), {**self.slots, **slots})
+        made = self.b.finish([self.workgroup.loop, (self.group, self.b.size("groups", groups), groups)])
+        steps.add(self.workgroup.finished(made, launched), {**self.slots, **slots})
 
 
-_SUMS: Final = Several(parts=tuple(Reducer(op="sum", dtypes=(uint64,)) for _ in range(2 * BUCKETS // _LANES)))
+_SUMS: Final = ProductReducer(
+    parts=tuple(Reducer(op="sum", dtypes=(uint64,)) for _ in range(2 * BUCKETS // _LANES))
+)
 
 
 def _bits(word: Expr, shift: Expr, mask: int) -> Expr:
@@ -153,12 +155,12 @@ def _of_one(b: Builder, words: State, bucket: Expr) -> Expr:
 def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchList) -> None:
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
     kernel = _Kernel(f"{name}_count", source, tiles, steps)
-    b, team = kernel.b, kernel.team
+    b, workgroup = kernel.b, kernel.workgroup
     with b.loop(ZERO, const(tiles.each), kind="unroll", prefix="u") as u:
         at = b.let(ix.add(ix.add(kernel.start, kernel.item), ix.multiply(u, const(tiles.size))), "at")
         with b.when(ix.less(at, kernel.length)):
             kernel.see(b.let(source.bucket(b, kernel.read(kernel.row, at)), "bucket"))
-    found = team.joined(_SUMS, kernel.wide())
+    found = workgroup.reduce_across(_SUMS, kernel.wide())
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(kernel.item, const(BUCKETS))):
         own = b.let(Cast(_of_one(b, found, kernel.item), int64), "own")
@@ -177,8 +179,8 @@ def _move(
 ) -> None:
     """Append what puts the elements of a tile in order among themselves, then where they belong."""
     kernel = _Kernel(f"{name}_move", source, tiles, steps)
-    b, team, each = kernel.b, kernel.team, tiles.each
-    lanes = packet_of(steps.target, gcd(tiles.length, each), [t.dtype for t in targets])
+    b, workgroup, each = kernel.b, kernel.workgroup, tiles.each
+    lanes = vector_width(steps.target, gcd(tiles.length, each), [t.dtype for t in targets])
     own, held = ([b.fresh(what) for _ in targets] for what in ("own", "held"))
     buckets, ranks, sorted_, starts, shifts = map(b.fresh, ("buckets", "ranks", "sorted", "starts", "shifts"))
     begin = b.let(ix.add(kernel.start, ix.multiply(kernel.item, const(each))), "begin")
@@ -195,11 +197,11 @@ def _move(
     for k in range(0, each, lanes):
         with b.when(ix.less(ix.add(begin, const(k)), kernel.length)):
             if lanes > 1:
-                packets(b, lanes, partial(look, const(k)))
+                emit_vector(b, lanes, partial(look, const(k)))
             else:
                 look(const(k))
     none = literal(0, uint64)
-    before, whole = team.befores(_SUMS, kernel.wide(), (none,) * len(_SUMS.parts))
+    before, whole = workgroup.exclusive_scan(_SUMS, kernel.wide(), (none,) * len(_SUMS.parts))
     b.buffer("begins", int64)
     with b.when(ix.less(kernel.item, const(BUCKETS))):
         start = b.let(ZERO, "start", mutable=True)

@@ -66,31 +66,31 @@ def key(b: Builder, value: Expr, descending: bool) -> Expr:
     return b.let(Apply("bitwise_invert", (made,), k) if descending else made, "key")
 
 
-def _by_rank(job: KernelTask, steps: LaunchList) -> None:
+def _rank_sort(task: KernelTask, steps: LaunchList) -> None:
     """Let each element count those that come before it in its row."""
-    root, operand = job.root, job.root.inputs[0]
+    root, operand = task.root, task.root.inputs[0]
     axis, descending = root.attrs["axis"], root.attrs["descending"]
     b = Builder(f"tb_{root.op}_rank")
-    pull, slots = job.inliner(b)
-    lengths = pull.lengths(operand)
+    inliner, slots = task.inliner(b)
+    lengths = inliner.lengths(operand)
     index, loops = parallel_loops(b, lengths, operand.spec.shape)
-    with pull.scope():
-        value = b.let(pull.value(operand, index), "value")
+    with inliner.scope():
+        value = b.let(inliner.value(operand, index), "value")
     own = key(b, value, descending)
     rank = b.let(ZERO, "rank", mutable=True)
-    with b.loop(ZERO, lengths[axis]) as k, pull.scope():
-        other = key(b, pull.value(operand, (*index[:axis], k, *index[axis + 1 :])), descending)
+    with b.loop(ZERO, lengths[axis]) as k, inliner.scope():
+        other = key(b, inliner.value(operand, (*index[:axis], k, *index[axis + 1 :])), descending)
         tie = ix.both([Apply("equal", (other, own), bool_), ix.less(k, index[axis])])
         before = Apply("logical_or", (Apply("less", (other, own), bool_), tie), bool_)
         b.emit(Assign(rank, ix.add(rank, Select(before, ONE, ZERO, INDEX))))
     out = b.buffer("out", root.spec.dtype, writes=True)
     given = value if root.op == "sort" else Cast(index[axis], int64)
     b.store(out, ix.flatten((*index[:axis], rank, *index[axis + 1 :]), lengths), given)
-    steps.add(b.finish(loops), {**slots, "out": job.out})
+    steps.add(b.finish(loops), {**slots, "out": task.out})
 
 
-def _by_radix(job: KernelTask, steps: LaunchList) -> None:
-    root, operand = job.root, job.root.inputs[0]
+def _radix_sort(task: KernelTask, steps: LaunchList) -> None:
+    root, operand = task.root, task.root.inputs[0]
     axis, descending = root.attrs["axis"], root.attrs["descending"]
     shape, dtype = operand.spec.shape, operand.spec.dtype
     length, rows = shape[axis], prod(shape) // shape[axis]
@@ -106,10 +106,12 @@ def _by_radix(job: KernelTask, steps: LaunchList) -> None:
             rows=rows, length=length, bucket=_bucket(shift, min(each, width), descending),
             two=width == 1,
             open=_rows(held, dtype, length, (number, place) if carries else None) if held
-            else _operand(job, place),
+            else _operand(task, place),
         )  # fmt: skip
         if last:
-            targets = [Destination(part=int(carries), dtype=root.spec.dtype, slot=job.out, place=_place(job))]
+            targets = [
+                Destination(part=int(carries), dtype=root.spec.dtype, slot=task.out, place=_place(task))
+            ]
         else:
             made = {"v": steps.temporary(rows * length, dtype)}
             targets = [Destination(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
@@ -129,18 +131,18 @@ def _bucket(shift: int, each: int, descending: bool) -> Callable[[Builder, tuple
     return bucket
 
 
-def _operand(job: KernelTask, number: DType) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
+def _operand(task: KernelTask, number: DType) -> Callable[[Builder], tuple[Read, dict[str, int]]]:
     """Read the rows of the operand, wherever its axis is, with places of dtype ``number``."""
-    operand, axis = job.root.inputs[0], job.root.attrs["axis"]
+    operand, axis = task.root.inputs[0], task.root.attrs["axis"]
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
-        pull, slots = job.inliner(b)
-        others = [n for k, n in enumerate(pull.lengths(operand)) if k != axis]
+        inliner, slots = task.inliner(b)
+        others = [n for k, n in enumerate(inliner.lengths(operand)) if k != axis]
 
         def read(row: Expr, at: Expr) -> tuple[Expr, ...]:
             index = ix.unflatten(row, others)
-            with pull.scope():
-                return pull.value(operand, (*index[:axis], at, *index[axis:])), Cast(at, number)
+            with inliner.scope():
+                return inliner.value(operand, (*index[:axis], at, *index[axis:])), Cast(at, number)
 
         return read, slots
 
@@ -171,9 +173,9 @@ def _rows(
     return open_
 
 
-def _place(job: KernelTask) -> Callable[[Builder, Expr, Expr], Expr]:
+def _place(task: KernelTask) -> Callable[[Builder, Expr, Expr], Expr]:
     """Return where an element of the result lies: on the axis that was sorted along."""
-    shape, axis = job.root.spec.shape, job.root.attrs["axis"]
+    shape, axis = task.root.spec.shape, task.root.attrs["axis"]
     if axis == len(shape) - 1:
         return packed_rows(shape[axis])
     after = prod(shape[axis + 1 :])
@@ -196,7 +198,7 @@ def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
 
 def _build_rank(request: ScheduleRequest, launches: LaunchList) -> None:
     if 0 not in request.root.spec.shape:
-        _by_rank(request.task, launches)
+        _rank_sort(request.task, launches)
 
 
 def _always(request: ScheduleRequest, target: Target) -> Verdict:
@@ -204,7 +206,7 @@ def _always(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build_radix(request: ScheduleRequest, launches: LaunchList) -> None:
-    _by_radix(request.task, launches)
+    _radix_sort(request.task, launches)
 
 
 RANK_SORT: Final = Schedule(
