@@ -61,8 +61,8 @@ from .plugins.hookspecs import hookimpl as hookimpl
 from .system.disk_cache import cache_load as cache_load
 from .system.disk_cache import cache_store as cache_store
 from .system.disk_cache import code_stamp as code_stamp
-from .system.disk_cache import numbered as numbered
 from .system.disk_cache import private_folder as private_folder
+from .system.disk_cache import with_line_numbers as with_line_numbers
 from .system.disk_cache import write_whole as write_whole
 from .system.env import c_compiler as c_compiler
 from .system.env import cache_dir as cache_dir
@@ -211,6 +211,7 @@ _FORMER: Final = {
     "Step": "KernelLaunch",
     "keep": "cache_store",
     "kept": "cache_load",
+    "numbered": "with_line_numbers",
 }
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import table
 
 from case import Case, Draw, Sample
 from samples import Kind, arrays, broadcastable
 
-lazy.load_all()
+lazy_families.load_all()
 KINDS: dict[str, Kind | tuple[Kind, ...]] = {
     "sin": "moderate", "cos": "moderate", "tan": "moderate", "gelu_erf": "moderate", "gelu_tanh": "moderate",
     "mish": "moderate", "silu": "finite", "hardswish": "finite", "softsign": "finite", "sinc": "near",

@@ -9,13 +9,13 @@ from tensorbus import Device, plugins
 from tensorbus.cli import coverage as command
 from tensorbus.cli.conformance_reports import kept
 from tensorbus.dtypes import definition as dt
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import Op, table
 from tensorbus.testing.coverage import TRANSFER, survey
 from tensorbus.testing.sample import samples_of
 
 ROOT = Path(__file__).parents[2]
-lazy.load_all()
+lazy_families.load_all()
 OPS = [op for op in table if table.owner(op.name) == "tensorbus" and op.family != TRANSFER]
 
 

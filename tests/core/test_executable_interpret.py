@@ -13,7 +13,7 @@ from tensorbus.devices.device import Device, ValueType
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import BY_NAME
 from tensorbus.executors.kernel_interpreter import Interpreting
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import Spec, table
 from tensorbus.tensor.tensor import wrap
 from tensorbus_conformance.agreement import same_bits
@@ -21,7 +21,7 @@ from tensorbus_conformance.trial import array
 
 from one_op import graph_of, runs, trials
 
-lazy.load_all()
+lazy_families.load_all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])

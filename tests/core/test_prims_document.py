@@ -11,7 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.dispatch import selection
 from tensorbus.dispatch.plan import invalidate
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import table
 
 ROW = re.compile(r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
@@ -57,7 +57,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Mapping[str, An
 
 
 def test_every_prim_is_listed_with_its_attributes(given: dict[str, Mapping[str, Any]]) -> None:
-    lazy.load_all()
+    lazy_families.load_all()
     rows: dict[str, set[str]] = {}
     for names, _, attributes in ROW.findall(DOCUMENT.read_text(encoding="utf-8")):
         heads = " ".join(part.partition(":")[0] for part in attributes.replace("[", "").split(";"))

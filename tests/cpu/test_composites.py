@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.dtypes import definition as dt
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import table
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.eager import kernels_composite as composites
@@ -37,14 +37,14 @@ def is_float(name: str) -> bool:
 
 
 def test_all_composites_have_a_kernel() -> None:
-    lazy.load_all()
+    lazy_families.load_all()
     own = {op.name for op in table if op.family == "elementwise" and op.decompose is not None}
     assert own - {"log10"} == set(composites.NAMES)
 
 
 @pytest.mark.parametrize("name", composites.NAMES)
 def test_many_elements_give_what_few_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lazy.load_all()
+    lazy_families.load_all()
     for dtype in WIDE if is_float(name) else ("int32", "int64"):
         arrays = operands(name, dtype)
         op, step = table[name], MANY // 4

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tensorbus.ops import lazy_families as lazy
+from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import table
 
 from one_op import differences
 
 pytestmark = pytest.mark.full
 
-lazy.load_all()
+lazy_families.load_all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])

@@ -30,9 +30,9 @@ from tensorbus.backend_api import (
     cache_load,
     cache_store,
     cached_property,
-    numbered,
     private_folder,
     threads,
+    with_line_numbers,
 )
 
 from .machine import cores, physical_memory
@@ -191,7 +191,7 @@ class CCompiler:
                 if done.returncode or not made.exists():
                     raise DeviceError(
                         f"cpu: C code does not compile.\n{shlex.join(command)}\n{done.stderr}\n"
-                        f"{numbered(source)}"
+                        f"{with_line_numbers(source)}"
                     )
                 return made.read_bytes()
         except OSError as error:

@@ -16,8 +16,8 @@ from tensorbus.backend_api import (
     Launch,
     cache_load,
     cache_store,
-    numbered,
     private_folder,
+    with_line_numbers,
 )
 from tensorbus.backend_api import dtypes as dt
 
@@ -154,7 +154,7 @@ class CudaCompiler:
         except nvrtc.NVRTCError as error:
             raise DeviceError(
                 f"{unit.name}: CUDA C++ does not compile: {error}\n"
-                f"{nvrtc.getProgramLog(program)}\n{numbered(source)}"
+                f"{nvrtc.getProgramLog(program)}\n{with_line_numbers(source)}"
             ) from error
         finally:
             nvrtc.destroyProgram(program)
@@ -167,5 +167,5 @@ def _entry(module: Any, name: str, source: str) -> Any:
     except cupy.cuda.driver.CUDADriverError as error:
         raise DeviceError(
             f'cuda: the source has no function `extern "C" __global__ void {name}(...)`: {error}\n'
-            f"{numbered(source)}"
+            f"{with_line_numbers(source)}"
         ) from error

@@ -19,7 +19,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tensorbus.backend_api import DeviceError, cache_load, cache_store, numbered, private_folder, write_whole
+from tensorbus.backend_api import (
+    DeviceError,
+    cache_load,
+    cache_store,
+    private_folder,
+    with_line_numbers,
+    write_whole,
+)
 
 from .dialect import MOST_BUFFERS
 from .mlx_kernel_wrapper import SLOT, storage
@@ -112,7 +119,7 @@ class Shim:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise DeviceError(
-                    f"metal: MSL does not compile on the host.\n{done.stderr}\n{numbered(text)}"
+                    f"metal: MSL does not compile on the host.\n{done.stderr}\n{with_line_numbers(text)}"
                 )
             return made.read_bytes()
 
@@ -135,13 +142,13 @@ def within_language(name: str, source: str) -> None:
     if re.search(r"\bthreadgroup\b", code):
         raise DeviceError(
             f"metal: {name} has threadgroup memory and does not compile on Metal: it is declared in kernels"
-            f" only, and this is a function that one calls.\n{numbered(source)}"
+            f" only, and this is a function that one calls.\n{with_line_numbers(source)}"
         )
     for found in _POINTER.finditer(code):
         if not _SPACE.search(found[0]):
             raise DeviceError(
                 f"metal: {name} does not compile on Metal: {found[0].strip()!r} does not say where it points;"
-                f" put device, constant or thread before it.\n{numbered(source)}"
+                f" put device, constant or thread before it.\n{with_line_numbers(source)}"
             )
 
 

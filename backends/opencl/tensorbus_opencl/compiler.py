@@ -25,8 +25,8 @@ from tensorbus.backend_api import (
     RuntimeArg,
     cache_load,
     cache_store,
-    numbered,
     private_folder,
+    with_line_numbers,
 )
 from tensorbus.backend_api import dtypes as dt
 
@@ -217,7 +217,7 @@ class OpenclCompiler:
             program = _build(cl.Program(unit.context, source), unit)
         except cl.Error as error:
             raise DeviceError(
-                f"{unit.name}: OpenCL C does not compile.\n{error}\n{numbered(source)}"
+                f"{unit.name}: OpenCL C does not compile.\n{error}\n{with_line_numbers(source)}"
             ) from error
         binaries: Any = program.get_info(cl.program_info.BINARIES)
         if path is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import pyopencl as cl
-from tensorbus.backend_api import DeviceError, numbered
+from tensorbus.backend_api import DeviceError, with_line_numbers
 
 if TYPE_CHECKING:
     from .device import Unit
@@ -86,7 +86,7 @@ class Loaded:
             except cl.LogicError as error:
                 raise DeviceError(
                     f"opencl: the source has no function `__kernel void {handle.name}(...)`.\n"
-                    f"{numbered(handle.source)}"
+                    f"{with_line_numbers(handle.source)}"
                 ) from error
             handle.holds = None
             self.loads += 1

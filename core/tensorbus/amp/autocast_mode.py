@@ -18,7 +18,7 @@ from ..dtypes.definition import DType
 from ..errors import DeviceError, DtypeError, suggest
 from ..ops.definition import Op, table
 from ..plugins import known_types
-from ..system.context_decorator import inside
+from ..system.context_decorator import decorated
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import mode_stack
 from ..tracing.autocast_state import autocast_dtype
@@ -108,7 +108,7 @@ class autocast(Mode):  # noqa: N801 - a function to its users
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""
-        return inside(self._again, function)
+        return decorated(self._again, function)
 
     def _again(self) -> autocast:
         again = autocast()

@@ -30,14 +30,14 @@ from ..tensor.leaf import (
     Leaf,
     PostAccumulateHook,
     add_hook,
-    keeping,
     report_gradient_use,
     report_history_use,
+    retained_ids,
 )
 from ..tensor.tensor import Tensor, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
-from .gradient_shape import fitted
+from .gradient_shape import checked_gradient
 
 _order = itertools.count(1)
 _FREED: Final = ("freed",)
@@ -183,7 +183,7 @@ def backward(
                 f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
             )
-    keep = None if inputs is None else keeping([inputs] if isinstance(inputs, Tensor) else inputs)
+    keep = None if inputs is None else retained_ids([inputs] if isinstance(inputs, Tensor) else inputs)
     grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
@@ -434,7 +434,7 @@ def _pull(node: Node, g: Any, create: bool) -> list[Any]:
         elif back is None:
             result.append(full(shape, 0, dtype=kind.dtype, device=kind.device))
         else:
-            result.append(fitted(back, shape, kind, who, place))
+            result.append(checked_gradient(back, shape, kind, who, place))
     return result
 
 

@@ -12,8 +12,8 @@ from ..ops.creation.creation import full
 from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, recording
 from ..tensor.tensor import Tensor, wrap, wrap_settled
-from . import engine as autograd
-from .gradient_shape import fitted
+from . import engine
+from .gradient_shape import checked_gradient
 
 _CUSTOM: Final = -1
 """The key among a node's hooks by which a capture sees that Python is needed for its derivative."""
@@ -57,7 +57,7 @@ class Context:
         self._fills = value
 
 
-class _Node(autograd.Node):
+class _Node(engine.Node):
     """The history of what a function returned."""
 
     __slots__ = ("context", "function", "kinds")
@@ -68,7 +68,7 @@ class _Node(autograd.Node):
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return what the function's ``backward`` says, in the shapes and dtypes of the arguments."""
         name, ctx, plan = self.function.__name__, self.context, self.plan
-        if self.values is autograd._FREED:
+        if self.values is engine._FREED:
             raise AutogradError(
                 f"{name}: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
@@ -91,9 +91,10 @@ class _Node(autograd.Node):
                 f"{name}.backward returned {len(found)} gradient(s); one for each of the {count} argument(s)"
                 " of apply is needed, None where there is none."
             )
+        who = f"{name}.backward"
         pairs = zip(self.parents, found, self.shapes, self.kinds, strict=False)
         return [
-            None if parent is None or x is None else fitted(x, shape, kind, f"{name}.backward", place)
+            None if parent is None or x is None else checked_gradient(x, shape, kind, who, place)
             for place, (parent, x, shape, kind) in enumerate(pairs)
         ]
 
@@ -102,7 +103,7 @@ class _Node(autograd.Node):
             return None
         value, kind, node = x
         if type(node) is int:  # a result: it must not keep its own history alive
-            node = autograd._part(self, node) if self.plan.op.results else self
+            node = engine._part(self, node) if self.plan.op.results else self
         return wrap_settled(value, kind, node if create else None)
 
     def release(self) -> None:
@@ -202,7 +203,7 @@ def _attach(
         op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds,
         shapes=tuple([x.shape for x in outs]),
     )  # fmt: skip
-    node.order, node.parents, node.function, node.context = next(autograd._order), nodes, cls, ctx
+    node.order, node.parents, node.function, node.context = next(engine._order), nodes, cls, ctx
     node.shapes = tuple([x.shape if isinstance(x, Tensor) else () for x in args])
     node.kinds = tuple([x._vtype.settled if isinstance(x, Tensor) else None for x in args])
     node.out, node.hooks = None, {_CUSTOM: _as_it_is}
@@ -221,7 +222,7 @@ def _attach(
         return
     node.parts = [None] * len(outs)
     for k, x in enumerate(outs):
-        x._node = autograd._part(node, k)
+        x._node = engine._part(node, k)
 
 
 def _as_it_is(g: Any) -> None:

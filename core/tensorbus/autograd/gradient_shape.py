@@ -12,7 +12,7 @@ from ..ops.movement.movement import sum_to
 from ..tensor.tensor import Tensor
 
 
-def fitted(back: Any, shape: tuple[int, ...], kind: ValueType, who: str, place: int) -> Tensor:
+def checked_gradient(back: Any, shape: tuple[int, ...], kind: ValueType, who: str, place: int) -> Tensor:
     """Return a gradient in the shape and dtype of argument ``place``, summed where that was broadcast.
 
     Raises ``AutogradError``, which begins with ``who``, for what is no tensor and for another shape.

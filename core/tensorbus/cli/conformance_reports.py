@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..ops import lazy_families as lazy
+from ..ops import lazy_families
 from ..ops.definition import table
 
 STATUSES: Final = ("native", "decomposed", "host", "missing", "failed")
@@ -192,7 +192,7 @@ def kept(folder: Path) -> list[Report]:
 
 def section(reports: Sequence[Report]) -> list[str]:
     """Return the lines of the document: the runs, how the ops of each family ran, and what was found."""
-    lazy.load_all()
+    lazy_families.load_all()
     lines = [
         "## Conformance", "",
         "Runs of the [conformance kit](../plugins/conformance/README.md). A case is an op in a dtype, or what"

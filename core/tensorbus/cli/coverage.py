@@ -18,7 +18,7 @@ from .. import plugins
 from ..devices.device import device as parse_device
 from ..dtypes.definition import ALL
 from ..errors import TensorbusError
-from ..ops import lazy_families as lazy
+from ..ops import lazy_families
 from ..ops.definition import Op, table
 from ..plugins.discovery import manifest_path
 from ..plugins.manifest import Manifest
@@ -125,7 +125,7 @@ def markdown(devices: Sequence[Manifest], runs: Sequence[Report] = ()) -> str:
     """Return what ``runs`` of the kit found, and the matrix of ops and devices, by their manifests."""
     from ..version import __version__
 
-    lazy.load_all()
+    lazy_families.load_all()
     covered = [m for m in devices if m.ops]
     others = [str(m.type) for m in devices if not m.ops]
     lines = [

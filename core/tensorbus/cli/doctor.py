@@ -15,7 +15,7 @@ from ..devices.device import Device
 from ..dispatch.kernel_tables import unmet
 from ..eager import plugin_ops
 from ..errors import TensorbusError
-from ..ops import lazy_families as lazy
+from ..ops import lazy_families
 from ..ops.definition import table
 from ..plugins.api_version import API_VERSION
 from ..plugins.plugin_status import PluginStatus
@@ -71,7 +71,7 @@ def examine() -> Diagnosis:
         warnings.simplefilter("ignore", RuntimeWarning)  # what they say is in the report
         for name in plugins.known_types():
             open_quietly(name)
-        lazy.load_all()
+        lazy_families.load_all()
         plugin_ops.refresh()
     default = default_device()
     wanted = {(env.default_device() or "").partition(":")[0], default.type if default else ""}

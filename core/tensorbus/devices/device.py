@@ -50,11 +50,11 @@ class Device:
         return f"Device({str(self)!r})"
 
     def __enter__(self) -> Device:
-        _entered.set((*_entered.get(), self))
+        _device_stack.set((*_device_stack.get(), self))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _entered.set(_entered.get()[:-1])
+        _device_stack.set(_device_stack.get()[:-1])
 
     @property
     def runtime(self) -> Runtime:
@@ -104,8 +104,8 @@ class Device:
 
 DeviceLike = str | Device | None
 
-_entered: Final[ContextVar[tuple[Device, ...]]] = ContextVar("tensorbus_devices", default=())
-_chosen: Final[list[Device | None]] = [None]
+_device_stack: Final[ContextVar[tuple[Device, ...]]] = ContextVar("tensorbus_devices", default=())
+_default_device: Final[list[Device | None]] = [None]
 _initial: Device | None = None
 
 
@@ -157,7 +157,7 @@ def set_default_device(spec: DeviceLike) -> None:
     """
     global _initial
     chosen = None if spec is None else device(spec)
-    _chosen[0], _initial = chosen, None
+    _default_device[0], _initial = chosen, None
 
 
 def get_default_device() -> Device:
@@ -168,15 +168,15 @@ def get_default_device() -> Device:
     Raises ``DeviceUnavailableError`` where none of these is there, and as ``device`` does where the variable
     names one that cannot be used.
     """
-    entered = _entered.get()
+    entered = _device_stack.get()
     if entered:
         return entered[-1]
-    return _chosen[0] or _initial or _find_initial()
+    return _default_device[0] or _initial or _find_initial()
 
 
 def default_state() -> tuple[tuple[Device, ...], Device | None]:
     """Return what the default device depends on: the ``with`` blocks, and what was chosen."""
-    return _entered.get(), _chosen[0]
+    return _device_stack.get(), _default_device[0]
 
 
 def _find_initial() -> Device:

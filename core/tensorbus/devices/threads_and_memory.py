@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import plugins
 from ..backend_interface.capabilities import SupportsCache, SupportsThreads
 from ..errors import ArgumentError, UnsupportedOpError
-from ..system.env import MOST_THREADS
+from ..system.env import MAX_THREADS
 from .device import Device, DeviceLike
 from .device import device as find_device
 
@@ -23,9 +23,9 @@ def set_num_threads(count: int, device: DeviceLike = None) -> None:
     1
     >>> tb.set_num_threads(before)
     """
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_THREADS:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(
-            f"set_num_threads: a number of threads from 1 to {MOST_THREADS} is needed, got {count!r}."
+            f"set_num_threads: a number of threads from 1 to {MAX_THREADS} is needed, got {count!r}."
         )
     found = _host(device)
     _threads(found).set_num_threads(count, found.index)

@@ -17,7 +17,7 @@ from ..dtypes.definition import DType
 from ..errors import UnsupportedOpError, suggest
 from ..plugins import backend, host_backend
 from ..system import fork_safe_locks
-from ..system.user_frame import outside
+from ..system.user_frame import user_frame
 
 MODES: Final = ("error", "warn", "allow")
 _mode: ContextVar[str] = ContextVar("tensorbus_fallback", default="error")
@@ -117,7 +117,7 @@ def through_host(
         if mode == "warn":
             warnings.warn(
                 f"{op} has no kernel on {device} and ran on {host}; its operands were copied there and back.",
-                FallbackWarning, stacklevel=outside()[1],
+                FallbackWarning, stacklevel=user_frame()[1],
             )  # fmt: skip
         return on_host(op, device, host, kernel, values, dtypes, outs, several)
 

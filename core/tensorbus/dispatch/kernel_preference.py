@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from ..ops.definition import table
 from ..system import fork_safe_locks
-from ..system.context_decorator import inside
+from ..system.context_decorator import decorated
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,12 +35,12 @@ def preferred(op: str) -> str | None:
     return _preferred.get().get(op) if _active else None
 
 
-def among(ops: Collection[str]) -> tuple[tuple[str, str], ...]:
+def preferred_kernels(ops: Collection[str]) -> tuple[tuple[str, str], ...]:
     """Return which of ``ops`` have a preferred kernel here, and its name, in order."""
     return tuple(sorted((op, name) for op, name in _preferred.get().items() if op in ops)) if _active else ()
 
 
-def on_first(listener: Callable[[], None]) -> None:
+def on_first_preference(listener: Callable[[], None]) -> None:
     """Call ``listener`` whenever a preference is stated and there was none."""
     _listeners.append(listener)
 
@@ -94,4 +94,4 @@ class prefer_kernel:  # noqa: N801 - a function to its users
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""
-        return inside(partial(prefer_kernel, **self._kernels), function)
+        return decorated(partial(prefer_kernel, **self._kernels), function)

@@ -21,7 +21,7 @@ from ..ops.elementwise.family import broadcast_shapes
 from ..plugins import on_change
 from .candidates import HostFallback, Lifting, ModeRule, Verdict, candidates_of
 from .host_fallback import through_host
-from .kernel_preference import on_first
+from .kernel_preference import on_first_preference
 from .kernel_tables import forget, fused_kernels
 from .modes import value_modes
 from .result_check import mismatch
@@ -97,7 +97,7 @@ def invalidate() -> None:
 
 
 on_change(invalidate)
-on_first(invalidate)
+on_first_preference(invalidate)
 
 
 def plan(

@@ -12,17 +12,17 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Final
 
-from ..autograd import engine as autograd
+from ..autograd import engine
 from ..compat import torch_names
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import fused_kernels
 from ..dispatch.modes import apply_modes, below_modes, is_value_mode
-from ..dispatch.plan import Plan, new_cache, plan
+from ..dispatch.plan import Plan, new_cache
+from ..dispatch.plan import plan as make_plan
 from ..dtypes.definition import check_scalar, plain
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
-from ..ops import call_errors as form
-from ..ops import fused_function
+from ..ops import call_errors, fused_function
 from ..ops.definition import Op, Spec, table
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Tensor, materialize, wrap
@@ -32,36 +32,36 @@ from .inplace_kernel import dynamic_slice, run_in_place
 
 _call_fused: Final = LateFunction("fused_function")
 _SCALARS = frozenset({bool, int, float, complex})
-_MANY = 4096
+_MAX_PLANS = 4096
 
 
 def function(op: Op[...]) -> Callable[..., Any]:
     """Make the function that users call for ``op``."""
     if op.results:
-        made = _several(op)
+        call = _with_several_results(op)
     elif op.family == "elementwise" and len(op.operands) == 1:
-        made = _unary(op)
+        call = _unary(op)
     elif op.family == "elementwise" and len(op.operands) == 2:
-        made = _binary(op)
+        call = _binary(op)
     elif op.family == "matmul" and op.operands == ("x", "y"):
-        made = _pair(op)
+        call = _of_two_tensors(op)
     elif op.memoize:
-        made = _with_attributes(op)
+        call = _with_attributes(op)
     else:
-        made = _general(op)
-    made.__name__ = made.__qualname__ = op.name
-    made.__module__ = "tensorbus"
-    made.__doc__ = op.doc
-    made.__wrapped__ = _shown(op)  # type: ignore[attr-defined]
-    return made
+        call = _general(op)
+    call.__name__ = call.__qualname__ = op.name
+    call.__module__ = "tensorbus"
+    call.__doc__ = op.doc
+    call.__wrapped__ = _signature_function(op)  # type: ignore[attr-defined]
+    return call
 
 
-def _shown(op: Op[...]) -> FunctionType:
+def _signature_function(op: Op[...]) -> FunctionType:
     """Return a function with the op's signature, for ``help`` and ``inspect``; it is never called."""
-    given = op.arguments
-    shown = FunctionType(given.__code__, given.__globals__, op.name, given.__defaults__, given.__closure__)
-    shown.__kwdefaults__ = given.__kwdefaults__
-    shown.__annotations__ = {**given.__annotations__, "return": "Tensor"}
+    own = op.arguments
+    shown = FunctionType(own.__code__, own.__globals__, op.name, own.__defaults__, own.__closure__)
+    shown.__kwdefaults__ = own.__kwdefaults__
+    shown.__annotations__ = {**own.__annotations__, "return": "Tensor"}
     return shown
 
 
@@ -73,18 +73,18 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
         if type(x) is not Tensor or active_modes:
             return run((x,), {})
         try:
-            found = plans[x._vtype]
+            plan = plans[x._vtype]
         except KeyError:
             return run((x,), {})
         out = Tensor()
         try:
-            out._value = found.run(x._value)
+            out._value = plan.run(x._value)
         except Exception as error:
-            raise explain(found, (x,), {}, error) from error
-        out._vtype = found.out
+            raise explain(plan, (x,), {}, error) from error
+        out._vtype = plan.out
         out._node = None
         if x._node is not None:
-            autograd.record(found, (x,), out)
+            engine.record(plan, (x,), out)
         return out
 
     return call
@@ -93,11 +93,11 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
 def _binary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
     run = _runner(op, plans)
-    made = _of_two(op, plans, run)
+    call = _of_two(op, plans, run)
     if op.name in methods.OPERATOR_OF:
         asking = methods.with_reflected(run, methods.OPERATOR_OF[op.name])
-        made.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
-    return made
+        call.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
+    return call
 
 
 def _of_two(
@@ -118,24 +118,24 @@ def _of_two(
         else:
             return run((x, y), {})
         try:
-            found = plans[key]
+            plan = plans[key]
         except KeyError:
             return run((x, y), {})
         out = Tensor()
         try:
-            out._value = found.run(x._value, other)
+            out._value = plan.run(x._value, other)
         except Exception as error:
-            raise explain(found, (x, y), {}, error) from error
-        out._vtype = found.out
+            raise explain(plan, (x, y), {}, error) from error
+        out._vtype = plan.out
         out._node = None
         if node is not None or x._node is not None:
-            autograd.record(found, (x, y), out)
+            engine.record(plan, (x, y), out)
         return out
 
     return call
 
 
-def _pair(op: Op[...]) -> Callable[..., Any]:
+def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
     """Two tensors whose shapes matter, and no attributes."""
     plans = new_cache()
     run = _runner(op, plans)
@@ -143,17 +143,17 @@ def _pair(op: Op[...]) -> Callable[..., Any]:
     def call(x: Any, y: Any, /) -> Any:
         if type(x) is Tensor and type(y) is Tensor and not active_modes:
             a, b = x._value, y._value
-            found = plans.get((x._vtype, y._vtype, a.shape, b.shape))
-            if found is not None:
+            plan = plans.get((x._vtype, y._vtype, a.shape, b.shape))
+            if plan is not None:
                 out = Tensor()
                 try:
-                    out._value = found.run(a, b)
+                    out._value = plan.run(a, b)
                 except Exception as error:
-                    raise explain(found, (x, y), {}, error) from error
-                out._vtype = found.out
+                    raise explain(plan, (x, y), {}, error) from error
+                out._vtype = plan.out
                 out._node = None
                 if x._node is not None or y._node is not None:
-                    autograd.record(found, (x, y), out)
+                    engine.record(plan, (x, y), out)
                 return out
         return run((x, y), {})
 
@@ -169,30 +169,30 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         if type(x) is Tensor and not active_modes:
-            for given in (*args, *kwargs.values()):
-                if type(given) is float:  # equal to an integer as a key, but not as an axis
+            for argument in (*args, *kwargs.values()):
+                if type(argument) is float:  # equal to an integer as a key, but not as an axis
                     return general(x, *args, **kwargs)
             shape = None if shape_free else x._value.shape
             key = (x._vtype, shape, args, *kwargs.items()) if kwargs else (x._vtype, shape, args)
             try:
-                found = seen.get(key)
+                plan = seen.get(key)
             except TypeError:
                 return general(x, *args, **kwargs)
-            if found is None:
-                found = remember(key, x, args, kwargs)
-                if found is None:
+            if plan is None:
+                plan = remember(key, x, args, kwargs)
+                if plan is None:
                     return general(x, *args, **kwargs)
-            if found.run is None:
-                return _decomposed(found, (x,), x._node is not None)
+            if plan.run is None:
+                return _decomposed(plan, (x,), x._node is not None)
             out = Tensor()
             try:
-                out._value = found.run(x._value)
+                out._value = plan.run(x._value)
             except Exception as error:
-                raise explain(found, (x,), dict(found.attrs), error) from error
-            out._vtype = found.out
+                raise explain(plan, (x,), dict(plan.attrs), error) from error
+            out._vtype = plan.out
             out._node = None
             if x._node is not None:
-                autograd.record(found, (x,), out)
+                engine.record(plan, (x,), out)
             return out
         return general(x, *args, **kwargs)
 
@@ -203,13 +203,13 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             raise _misfit(op, (x, *args), error) from error
         if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
             return None
-        found = plan_for((x._vtype,), (x._value,), attrs)
-        if found.lift is not None or kernel_preference.active():
+        plan = plan_for((x._vtype,), (x._value,), attrs)
+        if plan.lift is not None or kernel_preference.active():
             return None
-        if len(seen) >= _MANY:
+        if len(seen) >= _MAX_PLANS:
             seen.clear()
-        seen[key] = found
-        return found
+        seen[key] = plan
+        return plan
 
     return call
 
@@ -227,7 +227,7 @@ def _general(op: Op[...]) -> Callable[..., Any]:
     return call
 
 
-def _several(op: Op[...]) -> Callable[..., Any]:
+def _with_several_results(op: Op[...]) -> Callable[..., Any]:
     """An op of several results, which come as a named tuple."""
     arguments, run = op.arguments, _several_runner(op)
 
@@ -249,23 +249,23 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
         if not all(isinstance(x, Tensor) for x in operands):
             operands = _as_operands(op, operands)
         if active_modes and not below:
-            operands, made = apply_modes(op, operands, attrs)
-            if made is not NotImplemented:
-                return results(*made)
+            operands, result = apply_modes(op, operands, attrs)
+            if result is not NotImplemented:
+                return results(*result)
         for x in operands:
             if x._vtype.settled is not x._vtype:
                 materialize(x)
-        found = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
+        plan = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
         tracked = any(x._node is not None for x in operands)
-        if found.run is None:
-            return results(*_decomposed(found, operands, tracked))
+        if plan.run is None:
+            return results(*_decomposed(plan, operands, tracked))
         try:
-            values = found.run(*[x._value for x in operands])
+            values = plan.run(*[x._value for x in operands])
         except Exception as error:
-            raise explain(found, operands, attrs, error) from error
-        outs = [wrap(value, kind) for value, kind in zip(values, found.outs, strict=True)]
+            raise explain(plan, operands, attrs, error) from error
+        outs = [wrap(value, kind) for value, kind in zip(values, plan.outs, strict=True)]
         if tracked:
-            autograd.record_several(found, operands, outs)
+            engine.record_several(plan, operands, outs)
         return results(*outs)
 
     return run
@@ -299,17 +299,17 @@ def _planner(
         if preferring:
             key = (kernel_preference.preferred(op.name), key)
         try:
-            found = plans.get(key) or decomposing.get(key)
+            plan = plans.get(key) or decomposing.get(key)
         except TypeError as error:
             raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
-        if found is None:
-            found = _plan(op, kinds, values, attrs, shape_free)
-            if found.lift is None and preferring == kernel_preference.active():
-                known = decomposing if found.run is None else plans
-                if len(known) >= _MANY:
+        if plan is None:
+            plan = _plan(op, kinds, values, attrs, shape_free)
+            if plan.lift is None and preferring == kernel_preference.active():
+                known = decomposing if plan.run is None else plans
+                if len(known) >= _MAX_PLANS:
                     known.clear()
-                known[key] = found
-        return found
+                known[key] = plan
+        return plan
 
     return plan_for
 
@@ -321,9 +321,9 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
 
     def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
         if active_modes and not below:
-            operands, made = apply_modes(op, operands, attrs)
-            if made is not NotImplemented:
-                return made
+            operands, result = apply_modes(op, operands, attrs)
+            if result is not NotImplemented:
+                return result
         kinds: list[Any] = []
         values: list[Any] = []
         tracked = scalars = False
@@ -341,20 +341,20 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
                 scalars = True
             else:
                 return run(_as_operands(op, operands), attrs, True)
-        found = plan_for(kinds, values, attrs)
+        plan = plan_for(kinds, values, attrs)
         if scalars:
-            _check_scalars(op, found, kinds, values)
-        if found.run is None:
-            return _decomposed(found, operands, tracked)
+            _check_scalars(op, plan, kinds, values)
+        if plan.run is None:
+            return _decomposed(plan, operands, tracked)
         out = Tensor()
         try:
-            out._value = found.run(*values)
+            out._value = plan.run(*values)
         except Exception as error:
-            raise explain(found, operands, attrs, error) from error
-        out._vtype = found.out
+            raise explain(plan, operands, attrs, error) from error
+        out._vtype = plan.out
         out._node = None
         if tracked:
-            autograd.record(found, operands, out)
+            engine.record(plan, operands, out)
         return out
 
     return run
@@ -363,12 +363,12 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
 def _plan(
     op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool
 ) -> Plan:
-    return plan(op, kinds, None if shape_free else [v.shape for v in values], attrs)
+    return make_plan(op, kinds, None if shape_free else [v.shape for v in values], attrs)
 
 
-def _check_scalars(op: Op[...], found: Plan, kinds: list[Any], values: list[Any]) -> None:
+def _check_scalars(op: Op[...], plan: Plan, kinds: list[Any], values: list[Any]) -> None:
     """Weak integers must fit the dtype that they take, or they would wrap without a word."""
-    for kind, value, computed in zip(kinds, values, found.computed, strict=True):
+    for kind, value, computed in zip(kinds, values, plan.computed, strict=True):
         if kind is int:
             check_scalar(op.name, value, computed)
 
@@ -407,7 +407,7 @@ def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
     """Say in the op's own name what its signature could not take; other errors stay as they are."""
     if isinstance(error, AttributeError):
         return _not_tensors(op, args, error)
-    told = form.misfit(op.arguments, op.name, error)
+    told = call_errors.misfit(op.arguments, op.name, error)
     if told is None:
         return error
     # So numpy.sum and numpy.mean call the method of what is no array of theirs.
@@ -425,39 +425,39 @@ def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> E
     return DtypeError(f"{op.name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
 
 
-def _decomposed(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
+def _decomposed(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     """Run an op by its decomposition; its own derivative, where it has one, stands for the whole.
 
     Modes do not see what it is made of, but for values of a mode, which runs that in turn.
     """
-    if active_modes and not is_value_mode(found.out.device.type):
-        return below_modes(partial(_decompose, found, operands, tracked))
-    return _decompose(found, operands, tracked)
+    if active_modes and not is_value_mode(plan.out.device.type):
+        return below_modes(partial(_decompose, plan, operands, tracked))
+    return _decompose(plan, operands, tracked)
 
 
-def _decompose(found: Plan, operands: Sequence[Any], tracked: bool) -> Any:
+def _decompose(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     """Run the decomposition. Operands from outside a mode's values are lifted first, with their history."""
-    op, attrs = found.op, dict(found.attrs)
-    if found.lift is not None:
-        return table.run(op.name, [found.lift(x) for x in operands], attrs, below=True)
+    op, attrs = plan.op, dict(plan.attrs)
+    if plan.lift is not None:
+        return table.run(op.name, [plan.lift(x) for x in operands], attrs, below=True)
     cast = table.function("cast")
     assert op.decompose is not None
     if op.family == "creation":
-        return op.decompose(device=found.out.device, **attrs)
+        return op.decompose(device=plan.out.device, **attrs)
     own = tracked and op.vjp is not None
-    given = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
-    given = [x if c is None else cast(x, c) for x, c in zip(given, found.casts, strict=True)]
-    out = op.decompose(*given, **attrs)
+    args = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
+    args = [x if c is None else cast(x, c) for x, c in zip(args, plan.casts, strict=True)]
+    out = op.decompose(*args, **attrs)
     if own and op.results:
-        autograd.record_several(found, operands, out)
+        engine.record_several(plan, operands, out)
     elif own:
-        autograd.record(found, operands, out)
+        engine.record(plan, operands, out)
     return out
 
 
-def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
+def explain(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
     """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
-    op = found.op
+    op = plan.op
     if isinstance(error, TensorbusError) and not isinstance(error, ShapeError):
         return error
     specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
@@ -474,7 +474,7 @@ def explain(found: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: 
     where = f"{op.name}({', '.join(map(str, specs))}) on {device}"
     if isinstance(error, MemoryError):
         return OutOfMemoryError(f"{where}: the device has no memory left for the result. {error}")
-    kernel = found.kernel or "the kernel"
+    kernel = plan.kernel or "the kernel"
     return DeviceError(f"{where}: {kernel} failed with {type(error).__name__}: {error}")
 
 

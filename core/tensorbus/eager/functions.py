@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 
 from ..ops.call_errors import with_form as _with_form
 from ..ops.creation import creation, random
-from ..ops.elementwise import activation, arithmetic, comparison, special, transcendental
-from ..ops.elementwise import integer_arithmetic as integers
-from ..ops.elementwise import where_cast as selection
+from ..ops.elementwise import (
+    activation,
+    arithmetic,
+    comparison,
+    integer_arithmetic,
+    special,
+    transcendental,
+    where_cast,
+)
 from ..ops.indexing import take_along_axis as along
-from ..ops.indexing import torch_gather as places
+from ..ops.indexing import torch_gather
 from ..ops.movement import movement
 from ..ops.nn import attention as attention_ops
 from ..ops.ordering import sorting
@@ -104,14 +110,14 @@ def full(
     return creation.asked(creation.full(shape, fill_value, dtype=dtype, device=device), requires_grad)
 
 
-gather = places.gather
+gather = torch_gather.gather
 scatter_along_axis = along.scatter_along_axis.function
-scatter = places.scatter
+scatter = torch_gather.scatter
 take_along_axis = along.take_along_axis.function
 
-bitwise_count = integers.bitwise_count.function
-gcd = integers.gcd.function
-lcm = integers.lcm.function
+bitwise_count = integer_arithmetic.bitwise_count.function
+gcd = integer_arithmetic.gcd.function
+lcm = integer_arithmetic.lcm.function
 
 broadcast_to = movement.broadcast_to.function
 concat = movement.concat.function
@@ -136,8 +142,8 @@ logcumsumexp = scan.logcumsumexp.function
 argsort = sorting.argsort.function
 sort = sorting.sort.function
 
-cast = selection.cast.function
-where = selection.where.function
+cast = where_cast.cast.function
+where = where_cast.where.function
 
 scaled_dot_product_attention = attention_ops.attention.function
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..autograd import engine as autograd
+from ..autograd import engine
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.plan import Plan, new_cache, plan
@@ -67,7 +67,7 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     out._vtype = kind
     out._node = None
     if x._node is not None and recording.get():
-        autograd.record(replace(found, attrs={**found.attrs, "start": start}), (x,), out)
+        engine.record(replace(found, attrs={**found.attrs, "start": start}), (x,), out)
     return out
 
 
@@ -137,7 +137,7 @@ def run_in_place(what: InPlaceCall) -> bool:
     if tracked:
         out = x.detach()
         told = {**made.attrs, **{k: attrs[k] for k in late}}
-        autograd.record(replace(made, attrs=told) if late else made, operands, out)
+        engine.record(replace(made, attrs=told) if late else made, operands, out)
         x._node = out._node
     return True
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ..dtypes.definition import bool_
 from ..errors import ArgumentError
-from ..interchange.host_array import assigned
+from ..interchange.host_array import as_assigned_value
 from ..ops.definition import InPlaceCall, table
 from ..ops.elementwise.activation import clip
 from ..ops.elementwise.arithmetic import add as _add
@@ -37,7 +37,7 @@ def _copy(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 def _fill(x: Tensor, value: Any) -> Tensor:
     """Hold a value everywhere."""
-    given = value if isinstance(value, Tensor) else assigned(value, x)
+    given = value if isinstance(value, Tensor) else as_assigned_value(value, x)
     what = indexing.assignment(x, ..., given)
     return x if what is not None and table.run_in_place(what) else indexing.setitem(x, ..., given)
 
@@ -104,7 +104,7 @@ def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Hold ``value`` where ``mask`` is true."""
     if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= INPLACE_MIN_SIZE:
-        given = value if isinstance(value, Tensor) else assigned(value, x)
+        given = value if isinstance(value, Tensor) else as_assigned_value(value, x)
         if table.run_in_place(InPlaceCall("where", (mask, given, x), {}, 2)):
             return x
     made: Tensor = _masked_fill(x, mask, value)

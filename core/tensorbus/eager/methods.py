@@ -188,7 +188,7 @@ def _product(self: Tensor, other: Any) -> Any:
     return matmul.matmul(self, other) if type(other) is Tensor else _ask((self, other), {})
 
 
-def _compared(name: str) -> Callable[[Any, Any], Any]:
+def _comparison_method(name: str) -> Callable[[Any, Any], Any]:
     """``x == None`` and the like are left to Python, which compares identities."""
     function, general = table.function(name), comparison_function(name)
 
@@ -201,7 +201,7 @@ def _compared(name: str) -> Callable[[Any, Any], Any]:
     return compare
 
 
-def _one_by_one(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _with_unpacked_sizes(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Let lengths or axes be given as one tuple or one by one."""
 
     def method(self: Tensor, *lengths: Any, **named: Any) -> Tensor:
@@ -236,7 +236,7 @@ def attach() -> None:
         setattr(Tensor, f"__r{short}__", _reflected(function))
         setattr(Tensor, f"__i{short}__", _in_place(function.operator, name))
     for short, name in COMPARISON.items():
-        setattr(Tensor, f"__{short}__", _compared(name))
+        setattr(Tensor, f"__{short}__", _comparison_method(name))
     for short, name in UNARY.items():
         setattr(Tensor, f"__{short}__", table.function(name))
     dynamic: Any = Tensor
@@ -246,10 +246,10 @@ def attach() -> None:
     dynamic.__matmul__ = _product
     dynamic.__rmatmul__ = _reflected(matmul.matmul)
     dynamic.__imatmul__ = _in_place(_product)
-    dynamic.reshape = _one_by_one(table.function("reshape"))
-    dynamic.permute_dims = _one_by_one(table.function("permute_dims"))
+    dynamic.reshape = _with_unpacked_sizes(table.function("reshape"))
+    dynamic.permute_dims = _with_unpacked_sizes(table.function("permute_dims"))
     dynamic.where = _where
-    dynamic.view = _one_by_one(view)
+    dynamic.view = _with_unpacked_sizes(view)
     for function in _FUNCTIONS:
         setattr(Tensor, function.__name__, function)
     for module, names in _LAZY_FUNCTIONS.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import plugins
 from ..errors import PluginError
-from ..ops import lazy_families as lazy
+from ..ops import lazy_families
 from ..ops.definition import Op, table
 from ..system import fork_safe_locks
 from .methods import attach_op, detach_op
@@ -61,7 +61,7 @@ def refresh() -> None:
         _stale = False
         offered = plugins.ops()
         if offered:
-            lazy.load_all()
+            lazy_families.load_all()
         chosen = _chosen(offered)
         for name in [n for n, op in _added.items() if n not in chosen or chosen[n][1] is not op]:
             detach_op(table[name])
@@ -154,7 +154,7 @@ def _mark_stale() -> None:
 
 
 def _look(name: str) -> None:
-    lazy.load_all()
+    lazy_families.load_all()
     refresh()
     _check(name)
 

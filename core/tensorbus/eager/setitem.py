@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..dispatch.modes import inner_device
 from ..dispatch.plan import new_cache
-from ..interchange.host_array import assigned
+from ..interchange.host_array import as_assigned_value
 from ..ops.definition import InPlaceCall, table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import broadcast_to
@@ -15,8 +15,8 @@ from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 
 _NUMBERS: Final = frozenset({bool, int, float})
-_MANY: Final = 1024
-_given: Final[dict[Any, Any]] = new_cache()
+_MAX_CONSTANTS: Final = 1024
+_constants: Final[dict[Any, Any]] = new_cache()
 """Numbers that were assigned, in the shapes of what they were assigned to."""
 _storing = fork_safe_locks.reentrant()
 """Held while a cell is looked at and changed. Re-entrant: a value that is let go may run a finalizer."""
@@ -30,7 +30,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
     elif type(value) in _NUMBERS and not active_modes and inner_device(self._vtype.device) is None:
         what = _of_number(self, key, value)
     if what is None:
-        given = assigned(value, self) if given is None else given
+        given = as_assigned_value(value, self) if given is None else given
         what = indexing.assignment(self, key, given)
     while True:  # anew, where another thread has assigned to another part since: neither may be lost
         with _storing:
@@ -51,9 +51,9 @@ def _of_number(x: Tensor, key: Any, number: Any) -> InPlaceCall | None:
         return None
     start, size, step = found[0].start, found[0].size, found[0].step
     memo = (repr(number), x._vtype, size)
-    given = _given.get(memo)
+    given = _constants.get(memo)
     if given is None:
-        if len(_given) >= _MANY:
-            _given.clear()
-        given = _given[memo] = broadcast_to(assigned(number, x), size)
+        if len(_constants) >= _MAX_CONSTANTS:
+            _constants.clear()
+        given = _constants[memo] = broadcast_to(as_assigned_value(number, x), size)
     return InPlaceCall("slice_update", (x, given), {"start": start, "step": step})

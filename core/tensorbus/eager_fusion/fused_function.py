@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..autograd import engine as autograd
+from ..autograd import engine
 from ..backend_interface.compilation import FusedKernels
 from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, Kernel
@@ -93,10 +93,10 @@ def call_fused(
     tracked = any(x._node is not None for x in tensors)
     if not found.plan.op.results:
         if tracked:
-            autograd.record(found.plan, tensors, outs[0])
+            engine.record(found.plan, tensors, outs[0])
         return outs[0]
     if tracked:
-        autograd.record_several(found.plan, tensors, outs)
+        engine.record_several(found.plan, tensors, outs)
     return tuple(outs)
 
 

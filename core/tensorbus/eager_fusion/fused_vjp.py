@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..autograd import engine as autograd
+from ..autograd import engine
 from ..backend_interface.graph import Node
 from ..decompose.tracer import OPS
 from ..devices.device import ValueType
@@ -24,13 +24,13 @@ from ..tracing.lazy_value import LazyValue
 from .fused_function import FusedProgram, Run, compile_program, memoize
 
 
-def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
+def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     """Return the gradient for each operand of ``node``, by a program; None where there is none.
 
     ``g`` is the gradient of the result; of several results, a list with None for those that have none.
     """
     plan = node.plan
-    if plan.op.late or node.values is autograd._FREED or kernel_preference.active():
+    if plan.op.late or node.values is engine._FREED or kernel_preference.active():
         return None  # what is told late would have a program for each place: one op, which is no less
     device = plan.out.device
     given = list(g) if plan.op.results else [g]
@@ -70,7 +70,7 @@ def derivative(node: autograd.Node, g: Any) -> list[Any] | None:
     ]
 
 
-def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> FusedProgram | None:
+def _derived(node: engine.Node, given: Sequence[Tensor | None]) -> FusedProgram | None:
     """Return the program of the derivative of what ``node`` recorded."""
     plan, device = node.plan, node.plan.out.device
     op, where = plan.op, OPS.device
@@ -91,7 +91,7 @@ def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> FusedProgra
         left = iter(xs[:seeds])
         seed = [None if x is None else next(left) for x in given]
         left = iter(xs[seeds:])
-        made = autograd.Node()
+        made = engine.Node()
         made.plan = replace(
             plan, operands=tuple(map(there, plan.operands)), out=there(plan.out),
             outs=tuple(map(there, plan.outs)), programs=None,
@@ -102,7 +102,7 @@ def _derived(node: autograd.Node, given: Sequence[Tensor | None]) -> FusedProgra
         )
         rest = tuple([x._value for x in left])
         made.out = None if not plan.keeps_out else rest if op.results else rest[0]
-        return autograd._pull(made, seed if op.results else seed[0], False)
+        return engine._pull(made, seed if op.results else seed[0], False)
 
     try:
         inputs, backs = OPS.trace(inner, specs)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ..autograd import engine as autograd
+from ..autograd import engine
 from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.definition import Op
@@ -20,7 +20,7 @@ from ..tracing.active_tracer import active_tracer
 from .pytree import leaves, tree_map
 
 
-class _Block(autograd.Node):
+class _Block(engine.Node):
     """The history of a block's results: the block itself, to be run again."""
 
     __slots__ = ("run",)
@@ -33,14 +33,14 @@ class _Block(autograd.Node):
                 "checkpoint: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
             )
-        active, start = active_tracer(), next(autograd._order)
+        active, start = active_tracer(), next(engine._order)
         with GradMode(True), active.recomputed() if active is not None else nullcontext():
             results = _made(self.run(), start)
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
         keep = {id(parent) for parent in self.parents}
         outputs, given = [x for x, _ in pairs], [seed for _, seed in pairs]
-        grads = autograd._walk(outputs, given, None, create, keep, within=True)
+        grads = engine._walk(outputs, given, None, create, keep, within=True)
         return [grads.get(parent) for parent in self.parents]
 
     def release(self) -> None:
@@ -63,7 +63,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if not is_grad_enabled():
         return function(*args, **kwargs)
-    start, tape = next(autograd._order), Tape()
+    start, tape = next(engine._order), Tape()
     given = tree_map(_same, (args, kwargs))
     with tape:
         result = function(*given[0], **given[1])
@@ -126,11 +126,11 @@ def _attach(results: Sequence[Tensor], outer: Sequence[Any], again: Callable[[],
     node.plan = Plan(
         op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds, shapes=shapes
     )
-    node.order, node.parents, node.run = next(autograd._order), tuple(outer), again
+    node.order, node.parents, node.run = next(engine._order), tuple(outer), again
     node.values, node.shapes, node.out = (), (), None
     if len(results) == 1:
         results[0]._node = node
         return
     node.parts = [None] * len(results)
     for place, x in enumerate(results):
-        x._node = autograd._part(node, place)
+        x._node = engine._part(node, place)

@@ -116,7 +116,7 @@ def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
     return made
 
 
-def assigned(value: Any, x: Tensor) -> Tensor:
+def as_assigned_value(value: Any, x: Tensor) -> Tensor:
     """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
     if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
         made = _from_sequence(value, x.dtype, base_device(x.device), fit=True)

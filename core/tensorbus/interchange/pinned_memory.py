@@ -55,7 +55,7 @@ def is_pinned(x: Tensor, where: DeviceLike = None) -> bool:
     )
 
 
-def sent(x: Tensor, there: Device) -> Tensor | None:
+def copied_from_pinned(x: Tensor, there: Device) -> Tensor | None:
     """Return ``x`` on ``there`` by a copy that is queued, without a history; None where there is no such."""
     home, far = runtime(x.device), runtime(there)
     if isinstance(far, SupportsPinnedMemory) and x.device.type == host_type():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..autograd import engine as autograd
+from ..autograd import engine
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
@@ -152,7 +152,7 @@ def _has(where: Device, dtype: DType) -> bool:
     return known is None or dtype in known
 
 
-def carried(x: Tensor, there: Device) -> Tensor:
+def transferred(x: Tensor, there: Device) -> Tensor:
     """Return a copy on another device, without a history. Raises ``DeviceError`` where copying fails."""
     from ..backend_interface import capabilities
 
@@ -180,10 +180,10 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     if out is NotImplemented:
         out = None
         if non_blocking and active is None:
-            from .pinned_memory import sent
+            from .pinned_memory import copied_from_pinned
 
-            out = sent(x, there)
-        out = carried(x, there) if out is None else out
+            out = copied_from_pinned(x, there)
+        out = transferred(x, there) if out is None else out
     made: Tensor = out
     if x._node is not None:
         moved = Plan(
@@ -194,5 +194,5 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
             casts=(None,),
             attrs={"source": x.device},
         )
-        autograd.record(moved, (x,), made)
+        engine.record(moved, (x,), made)
     return made

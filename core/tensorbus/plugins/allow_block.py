@@ -23,7 +23,7 @@ def refusal(found: EntryPoint) -> str | None:
     return None
 
 
-def choose(device_type: str, claims: Sequence[EntryPoint]) -> EntryPoint:
+def choose_claim(device_type: str, claims: Sequence[EntryPoint]) -> EntryPoint:
     """Return the one entry point that supplies ``device_type``.
 
     Raises ``DeviceUnavailableError`` where the switches block all of them, and ``PluginError`` naming them

@@ -316,7 +316,7 @@ class Registry:
             claims = self._claims(device_type)
             if not claims:
                 raise allow_block.unknown(device_type, self.known_types(), self._group(DEVICES))
-            chosen = allow_block.choose(device_type, claims)
+            chosen = allow_block.choose_claim(device_type, claims)
             backend = self._found.get(chosen)
             if backend is None:
                 backend = self._found[chosen] = Backend(device_type, Extension(device_type, chosen))

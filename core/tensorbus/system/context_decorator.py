@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def inside(make: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]) -> Callable[P, R]:
+def decorated(make: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]) -> Callable[P, R]:
     """Return ``function`` as it runs inside of what ``make`` returns, which is made for each call.
 
     Whoever takes values from a generator is outside between them.

@@ -46,14 +46,14 @@ def write_whole(path: Path, data: bytes) -> bool:
 
 def cache_store(path: Path, data: bytes) -> bool:
     """Write ``data``, then its digest beside it, for ``cache_load``; say whether both were written."""
-    return write_whole(path, data) and write_whole(_beside(path), _digest(path, data))
+    return write_whole(path, data) and write_whole(_digest_path(path), _digest(path, data))
 
 
 def cache_load(path: Path) -> bytes | None:
     """Return what ``cache_store`` wrote, or None where there is nothing or it is damaged."""
     try:
         data = path.read_bytes()
-        return data if _beside(path).read_bytes() == _digest(path, data) else None
+        return data if _digest_path(path).read_bytes() == _digest(path, data) else None
     except OSError:
         return None
 
@@ -178,10 +178,10 @@ def _objection(folder: Path) -> str:
     return ""
 
 
-def numbered(source: str) -> str:
+def with_line_numbers(source: str) -> str:
     """Return source text with line numbers, for messages about it.
 
-    >>> print(numbered("int a;"))
+    >>> print(with_line_numbers("int a;"))
        1 int a;
     """
     return "\n".join(f"{k:4} {line}" for k, line in enumerate(source.splitlines(), 1))
@@ -192,5 +192,5 @@ def _digest(path: Path, data: bytes) -> bytes:
     return sha256(path.name.encode() + b"\0" + data).digest()
 
 
-def _beside(path: Path) -> Path:
+def _digest_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-MOST_THREADS: Final = 1 << 16
+MAX_THREADS: Final = 1 << 16
 _ON: Final = ("1", "true", "on", "yes")
 _OFF: Final = ("0", "false", "off", "no")
 _told: Final[set[tuple[str, str]]] = set()
@@ -106,9 +106,9 @@ def threads() -> int | None:
     text = os.environ.get("TENSORBUS_NUM_THREADS", "").strip()
     if not text:
         return None
-    if text.isdecimal() and len(text) < 10 and 0 < int(text) <= MOST_THREADS:
+    if text.isdecimal() and len(text) < 10 and 0 < int(text) <= MAX_THREADS:
         return int(text)
-    _refuse("TENSORBUS_NUM_THREADS", text, f"a whole number from 1 to {MOST_THREADS}")
+    _refuse("TENSORBUS_NUM_THREADS", text, f"a whole number from 1 to {MAX_THREADS}")
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Final
 _OWN: Final = os.path.join(Path(__file__).parents[1], "")
 
 
-def outside() -> tuple[FrameType, int]:
+def user_frame() -> tuple[FrameType, int]:
     """Return the frame of the user's line, and the ``stacklevel`` that names it to ``warnings.warn`` here.
 
     Where every frame is tensorbus's own (its command line) it is the outermost.

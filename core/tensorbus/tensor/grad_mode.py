@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..system.context_decorator import inside
+from ..system.context_decorator import decorated
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class GradMode:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""
-        return inside(partial(GradMode, self._on), function)
+        return decorated(partial(GradMode, self._on), function)
 
 
 class _Fixed(GradMode):

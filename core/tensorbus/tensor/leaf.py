@@ -32,7 +32,7 @@ class Leaf:
         self.grad: Tensor | None = None
 
 
-_resting: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}
+_detached: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}
 """The leaves of tensors that have stopped asking for a gradient, by id, and in which capture's script."""
 
 
@@ -44,20 +44,20 @@ def _since() -> weakref.ref[Any] | None:
 def set_requires_grad(x: Tensor, asking: bool) -> None:
     """Make ``x`` a leaf that requires a gradient, or one that requires none; its gradient and hooks stay."""
     if asking:
-        _, found, since = _resting.pop(id(x), (None, None, None))
+        _, found, since = _detached.pop(id(x), (None, None, None))
         if found is not None and found.grad is not None and since != _since():
             host_prologue.note_read("a gradient that a tensor had before it asked again")
         x._node = found or Leaf()
     else:
         key = id(x)
-        _resting[key] = weakref.ref(x, lambda _: _resting.pop(key, None)), x._node, _since()
+        _detached[key] = weakref.ref(x, lambda _: _detached.pop(key, None)), x._node, _since()
         x._node = None
     bump_mutation_counter()
 
 
 def detached_in(x: Tensor, script: Any) -> bool:
     """Return whether ``x`` stopped asking in the capture that ``script`` is of, and has a gradient."""
-    _, found, since = _resting.get(id(x), (None, None, None))
+    _, found, since = _detached.get(id(x), (None, None, None))
     return (
         x._node is None
         and found is not None
@@ -67,9 +67,9 @@ def detached_in(x: Tensor, script: Any) -> bool:
     )
 
 
-def _rested(x: Tensor) -> Leaf | None:
+def _detached_leaf(x: Tensor) -> Leaf | None:
     """Return the leaf that ``x``, which asks for no gradient, had, if there is a gradient in it."""
-    _, found, _ = _resting.get(id(x), (None, None, None))
+    _, found, _ = _detached.get(id(x), (None, None, None))
     if x._node is not None or found is None or found.grad is None:
         return None
     host_prologue.note_read("the gradient of a tensor that requires none any more")
@@ -132,7 +132,7 @@ def gradient(x: Tensor) -> Tensor | None:
         return node.grad
     kept = _retained(node)
     if kept is None:
-        rested = _rested(x) if _resting else None
+        rested = _detached_leaf(x) if _detached else None
         return None if rested is None else rested.grad
     host_prologue.note_read("the gradient that the result of an op keeps")
     return kept.grad
@@ -145,7 +145,7 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
     ``ShapeError`` where the gradient does not fit.
     """
     node = x._node
-    kept = node if isinstance(node, Leaf) else _retained(node) or _rested(x)
+    kept = node if isinstance(node, Leaf) else _retained(node) or _detached_leaf(x)
     if kept is None:
         if value is None:
             return
@@ -175,7 +175,7 @@ def _retained(node: Any) -> RetainedGradient | None:
     return found
 
 
-def keeping(inputs: Sequence[Tensor]) -> set[int]:
+def retained_ids(inputs: Sequence[Tensor]) -> set[int]:
     """Return the ids of the histories of tensors that keep their gradients."""
     if not inputs:
         raise AutogradError("backward: inputs is empty; leave it out for every leaf.")

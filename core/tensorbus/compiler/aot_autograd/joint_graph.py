@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from ...autograd import engine as autograd
+from ...autograd import engine
 from ...backend_interface.graph import Graph, Node
 from ...devices.device import ValueType
 from ...dispatch.plan import Plan
@@ -62,7 +62,7 @@ _FREED_MESSAGE: Final = (
 )
 
 
-class CompiledFunctionNode(autograd.Node):
+class CompiledFunctionNode(engine.Node):
     """The autograd node of all results of one run.
 
     ``freed`` are the numbers of the results whose history was freed, ``asked`` of those of the last backward.
@@ -76,7 +76,7 @@ class CompiledFunctionNode(autograd.Node):
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each parent, given those of the results."""
-        if self.values is autograd._FREED:
+        if self.values is engine._FREED:
             raise AutogradError(_FREED_MESSAGE)
         d = self.backward_program
         given = g if len(d.kinds) > 1 else [g]
@@ -136,7 +136,7 @@ class CompiledFunctionNode(autograd.Node):
             if place in given and results[k]._node is not None
         ]
         keep = {id(x._node) for x in wanted.values()}
-        grads = autograd._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
+        grads = engine._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
         return [grads.get(wanted[k]._node) for k in d.tracked]
 
 
@@ -171,7 +171,7 @@ def trace_backward(
     ``parents`` are the inputs that have a history, by number, and their autograd nodes.
     """
     inner = {id(node) for _, node in parents}
-    for node in autograd._reached([x._node for x in results], inner):
+    for node in engine._reached([x._node for x in results], inner):
         if id(node) in inner:
             continue
         if getattr(node, "hooks", None):
@@ -187,7 +187,7 @@ def trace_backward(
         numbers = trace.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:
-            grads = autograd._walk(results, seeds, True, False, keep, hooks=False, within=True)
+            grads = engine._walk(results, seeds, True, False, keep, hooks=False, within=True)
         found = [grads.get(node) for _, node in parents]
         places = [active.place(g) for g in found if g is not None]
         more = [*zip(trace.inputs, trace.sources, strict=True)][len(inputs) + len(results) :]
@@ -225,7 +225,7 @@ def _dependencies(
     And, for each result, of those that share an op with it.
     """
     ends = {id(node) for _, node in parents}
-    behind = [{id(node) for node in autograd._reached([x._node], ends)} for x in results]
+    behind = [{id(node) for node in engine._reached([x._node], ends)} for x in results]
     return tuple(
         frozenset(k for k, nodes in enumerate(behind) if g is not None and id(node) in nodes)
         for (_, node), g in zip(parents, grads, strict=True)
@@ -256,7 +256,7 @@ def attach_node(
     node = CompiledFunctionNode()
     node.backward_program, node.sizes, node.freed = d, sizes, set()
     node.plan = d.plan
-    node.order = next(autograd._order)
+    node.order = next(engine._order)
     node.parents = parents
     node.values = tuple(values)
     node.out = tuple(outs[d.count :])
@@ -266,19 +266,19 @@ def attach_node(
         return
     node.parts = [None] * len(results)
     for place, x in enumerate(results):
-        x._node = autograd._part(node, place)
+        x._node = engine._part(node, place)
 
 
 def is_freed(x: Tensor) -> bool:
     """Return whether the history of ``x`` was freed by a ``backward()``: another one is an error."""
-    nodes = autograd._reached([x._node])
-    return any(getattr(node, "values", None) is autograd._FREED for node in nodes)
+    nodes = engine._reached([x._node])
+    return any(getattr(node, "values", None) is engine._FREED for node in nodes)
 
 
 def freed_node() -> CompiledFunctionNode:
     """Return an autograd node whose history was freed."""
     node = CompiledFunctionNode()
-    node.order = next(autograd._order)
+    node.order = next(engine._order)
     node.parents = (Leaf(),)
-    node.values, node.out, node.shapes = autograd._FREED, None, ()
+    node.values, node.out, node.shapes = engine._FREED, None, ()
     return node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass
 
-from ...system.user_frame import outside
+from ...system.user_frame import user_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,6 @@ class GraphBreak:
 
 def locate_break(reason: str) -> GraphBreak:
     """Return the innermost line of the user's on the stack."""
-    frame, _ = outside()
+    frame, _ = user_frame()
     file, line = frame.f_code.co_filename, frame.f_lineno
     return GraphBreak(reason=reason, file=file, line=line, text=linecache.getline(file, line).strip())

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from ...autograd import engine as autograd
+from ...autograd import engine
 from ...devices.device import Device, ValueType
 from ...dispatch import kernel_preference
 from ...dispatch.modes import Mode, is_value_mode
@@ -79,7 +79,7 @@ class Tracer(Mode):
         self.prologue = HostPrologue(dry)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
-        self.began = next(autograd._order)
+        self.began = next(engine._order)
         self.shape_env = self.prologue.shape_env = ShapeEnv(self.prologue.number)
         self._symbolic_tensors: list[tuple[Tensor, LazyValue]] = []
         self.breaks: list[GraphBreak] = []
@@ -161,7 +161,7 @@ class Tracer(Mode):
         trace.recompute_tag = self._number
         place = trace.add(op.name, places, planned.attrs, found.specs[0], found.key)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
-        if tracked and planned.differentiable and autograd.is_grad_enabled():
+        if tracked and planned.differentiable and engine.is_grad_enabled():
             apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]
             place = trace.tracked(place, tuple(apart))
         if op.raises_for:
@@ -171,7 +171,7 @@ class Tracer(Mode):
         if not op.results:
             out = self._lazy_tensor(trace, place, found.specs[0], planned.out)
             if tracked:
-                autograd.record(planned, operands, out)
+                engine.record(planned, operands, out)
             return self._materialize_fragile(out)
         outs = [
             self._lazy_tensor(
@@ -185,7 +185,7 @@ class Tracer(Mode):
             for k, (spec, kind) in enumerate(zip(found.specs, planned.outs, strict=True))
         ]
         if tracked:
-            autograd.record_several(planned, operands, outs)
+            engine.record_several(planned, operands, outs)
         return self._materialize_fragile(outs)
 
     def _materialize_fragile(self, made: Any) -> Any:

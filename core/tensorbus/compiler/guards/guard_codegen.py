@@ -13,7 +13,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 from ...amp.matmul_precision import get_matmul_precision
-from ...devices.device import _chosen, _entered
+from ...devices.device import _default_device, _device_stack
 from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
 from ...nn.hooks import EVERYWHERE
@@ -31,7 +31,7 @@ from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
 
 GUARD_GLOBALS: Final = {
-    "recording": recording.get, "entered": _entered.get, "chosen": _chosen, "dtypes": dt,
+    "recording": recording.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
     "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...devices.device import Device, ValueType
-from ...interchange.transfer import carried
+from ...interchange.transfer import transferred
 from ...ops.definition import Spec
 from ...tensor.tensor import wrap
 from .compiled_program import CompiledProgram
@@ -69,7 +69,7 @@ class MultiDeviceProgram:
 
     def _transferred(self, value: Any, source: Device, target: ValueRef) -> Any:
         spec: Spec = self._specs[target]
-        return carried(wrap(value, ValueType.of(spec.dtype, source)), target[0])._value
+        return transferred(wrap(value, ValueType.of(spec.dtype, source)), target[0])._value
 
     def _needed_for(self, outputs: Iterable[ValueRef]) -> set[ValueRef]:
         """Return all values that the outputs depend on, themselves included."""

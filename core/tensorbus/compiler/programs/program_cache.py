@@ -185,7 +185,7 @@ def _program_key(
                 trace.device, CompileRequest(graph=graph, index=trace.device.index)
             ).graph
         )
-    wanted = kernel_preference.among({entry.op for entry in trace.nodes})
+    wanted = kernel_preference.preferred_kernels({entry.op for entry in trace.nodes})
     return (
         trace.key(outputs, inputs, sizes),
         tuple(sorted(reused_inputs.items())),

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...autograd import engine as autograd
+from ...autograd import engine
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
@@ -384,7 +384,7 @@ class ReplayCodegen:
             if nodes:
                 given.append((k, nodes[0].before.state.node, f"{nodes[0].expr}._node"))
         ends = {id(node) for _, node, _ in given}
-        reached = {id(node) for node in autograd._reached([x._node for x in results], ends)}
+        reached = {id(node) for node in engine._reached([x._node for x in results], ends)}
         parents = [(k, node, at) for k, node, at in given if id(node) in reached]
         made = trace_backward(
             self.tracer, trace, results, [(k, node) for k, node, _ in parents], self.outputs

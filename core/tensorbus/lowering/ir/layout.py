@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
-from ...backend_interface import strided_array as strided
+from ...backend_interface import strided_array
 from ...backend_interface.graph import Node
 from ...backend_interface.strided_array import StridedArray, row_major
 
@@ -75,13 +75,13 @@ def view(node: Node, x: Layout) -> Layout | None:
     given = StridedArray(None, x.shape, x.strides, x.offset, node.spec.dtype)
     match node.op:
         case "broadcast_to":
-            made = strided.broadcast_to(given, a["shape"])
+            made = strided_array.broadcast_to(given, a["shape"])
         case "slice":
-            made = strided.slice_(given, a["start"], a["size"], a["step"])
+            made = strided_array.slice_(given, a["start"], a["size"], a["step"])
         case "flip":
-            made = strided.flip(given, a["axis"])
+            made = strided_array.flip(given, a["axis"])
         case "windows":
-            made = strided.windows(given, a["size"], a["stride"], a["dilation"])
+            made = strided_array.windows(given, a["size"], a["stride"], a["dilation"])
         case _:
             return None
     return Layout(x.slot, made.shape, made.strides, made.offset, x.late)
