@@ -116,13 +116,13 @@ if TYPE_CHECKING:
     from .lowering.ir.kernel_task import COUNTS_SLOT as COUNTS_SLOT
     from .lowering.ir.kernel_task import ERROR_SLOT as ERROR_SLOT
     from .lowering.ir.kernel_task import KernelLaunch as KernelLaunch
+    from .lowering.ir.kernel_task import LibraryCall as LibraryCall
     from .lowering.ir.kernel_task import parallel_loops as parallel_loops
     from .lowering.ir.layout import Layout as Layout
     from .lowering.ir.loop_ir import INDEX as INDEX
-    from .lowering.op_sets import Library as Library
+    from .lowering.library import Library as Library
     from .lowering.program.lower import lower as lower
     from .lowering.program.memory_planner import plan_memory as plan_memory
-    from .lowering.program.program import LibraryCall as LibraryCall
     from .lowering.program.program import ParallelBatch as ParallelBatch
     from .lowering.program.program import Program as Program
     from .lowering.program.program import parts_of as parts_of
@@ -180,7 +180,7 @@ _LATER: Final = {
     "TypeRule": "lowering.codegen.dialect",
     "INDEX": "lowering.ir.loop_ir",
     "LoopKernel": "lowering.ir.loop_ir:Kernel",
-    "Library": "lowering.op_sets",
+    "Library": "lowering.library",
     "COUNTS_SLOT": "lowering.ir.kernel_task",
     "ERROR_SLOT": "lowering.ir.kernel_task",
     "KernelLaunch": "lowering.ir.kernel_task",
@@ -189,7 +189,7 @@ _LATER: Final = {
     "plan_memory": "lowering.program.memory_planner",
     "lower": "lowering.program.lower",
     "ParallelBatch": "lowering.program.program",
-    "LibraryCall": "lowering.program.program",
+    "LibraryCall": "lowering.ir.kernel_task",
     "Program": "lowering.program.program",
     "parts_of": "lowering.program.program",
     "slots_of": "lowering.program.program",

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.graph.passes.fuse_epilogue import with_ends, with_sums
+from tensorbus.graph.passes.fuse_epilogue import fuse_activations, fuse_sums
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.kernel_task import LibraryCall
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify
-from tensorbus.lowering.op_sets import Library
+from tensorbus.lowering.library import Library
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import LibraryCall, Program
+from tensorbus.lowering.program.program import Program
 from tensorbus.ops.definition import Spec
 from tensorbus_cuda.dialect import dialect
 
@@ -72,7 +73,7 @@ def test_a_bias_and_a_residual_are_added_by_the_product(turned: bool) -> None:
     seen = node("reshape", product(x, w), shape=(2, 32, 48))
     inner = node("add", *((bias, seen) if turned else (seen, bias)), shape=(2, 32, 48))
     out = node("add", residual, inner, shape=(2, 32, 48))
-    graph = with_sums(Graph(inputs=(x, w, bias, residual), outputs=(out,)), lambda _: True)
+    graph = fuse_sums(Graph(inputs=(x, w, bias, residual), outputs=(out,)), lambda _: True)
     made = [n for n in graph if n.op == "affine"]
     assert [tuple(i.spec.shape for i in n.inputs) for n in made] == [((64, 32), (32, 48), (48,), (64, 48))]
     assert graph.outputs[0].spec.shape == (2, 32, 48)
@@ -83,7 +84,7 @@ def test_a_product_that_is_read_elsewhere_stays() -> None:
     x, w, bias = given(64, 32), given(32, 48), given(48)
     y = product(x, w)
     out = node("add", y, bias, shape=(64, 48))
-    graph = with_sums(Graph(inputs=(x, w, bias), outputs=(out, y)), lambda _: True)
+    graph = fuse_sums(Graph(inputs=(x, w, bias), outputs=(out, y)), lambda _: True)
     assert not [n for n in graph if n.op == "affine"]
 
 
@@ -94,14 +95,14 @@ def test_a_product_goes_on_as_what_follows_it(has_row: bool, end: str) -> None:
     sums = node("matmul", x, w, shape=(2, 32, 48))
     before = node("add", bias, sums, shape=(2, 32, 48)) if has_row else sums
     out = node(end, before, shape=(2, 32, 48))
-    graph = with_ends(Graph(inputs=(x, w, bias), outputs=(out,)), lambda _: True)
+    graph = fuse_activations(Graph(inputs=(x, w, bias), outputs=(out,)), lambda _: True)
     (made,) = [n for n in graph if n.op == "affine"]
     assert made.attrs == {"ends": end}
     assert [i.spec.shape for i in made.inputs] == [(64, 16), (16, 48)] + [(48,)] * has_row
     assert graph.outputs[0].spec.shape == (2, 32, 48)
     later = node("add", graph.outputs[0], given(2, 32, 48), shape=(2, 32, 48))
     whole = Graph(inputs=(x, w, bias, later.inputs[1]), outputs=(later,))
-    assert [len(n.inputs) for n in with_sums(whole, lambda _: True) if n.op == "affine"] == [2 + has_row]
+    assert [len(n.inputs) for n in fuse_sums(whole, lambda _: True) if n.op == "affine"] == [2 + has_row]
 
 
 def test_what_is_read_before_its_end_and_what_is_not_served_stay() -> None:
@@ -110,7 +111,7 @@ def test_what_is_read_before_its_end_and_what_is_not_served_stay() -> None:
     before = node("add", sums, bias, shape=(32, 48))
     out = node("relu", before, shape=(32, 48))
     for outputs, serves in (((out, before), True), ((out, sums), True), ((out,), False)):
-        graph = with_ends(Graph(inputs=(x, w, bias), outputs=outputs), lambda _, serves=serves: serves)
+        graph = fuse_activations(Graph(inputs=(x, w, bias), outputs=outputs), lambda _, serves=serves: serves)
         assert not [n for n in graph if n.op == "affine"]
 
 
@@ -121,8 +122,8 @@ def test_what_the_device_does_not_serve_and_what_would_be_stored_first_stay() ->
     one = node("add", product(x, w), root, shape=(64, 48))
     two = node("add", product(x, w), bias, shape=(64, 48))
     graph = Graph(inputs=(x, w, other, bias), outputs=(one, two))
-    assert [n.op for n in with_sums(graph, lambda _: False)].count("matmul") == 2
-    assert [n.op for n in with_sums(graph, lambda _: True)].count("affine") == 1
+    assert [n.op for n in fuse_sums(graph, lambda _: False)].count("matmul") == 2
+    assert [n.op for n in fuse_sums(graph, lambda _: True)].count("affine") == 1
 
 
 def apart(x: Node, k: int) -> Node:

@@ -14,11 +14,12 @@ import pytest
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.kernel_task import LibraryCall
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify
-from tensorbus.lowering.op_sets import Library
+from tensorbus.lowering.library import Library
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import LibraryCall, Program
+from tensorbus.lowering.program.program import Program
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 from tensorbus_cuda.dialect import OPTIONS, dialect

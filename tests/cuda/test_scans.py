@@ -11,7 +11,7 @@ from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.layout import packed
-from tensorbus.lowering.op_sets import Library
+from tensorbus.lowering.library import Library
 from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import Program
 from tensorbus.ops.definition import Spec, table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -11,9 +11,14 @@ from ..backend_interface.graph import Graph, Node
 from ..decompose.decompose import decompose
 from ..decompose.tracer import trace
 from ..dtypes.definition import DType
+from ..graph.passes.fuse_epilogue import fuse_activations, fuse_sums
 from ..graph.passes.simplify import simplify
+from ..graph.pipeline import Pass, run_passes
+from ..graph.rewrite import rewrite
 from ..lowering.codegen.dialect import Dialect
-from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED, Library
+from ..lowering.library import Library
+from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED
+from ..lowering.passes.matvec_to_reduction import matvec_to_reduction, where_adjacent
 from ..ops.definition import USER, Spec, table
 from ..ops.fused_update import is_fused_update
 
@@ -26,23 +31,61 @@ def is_generated(op: str, dialect: Dialect) -> bool:
     return op in SCHEDULED or (op in INLINED and (op not in OPTIONAL or OPTIONAL[op] in dialect.expressions))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegalizeContext:
+    """What a device runs: ops that ``keeps`` names stay whole; ``dtypes`` are those of its language.
+
+    None: it has all. ``lacking`` says that the program has others. ``serves`` is what a device with kernels
+    of products that add and activate says of such a node; None: it has none. ``row_per_task``: of ``Target``.
+    """
+
+    keeps: Callable[[str], bool]
+    dtypes: Collection[DType] | None = None
+    lacking: bool = False
+    serves: Callable[[Node], bool] | None = None
+    row_per_task: bool = True
+
+
 def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DType] | None = None) -> Graph:
     """Return ``graph`` in prims, bundles, kernels of the user's and what ``keeps`` names, simplified.
 
     ``dtypes`` are those of the language. Ops on others are calls: they stay whole, and their numbers are
     values, which no generated code has to write. None: the language has all.
     """
-    if dtypes is None or all(node.spec.dtype in dtypes for node in graph):
-        return _with_insides(simplify(decompose(graph, lambda op: _stays(op) or keeps(op))))
-    library = Library(frozenset(), dtypes)
+    return legalize(graph, LegalizeContext(keeps=keeps, dtypes=dtypes))
+
+
+def legalize(graph: Graph, context: LegalizeContext) -> Graph:
+    """Return ``graph`` as lowering takes it, after the passes of ``LEGALIZE``."""
+    dtypes = context.dtypes
+    lacking = dtypes is not None and any(node.spec.dtype not in dtypes for node in graph)
+    return run_passes(graph, LEGALIZE, replace(context, lacking=lacking))
+
+
+def shares_rows(context: LegalizeContext) -> bool:
+    """Require a target whose workgroups share the rows of a reduction."""
+    return not context.row_per_task
+
+
+def fuses_epilogues(context: LegalizeContext) -> bool:
+    """Require a device with kernels of products that add and activate."""
+    return context.serves is not None
+
+
+def lacks_dtypes(context: LegalizeContext) -> bool:
+    """Require a program with dtypes that the language lacks."""
+    return context.lacking
+
+
+def _decomposed(graph: Graph, context: LegalizeContext) -> Graph:
+    if not context.lacking:
+        return decompose(graph, lambda op: _stays(op) or context.keeps(op))
+    library = Library(frozenset(), context.dtypes or ())
     own = {node.op for node in graph if not library.lacks(node)}
     lacking = {node.op for node in graph if library.lacks(node)}
     called = {op for op in lacking - own if op in table and not is_fused_update(op)}
     apart = {op for op in lacking if is_fused_update(op)}
-    made = simplify(
-        decompose(graph, lambda op: op not in apart and (op in called or _stays(op) or keeps(op)))
-    )
-    return _filled(_with_insides(made), dtypes)
+    return decompose(graph, lambda op: op not in apart and (op in called or _stays(op) or context.keeps(op)))
 
 
 def _stays(op: str) -> bool:
@@ -64,15 +107,39 @@ def _inside(op: str, specs: tuple[Spec, ...]) -> Graph:
     return simplify(trace(op, specs, {}))
 
 
-def _filled(graph: Graph, dtypes: Collection[DType]) -> Graph:
+def _with_constants_as_values(graph: Graph, context: LegalizeContext) -> Graph:
     """Return ``graph`` with constants that the language cannot write as values of the device."""
-    done: dict[int, Node] = {}
-    for node in graph:
-        made = node
-        if node.op == "constant" and node.spec.dtype not in dtypes:
-            attrs = {"shape": (), "value": node.attrs["value"], "dtype": node.spec.dtype}
-            made = Node(op="full", attrs=attrs, spec=node.spec)
-        elif any(done[id(x)] is not x for x in node.inputs):
-            made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
-        done[id(node)] = made
-    return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
+    dtypes = context.dtypes or ()
+
+    def rule(node: Node, _: Node) -> Node | None:
+        if node.op != "constant" or node.spec.dtype in dtypes:
+            return None
+        attrs = {"shape": (), "value": node.attrs["value"], "dtype": node.spec.dtype}
+        return Node(op="full", attrs=attrs, spec=node.spec)
+
+    return rewrite(graph, rule)
+
+
+def _serves(context: LegalizeContext) -> Callable[[Node], bool]:
+    return context.serves or (lambda node: False)
+
+
+LEGALIZE: Final[tuple[Pass[LegalizeContext], ...]] = (
+    Pass(
+        name="matvec to reduction", requires=shares_rows,
+        run=lambda graph, _: matvec_to_reduction(graph, where_adjacent),
+    ),
+    Pass(
+        name="fuse activations", requires=fuses_epilogues,
+        run=lambda graph, context: fuse_activations(graph, _serves(context)),
+    ),
+    Pass(name="decompose", run=_decomposed),
+    Pass(name="simplify", run=lambda graph, _: simplify(graph)),
+    Pass(name="decompose bundles", run=lambda graph, _: _with_insides(graph)),
+    Pass(name="constants to values", requires=lacks_dtypes, run=_with_constants_as_values),
+    Pass(
+        name="fuse sums", requires=fuses_epilogues,
+        run=lambda graph, context: fuse_sums(graph, _serves(context)),
+    ),
+)  # fmt: skip
+"""From a captured graph to what lowering takes. ``simplify`` is a list of its own: ``SIMPLIFY``."""

@@ -18,7 +18,7 @@ from ..ops.definition import USER, Spec, table
 from .kernel_interpreter import Interpreted
 
 if TYPE_CHECKING:
-    from ..lowering.program.program import LibraryCall
+    from ..lowering.ir.kernel_task import LibraryCall
 
 
 def library_call(call: LibraryCall, device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:

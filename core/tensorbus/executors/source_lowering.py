@@ -18,19 +18,17 @@ from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..dtypes.definition import DType, float32
 from ..errors import DeviceError
-from ..graph.passes.fuse_epilogue import with_ends, with_sums
-from ..graph.passes.matvec_to_reduction import with_single_rows
 from ..kernels.from_dialect import Compiler, common_buffer, pack
 from ..lowering.codegen.render import render
 from ..lowering.ir.builder import RuntimeArg, fit
-from ..lowering.ir.kernel_task import KernelLaunch
+from ..lowering.ir.kernel_task import KernelLaunch, LibraryCall
 from ..lowering.ir.layout import Layout, packed
 from ..lowering.ir.verify import verify
-from ..lowering.op_sets import Library
+from ..lowering.library import Library
 from ..lowering.program.lower import lower
-from ..lowering.program.program import LibraryCall, Program, parts_of, slots_of, steps_of
+from ..lowering.program.program import Program, parts_of, slots_of, steps_of
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE
-from .legalize import is_generated, prepared
+from .legalize import LegalizeContext, is_generated, legalize
 from .library_call import has_kernel, into_kernel, library_call
 from .replay_interface import Player, Queued, Script
 
@@ -74,18 +72,18 @@ class DialectLowering:
     def compile(self, order: CompileRequest) -> Executable:
         """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
         dialect = self.compiler.dialect(order.index)
-        known = dialect.types
         nodes = [node for node in order.graph if node.op in self.served]
         device = Device(self.device_type, order.index)
         left = {node.op for node in nodes if not has_kernel(node, device)}
         library = self.library | order.calls | ({node.op for node in nodes} - left)
-        graph = order.graph if dialect.target.row_per_task else with_single_rows(order.graph)
-        if AFFINE in self.served:
-            graph = with_ends(graph, lambda node: has_kernel(node, device))
-            library |= {AFFINE}
-        graph = prepared(graph, lambda op: op in library or is_generated(op, dialect), known)
-        if AFFINE in self.served:
-            graph = with_sums(graph, lambda node: has_kernel(node, device))
+        fuses = AFFINE in self.served
+        library |= {AFFINE} if fuses else set()
+        context = LegalizeContext(
+            keeps=lambda op: op in library or is_generated(op, dialect), dtypes=dialect.types,
+            serves=(lambda node: has_kernel(node, device)) if fuses else None,
+            row_per_task=dialect.target.row_per_task,
+        )  # fmt: skip
+        graph = legalize(order.graph, context)
         return DialectExecutable(self, graph, order, library)
 
 

@@ -11,8 +11,8 @@ from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.executors.kernel_interpreter import Interpreting
-from tensorbus.graph.passes.matvec_to_reduction import with_single_rows
 from tensorbus.graph.verify import verify
+from tensorbus.lowering.passes.matvec_to_reduction import matvec_to_reduction, where_adjacent
 from tensorbus.ops.definition import Spec
 
 
@@ -57,7 +57,7 @@ LEFT = [
 @pytest.mark.parametrize(("x", "y", "turned"), SUMS)
 def test_a_row_times_a_matrix_is_a_sum(x: Any, y: Any, turned: str, dtype: dt.DType) -> None:
     graph = graph_of(x, y, dtype, turned)
-    made = verify(with_single_rows(graph))
+    made = verify(matvec_to_reduction(graph, where_adjacent))
     ops = {node.op for node in made}
     assert "sum" in ops
     assert "matmul" not in ops
@@ -70,7 +70,7 @@ def test_a_row_times_a_matrix_is_a_sum(x: Any, y: Any, turned: str, dtype: dt.DT
 @pytest.mark.parametrize("turned", ["", "y"])
 def test_one_term_is_a_product_of_elements(turned: str) -> None:
     graph = graph_of((5, 1), (1, 7), dt.float32, turned)
-    made = verify(with_single_rows(graph))
+    made = verify(matvec_to_reduction(graph, where_adjacent))
     assert not {"matmul", "sum"} & {node.op for node in made}
     np.testing.assert_array_equal(values(made, "cpu"), values(graph, "cpu"))
 
@@ -78,11 +78,11 @@ def test_one_term_is_a_product_of_elements(turned: str) -> None:
 @pytest.mark.parametrize(("x", "y", "turned"), LEFT)
 def test_other_products_stay_what_they_are(x: Any, y: Any, turned: str) -> None:
     graph = graph_of(x, y, dt.float32, turned)
-    made = with_single_rows(graph)
+    made = matvec_to_reduction(graph, where_adjacent)
     assert [node.op for node in made] == [node.op for node in graph]
 
 
 @pytest.mark.parametrize("dtype", [dt.int32, dt.complex64])
 def test_integers_and_complex_numbers_stay_products(dtype: dt.DType) -> None:
     graph = graph_of((1, 8), (8, 4), dtype, "y")
-    assert with_single_rows(graph).outputs[0].op == "matmul"
+    assert matvec_to_reduction(graph, where_adjacent).outputs[0].op == "matmul"

@@ -17,10 +17,10 @@ from tensorbus.graph.passes.simplify import simplify
 from tensorbus.graph.verify import verify as verify_graph
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.builder import RuntimeArg, fit
-from tensorbus.lowering.ir.kernel_task import ERROR_SLOT, KernelLaunch
+from tensorbus.lowering.ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import LibraryCall, ParallelBatch, Program, steps_of
+from tensorbus.lowering.program.program import ParallelBatch, Program, steps_of
 from tensorbus.lowering.program.verify import verify_program
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec

@@ -13,7 +13,8 @@ from tensorbus import nn, optim
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.executors.legalize import prepared
 from tensorbus.lowering.ir.layout import packed
-from tensorbus.lowering.op_sets import INSIDE, Library
+from tensorbus.lowering.library import Library
+from tensorbus.lowering.op_sets import INSIDE
 from tensorbus.lowering.program.lower import Program, lower
 from tensorbus.lowering.program.program import steps_of
 from tensorbus.ops.definition import Spec, table

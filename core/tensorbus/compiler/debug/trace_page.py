@@ -81,11 +81,13 @@ class TracePage:
 
     def __init__(
         self, folder: Path, device: Device, request: CompileRequest, executable: Executable, seconds: float,
-        notes: Sequence[str],
+        notes: Sequence[str], passes: str = "",
     ) -> None:  # fmt: skip
         self.folder, self.device, self.request, self.compile_seconds = folder, device, request, seconds
         self.notes = notes
         self.stages = {"captured": str(request.graph), **executable.stages()}
+        if passes:
+            self.stages["passes"] = passes
         parts = getattr(executable, "parts", None)
         self.parts: Sequence[ProgramPart] = parts() if parts is not None else ()
         folder.mkdir(parents=True, exist_ok=True)
@@ -199,15 +201,25 @@ def write_trace(
     executable: Executable,
     seconds: float,
     notes: Sequence[str],
+    passes: str = "",
 ) -> Executable:
-    """Write the page of a program that took ``seconds`` to compile; return the program, with timed runs."""
+    """Write what is known of a program that took ``seconds`` to compile; return it, with its runs timed.
+
+    ``passes`` has the graph after each pass that changed it.
+    """
     global _count
     with _lock:
         _count += 1
         number = _count
     try:
         page = TracePage(
-            folder / f"program_{os.getpid()}_{number:04d}", device, request, executable, seconds, notes
+            folder / f"program_{os.getpid()}_{number:04d}",
+            device,
+            request,
+            executable,
+            seconds,
+            notes,
+            passes,
         )
     except OSError as error:
         _refused(folder, error)

@@ -11,6 +11,7 @@ from ...backend_interface.compilation import CompileRequest, Executable, Lowerin
 from ...backend_interface.graph import Node
 from ...devices.device import Device
 from ...dispatch.kernel_tables import program_kernels
+from ...graph.pipeline import logged_passes, pass_texts
 from ...ops.definition import USER, table
 from ...system import env
 from .compiled_program import lower_checked
@@ -28,17 +29,19 @@ def compile_request(device: Device, request: CompileRequest) -> tuple[Executable
 
         lowering = Interpreting(device.type)
     start, served = perf_counter(), with_user_kernels_decomposed(device, request)
-    if request.mode == "max-autotune":
-        from .autotune import autotune
-
-        made, notes = autotune(device, lowering, served)
-    else:
-        made, notes = lower_checked(device, lowering, served), _mode_notes(device, lowering, request.mode)
     folder = env.dump_dir()
+    with logged_passes(folder is not None) as log:
+        if request.mode == "max-autotune":
+            from .autotune import autotune
+
+            made, notes = autotune(device, lowering, served)
+        else:
+            made, notes = lower_checked(device, lowering, served), _mode_notes(device, lowering, request.mode)
     if folder is not None:
         from ..debug.trace_page import write_trace
 
-        made = write_trace(folder, device, request, made, perf_counter() - start, notes)
+        seconds = perf_counter() - start
+        made = write_trace(folder, device, request, made, seconds, notes, pass_texts(log))
     return made, notes
 
 

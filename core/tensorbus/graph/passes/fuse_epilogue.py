@@ -9,10 +9,11 @@ from math import prod
 from ...backend_interface.graph import Graph, Node
 from ...ops.definition import Spec
 from ...ops.matmul.matmul_epilogue import ENDS, NAME
+from ..rewrite import rebuild, rewrite
 from .scatter_patterns import reshaped
 
 
-def with_ends(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
+def fuse_activations(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
     """Return ``graph`` with the ops of ``ENDS`` in the products, and the sums with a row, that they follow.
 
     What is between is read by nothing else, and the device ``serves`` the node.
@@ -22,38 +23,34 @@ def with_ends(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
     found = _Sums(graph, serves)
     found.once = {node for node, count in found.uses.items() if count == 1}
     done: dict[Node, Node] = {}
-    for node in graph:
-        made = node
-        if any(done[x] is not x for x in node.inputs):
-            made = node.of(tuple([done[x] for x in node.inputs]))
-        if node.op in ENDS:
-            made = found.ended(node, done) or made
-        done[node] = made
-    return Graph(inputs=graph.inputs, outputs=tuple(done[x] for x in graph.outputs))
+
+    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+        return found.ended(node, done) if node.op in ENDS else None
+
+    rebuild(graph, rule, done)
+    return Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
 
 
-def with_sums(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
+def fuse_sums(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
     """Return ``graph`` with such sums in their products, as ``affine``, where the device ``serves`` the node.
 
     A product that something else reads as well stays what it is. So does one whose sum would first have to be
     stored: what is added is an input, what a product made, or a value that others read too.
     """
     found = _Sums(graph, serves)
-    done: dict[Node, Node] = {}
-    for node in graph:
-        made = node
-        if any(done[x] is not x for x in node.inputs):
-            made = node.of(tuple([done[x] for x in node.inputs]))
-        if found.uses.get(node, 0) == 1:
-            found.once.add(made)
+
+    def rule(node: Node, original: Node) -> Node | None:
+        once = found.uses.get(original, 0) == 1
+        if once:
+            found.once.add(node)
         elif node.op not in ("constant", "broadcast_to"):
-            found.shared.add(made)
-        if node.op == "add" and (joined := found.joined(made)) is not None:
-            made = joined
-            if found.uses.get(node, 0) == 1:
-                found.once |= {made, made.inputs[0]}
-        done[node] = made
-    return Graph(inputs=graph.inputs, outputs=tuple(done[x] for x in graph.outputs))
+            found.shared.add(node)
+        made = found.joined(node) if node.op == "add" else None
+        if made is not None and once:
+            found.once |= {made, made.inputs[0]}
+        return made
+
+    return rewrite(graph, rule)
 
 
 @dataclass(slots=True)

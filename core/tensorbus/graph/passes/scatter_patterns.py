@@ -6,7 +6,7 @@ A rule is made for a graph, and then sees its nodes one by one, operands rewritt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -14,8 +14,7 @@ from typing import Any
 from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import bool_, int64
 from ...ops.definition import Spec
-
-Rule = Callable[[Node], Node]
+from ..rewrite import Rule
 
 
 def single_scatter(graph: Graph) -> Rule:

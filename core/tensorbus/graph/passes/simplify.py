@@ -8,88 +8,27 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, Scalar, float32, float64, integer_range
 from ...ops.definition import Spec, table
-from ...system.env import verifying
-from ..verify import verify
-from .scatter_patterns import Rule, flat_products, one_copy, reshaped, scatter_onto, single_scatter
+from ..pipeline import Pass, run_passes
+from ..rewrite import Rule, owned, rewrite_owned
+from .scatter_patterns import flat_products, one_copy, reshaped, scatter_onto, single_scatter
 from .slice_updates_to_concat import joined_updates
 
 
 def simplify(graph: Graph) -> Graph:
-    """Return an equal graph, of as few nodes as the rules know; ``TENSORBUS_VERIFY=1`` checks it."""
-    graph = _copied(graph)
-    for rule, ops in _RULES:
-        if rule is one_copy:  # of several it takes the first
-            graph = _sorted(graph)
-        graph = _rewritten(graph, rule, ops)
-        if verifying():
-            verify(graph)
-    return _sorted(graph)
+    """Return an equal graph, of as few nodes as the passes of ``SIMPLIFY`` know."""
+    return _sorted(run_passes(owned(graph), SIMPLIFY, None))
 
 
 def _sorted(graph: Graph) -> Graph:
     """Return the graph with its nodes in the order in which its outputs need them."""
     return Graph(inputs=graph.inputs, outputs=graph.outputs)
-
-
-def _copied(graph: Graph) -> Graph:
-    """Return the graph with nodes of its own, but for the inputs."""
-    done: dict[Node, Node] = {}
-    for node in graph:
-        done[node] = node if node.op == "input" else node.of(tuple([done[x] for x in node.inputs]))
-    copied = Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
-    return copied.known([*done.values()])
-
-
-def _rewritten(graph: Graph, rule: Callable[[Graph], Rule], ops: Collection[str]) -> Graph:
-    """Return the graph with a rule applied to the nodes of ``ops``, operands first, or to all.
-
-    The nodes given are used up. None of ``ops``: all.
-    """
-    nodes, skipped = list(graph), {"input"}
-    if ops:
-        skipped = {node.op for node in nodes}.difference(ops)
-    apply = rule(graph)
-    first, made = next(
-        ((k, m) for k, n in enumerate(nodes) if n.op not in skipped and (m := apply(n)) is not n), (-1, None)
-    )
-    if made is None:
-        return graph
-    moved: dict[Node, Node] = {nodes[first]: made}
-    order: dict[Node, None] = dict.fromkeys(nodes[:first])
-    _append(made, order)
-    for node in nodes[first + 1 :]:
-        if not moved.keys().isdisjoint(node.inputs):
-            node.inputs = tuple([moved.get(x, x) for x in node.inputs])
-        made = node if node.op in skipped else apply(node)
-        if made is node:
-            order[node] = None
-            continue
-        moved[node] = made
-        _append(made, order)
-    outputs = tuple([moved.get(x, x) for x in graph.outputs])
-    used = {*graph.inputs, *outputs}
-    for node in reversed(order):
-        if node in used:
-            used.update(node.inputs)
-    return Graph(inputs=graph.inputs, outputs=outputs).known([node for node in order if node in used])
-
-
-def _append(node: Node, order: dict[Node, None]) -> None:
-    """Append a node, behind those of its operands that are not there yet."""
-    stack = [node]
-    while stack:
-        left = [x for x in stack[-1].inputs if x not in order]
-        if left:
-            stack += left
-        else:
-            order[stack.pop()] = None
 
 
 def frozen(value: Any) -> Any:
@@ -277,13 +216,29 @@ def _rounded(value: Scalar, dtype: DType) -> Any:
     return struct.unpack("f", struct.pack("f", given))[0] if dtype is float32 else given
 
 
-_ALL: Final = frozenset[str]()
-_PRODUCTS: Final = frozenset({"sum", "permute_dims", "matmul"})
-_RULES: Final[tuple[tuple[Callable[[Graph], Rule], frozenset[str]], ...]] = (
-    (_nothing_moved, _MOVES), (_equal_nodes, _ALL), (flat_products, _PRODUCTS), (_nothing_done, _ALL),
-    (_equal_nodes, _ALL), (single_scatter, frozenset({"scatter", "sum"})),
-    (scatter_onto, frozenset({"scatter", "add"})), (joined_updates, frozenset({"add"})),
-    (flat_products, _PRODUCTS), (_nothing_done, _ALL),
-    (_equal_nodes, _ALL), (one_copy, frozenset({"reshape"})),
-)  # fmt: skip
-"""The rules, and the ops that they are for: products are turned before permutations behind them move."""
+def _pass(name: str, rule: Callable[[Graph], Rule], ops: str = "") -> Pass[None]:
+    """Return the pass of a rule for some ops, or for all; it has the graph's nodes for its own."""
+    of = frozenset(ops.split())
+    return Pass(name=name, run=lambda graph, _: rewrite_owned(graph, rule(graph), of))
+
+
+def _one_copy(graph: Graph, _: None) -> Graph:
+    graph = _sorted(graph)  # of several copies it takes the first
+    return rewrite_owned(graph, one_copy(graph), ("reshape",))
+
+
+SIMPLIFY: Final[tuple[Pass[None], ...]] = (
+    _pass("drop identities", _nothing_moved, " ".join(_MOVES)),
+    _pass("common subexpressions", _equal_nodes),
+    _pass("flatten products", flat_products, "sum permute_dims matmul"),
+    _pass("fold", _nothing_done),
+    _pass("common subexpressions", _equal_nodes),
+    _pass("single scatters to where", single_scatter, "scatter sum"),
+    _pass("scatter onto sums", scatter_onto, "scatter add"),
+    _pass("slice updates to concat", joined_updates, "add"),
+    _pass("flatten products", flat_products, "sum permute_dims matmul"),
+    _pass("fold", _nothing_done),
+    _pass("common subexpressions", _equal_nodes),
+    Pass(name="share copies", run=_one_copy),
+)
+"""The passes of ``simplify``: products are flattened before permutations behind them move."""

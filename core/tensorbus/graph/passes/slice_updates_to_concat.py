@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...backend_interface.graph import Graph, Node
 from ...ops.definition import Spec
-from .scatter_patterns import Rule, is_zeros, uses_of
+from ..rewrite import Rule
+from .scatter_patterns import is_zeros, uses_of
 
 
 def joined_updates(graph: Graph) -> Rule:

@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 from ...backend_interface.graph import Graph, Node
+from ...graph.rewrite import rebuild, topological
 from ...ops.definition import Spec
 from ..ir.builder import Builder
 from ..ir.inline import Inliner
@@ -185,19 +186,7 @@ class _Canonical:
 
     def dependencies(self, root: Node) -> list[Node]:
         """Return the nodes that one is computed from in this kernel, operands first."""
-        order: list[Node] = []
-        seen: set[int] = set()
-        stack = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-            elif id(node) not in seen:
-                seen.add(id(node))
-                stack.append((node, True))
-                if node is root or self.view(node) is None:
-                    stack.extend((x, False) for x in reversed(node.inputs))
-        return order
+        return topological([root], lambda node: node is not root and self.view(node) is not None)
 
     def view(self, node: Node) -> Layout | None:
         """Return where a node lies that is not made here."""
@@ -248,30 +237,25 @@ def collapsed(fused: DomainKernel) -> DomainKernel:
         return tuple(prod(shape[k] for k in g) for g in groups) if len(shape) == rank else shape
 
     over = tuple(k for k, g in enumerate(groups) if g[0] in fused.reduced)
-    done: dict[int, Node] = {}
     leaves: dict[int, Layout] = {}
     scalars: dict[int, int] = {}
-    for old in graph:
-        spec = Spec(joined(old.spec.shape), old.spec.dtype)
-        if old.op in REDUCTIONS:
-            made = replace(
-                old, inputs=(done[id(old.inputs[0])],), attrs={"axis": over, "keepdims": True}, spec=spec
-            )
-        else:
-            made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
+
+    def rule(old: Node, inputs: tuple[Node, ...]) -> Node:
+        attrs = {"axis": over, "keepdims": True} if old.op in REDUCTIONS else old.attrs
+        made = replace(old, inputs=inputs, attrs=attrs, spec=Spec(joined(old.spec.shape), old.spec.dtype))
         if id(old) in fused.inputs:
             given = fused.inputs[id(old)]
-            leaves[id(made)] = replace(
-                given, shape=spec.shape, strides=tuple(given.strides[g[-1]] for g in groups)
-            )
+            strides = tuple(given.strides[g[-1]] for g in groups)
+            leaves[id(made)] = replace(given, shape=made.spec.shape, strides=strides)
         if id(old) in fused.scalars:
             scalars[id(made)] = fused.scalars[id(old)]
-        done[id(old)] = made
+        return made
+
+    done = rebuild(graph, rule)
     outputs = tuple(
-        replace(o, node=done[id(o.node)], strides=tuple(o.strides[g[-1]] for g in groups))
-        for o in fused.outputs
+        replace(o, node=done[o.node], strides=tuple(o.strides[g[-1]] for g in groups)) for o in fused.outputs
     )
     return replace(
-        fused, domain=joined(domain), reduced=over, nodes=tuple(done[id(n)] for n in fused.nodes),
+        fused, domain=joined(domain), reduced=over, nodes=tuple(done[n] for n in fused.nodes),
         outputs=outputs, inputs=leaves, scalars=scalars,
     )  # fmt: skip

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import is_
 from typing import Any
 
 from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
+from ...graph.rewrite import rebuild, topological
 from ...ops.definition import Spec
 from ..ir.kernel_task import KernelTask
 from ..ir.layout import Layout, Shape
@@ -100,23 +100,23 @@ def before_reshapes(job: KernelTask) -> KernelTask:
     leaves = dict(job.inputs)
     behind = Graph(inputs=(), outputs=tuple(node.inputs[0] for node in reshapes))
     inside = _with_reshaped_leaves(behind, job, leaves)
-    done: dict[int, Node] = {}
-    for old in outside:
+
+    def rule(old: Node, inputs: tuple[Node, ...]) -> Node:
         spec = Spec(shape, old.spec.dtype)
-        inputs = tuple(done.get(id(x), x) for x in old.inputs)
         if id(old) in job.scalars or old.op == "constant":
-            made = old
-        elif id(old) in job.inputs:
+            return old
+        if id(old) in job.inputs:
             made = Node(op="input", spec=spec)
             leaves[id(made)] = replace(job.inputs[id(old)], shape=shape, strides=row_major(shape))
-        elif old.op == "reshape":
-            made = inside[id(old.inputs[0])]
-        elif old.op in ("full", "broadcast_to"):
-            made = replace(old, inputs=inputs, attrs={**old.attrs, "shape": shape}, spec=spec)
-        else:
-            made = replace(old, inputs=inputs, spec=spec if old.spec.shape == domain else old.spec)
-        done[id(old)] = made
-    return replace(job, root=done[id(job.root)], inputs=leaves)
+            return made
+        if old.op == "reshape":
+            return inside[old.inputs[0]]
+        if old.op in ("full", "broadcast_to"):
+            return replace(old, inputs=inputs, attrs={**old.attrs, "shape": shape}, spec=spec)
+        return replace(old, inputs=inputs, spec=spec if old.spec.shape == domain else old.spec)
+
+    done = rebuild(outside, rule)
+    return replace(job, root=done[job.root], inputs=leaves)
 
 
 def _up_to_reshapes(job: KernelTask) -> list[Node]:
@@ -142,18 +142,18 @@ def _up_to_reshapes(job: KernelTask) -> list[Node]:
     return [node for node in job.graph if id(node) in seen]
 
 
-def _with_reshaped_leaves(graph: Graph, job: KernelTask, leaves: dict[int, Layout]) -> dict[int, Node]:
+def _with_reshaped_leaves(graph: Graph, job: KernelTask, leaves: dict[int, Layout]) -> dict[Node, Node]:
     """Return the nodes of a graph in which reshapes of what lies packed are operands, which are added."""
-    done: dict[int, Node] = {}
-    for old in graph:
-        if old.op == "reshape" and _lies_packed(old.inputs[0], job):
-            done[id(old)] = made = Node(op="input", spec=old.spec)
-            given = job.inputs[id(old.inputs[0])]
-            leaves[id(made)] = replace(given, shape=old.spec.shape, strides=row_major(old.spec.shape))
-        else:
-            inputs = tuple(done[id(x)] for x in old.inputs)
-            done[id(old)] = old if all(map(is_, inputs, old.inputs)) else replace(old, inputs=inputs)
-    return done
+
+    def rule(old: Node, _: tuple[Node, ...]) -> Node | None:
+        if old.op != "reshape" or not _lies_packed(old.inputs[0], job):
+            return None
+        made = Node(op="input", spec=old.spec)
+        given = job.inputs[id(old.inputs[0])]
+        leaves[id(made)] = replace(given, shape=old.spec.shape, strides=row_major(old.spec.shape))
+        return made
+
+    return rebuild(graph, rule)
 
 
 def _lies_packed(node: Node, job: KernelTask) -> bool:
@@ -276,36 +276,34 @@ def _join_all(
 def _rewrite(node: Node, job: KernelTask, domain: Shape, axes: _Axes) -> tuple[Node, dict[str, Any]]:
     leaves: dict[int, Layout] = {}
     scalars: dict[int, int] = {}
-    done: dict[int, Node] = {}
     shape = axes.shape(domain)
-    nodes = [*Graph(inputs=(), outputs=(node,))]
-    states = {id(x): Node(op="input", spec=x.spec) for n in nodes if n.op == "random_bits" for x in n.inputs}
+    nodes = topological([node])
+    states = {x: Node(op="input", spec=x.spec) for n in nodes if n.op == "random_bits" for x in n.inputs}
 
-    for old in nodes:
+    def rule(old: Node, inputs: tuple[Node, ...]) -> Node:
         spec = Spec(shape, old.spec.dtype)
         if old.op == "random_bits":
-            state = states[id(old.inputs[0])]
+            (state,) = inputs
             leaves[id(state)] = job.inputs[id(old.inputs[0])]
-            made = replace(old, inputs=(state,), attrs={"shape": shape}, spec=spec)
-        elif id(old) in states:
-            made = states[id(old)]
-        elif id(old) in job.inputs:
+            return replace(old, inputs=(state,), attrs={"shape": shape}, spec=spec)
+        if id(old) in job.inputs:
             given = job.inputs[id(old)]
             made = Node(op="input", spec=spec)
             leaves[id(made)] = replace(given, shape=shape, strides=axes.strides(_aligned(given, domain)))
-        elif id(old) in job.scalars:
+            return made
+        if id(old) in job.scalars:
             made = Node(op="input", spec=old.spec)
             scalars[id(made)] = job.scalars[id(old)]
-        elif old.op == "constant":
-            made = old
-        elif old.op == "broadcast_to":
-            made = done[id(old.inputs[0])]
-        elif old.op == "full":
-            made = replace(old, attrs={**old.attrs, "shape": shape}, spec=spec)
-        else:
-            made = replace(old, inputs=tuple(done[id(x)] for x in old.inputs), spec=spec)
-        done[id(old)] = made
-    found = done[id(node)]
+            return made
+        if old.op == "constant":
+            return old
+        if old.op == "broadcast_to":
+            return inputs[0]
+        if old.op == "full":
+            return replace(old, attrs={**old.attrs, "shape": shape}, spec=spec)
+        return replace(old, inputs=inputs, spec=spec)
+
+    found = rebuild(nodes, rule, dict(states))[node]
     if found.spec.shape != shape:  # a number alone
         spec = Spec(shape, node.spec.dtype)
         found = Node(op="broadcast_to", inputs=(found,), attrs={"shape": shape}, spec=spec)

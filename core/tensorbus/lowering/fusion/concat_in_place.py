@@ -6,12 +6,10 @@ more operands than a kernel may have are made of others.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ...backend_interface.graph import Graph, Node
-from ...ops.definition import Spec
+from ...backend_interface.graph import Node
 from ..ir.layout import Layout, ordered, reshape_strides
 
 
@@ -35,29 +33,6 @@ class Join:
             found[id(part)] = Layout(slot, part.spec.shape, strides, begin * whole.strides[axis])
             begin += operand.spec.shape[axis]
         return found
-
-
-def short(graph: Graph, most: int) -> Graph:
-    """Return the graph with concatenations of at most ``most`` operands: of others, where there are more."""
-    if all(node.op != "concat" or len(node.inputs) <= most for node in graph):
-        return graph
-    done: dict[int, Node] = {}
-    for node in graph:
-        given = tuple([done[id(x)] for x in node.inputs])
-        while node.op == "concat" and len(given) > most:
-            given = tuple([_concat(node, given[k : k + most]) for k in range(0, len(given), most)])
-        same = len(given) == len(node.inputs) and all(map(operator.is_, given, node.inputs))
-        done[id(node)] = node if same else replace(node, inputs=given)
-    return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
-
-
-def _concat(node: Node, given: tuple[Node, ...]) -> Node:
-    """Return the concatenation of some operands of ``node``."""
-    if len(given) == 1:
-        return given[0]
-    axis, shape = node.attrs["axis"], list(node.spec.shape)
-    shape[axis] = sum(x.spec.shape[axis] for x in given)
-    return replace(node, inputs=given, spec=Spec(tuple(shape), node.spec.dtype))
 
 
 def joins(nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node]) -> dict[int, Join]:

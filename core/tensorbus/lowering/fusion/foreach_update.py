@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...backend_interface.graph import Graph, Node
+from ...graph.rewrite import rebuild
 from ..op_sets import INSIDE
 from .access_map import own_access, walked
 from .fusion_groups import FusionGroup, StoredValue
@@ -24,12 +25,11 @@ def opened(group: FusionGroup, parts: Sequence[Node]) -> dict[Node, StoredValue]
     """Return, for each of a bundle's results that is a node, the root that computes it."""
     ((bundle, place),) = [(root.node, root.order) for root in group.roots.values()]
     body: Graph = bundle.attrs[INSIDE]
-    done = dict(zip(body.inputs, bundle.inputs, strict=True))
-    for node in body:
-        if node not in done:
-            done[node] = replace(
-                node, inputs=tuple([done[x] for x in node.inputs]), recompute_tag=bundle.recompute_tag
-            )
+    tag = bundle.recompute_tag
+    done = rebuild(
+        body, lambda node, inputs: replace(node, inputs=inputs, recompute_tag=tag),
+        dict(zip(body.inputs, bundle.inputs, strict=True)),
+    )  # fmt: skip
     found: dict[Node, StoredValue] = {}
     for part in parts:
         made = done[body.outputs[part.attrs["index"]]]

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType
+from ...ops.definition import Spec
 from ...system.former_names import former_names
 from ..target import Target
 from . import index_expr as ix
-from .builder import COUNTS, Builder, Launch
+from .builder import COUNTS, Builder, Launch, RuntimeArg
 from .index_expr import ONE, ZERO
 from .inline import ERRORS, BufferRead, Inliner
 from .layout import Layout, Shape
 from .loop_ir import INDEX, Const, Expr, Var
-
-if TYPE_CHECKING:
-    from ..program.program import LibraryCall
 
 ERROR_SLOT = -1
 COUNTS_SLOT = -2
@@ -97,6 +95,33 @@ class KernelLaunch:
     aligned_reads: frozenset[int] = frozenset()
     pointwise: bool = False
     choice: ScheduleChoice | None = field(default=None, compare=False)
+
+
+@former_names(
+    apart="row_stride", lies="layouts", leaves="side_output", takes="side_input", left="side_size"
+)  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCall:
+    """An op that the device runs by itself, on operands where they lie.
+
+    ``inputs`` are of ``specs``: views of slots, or a ``RuntimeArg`` for a Python scalar of the run.
+    ``outputs`` are slots, each filled in C order with a result of ``out_specs``; where ``row_stride`` is not
+    0, rows of the one result are so many elements apart. ``layouts`` says where each result lies in its slot,
+    if not all are in C order. ``side_output`` is a slot that the call fills beside its results, for calls
+    that name it as their ``side_input``; it has ``side_size`` elements of float32.
+    """
+
+    op: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[Layout | RuntimeArg, ...]
+    specs: tuple[Spec, ...]
+    outputs: tuple[int, ...]
+    out_specs: tuple[Spec, ...]
+    row_stride: int = 0
+    layouts: tuple[Layout, ...] = ()
+    side_output: int | None = None
+    side_input: int | None = None
+    side_size: int = 0
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from typing import Any, Final
 from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, bool_, int64
 from ...graph.passes.scatter_patterns import reshaped
+from ...graph.rewrite import rewrite
 from ...ops.definition import Spec
 from ..op_sets import FINDS, accumulator
-from ..schedules.scatter.scatter_row_gpu import serves
 from ..target import Target
 
 WHOLE: Final = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -32,25 +32,25 @@ SHORT: Final = 32
 """The shortest rows that are reduced before what lies around them."""
 
 
-def staged(graph: Graph, target: Target) -> Graph:
+def split_reductions(graph: Graph, target: Target, scatters_rows: Callable[[Node], bool]) -> Graph:
     """Return the graph with such reductions and scatters changed; the graph itself where there are none."""
-    if not target.subgroup_size or not any(_rule(node, target) for node in graph):
+    if not any(_rule(node, target, scatters_rows) for node in graph):
         return graph
-    done: dict[int, Node] = {}
-    for node in graph:
-        made = node
-        if any(done[id(x)] is not x for x in node.inputs):
-            made = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
-        rule = _rule(made, target)
-        done[id(node)] = rule(made) if rule else made
-    return Graph(inputs=graph.inputs, outputs=tuple(done[id(x)] for x in graph.outputs))
+
+    def rule(node: Node, _: Node) -> Node | None:
+        found = _rule(node, target, scatters_rows)
+        return found(node) if found else None
+
+    return rewrite(graph, rule)
 
 
-def _rule(node: Node, target: Target) -> Callable[[Node], Node] | None:
+def _rule(
+    node: Node, target: Target, scatters_rows: Callable[[Node], bool]
+) -> Callable[[Node], Node] | None:  # fmt: skip
     """Return what changes a node; None where it is right as it is."""
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
-        return _flat if deep and serves(node, target) is not True else None
+        return _flat if deep and not scatters_rows(node) else None
     return None if target.workgroup_counters and _is_counted(node) else _reduced(node)
 
 

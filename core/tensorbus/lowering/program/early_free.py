@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...dtypes.definition import DType
-from ..ir.kernel_task import ERROR_SLOT, KernelLaunch
-from .program import LibraryCall, slots_of
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
+from .program import slots_of
 
 
 def early(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...dtypes.definition import DType
-from ..ir.kernel_task import ERROR_SLOT, KernelLaunch
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
-from .program import LibraryCall, slots_of
+from .program import slots_of
 
 LEAST = 1 << 18
 """Bytes from which on it is worth a kernel of its own."""

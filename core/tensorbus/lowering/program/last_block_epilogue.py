@@ -14,9 +14,9 @@ from typing import Any, Final
 from ..ir import index_expr as ix
 from ..ir.index_expr import ONE
 from ..ir.inline import ERRORS
-from ..ir.kernel_task import ERROR_SLOT, KernelLaunch
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.loop_ir import INDEX, Buffer, Expr, For, Kernel, Last, Packet, Stmt, Var
-from .program import Item, LibraryCall, slots_of
+from .program import Item, slots_of
 
 _BEGINS: Final = "end_"
 

@@ -14,9 +14,10 @@ from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
 from ...dtypes.definition import float32
 from ...errors import UnsupportedOpError
+from ...graph.pipeline import run_passes
 from ...ops.definition import table
 from ...system.env import verifying
-from ..fusion.concat_in_place import Join, joins, short
+from ..fusion.concat_in_place import Join, joins
 from ..fusion.foreach_update import bundles_of, opened, over
 from ..fusion.fusion_groups import (
     FusionGroup,
@@ -27,16 +28,16 @@ from ..fusion.kernel_cache import KernelKeys, insert, lookup
 from ..fusion.materialize import choose_buffers, fused_operands
 from ..fusion.rematerialize import rematerialized
 from ..ir.builder import RuntimeArg
-from ..ir.kernel_task import LaunchList
+from ..ir.kernel_task import LaunchList, LibraryCall
 from ..ir.layout import Layout, ordered, packed, view
-from ..op_sets import ELEMENTWISE, INLINED, SCHEDULED, Calls, Library, is_call
-from ..passes.matvec_to_reduction import vector_products
-from ..passes.split_reductions import staged
+from ..library import Calls, Library, is_call
+from ..op_sets import ELEMENTWISE, INLINED, SCHEDULED
+from ..passes.pass_list import LOWERING_PASSES, LoweringContext
 from ..schedules.choose import build
 from ..schedules.pointwise.pointwise import lower_map
 from ..schedules.schedule import ScheduleRequest, carve
 from ..target import Target
-from .program import LibraryCall, Program
+from .program import Program
 from .step_order import Begin, arranged
 from .verify import verify_program
 
@@ -54,13 +55,19 @@ def lower(
     over it. ``begin`` is given the launches as soon as their kernels are what they will be: compiling may
     begin. Raises ``UnsupportedOpError`` for an op that is no call and has no schedule.
     """
-    graph = vector_products(graph, library)
-    if library is not None or all(x is None or x.is_contiguous for x in inputs):
-        graph = staged(graph, target)
-    if library is not None:
-        graph = short(graph, target.max_buffers - 1) if target.max_buffers else graph
+    context = LoweringContext(
+        target=target, library=library, packed=all(x is None or x.is_contiguous for x in inputs),
+        scatters_rows=lambda node: _scatters_rows(node, target),
+    )  # fmt: skip
+    graph = run_passes(graph, LOWERING_PASSES, context)
     program = _Lowering(graph, inputs, target, sized, library, replaces or {}).program(begin)
     return verify_program(program, inputs) if verifying() else program
+
+
+def _scatters_rows(node: Node, target: Target) -> bool:
+    from ..schedules.scatter.scatter_row_gpu import serves
+
+    return serves(node, target) is True
 
 
 _APART = ELEMENTWISE | {"broadcast_to", "reshape"}

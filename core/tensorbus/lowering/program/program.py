@@ -9,39 +9,9 @@ from typing import Any
 
 from ...backend_interface.compilation import ProgramPart
 from ...dtypes.definition import DType
-from ...ops.definition import Spec
-from ...system.former_names import former_names
-from ..ir.builder import RuntimeArg
-from ..ir.kernel_task import COUNTS_SLOT, KernelLaunch
+from ..ir.kernel_task import COUNTS_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from ..ir.loop_ir import INDEX, Apply, Kernel
-
-
-@former_names(
-    apart="row_stride", lies="layouts", leaves="side_output", takes="side_input", left="side_size"
-)  # fmt: skip
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryCall:
-    """An op that the device runs by itself, on operands where they lie.
-
-    ``inputs`` are of ``specs``: views of slots, or a ``RuntimeArg`` for a Python scalar of the run.
-    ``outputs`` are slots, each filled in C order with a result of ``out_specs``; where ``row_stride`` is not
-    0, rows of the one result are so many elements apart. ``layouts`` says where each result lies in its slot,
-    if not all are in C order. ``side_output`` is a slot that the call fills beside its results, for calls
-    that name it as their ``side_input``; it has ``side_size`` elements of float32.
-    """
-
-    op: str
-    attrs: Mapping[str, Any]
-    inputs: tuple[Layout | RuntimeArg, ...]
-    specs: tuple[Spec, ...]
-    outputs: tuple[int, ...]
-    out_specs: tuple[Spec, ...]
-    row_stride: int = 0
-    layouts: tuple[Layout, ...] = ()
-    side_output: int | None = None
-    side_input: int | None = None
-    side_size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,13 @@ from typing import Final
 
 from ...backend_interface.graph import Graph
 from ..ir.builder import Launch
-from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LaunchList
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LaunchList, LibraryCall
 from ..ir.layout import Layout
 from ..ir.loop_ir import Kernel
 from .early_free import early
 from .inplace_reuse import in_place
 from .last_block_epilogue import ended
-from .program import Item, LibraryCall, ParallelBatch, Program, slots_of, steps_of
+from .program import Item, ParallelBatch, Program, slots_of, steps_of
 
 Begin = Callable[[Sequence[Launch]], object]
 SMALL: Final = 1 << 14

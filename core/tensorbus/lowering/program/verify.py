@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from ..ir.kernel_task import COUNTS_SLOT, ERROR_SLOT, KernelLaunch
+from ..ir.kernel_task import COUNTS_SLOT, ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from ..ir.verify import IRError, verify
 from ..ir.verify_bounds import NONE, Range, verify_bounds
-from .program import Item, LibraryCall, ParallelBatch, Program, slots_of, steps_of
+from .program import Item, ParallelBatch, Program, slots_of, steps_of
 
 
 def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Program:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Literal
 
 from ...backend_interface.graph import Node
+from ...graph.rewrite import rebuild, topological
 from ..fusion.canonicalize import DomainKernel, canonical
 from ..fusion.collapse_dims import collapse
 from ..fusion.fusion_groups import ALONE, ENOUGH, FIRST, SHORT, FusionGroup, reduced_axes_last
@@ -139,24 +140,19 @@ def carve(
     """Return the task of one root: a graph of its own whose inputs are what already lies in buffers."""
     inputs: dict[int, Layout] = {}
     numbers: dict[int, int] = {}
-    done: dict[int, Node] = {}
-    stack: list[tuple[Node, bool]] = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
-        layout = where.get(id(node)) if node is not root else None
-        if layout is not None or id(node) in scalars:
-            copy = Node(op="input", spec=node.spec)
-            if layout is not None:
-                inputs[id(copy)] = layout
-            else:
-                numbers[id(copy)] = scalars[id(node)]
-        elif ready:
-            copy = replace(node, inputs=tuple(done[id(x)] for x in node.inputs))
+
+    def is_read(node: Node) -> bool:
+        return id(node) in scalars or (node is not root and id(node) in where)
+
+    def rule(node: Node, operands: tuple[Node, ...]) -> Node:
+        if not is_read(node):
+            return node.of(operands)
+        read = Node(op="input", spec=node.spec)
+        if node is not root and id(node) in where:
+            inputs[id(read)] = where[id(node)]
         else:
-            stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs))
-            continue
-        done[id(node)] = copy
-    return KernelTask(root=done[id(root)], inputs=inputs, scalars=numbers, out=out, sized=sized)
+            numbers[id(read)] = scalars[id(node)]
+        return read
+
+    done = rebuild(topological([root], is_read), rule)
+    return KernelTask(root=done[root], inputs=inputs, scalars=numbers, out=out, sized=sized)
