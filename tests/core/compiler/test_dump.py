@@ -66,7 +66,8 @@ def test_every_stage_is_written_with_a_page(device: str, tmp_path: Path) -> None
     page, folder = dumped(tmp_path, device)
     assert "multiply" in (folder / "graph.txt").read_text()
     assert "softmax" in (folder / "captured.txt").read_text()
-    assert (folder / "passes.txt").read_text().startswith("after decompose:\n%0")
+    if device != "refdev":  # which has no lowering
+        assert (folder / "passes.txt").read_text().startswith("after decompose:\n%0")
     for said in ("compiled in", "fastest of 10 run(s)", "less", "all groups, one by one"):
         assert said in page
     assert "<script" not in page
