@@ -163,7 +163,7 @@ def vmap(
         for start in range(0, max(count, 1), step):
             part = given if step >= count else tree_map(lambda x, s=start: _part(x, s, step), given)
             runs.append(_run(function, part[0], part[1], min(step, count - start)))
-        whole = runs[0] if len(runs) == 1 else tree_map(_joined, *runs)
+        whole = runs[0] if len(runs) == 1 else tree_map(_concatenated, *runs)
         return tree_map(_place, whole, out_dims)
 
     return mapped
@@ -197,15 +197,17 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int) -> An
     def leave(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
-        held = x._value if x.device == device else Batched(x, False)
-        return held.tensor if held.varies else broadcast_to(held.tensor, (count, *held.tensor.shape))
+        batched = x._value if x.device == device else Batched(x, False)
+        if batched.varies:
+            return batched.tensor
+        return broadcast_to(batched.tensor, (count, *batched.tensor.shape))
 
     with mode:
         result = function(*tree_map(enter, args), **tree_map(enter, kwargs))
     return tree_map(leave, result)
 
 
-def _joined(*parts: Any) -> Any:
+def _concatenated(*parts: Any) -> Any:
     return table["concat"](parts) if isinstance(parts[0], Tensor) else parts[0]
 
 

@@ -1,7 +1,7 @@
 """Python numbers and effects that a captured program needs anew at each run: rates, counts of steps.
 
 Optimizers, schedules and random generators change a little Python state at each step. Where they do so
-through this module a captured step stays one program: the script of those small things runs before it.
+through this module a captured step stays one program: the host prologue does those small things before it.
 Outside a capture everything here does what plain Python does.
 """
 
@@ -26,11 +26,12 @@ class HostPrologue:
     """What Python does before a run of a captured program, line by line, in the order in which it happened.
 
     ``constants`` are the objects that the lines name. ``reads`` and ``owners`` say which state belongs to the
-    script alone: it needs no guard. ``obstacle`` says why the script cannot run again, where it cannot;
-    ``told`` what Python was told of that state. ``held`` are places whose numbers are the script's as well: a
-    run may read and change them as it likes. Numbers that come from there are ``drifting``. ``grown`` are
-    lists, by id, to which a run adds, without looking into them. ``free``: all that the script reads is held.
-    ``stepped`` are the states, by id, of optimizers that took a step. ``lengths`` are those left open.
+    prologue alone: it needs no guard. ``obstacle`` says why the prologue cannot run again, where it cannot;
+    ``observed`` what Python read of that state. ``slots`` are locations whose numbers belong to the prologue
+    too: a run may read and change them freely. Numbers that come from there are ``varying``. ``appended`` are
+    lists, by id, to which a run appends, without a look into them. ``free``: all that the prologue reads is
+    bound. ``stepped_optimizers`` are the states, by id, of optimizers that took a step. ``shape_env`` has
+    the symbolic lengths.
     """
 
     def __init__(self, dry: bool = False) -> None:
@@ -109,7 +110,7 @@ class HostPrologue:
         value, changes = container[key], self._touched.get((id(container), key), 0)
         late = changes > 0
         if (id(container), ("item", (type(key), repr(key)))) in self.slots:
-            return value  # a number of the script, or one that the program put there
+            return value  # a number of the prologue, or one that the program put there
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
             self.reads[id(container), key] = container
             parts = range(len(value))
@@ -181,7 +182,7 @@ class HostPrologue:
             raise
 
     def bounded(self, found: SymNumber, low: int, high: int) -> None:
-        """Make it a condition that a number which moves lies in a range: others are an error of the op."""
+        """Make it a condition that a varying number lies in a range: others are an error of the op."""
         if self.shape_env is not None and found.name in self._over_sizes:
             self.shape_env.add_guard(f"{low} <= {self._over_sizes[found.name]} <= {high}")
         elif found.name in self.varying:
@@ -190,49 +191,49 @@ class HostPrologue:
                 self.obstacle = self.obstacle or "computes with integers that a schedule changes"
             self._line(f"if not {low} <= {found.name} <= {high}: return GUARD_MISS", late)
 
-    def bind(self, key: tuple[int, Any], held: SymbolicSlot) -> None:
-        """Leave the number at a place to the script, from now on: it is read at each run."""
-        value = held.get()
-        self.slots[key] = held
-        self._fresh(held, value)
+    def bind(self, key: tuple[int, Any], slot: SymbolicSlot) -> None:
+        """Bind the number at a location to the prologue, from now on: it is read at each run."""
+        value = slot.get()
+        self.slots[key] = slot
+        self._fresh(slot, value)
 
-    def open(self, key: tuple[int, Any], held: SymbolicSlot) -> str:
+    def open(self, key: tuple[int, Any], slot: SymbolicSlot) -> str:
         """Leave the integer at a place open, as a length is; return the name of its symbol."""
         assert self.shape_env is not None
-        self.slots[key] = held
-        opened = self.shape_env.new_symbol(held.get(), f"integer({held.access})")
-        held.now = opened
-        held.put(opened)
+        self.slots[key] = slot
+        opened = self.shape_env.new_symbol(slot.get(), f"integer({slot.access})")
+        slot.now = opened
+        slot.put(opened)
         return opened.text
 
-    def _fresh(self, held: SymbolicSlot, value: Any) -> None:
-        """Put numbers of the script in the place of plain ones."""
+    def _fresh(self, slot: SymbolicSlot, value: Any) -> None:
+        """Put numbers of the prologue in the place of plain ones."""
         plain = value if type(value) is tuple else (value,)
         self._count += 1
         made = []
         for k, each in enumerate(plain):
-            at = f"{held.access}[{k}]" if type(value) is tuple else held.access
+            at = f"{slot.access}[{k}]" if type(value) is tuple else slot.access
             found = self._number(("held", self._count, k), each, at, self._called)
             self.varying.add(found.name)
             if not self._called:
                 self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return GUARD_MISS")
             made.append(found)
-        held.now = tuple(made) if type(value) is tuple else made[0]
-        held.put(held.now)
+        slot.now = tuple(made) if type(value) is tuple else made[0]
+        slot.put(slot.now)
 
     def release(self) -> None:
         """Put plain numbers back, as they were, and keep in ``now`` what each place has come to hold.
 
         A place that is gone holds None, and gets nothing back.
         """
-        for held in self.slots.values():
+        for slot in self.slots.values():
             try:
-                now = held.get()
+                now = slot.get()
             except (LookupError, AttributeError, ValueError):
-                held.now, held.changed = None, True
+                slot.now, slot.changed = None, True
                 continue
-            held.now, held.changed = now, now is not held.now
-            held.put(held.plain)
+            slot.now, slot.changed = now, now is not slot.now
+            slot.put(slot.plain)
 
     def decide(self, found: SymNumber) -> Any:
         """Return the value of ``found`` at the capture, which a later run must have again."""
@@ -253,9 +254,9 @@ class HostPrologue:
 
     def write(self, container: Any, key: Any, value: SymNumber) -> None:
         """Make ``container[key]`` the number, now and at each run."""
-        held = self.slots.get((id(container), ("item", (type(key), repr(key)))))
-        if held is not None:
-            held.now = value
+        slot = self.slots.get((id(container), ("item", (type(key), repr(key)))))
+        if slot is not None:
+            slot.now = value
             container[key] = value
         elif not self.dry:
             container[key] = value.plain
@@ -285,25 +286,25 @@ class HostPrologue:
         given = ", ".join(n.text if type(n) is SymInt else repr(n) for n in sizes)
         touched = {(id(container), ("item", (type(key), repr(key)))) for container, key in touched}
         own = {id(each) for each in owners}
-        moved = [h for at, h in self.slots.items() if at in touched or at[0] in own]
-        self.lines += [line for h in moved for line in h.write_back(self._text)]
+        changed_slots = [h for at, h in self.slots.items() if at in touched or at[0] in own]
+        self.lines += [line for h in changed_slots for line in h.write_back(self._text)]
         self.lines.append(f"{self.name(function)}({given})")
-        if moved and not sizes:
-            return self._moved(moved, function)
+        if changed_slots and not sizes:
+            return self._moved(changed_slots, function)
         return function(*hints(sizes)) if not self.dry else None  # type: ignore[return-value]
 
-    def _moved(self, moved: list[SymbolicSlot], function: Callable[..., T]) -> T:
-        """Call what changes places that are held, on plain numbers; take up the new ones."""
+    def _moved(self, changed_slots: list[SymbolicSlot], function: Callable[..., T]) -> T:
+        """Call what changes bound slots, on plain numbers; bind the new ones."""
         out = function()
-        for held in moved:
-            self._fresh(held, held.get())
+        for slot in changed_slots:
+            self._fresh(slot, slot.get())
         return out
 
 
 class SymbolicSlot:
-    """A place whose number is the script's: ``access`` is its code, ``plain`` what it was to begin with.
+    """A location whose number is symbolic: ``access`` is its code, ``plain`` what it was to begin with.
 
-    ``now`` is the number that the script knows to be there, ``assigned(text)`` the code that changes it.
+    ``now`` is the number that the prologue knows to be there, ``assigned(text)`` the code that changes it.
     """
 
     __slots__ = ("access", "assigned", "changed", "get", "now", "plain", "put")
@@ -316,7 +317,7 @@ class SymbolicSlot:
         self.changed = False
 
     def write_back(self, text: Callable[[Any], str]) -> list[str]:
-        """Put the plain number in the place; return the code that does so where it is another by now."""
+        """Put the plain number in the place; return the code that does so where it has changed."""
         value = self.get()
         changed = value is not self.now
         parts = value if type(value) is tuple else (value,)
@@ -351,7 +352,7 @@ def flat_numbers(obj: Any) -> tuple[list[Any], Any]:
 
 
 def active_prologue() -> HostPrologue | None:
-    """Return the script of the capture that is going on in this thread, if any."""
+    """Return the host prologue of the capture in this thread, if any."""
     active = active_tracer()
     return active.prologue if active is not None else None
 
@@ -396,28 +397,28 @@ def value_each_run(owner: Any, function: Callable[..., Any], *sizes: int) -> Any
 
 
 def note_optimizer_step(state: dict[Any, Any]) -> None:
-    """Say that an optimizer takes a step, and so looks at its ``state``."""
+    """Note that an optimizer takes a step, and so looks at its ``state``."""
     active = active_prologue()
     if active is not None:
         active.stepped_optimizers.add(id(state))
 
 
 def note_read(what: str) -> None:
-    """Say that Python is told state that belongs to a script: the program cannot run without Python then."""
+    """Note that Python reads state that belongs to a prologue: the program cannot run without Python then."""
     active = active_prologue()
     if active is not None:
         active.obstacle = active.obstacle or f"Python reads {what}"
 
 
 def note_write(what: str) -> None:
-    """Say that Python leaves something behind that a program does not: it cannot run without Python then."""
+    """Note that Python leaves something behind that a program does not: it cannot run without Python then."""
     active = active_prologue()
     if active is not None:
         active.obstacle = active.obstacle or f"Python writes {what}"
 
 
 def note_observed(what: str) -> None:
-    """Say that Python is told numbers that a script can hold: a run that holds none knows them too early."""
+    """Note that Python observes numbers that a prologue can bind: one that binds none knows them too early."""
     active = active_prologue()
     if active is not None:
         active.observed = active.observed or f"reads {what}, which changes at each step"

@@ -88,7 +88,7 @@ class SymInt:
                 return self
         elif type(other) is SymInt:
             text, hint = other.text, other.hint
-        elif type(other) is float or hasattr(other, "plain"):  # a number, of Python or of the script
+        elif type(other) is float or hasattr(other, "plain"):  # a number, of Python or of the host prologue
             number = self.number()
             return _INFIX[sign](other, number) if swapped else _INFIX[sign](number, other)
         else:

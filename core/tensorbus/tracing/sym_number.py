@@ -22,16 +22,16 @@ OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
 
 
 class SymNumber:
-    """A number of the script: ``name`` is its variable there, ``plain`` its value at the capture.
+    """A number of the host prologue: ``name`` is its variable there, ``plain`` its value at the capture.
 
     Arithmetic gives further numbers. Where Python decides by one, or needs its value, the outcome becomes a
-    condition of the script: a run for which it differs is captured anew.
+    condition of the prologue: a run for which it differs is captured anew.
     """
 
     __slots__ = ("name", "plain", "prologue")
 
-    def __init__(self, script: HostPrologue, name: str, plain: Any) -> None:
-        self.prologue, self.name, self.plain = script, name, plain
+    def __init__(self, prologue: HostPrologue, name: str, plain: Any) -> None:
+        self.prologue, self.name, self.plain = prologue, name, plain
 
     def _binary(self, op: str, other: Any, swapped: bool = False) -> Any:
         if type(other) not in (SymNumber, int, float, bool):

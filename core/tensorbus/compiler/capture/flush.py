@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .tracer import Tracer
 
 _PATIENCE: Final = 10.0
-"""For how many seconds a rescue cannot be interrupted."""
+"""For how many seconds a recovery cannot be interrupted."""
 
 
 class TraceFlush:
-    """One run of traces, for the values that somebody has. ``rescue`` fills in what ``run`` did not."""
+    """One run of traces, for the values that somebody has. ``recover`` fills in what ``run`` did not."""
 
     def __init__(self, tracer: Tracer, traces: Mapping[Device, OpTrace], ready: PreparedRun | None) -> None:
         self._tracer, self._traces, self._ready = tracer, traces, ready
@@ -66,16 +66,16 @@ class TraceFlush:
         done, context = threading.Event(), copy_context()
         until = monotonic() + _PATIENCE
 
-        def told() -> None:
+        def run_work() -> None:
             try:
                 context.run(work)
             finally:
                 done.set()
 
         try:
-            _thread.start_new_thread(told, ())  # starting and joining a Thread object can be interrupted
+            _thread.start_new_thread(run_work, ())  # starting and joining a Thread object can be interrupted
         except RuntimeError:  # the interpreter is ending
-            told()
+            run_work()
         while not done.is_set():
             try:
                 done.wait()

@@ -35,7 +35,7 @@ from ...tracing.sym_number import SymNumber
 from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.op_trace import Key, OpTrace, Transfer
 from ..programs.program_cache import compile_program
-from . import symbolic_index as moving_index
+from . import symbolic_index
 from .data_dependent_errors import is_checked_read, is_error_handled, run_now
 from .flush import TraceFlush
 from .graph_break import GraphBreak, locate_break
@@ -166,7 +166,7 @@ class Tracer(Mode):
             place = trace.tracked(place, tuple(apart))
         if op.raises_for:
             self._attempt(trace, op, operands, places, planned.attrs)
-        if tracked and not self.prologue.dry:  # the history may be walked when no script is there any more
+        if tracked and not self.prologue.dry:  # the history may be walked when there is no prologue any more
             operands = [x.plain if type(x) is SymNumber else x for x in operands]
         if not op.results:
             out = self._lazy_tensor(trace, place, found.specs[0], planned.out)
@@ -359,7 +359,7 @@ class Tracer(Mode):
         return self.trial or self.fullgraph or self.prologue.dry
 
     def transfer(self, x: Tensor, there: Device) -> Any:
-        """Record that ``x`` is brought to another device; ``NotImplemented``: it is to be brought at once."""
+        """Record that ``x`` is copied to another device; ``NotImplemented``: it is to be copied at once."""
         if self.prologue.dry or is_value_mode(x._vtype.device.type) or is_value_mode(there.type):
             return NotImplemented
         source = Transfer(x.device, self.place(x))
@@ -372,7 +372,7 @@ class Tracer(Mode):
     def trace_symbolic(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
         """Return the tensor that ``make`` computes from numbers which are others at each run.
 
-        ``known`` makes what it is in this run: for comparison with a run that knew no numbers that move.
+        ``known`` makes what it is in this run: for comparison with a run that knew no symbolic numbers.
         """
         x = known()
         place, trace = self.place(x), self._trace_on(x.device)
@@ -382,7 +382,7 @@ class Tracer(Mode):
         return made
 
     def _filled(self, op: Op[...], attrs: dict[str, Any]) -> Any:
-        """Return what is filled with a number of the script: zeros, and the number added to each."""
+        """Return what is filled with a symbolic number: zeros, and the number added to each."""
         n, kind = attrs["value"], attrs["dtype"]
         if not (kind.is_floating or (kind.is_integer and type(n.plain) is int)):
             return self._check_and_record(op, (), {**attrs, "value": check_scalar(op.name, n._value(), kind)})
@@ -393,19 +393,19 @@ class Tracer(Mode):
         )
 
     def is_varying_key(self, key: Any) -> bool:
-        """Return whether a key of ``x[key]`` is another at each run."""
-        return bool(self.prologue.varying) and moving_index.is_symbolic(self.prologue, key)
+        """Return whether a key of ``x[key]`` varies from run to run."""
+        return bool(self.prologue.varying) and symbolic_index.is_symbolic(self.prologue, key)
 
     def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
-        """Return what ``function``, which indexes ``x``, makes of a key that is another at each run."""
-        now = moving_index.concrete_key(key)
-        known = self.prologue.checked(lambda *_: function(x, now, *value), *moving_index.key_numbers(key))
-        return moving_index.record_indexing(
+        """Return what ``function``, which indexes ``x``, makes of a varying key."""
+        now = symbolic_index.concrete_key(key)
+        known = self.prologue.checked(lambda *_: function(x, now, *value), *symbolic_index.key_numbers(key))
+        return symbolic_index.record_indexing(
             self.prologue, self._trace_on(x.device), known, function, x, key, *value
         )
 
     def made_each_run(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
-        """Return the tensor ``function(*sizes)``, made aside; it is made anew at each run."""
+        """Return the tensor ``function(*sizes)``, made untraced; each run makes it anew."""
         x = self.untraced(partial(self._make, owner, function, sizes))
         name = f"m{len(self.prologue.lines)}"
         self.prologue.lines[-1] = f"{name} = {self.prologue.lines[-1]}._value"

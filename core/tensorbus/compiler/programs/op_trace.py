@@ -37,7 +37,7 @@ class TraceNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """An input that is brought from another device: the value at ``place`` of the trace there."""
+    """An input that is copied from another device: the value at ``place`` of the trace there."""
 
     device: Device
     place: int
@@ -186,11 +186,11 @@ class OpTrace:
 
     def graph(
         self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({}),
-        apart: dict[int, tuple[int, ...]] | None = None,
+        untracked: dict[int, tuple[int, ...]] | None = None,
     ) -> Graph:  # fmt: skip
         """Return the program from ``inputs``, any places, to ``outputs`` as a graph, for these sizes.
 
-        ``apart`` is told which operands of nodes, by id, have no history.
+        ``untracked`` receives which operands of nodes, by id, have no history.
         """
         given = {place: k for k, place in enumerate(inputs)}
         made: dict[int, Node] = {}
@@ -203,8 +203,8 @@ class OpTrace:
                 continue
             operands = tuple([made[x] for x in e.operands])
             made[place] = e if operands == e.inputs else e.of(operands)
-            if apart is not None and place in self.untracked:
-                apart[id(made[place])] = self.untracked[place]
+            if untracked is not None and place in self.untracked:
+                untracked[id(made[place])] = self.untracked[place]
         return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
 
     def _substituted(self, places: Sequence[int], sizes: Mapping[str, int]) -> list[TraceNode]:
