@@ -418,7 +418,7 @@ def note_write(what: str) -> None:
 
 
 def note_observed(what: str) -> None:
-    """Note that Python observes numbers that a prologue can bind: one that binds none knows them too early."""
+    """Note that Python observes numbers that a prologue can bind: one that binds none has them too early."""
     active = active_prologue()
     if active is not None:
         active.observed = active.observed or f"reads {what}, which changes at each step"
