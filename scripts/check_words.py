@@ -1,6 +1,6 @@
 """Finds words of the project's own where the field has one: ``docs/glossary.md`` says which word to use.
 
-Run ``python scripts/check_words.py``; it prints each line with such a word, and exits with 1 where there is one.
+``python scripts/check_words.py`` prints each line with such a word, and exits with 1 where there is one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ WORDS: Final = {
     r"\bjoined (function|program|op|call)s?\b|\bjoined\(": "eager fusion",
     r"\bbundles?d?\b": "fused update",
     r"\bbrought (kernel|along)|\bbrought\b": "user kernel, source",
-    r"\b(other_names|calls_module|fork_safe_locks as locks|host_script as symbolic)\b": "the module's own name",
     r"\b(MOST|FEW|LEAST|SHORT|EACH|ALONE)\b": "a name that says what it bounds",
 }
 """The words, each with what the field says."""
