@@ -137,6 +137,7 @@ def test_the_kit_runs_from_its_package_under_pytest(tmp_path: Path, workers: tup
     assert json.loads(file.read_text())["counts"] == {"cpu": {"native": 2}}
 
 
+@pytest.mark.full
 def test_shards_have_every_case_once(tmp_path: Path) -> None:
     command = ("pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance")
     asked = ("--collect-only", "--device", "cpu", "--dtypes", "float32,int8")

@@ -240,6 +240,7 @@ def _second(f: Function, xs: Sequence[Tensor]) -> Tensor:
     return sum(((g * weights(g.shape, 12)).sum() for g in first), tb.zeros((), dtype="float64", device="cpu"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivative(name: str) -> None:
     f, arrays = CASES[name]

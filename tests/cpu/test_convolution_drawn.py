@@ -11,7 +11,10 @@ from tensorbus_conformance.references.models import REFERENCES
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.convolution import kernels_convolution as convolution
 
-pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler"),
+]
 
 
 def _drawn(seed: int) -> tuple[Any, Any, dict[str, Any]]:

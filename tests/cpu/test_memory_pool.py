@@ -101,6 +101,7 @@ def test_arrays_of_the_user_come_from_numpy() -> None:
     assert reserved() == before
 
 
+@pytest.mark.full
 def test_many_threads_share_the_pool() -> None:
     wrong = []
 
@@ -120,6 +121,7 @@ def test_many_threads_share_the_pool() -> None:
     assert not wrong
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_computes_and_leaves_the_parent_alone() -> None:

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 import tensorbus as tb
 
-pytestmark = pytest.mark.skipif(
-    tb.device("cpu").properties.extra.get("compiler") is None, reason="there is no C compiler"
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        tb.device("cpu").properties.extra.get("compiler") is None, reason="there is no C compiler"
+    ),
+]
 HEAD = """
 import sys
 import numpy as np

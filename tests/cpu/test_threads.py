@@ -85,6 +85,7 @@ sys.exit(max(codes))
     assert done.returncode == 0
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("compiler", ["", "none"])
 def test_a_forked_child_runs_what_a_thread_of_the_parent_was_in(compiler: str) -> None:

@@ -28,7 +28,7 @@ from tensorbus_metal.host_shim import packed, shim
 from metal_host import needs_compiler
 from metal_programs import MSL, compile_all, run
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.full]
 KINDS = ("bool", "uint8", "int32", "uint32", "int64", "float16", "bfloat16", "float32", "complex64")
 """One dtype of each way to be stored and computed; the others differ in their width alone."""
 

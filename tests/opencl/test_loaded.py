@@ -20,6 +20,8 @@ from tensorbus.errors import DeviceError
 
 from opencl_bench import Bench
 
+pytestmark = pytest.mark.full
+
 OPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "atan2", "power", "logaddexp", "hypot")
 
 

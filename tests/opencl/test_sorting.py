@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 
+pytestmark = pytest.mark.full
+
 KINDS = (
     "bool",
     "int8",

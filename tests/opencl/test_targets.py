@@ -120,6 +120,7 @@ def test_rows_are_sorted_stably(
     np.testing.assert_array_equal(thin.run("sort", x, **given), np.take_along_axis(x, wanted, axis))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((49,), 0), ((64, 3), 0), ((5, 1000), 1), ((2, 4097, 2), 1), ((3, 4096), 1), ((70_003,), 0),
