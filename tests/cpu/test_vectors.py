@@ -13,7 +13,6 @@ from tensorbus import plugins
 from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.schedules.pointwise import pointwise
 from tensorbus.lowering.schedules.pointwise import stores as outputs
 from tensorbus.ops.definition import Spec, table
 from tensorbus_cpu.compiler import NATIVE
@@ -38,7 +37,6 @@ def lanes(request: Any, monkeypatch: Any, tmp_path: Any) -> Any:
         monkeypatch.setitem(vars(TOOLS), "lanes", request.param)
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(outputs, "PAST", 1)
-    monkeypatch.setattr(pointwise, "LARGE", 1)
     return request.param
 
 
@@ -55,7 +53,8 @@ def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
 def compiled(inputs: tuple[Node, ...], *results: Node) -> Any:
     lowering = plugins.backend("cpu").lowering()
     assert lowering is not None
-    made = lowering.compile(CompileRequest(graph=Graph(inputs=inputs, outputs=results), index=0, replaces={}))
+    graph, chosen = Graph(inputs=inputs, outputs=results), {"vector_function_min_elements": 1}
+    made = lowering.compile(CompileRequest(graph=graph, index=0, replaces={}, chosen=chosen))
     own = next(text for name, text in made.stages().items() if name == "code").partition("tb_slot;")[2]
     assert TOOLS is None or (f"const tb_float_{TOOLS.lanes} " in own) == (TOOLS.lanes > 0)
     return made

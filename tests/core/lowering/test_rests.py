@@ -41,7 +41,7 @@ def test_chunks_along_another_axis_leave_a_rest_in_each_row() -> None:
 @pytest.mark.parametrize("length", [1025, 4096, 65_537, 100_000, 1_000_003])
 def test_chunks_of_rows_are_whole_lanes_and_cover_the_row_once(length: int) -> None:
     axes = [Axis(length=const(length), value=length, reduced=True)]
-    found = plan_chunks(axes, 64, True, floating=True, lanes=64)
+    found = plan_chunks(axes, 64, True, TARGET, floating=True)
     if found is None:
         assert length < 2048
         return
@@ -57,7 +57,7 @@ def test_whole_rows_are_walked_where_a_piece_of_one_has_few_vectors(
     lengths: tuple[int, ...], cut: int
 ) -> None:
     axes = [Axis(length=const(n), value=n, reduced=True) for n in lengths]
-    found = plan_chunks(axes, 64, True, floating=True, lanes=64)
+    found = plan_chunks(axes, 64, True, TARGET, floating=True)
     assert found is not None
     assert found.axis == cut
     assert found.count >= 16
