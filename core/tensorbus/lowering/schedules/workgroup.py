@@ -1,4 +1,4 @@
-"""A group of light items that shares one piece of work: how they divide it, and join what each has found.
+"""A workgroup: how its work-items divide a row among them, and reduce or scan across each other.
 
 Items that can read each other's registers join in these; the rest has arrays in the memory that the group
 shares.
@@ -77,7 +77,7 @@ class Workgroup:
         """Emit the reduction of what is within ``bounds``; every item gets the result.
 
         ``ordered`` says that a place is where its element lies in the row. With ``lanes`` the bounds are
-        those of packets of so many elements.
+        those of vectors of so many elements.
         """
         b = self.b
         begin = ix.multiply(ix.add(bounds[0], self.item), const(lanes))
@@ -132,7 +132,7 @@ class Workgroup:
         return found
 
     def _tree_reduce_shared(self, reducer: Reducer | ProductReducer, state: State) -> State:
-        """By memory of the group, halving how many items have something to join."""
+        """By local memory, halving how many items have something to join."""
         b, names = self.b, self._shared_arrays(reducer)
 
         def read(at: Expr) -> State:
@@ -204,7 +204,7 @@ class Workgroup:
     def _scan_shared(
         self, reducer: Reducer | ProductReducer, state: Sequence[Var], first: State
     ) -> tuple[State, State]:
-        """By memory of the group: each adds what stands one before, two before, four before."""
+        """By local memory: each adds what stands one before, two before, four before."""
         b, step = self.b, 1
         here, there = self._shared_arrays(reducer), self._shared_arrays(reducer)
 

@@ -1,4 +1,4 @@
-"""The schedule of what goes down columns more than once: softmax over another axis than the last, and kin.
+"""Column normalization: passes down a strip of columns, as in a softmax over another axis than the last.
 
 An item takes a strip of columns and goes down it once for each reduction that needs an earlier one, and once
 for what needs them all, while the strip is in its cache. What the columns have found so far lies in buffers,

@@ -1,4 +1,4 @@
-"""The schedule of what goes over rows more than once: softmax, layer norm, their derivatives and kin.
+"""Row normalization: passes over a row that stays near, as in softmax, layer norm and their derivatives.
 
 An item takes a row and goes over it once for each reduction that needs an earlier one, and once for what
 needs them all, while the row is in its cache. Reductions that do not wait for each other share a walk.

@@ -1,6 +1,6 @@
-"""The schedule of rows for light items: a group of them takes a row, and joins what each has found.
+"""Row normalization on GPUs: a workgroup goes over a row, and reduces across its work-items.
 
-Items take packets of neighbours where the device moves them at once. Everything else is as where one item
+Work-items take vectors of neighbours where the device moves them at once. All else is as where one item
 takes a row.
 """
 
@@ -36,7 +36,7 @@ def lower_row_per_workgroup(fused: DomainKernel, steps: LaunchList) -> None:
 
 
 class _WorkgroupRows(RowKernel):
-    """A group of items to a row: each takes every so manieth element, and all join what they have found."""
+    """A workgroup to a row: its work-items stride through the row, then reduce across the workgroup."""
 
     def outer(self, first: int) -> tuple[Index, Loops]:
         limits = self.steps.target.heuristics
@@ -53,7 +53,7 @@ class _WorkgroupRows(RowKernel):
         else:
             self.workgroup_size = max(SHORT, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
         rows, most = prod(domain[:first]), self.steps.target.max_workgroup
-        # Few rows have more items each, as long as every item has some packets. So have long ones that are
+        # Few rows have more items each, as long as every item has some vectors. So have long ones that are
         # walked again: fewer of them at a time find room in the cache.
         again = length > limits.row_in_registers_max_length and self._is_multi_pass()
         while (
@@ -110,7 +110,7 @@ class _WorkgroupRows(RowKernel):
         return sum(max(d.itemsize, float32.itemsize) for reducer in found for d in reducer.dtypes)
 
     def finished(self, loops: Loops) -> Launch:
-        """Return the launch of a group of items."""
+        """Return the launch of a workgroup."""
         kept = [Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values()]
         return self.group.finished(self.b.finish(loops), kept)
 

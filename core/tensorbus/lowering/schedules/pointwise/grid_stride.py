@@ -1,4 +1,4 @@
-"""Maps over many elements for light items: each makes several, far apart, so that their loads overlap.
+"""Grid-stride loops: a work-item computes several elements, far apart, so that their loads overlap.
 
 Neighbours still read side by side. One element to an item would leave memory waiting for the next item.
 """

@@ -77,7 +77,7 @@ def _packed(
     steps: LaunchList, b: Builder, inliner: Inliner, graph: Graph, domain: Shape, lengths: Sequence[Expr],
     dtypes: Sequence[DType], emit: Callable[[Index], None],
 ) -> Loops:  # fmt: skip
-    """Emit a map whose items make a packet of neighbours each; return its loops, none where it is none."""
+    """Emit a map whose items make a vector of neighbours each; return its loops, none where it is none."""
     limits = steps.target.heuristics
     if not domain or prod(domain) < limits.access_min_elements:
         return []
@@ -87,7 +87,7 @@ def _packed(
         return []
     small = all(d.itemsize <= 2 for d in (*dtypes, *leaves))
     if small and domain[-1] % (2 * lanes) == 0 and any(calls_function(n.op) for n in graph):
-        lanes *= 2  # what one packet waits for, the other computes
+        lanes *= 2  # what one vector waits for, the other computes
     count = domain[-1] // lanes
     outer, loops = parallel_loops(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
     first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
@@ -122,7 +122,7 @@ def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collectio
 
 
 def lower_in_vectors(task: KernelTask, steps: LaunchList) -> bool:
-    """Append the launch of a map that solo items walk in vectors; False, and nothing, where none can."""
+    """Append the launch of a map that tasks walk in vectors; False, and nothing, where none can."""
     limits = steps.target.heuristics
     target, shape, dtype = steps.target, task.root.spec.shape, task.root.spec.dtype
     if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, task.graph, (dtype,)):

@@ -23,7 +23,7 @@ TILE_SIDE = 16
 
 
 def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
-    """Append the launch of a map in which the ``turned`` leaves lie packed along axis ``across``."""
+    """Append the launch of a map in which the ``turned`` inputs lie packed along axis ``across``."""
     b = Builder(f"tb_{task.root.op}_tiles")
     inliner, slots = task.inliner(b)
     shape = task.root.spec.shape

@@ -1,9 +1,9 @@
-"""Neighbouring elements in one access: a light item makes a packet of them, loaded and stored as a whole.
+"""Neighbouring elements in one access: a work-item makes a vector of them, loaded and stored as a whole.
 
-The body of an unrolled loop over a packet is written element by element. What it reads or writes at
+The body of an unrolled loop over a vector is written element by element. What it reads or writes at
 ``base + u`` goes through an array of the item's own, which is filled before the loop and emptied behind it,
 where ``base`` is known to be a multiple of what the device's widest access asks for. All else stays as it
-was: a packet is never wrong, at worst slow. Positions and conditions that all of a packet has are computed
+was: a vector is never wrong, at worst slow. Positions and conditions that all of a vector has are computed
 once.
 """
 
@@ -42,7 +42,7 @@ _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not"})
 
 
 def vector_width(target: Target, length: int, dtypes: Sequence[DType]) -> int:
-    """Return how many elements of rows of ``length`` a light item makes at once; 1: no packets."""
+    """Return how many elements of rows of ``length`` a work-item makes at once; 1: no vectors."""
     limits = target.heuristics
     if target.row_per_task or not target.vector_bytes or not dtypes:
         return 1
@@ -53,9 +53,9 @@ def vector_width(target: Target, length: int, dtypes: Sequence[DType]) -> int:
 
 
 def emit_vector(b: Builder, lanes: int, *emits: Callable[[Expr], None]) -> None:
-    """Emit the loop over a packet; ``emit(u)`` writes element ``u`` of it.
+    """Emit the loop over a vector; ``emit(u)`` writes element ``u`` of it.
 
-    Of several packets all is loaded before the first loop, and stored behind the last: no load waits for a
+    Of several vectors all is loaded before the first loop, and stored behind the last: no load waits for a
     store that may be to its place.
     """
     made = []
@@ -80,9 +80,9 @@ class _Packing:
     u: Var
     lanes: int
     places: dict[str, tuple[Expr, int]] = field(default_factory=dict)
-    """What positions of the body are: a base that all of the packet has, and 1 where ``u`` is added."""
+    """What positions of the body are: a base that all of the vector has, and 1 where ``u`` is added."""
     inner: set[str] = field(default_factory=set)
-    """Other names of the body, whose values may differ within the packet."""
+    """Other names of the body, whose values may differ within the vector."""
     written: set[str] = field(default_factory=set)
     loaded: dict[tuple[str, Expr, Expr | None], str] = field(default_factory=dict)
     before: list[Stmt] = field(default_factory=list)
@@ -150,7 +150,7 @@ class _Packing:
         return Store(name, self.u, value)
 
     def rewritten(self, e: Expr) -> Expr:
-        """Return an expression of the body with its loads from packets, and its conditions known before."""
+        """Return an expression of the body with its loads from vectors, and its conditions known before."""
         match e:
             case Load():
                 return self.load(e)
@@ -181,7 +181,7 @@ class _Packing:
         return replace(e, condition=known, then=then, other=other)
 
     def plain(self, e: Expr) -> Expr:
-        """Return what is evaluated for some elements of the packet only, as it was."""
+        """Return what is evaluated for some elements of the vector only, as it was."""
         return e
 
     def load(self, e: Load) -> Expr:
@@ -210,7 +210,7 @@ class _Packing:
         return _divisor(self.b, base) * dtype.itemsize % whole == 0
 
     def uniform(self, e: Expr) -> Expr | None:
-        """Return what an expression is for all of the packet; None where it may differ."""
+        """Return what an expression is for all of the vector; None where it may differ."""
         match e:
             case Const():
                 return e
@@ -238,14 +238,14 @@ class _Packing:
             found = self.place(e)
             return found[0] if found is not None and not found[1] else None
         if e.op in ("less", "greater_equal") and e.args[0].dtype is INDEX:
-            # A multiple of the packet's length: all of the packet is on one side of it.
+            # A multiple of the vector's length: all of the vector is on one side of it.
             first, limit = self.place(e.args[0]), args[1]
             if first is not None and limit is not None and self.whole(first[0]) and self.whole(limit):
                 return replace(e, args=(first[0], limit))
         return None
 
     def place(self, e: Expr) -> tuple[Expr, int] | None:
-        """Return a position as a base that all of the packet has, and 1 where ``u`` is added to it."""
+        """Return a position as a base that all of the vector has, and 1 where ``u`` is added to it."""
         match e:
             case Var():
                 if e.name == self.u.name:
@@ -277,7 +277,7 @@ class _Packing:
         return None
 
     def whole(self, e: Expr) -> bool:
-        """Return whether a position is a multiple of the packet's length."""
+        """Return whether a position is a multiple of the vector's length."""
         return _divisor(self.b, e) % self.lanes == 0
 
 

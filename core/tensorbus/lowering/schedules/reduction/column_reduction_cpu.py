@@ -1,4 +1,4 @@
-"""The schedule of reductions across rows: an item takes a panel of columns and goes down it some rows a time.
+"""Column reduction by tasks: each takes a panel of columns and goes down it some rows at a time.
 
 The panel stays in the item's cache, rows are read from end to end, and everything is in vectors. It lies in
 the buffer of the chunks' states from the start: a driver was seen to take vectors of private arrays apart.

@@ -1,4 +1,4 @@
-"""The schedule of sums down columns for light items: a group of them takes packets of columns side by side.
+"""Column reduction on GPUs: a workgroup takes vectors of columns side by side.
 
 Its items share the rows, a stretch for each, of which they keep what they find in registers; the memory of
 the group joins their stretches. Where more than one group goes down a column, a second kernel joins theirs.
@@ -52,7 +52,7 @@ class _ColumnTiling:
         cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int,
         whole: bool = False,
     ) -> _ColumnTiling:  # fmt: skip
-        """Return how ``rows`` of so many packets are shared, ``around`` times.
+        """Return how ``rows`` of so many vectors are shared, ``around`` times.
 
         ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
         """
@@ -112,7 +112,7 @@ class _ColumnKernel:
     item: Var = field(default_factory=lambda: Var("i0", INDEX))
     group: Var = field(default_factory=lambda: Var("i1", INDEX))
     arrays: list[str] = field(default_factory=list)
-    """The item's own states, one of each column of its packet."""
+    """The item's own states, one of each column of its vector."""
     shared: list[Array] = field(default_factory=list)
     below: Expr = ZERO
     """Which of the groups one below the other this one is."""

@@ -121,7 +121,7 @@ class MultiReduction:
 
 
 class _ChunkedReductions(MultiReduction):
-    """Rows to solo items, or results to light items, in chunks where there are few."""
+    """Rows to tasks, or results to work-items, in chunks where there are few."""
 
     def lower(self) -> None:
         fused, target = self.fused, self.steps.target

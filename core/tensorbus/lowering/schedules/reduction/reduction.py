@@ -1,4 +1,4 @@
-"""The schedules of reductions: a row to a solo item, an output to a light item, or chunks in two stages.
+"""The schedules of reductions: a row to a task, an output to a work-item, or chunks in two stages.
 
 Long sums are always cut into chunks and lanes, so that float32 sums stay accurate as well as parallel.
 """
@@ -161,7 +161,7 @@ def plan_chunks(
     if floating and (rows or total > limits.sum_max_length):
         count = max(count, -(-total // limits.sum_max_length))
     if not rows and outputs >= limits.column_chunk and length >= 4 * limits.column_chunk:
-        # Items of a group walk down side by side; a short walk keeps what they share in cache.
+        # Work-items of a workgroup walk down side by side; a short walk keeps what they share in cache.
         count = max(count, length // limits.column_chunk)
     count = min(count, length)
     if count < 2:
@@ -180,7 +180,7 @@ def plan_chunks(
 
 
 def is_window(target: Target, lengths: Sequence[int]) -> bool:
-    """Return whether what a light item goes over is a window, small enough to be written out."""
+    """Return whether what a work-item goes over is a window, small enough to be written out."""
     limits = target.heuristics
     return not target.row_per_task and len(lengths) > 1 and prod(lengths) <= limits.window_unroll
 
@@ -417,7 +417,7 @@ def _second_stage(
 
 
 def is_joined_by_workgroups(target: Target, count: int, outputs: int) -> bool:
-    """Return whether groups of light items join ``count`` parts of each output: else few items walk them."""
+    """Return whether workgroups join ``count`` parts of each output: else few items walk them."""
     limits = target.heuristics
     return (
         not target.row_per_task
@@ -437,7 +437,7 @@ def join(
 
 
 def workgroup_chunks(axes: Sequence[Axis], target: Target) -> Chunks | None:
-    """Return how to cut rows of a reduction over its last axes for groups of light items."""
+    """Return how to cut rows of a reduction over its last axes for workgroups."""
     limits = target.heuristics
     over = [k for k, a in enumerate(axes) if a.reduced]
     if target.row_per_task or over != list(range(len(axes) - len(over), len(axes))):
@@ -459,11 +459,11 @@ def reduce_by_workgroups(
     finish: Finish, chunks: Chunks | None, ordered: bool = False, whole: LastWorkgroup | None = None,
     lanes: int = 1,
 ) -> Launch:  # fmt: skip
-    """Emit a reduction over the first or the last axes by groups of light items; return the launch.
+    """Emit a reduction over the first or the last axes by workgroups; return the launch.
 
     ``chunks`` are pieces of what all these axes come to; ``finish`` gets their number first. ``ordered`` says
     that the places to be found are those along these axes. ``whole`` joins the chunks of each result.
-    ``lanes``: elements of a packet, of which chunks and axes are made.
+    ``lanes``: elements of a vector, of which chunks and axes are made.
     """
     limits = target.heuristics
     over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]

@@ -1,4 +1,4 @@
-"""How one item goes over its part of a reduction: in vectors, or in lanes for what has none."""
+"""The serial part of a reduction: in vectors, or in unrolled lanes for what has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule of scans: serial along the axis, in chunks where that alone leaves cores idle."""
+"""Scans: serial along the axis, in chunks where that alone leaves cores idle."""
 
 from __future__ import annotations
 

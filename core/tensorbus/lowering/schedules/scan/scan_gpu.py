@@ -1,4 +1,4 @@
-"""The schedule of scans along the last axis for light items: a group of them takes a row, a tile at a time.
+"""Scans along the last axis on GPUs: a workgroup takes a row, a tile at a time.
 
 Each item scans a few neighbouring elements by itself, the group scans what these come to, and everybody adds
 what stands before. Long rows are cut into chunks, whose totals are known before.

@@ -1,7 +1,7 @@
-"""The schedules of scatter: ranges of rows have owners, which go through the indices in order.
+"""Scatters: ranges of rows have owners, which go through the indices in order.
 
 So the result never depends on timing: sums add up in the order of the indices, and the last of several
-stores wins. Few indices are walked by every owner; many are first sorted by owner, stably. Light items have
+stores wins. Few indices are walked by every owner; many are first sorted by owner, stably. Work-items have
 schedules of their own for some thousand indices, and for more. Sums and extremes of whole numbers are the
 same in any order: where the language joins them in one step, every element has an item, and the last of
 several stores is the one with the greatest number.

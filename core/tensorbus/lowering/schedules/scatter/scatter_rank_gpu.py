@@ -1,4 +1,4 @@
-"""A scatter of some thousand rows by light items: each index counts those that come before its row's own.
+"""Scatter by rank on GPUs: each of some thousand indices counts those that come before its row's own.
 
 So every index finds its place in the order of rows, in one pass over all of them, and the first of each row
 adds up what the others bring, in the order of the indices. A sum of ``n`` indices takes ``n`` times ``n``

@@ -1,4 +1,4 @@
-"""A scatter along the last axis by light items: a group takes a row, with what it needs in its memory.
+"""Scatter along the last axis on GPUs: a workgroup takes a row, with what it needs in local memory.
 
 The least number of an index that names a place is found by all items at once, and that one adds what it
 brings; then the least of those that are left, until there are none. So sums add up in the order of the

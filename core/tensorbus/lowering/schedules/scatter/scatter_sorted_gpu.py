@@ -1,4 +1,4 @@
-"""A scatter of many indices by light items: these are sorted by their rows, and runs of one row added up.
+"""Segmented scatter on GPUs: many indices are sorted by their rows, and runs of one row added up.
 
 A long run is cut into pieces, each of which one item adds up in the order of the indices; the first item of
 the run then adds the pieces, in order. So one row may have all indices, and the sum is the same each time.

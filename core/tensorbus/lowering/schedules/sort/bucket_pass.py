@@ -1,8 +1,8 @@
-"""Bringing elements into the order of their buckets, stably: what sorting and scatter are made of.
+"""Bucket pass: brings elements into the order of their buckets, stably, for sorts and scatters.
 
 One pass counts the elements of each bucket, works out where each bucket begins, and moves the elements there
 in order. Rows are cut into chunks where there are too few of them to keep the device busy. No two items write
-to one place, so the result never depends on timing. Light items have a pass of their own.
+to one place, so the result never depends on timing. Work-items have a pass of their own.
 """
 
 from __future__ import annotations

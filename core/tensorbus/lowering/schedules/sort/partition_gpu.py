@@ -1,7 +1,7 @@
-"""A pass that parts elements in two, for light items: those of bucket 0 come first, each kind in its order.
+"""Stable partition on GPUs: the elements of bucket 0 come first, those of each bucket in their order.
 
-A group of items takes a tile. It counts the first kind; the running sums of all counts say where those of a
-tile begin. The tile is put in order in memory of the group, so that neighbours go to neighbouring places.
+A workgroup takes a tile. It counts the first kind; the running sums of all counts say where those of a
+tile begin. The tile is put in order in local memory, so that neighbours go to neighbouring places.
 """
 
 from __future__ import annotations

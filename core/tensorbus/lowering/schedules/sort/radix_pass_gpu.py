@@ -1,8 +1,8 @@
-"""A pass that brings elements into the order of their buckets, for light items: a group of them takes a tile.
+"""Radix pass on GPUs: brings elements into the order of their buckets; a workgroup takes a tile.
 
 An item counts its elements in two words, a byte for each bucket; the group adds these up, 16 bits for each.
 The running sum of all counts, bucket by bucket, says where the elements of a tile begin in each. They are put
-in order in memory of the group first, so that neighbours go to neighbouring places (Satish, Harris and
+in order in local memory first, so that neighbours go to neighbouring places (Satish, Harris and
 Garland: "Designing efficient sorting algorithms for manycore GPUs", 2009).
 """
 
