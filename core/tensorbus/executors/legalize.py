@@ -22,7 +22,7 @@ from ..lowering.passes.matvec_to_reduction import matvec_to_reduction, where_adj
 from ..ops.definition import USER, Spec, table
 from ..ops.fused_update import is_fused_update
 
-MANY: Final = 1024
+MAX_CACHED_BODIES: Final = 1024
 """How many decompositions of bundles are kept."""
 
 
@@ -101,7 +101,7 @@ def _with_insides(graph: Graph) -> Graph:
     return graph
 
 
-@lru_cache(MANY)
+@lru_cache(MAX_CACHED_BODIES)
 def _inside(op: str, specs: tuple[Spec, ...]) -> Graph:
     """Return the decomposition of a bundle: equal ones have the same, so that kernels are found again."""
     return simplify(trace(op, specs, {}))

@@ -32,7 +32,7 @@ from .legalize import LegalizeContext, is_generated, legalize
 from .library_call import has_kernel, into_kernel, library_call
 from .replay_interface import Player, Queued, Script
 
-MANY: Final = 64
+MAX_KNOWN_PROGRAMS: Final = 64
 Buffers = list[Any]
 Queue = Callable[[Sequence[Any], Buffers], Any]
 """What queues a step, of the run's values and the buffers so far; an event where the device has any."""
@@ -125,7 +125,7 @@ class DialectExecutable:
         key = tuple([(v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values])
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= MANY:
+            if len(self._known) >= MAX_KNOWN_PROGRAMS:
                 self._known.clear()
             found = self._known[key] = self._bound([
                 Layout(k, v.shape, v.strides, 0, k if v.offset else None) if type(v) is StridedArray else None

@@ -56,7 +56,7 @@ class _Signature:
 
 
 _signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
-_MANY: Final = 1 << 14
+_MAX_SIGNATURES: Final = 1 << 14
 
 
 class Tracer(Mode):
@@ -241,7 +241,7 @@ class Tracer(Mode):
                 specs=self._specs(op, specs, made.attrs),
                 key=(op.name, tuple((k, repr(v)) for k, v in made.attrs.items()), made.out, made.outs),
             )
-            if len(_signatures) >= _MANY:
+            if len(_signatures) >= _MAX_SIGNATURES:
                 _signatures.clear()
             _signatures[key] = found
         for kind, x, computed in zip(kinds, operands, found.plan.computed, strict=True):
