@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cpu_seconds import Recorder
+from cpu_seconds import CpuSecondsPlugin
 from shards import Shard
 from tiers import fast_cases, kit_is_fast
 
@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start to measure, where that was asked for."""
-    if config.getoption("--cpu-seconds"):
-        config.pluginmanager.register(Recorder(Path(config.getoption("--cpu-seconds"))), "cpu_seconds")
+    if path := config.getoption("--cpu-seconds"):
+        config.pluginmanager.register(CpuSecondsPlugin(Path(path)), "cpu_seconds")
 
 
 @pytest.hookimpl(tryfirst=True)

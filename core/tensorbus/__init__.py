@@ -1,7 +1,7 @@
 """tensorbus: tensors on any device, whose devices are plugins.
 
 Everything public is named here. Importing this package imports no array library and no backend: a device is
-brought up when it is first asked for.
+opened when it is first asked for.
 """
 
 from __future__ import annotations

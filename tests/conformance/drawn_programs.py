@@ -17,7 +17,7 @@ import tensorbus as tb
 
 F = tb.nn.functional
 LENGTHS = (1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 129)
-MOST = 20_000
+MAX_ELEMENTS = 20_000
 """Elements of a value."""
 Op = Callable[..., Any]
 
@@ -95,7 +95,7 @@ class _Drawing:
         rng = np.random.default_rng(seed)
         a, b, c = (self.random.choice(LENGTHS) for _ in range(3))
         shapes = [(a, b), (b, c), (b,), (a, 1), (2, a, b)]
-        floats = [rng.normal(size=s).astype(dtype) for s in shapes if math.prod(s) <= MOST]
+        floats = [rng.normal(size=s).astype(dtype) for s in shapes if math.prod(s) <= MAX_ELEMENTS]
         self.inputs = [*floats, rng.integers(0, 50, self.random.choice((3, 7, 20)))]
         self.program = Program([f"input {x.shape} {x.dtype}" for x in self.inputs])
         self.values = [tb.asarray(x) for x in self.inputs]
@@ -112,7 +112,7 @@ class _Drawing:
         if len(given) < len(numbers):
             return
         made = op(*[self.values[k] for k in given])
-        if made.size <= MOST and made.ndim < 5:
+        if made.size <= MAX_ELEMENTS and made.ndim < 5:
             self.program.steps.append((text, op, tuple(given)))
             self.values.append(made)
         elif any(made is self.values[k] for k in given):
@@ -245,7 +245,7 @@ def _met(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 
 def _meets(a: Sequence[int], b: Sequence[int]) -> bool:
     try:
-        return math.prod(_met(a, b)) <= MOST
+        return math.prod(_met(a, b)) <= MAX_ELEMENTS
     except ValueError:
         return False
 

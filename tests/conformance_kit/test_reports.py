@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorbus.cli.conformance_reports import Report, joined, keep, kept, section, taken
+from tensorbus.cli.conformance_reports import Report, merge_shards, read_reports, save, saved_reports, section
 from tensorbus_conformance import report
 from tensorbus_conformance.outcome import Case, Finding, Outcome
 
@@ -42,18 +42,18 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_says_which_run_it_was_and_how_each_op_ran(file: Path, tmp_path: Path) -> None:
-    (found,) = taken(file)
+    (found,) = read_reports(file)
     assert (found.device, found.name, found.driver) == ("npu", "NPU 3000 (rev. 2)", "NPU 3.1")
     assert (found.limits, found.calls) == (["--quick"], 42)
     assert found.ops["add"] == {"native": "float32 int8", "failed": "bfloat16"}
     assert found.findings == ["add bfloat16: value: add(3): off by 3"]
-    path = keep(found, tmp_path / "reports")
+    path = save(found, tmp_path / "reports")
     assert path.name == "npu-npu-3000-rev-2.json"
-    assert kept(tmp_path / "reports") == [found]
+    assert saved_reports(tmp_path / "reports") == [found]
 
 
 def test_the_document_counts_by_family_and_lists_what_was_found(file: Path) -> None:
-    (found,) = taken(file)
+    (found,) = read_reports(file)
     lines = section([found])
     where = f"NPU 3000 (rev. 2), NPU 3.1, {found.system}; Python {found.python}, --quick"
     assert f"| npu | {where} | {found.date} | 6 | 42 | 1 |" in lines
@@ -63,7 +63,7 @@ def test_the_document_counts_by_family_and_lists_what_was_found(file: Path) -> N
 
 
 def test_a_device_that_the_other_report_lacks_has_an_empty_cell(file: Path) -> None:
-    (found,) = taken(file)
+    (found,) = read_reports(file)
     other = Report(**{**{k: getattr(found, k) for k in found.__slots__}, "name": "", "ops": {}})
     assert "| linalg | 1 host |  |" in section([found, other])
 
@@ -72,7 +72,7 @@ def test_a_report_on_a_part_of_the_checks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "kit.json"
     report.write(WHOLE, path, report.limits(ops=(), dtypes=(), checks=["value"]))
     with pytest.raises(ValueError, match="made with --checks"):
-        taken(path)
+        read_reports(path)
 
 
 def shards(file: Path, tmp_path: Path, which: dict[str, slice]) -> list[Report]:
@@ -83,77 +83,77 @@ def shards(file: Path, tmp_path: Path, which: dict[str, slice]) -> list[Report]:
         report.write(WHOLE[rows], path, report.limits((), (), quick=True, shard=shard))
         text = json.loads(path.read_text()) | {"about": json.loads(file.read_text())["about"]}
         path.write_text(json.dumps(text))
-        parts += taken(path)
+        parts += read_reports(path)
     return parts
 
 
-def test_shards_of_several_counts_are_joined_where_each_op_is_in_one(file: Path, tmp_path: Path) -> None:
+def test_shards_of_several_counts_are_merged_where_each_op_is_in_one(file: Path, tmp_path: Path) -> None:
     which = {"1/2": slice(4), "4/4": slice(4, 5), "2/4": slice(5, None)}
     parts = shards(file, tmp_path, which)
-    assert joined(parts) == taken(file)
-    assert joined(parts[:2]) == parts[:2]
+    assert merge_shards(parts) == read_reports(file)
+    assert merge_shards(parts[:2]) == parts[:2]
     twice = shards(file, tmp_path, {"1/2": slice(4), "1/4": slice(4, 5), "2/4": slice(5, None)})
-    assert joined(twice) == twice
+    assert merge_shards(twice) == twice
 
 
-def test_shards_of_a_run_are_joined_and_one_alone_takes_its_place(file: Path, tmp_path: Path) -> None:
-    (whole,) = taken(file)
+def test_shards_of_a_run_are_merged_and_one_alone_takes_its_place(file: Path, tmp_path: Path) -> None:
+    (whole,) = read_reports(file)
     parts = shards(file, tmp_path, {"1/2": slice(4), "2/2": slice(4, None)})
-    assert joined(parts) == joined([whole]) == [whole]
-    assert joined(parts[1:]) == parts[1:]
+    assert merge_shards(parts) == merge_shards([whole]) == [whole]
+    assert merge_shards(parts[1:]) == parts[1:]
     folder = tmp_path / "reports"
     with pytest.raises(ValueError, match="no such report on all ops of npu"):
-        keep(parts[1], folder)
-    keep(whole, folder)
-    keep(parts[1], folder)
-    (found,) = kept(folder)
+        save(parts[1], folder)
+    save(whole, folder)
+    save(parts[1], folder)
+    (found,) = saved_reports(folder)
     assert (found.ops, found.again) == (whole.ops, f"shard 2/2 again on {whole.date}")
 
 
 def test_cases_of_a_run_that_was_stopped_take_their_place(file: Path, tmp_path: Path) -> None:
     folder, path = tmp_path / "reports", tmp_path / "stopped.json"
-    keep(taken(file)[0], folder)
+    save(read_reports(file)[0], folder)
     limits = [*report.limits((), (), shard="2/2"), "stopped after 1 cases"]
     report.write([outcome("add", "bfloat16", "native")], path, limits)
     text = json.loads(path.read_text()) | {"about": json.loads(file.read_text())["about"]}
     path.write_text(json.dumps(text))
-    (part,) = joined(taken(path))
-    keep(part, folder)
-    (found,) = kept(folder)
+    (part,) = merge_shards(read_reports(path))
+    save(part, folder)
+    (found,) = saved_reports(folder)
     assert found.ops["add"] == {"native": "float32 int8 bfloat16"}
     assert found.again == f"shard 2/2 in 1 cases again on {part.date}"
 
 
 def test_ops_that_were_run_again_take_their_place(file: Path, tmp_path: Path) -> None:
     folder, path = tmp_path / "reports", tmp_path / "again.json"
-    keep(taken(file)[0], folder)
+    save(read_reports(file)[0], folder)
     mended = (outcome("add", "float32", "native"), outcome("add", "bfloat16", "native"))
     report.write(mended, path, report.limits(["add"], ()))
     text = json.loads(path.read_text())
     text["about"] = {"npu": {"name": "NPU 3000 (rev. 2)", "driver": "NPU 3.1"}}
     path.write_text(json.dumps(text))
-    (part,) = taken(path)
-    keep(part, folder)
-    (found,) = kept(folder)
+    (part,) = read_reports(path)
+    save(part, folder)
+    (found,) = saved_reports(folder)
     assert found.ops["add"] == {"native": "float32 bfloat16"}
     assert found.ops["svd"] == {"host": "float32"}
     assert (found.findings, found.limits) == ([], ["--quick"])
     assert found.again == f"add again on {part.date}"
     with pytest.raises(ValueError, match="no such report on all ops of npu"):
-        keep(part, tmp_path / "empty")
+        save(part, tmp_path / "empty")
 
 
 def test_dtypes_that_were_run_again_join_the_others(file: Path, tmp_path: Path) -> None:
     folder, path = tmp_path / "reports", tmp_path / "again.json"
-    keep(taken(file)[0], folder)
-    calls = kept(folder)[0].calls
+    save(read_reports(file)[0], folder)
+    calls = saved_reports(folder)[0].calls
     later = outcome("add", "float8_e5m2", "native"), outcome("add", "bfloat16", "native")
     report.write(later, path, report.limits((), ["float8_e5m2", "bfloat16"]))
     text = json.loads(path.read_text())
     text["about"] = {"npu": {"name": "NPU 3000 (rev. 2)", "driver": "NPU 3.1"}}
     path.write_text(json.dumps(text))
-    keep(taken(path)[0], folder)
-    (found,) = kept(folder)
+    save(read_reports(path)[0], folder)
+    (found,) = saved_reports(folder)
     assert found.ops["add"] == {"native": "float32 int8 bfloat16 float8_e5m2"}
     assert found.again.startswith("float8_e5m2, bfloat16 again on ")
     new = text["devices"]["npu"]["add"]["float8_e5m2"]["calls"]
@@ -181,7 +181,7 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="no report of `tensorbus conformance"):
-        taken(path)
+        read_reports(path)
 
 
 def test_one_command_takes_a_report_in_and_writes_the_document(file: Path, tmp_path: Path) -> None:

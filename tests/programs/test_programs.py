@@ -14,7 +14,7 @@ from running import Run, compare, run
 
 QUICK = "refdev"
 """The device of the fast tier: it runs programs kernel by kernel, and nothing waits for a C compiler."""
-EACH = 30
+FAST_EVERY = 30
 """Of how many programs the fast tier runs one on the other devices too."""
 READS = ("tolist", "numpy", "__array__", "__repr__")
 """The methods by which Python reads values of tensors."""
@@ -96,7 +96,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [
             pytest.param(
                 program, device, id=f"{program}-{device}",
-                marks=pytest.mark.fast if device == QUICK or place % EACH == 0 else pytest.mark.full,
+                marks=pytest.mark.fast if device == QUICK or place % FAST_EVERY == 0 else pytest.mark.full,
             )
             for device in chosen(metafunc.config)
             for place, program in enumerate(PROGRAMS)

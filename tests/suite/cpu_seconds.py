@@ -22,7 +22,7 @@ def spent() -> float:
     return now.user + now.system + now.children_user + now.children_system
 
 
-class Recorder:
+class CpuSecondsPlugin:
     """Measures in the process that runs a test, and adds up in the one that reports."""
 
     def __init__(self, path: Path) -> None:

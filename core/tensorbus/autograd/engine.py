@@ -19,7 +19,7 @@ from ..ops.creation.creation import full, ones_like
 from ..ops.definition import table
 from ..ops.elementwise.where_cast import cast
 from ..system.late_binding import LateFunction
-from ..tensor.grad_mode import GradMode, recording
+from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.grad_mode import enable_grad as enable_grad
 from ..tensor.grad_mode import inference_mode as inference_mode
 from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
@@ -85,8 +85,8 @@ class Part:
 
 
 def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
-    """Give ``out`` its history, unless recording is off or the result cannot carry a gradient."""
-    if not plan.differentiable or not recording.get():
+    """Give ``out`` its history, unless gradients are off or the result cannot carry a gradient."""
+    if not plan.differentiable or not grad_enabled.get():
         return
     node = Node()
     node.plan = plan
@@ -120,7 +120,7 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
 
 def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) -> None:
     """Give each of ``outs`` that can carry a gradient its history."""
-    if not plan.differentiable or not recording.get():
+    if not plan.differentiable or not grad_enabled.get():
         return
     node = Node()
     node.plan = plan

@@ -10,7 +10,7 @@ from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.creation.creation import full
 from ..ops.definition import Op
-from ..tensor.grad_mode import GradMode, recording
+from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Tensor, wrap, wrap_settled
 from . import engine
 from .gradient_shape import checked_gradient
@@ -158,7 +158,7 @@ class Function:
 
         Raises ``AutogradError`` inside of ``vmap`` for tensors that require a gradient outside of it.
         """
-        on = recording.get()
+        on = grad_enabled.get()
         nodes = tuple([x._node if on and isinstance(x, Tensor) else None for x in args])
         ctx = Context(tuple([node is not None for node in nodes]))
         if on and any(isinstance(x, Tensor) and _hides_history(x) for x in args):
@@ -194,7 +194,7 @@ def _attach(
     outs: Sequence[Tensor], carried: Sequence[int],
 ) -> None:  # fmt: skip
     node = _Node()
-    kinds = tuple([x._vtype.settled for x in outs])
+    kinds = tuple([x._vtype.materialized for x in outs])
     op: Any = Op(
         name=cls.__name__, family="custom", operands=(), arguments=lambda: ((), {}), infer=tuple,
         results=tuple([f"result_{k}" for k in range(len(outs))]) if len(outs) > 1 else (), dtypes=(),
@@ -205,14 +205,14 @@ def _attach(
     )  # fmt: skip
     node.order, node.parents, node.function, node.context = next(engine._order), nodes, cls, ctx
     node.shapes = tuple([x.shape if isinstance(x, Tensor) else () for x in args])
-    node.kinds = tuple([x._vtype.settled if isinstance(x, Tensor) else None for x in args])
+    node.kinds = tuple([x._vtype.materialized if isinstance(x, Tensor) else None for x in args])
     node.out, node.hooks = None, {_CUSTOM: _as_it_is}
     place = {id(results[k]): n for n, k in enumerate(carried)}
     given = {id(x) for x in args}
     node.values = tuple(
         [
             None if x is None
-            else (x._value, x._vtype.settled, place.get(id(x)) if id(x) not in given else x._node)
+            else (x._value, x._vtype.materialized, place.get(id(x)) if id(x) not in given else x._node)
             for x in ctx._given
         ]
     )  # fmt: skip

@@ -61,8 +61,8 @@ class Report:
         )
 
 
-def taken(file: Path) -> list[Report]:
-    """Return what is kept of a report that the kit wrote, for each of its devices.
+def read_reports(file: Path) -> list[Report]:
+    """Return the reports in a file that the kit wrote, one for each of its devices.
 
     Raises ``ValueError`` for another file, and for a report of a part of the checks.
     """
@@ -70,7 +70,7 @@ def taken(file: Path) -> list[Report]:
         given = json.loads(file.read_text(encoding="utf-8"))
         limits = [limit for limit in given.get("limits", ()) if limit != "--quick"]
         part = [limit for limit in limits if not limit.startswith(_PARTS)]
-        found = [_taken(given, device, rows) for device, rows in given["devices"].items()]
+        found = [_device_report(given, device, rows) for device, rows in given["devices"].items()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{file}: this is no report of `tensorbus conformance --report` ({error!r})."
@@ -80,7 +80,7 @@ def taken(file: Path) -> list[Report]:
     return found
 
 
-def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Report:
+def _device_report(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Report:
     about = given.get("about", {}).get(device, {})
     ops: dict[str, dict[str, str]] = {}
     calls, findings = 0, []
@@ -99,8 +99,8 @@ def _taken(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Re
     )  # fmt: skip
 
 
-def joined(reports: Sequence[Report]) -> list[Report]:
-    """Return reports where the shards of a run are one; those of which some are missing stay as they are.
+def merge_shards(reports: Sequence[Report]) -> list[Report]:
+    """Return ``reports`` with the shards of each complete run merged; incomplete runs stay in shards.
 
     Shards may be of several counts: 1/2, 2/4 and 4/4 are a whole run.
     """
@@ -115,18 +115,18 @@ def joined(reports: Sequence[Report]) -> list[Report]:
         shards.setdefault((report.file, report.tensorbus, *limits), {})[which] = report
     for parts in shards.values():
         run = list(parts.values())
-        found += [_one(run)] if _whole(parts) else run
+        found += [_merged(run)] if _covers_all(parts) else run
     return found
 
 
-def _whole(shards: Iterable[str]) -> bool:
+def _covers_all(shards: Iterable[str]) -> bool:
     """Return whether shards, such as ``["1/2", "2/4", "4/4"]``, have each op exactly once."""
     parts = [(int(one), int(count)) for one, _, count in (shard.partition("/") for shard in shards)]
     every = math.lcm(*(count for _, count in parts))
     return sorted(op for one, count in parts for op in range(one - 1, every, count)) == list(range(every))
 
 
-def _one(parts: Sequence[Report]) -> Report:
+def _merged(parts: Sequence[Report]) -> Report:
     """Return the report of a run that was made in parts, which have no op in common."""
     return replace(
         parts[0], limits=[x for x in parts[0].limits if not x.startswith(_SHARD)],
@@ -137,7 +137,7 @@ def _one(parts: Sequence[Report]) -> Report:
     )  # fmt: skip
 
 
-def keep(report: Report, folder: Path) -> Path:
+def save(report: Report, folder: Path) -> Path:
     """Write a report into the folder; return its path.
 
     A report of some cases takes their place in what the folder has of the same device. Raises
@@ -146,12 +146,12 @@ def keep(report: Report, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / report.file
     if any(limit.startswith(_PARTS) for limit in report.limits):
-        whole = next((r for r in kept(folder) if r.file == report.file), None)
+        whole = next((r for r in saved_reports(folder) if r.file == report.file), None)
         if whole is None or ("--quick" in report.limits and "--quick" not in whole.limits):
             raise ValueError(f"{folder} has no such report on all ops of {report.device} on {report.name}.")
         report = _within(whole, report)
-    kept_part = {name: value for name, value in asdict(report).items() if name != "each"}
-    path.write_text(json.dumps(kept_part, indent=1) + "\n", encoding="utf-8")
+    fields = {name: value for name, value in asdict(report).items() if name != "each"}
+    path.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
     return path
 
 
@@ -185,7 +185,7 @@ def _within(whole: Report, part: Report) -> Report:
     )  # fmt: skip
 
 
-def kept(folder: Path) -> list[Report]:
+def saved_reports(folder: Path) -> list[Report]:
     """Return the reports of a folder, by the names of their files."""
     return [Report(**json.loads(f.read_text(encoding="utf-8"))) for f in sorted(folder.glob("*.json"))]
 

@@ -168,9 +168,9 @@ def document(folder: Path | None, new: Sequence[Path] = ()) -> str:
         return markdown(manifests())
     if not folder.is_dir() and (folder.exists() or not new):
         raise ValueError(f"--reports {folder}: there is no such folder with reports.")
-    for report in reports.joined([report for file in new for report in reports.taken(file)]):
-        reports.keep(report, folder)
-    return markdown(manifests(), reports.kept(folder))
+    for report in reports.merge_shards([report for file in new for report in reports.read_reports(file)]):
+        reports.save(report, folder)
+    return markdown(manifests(), reports.saved_reports(folder))
 
 
 def _own() -> Iterator[Op[...]]:

@@ -232,17 +232,17 @@ class ValueType:
     True
     """
 
-    __slots__ = ("device", "dtype", "settled")
+    __slots__ = ("device", "dtype", "materialized")
 
     dtype: DType
     device: Device
-    settled: ValueType
-    """Itself; of the type of a pending value (see ``pending``), the type that it will have."""
+    materialized: ValueType
+    """Itself; of the type of a lazy value (see ``lazy``), the type that the computed value has."""
 
     def __init__(self, dtype: DType, device: Device) -> None:
         self.dtype = dtype
         self.device = device
-        self.settled = self
+        self.materialized = self
 
     @staticmethod
     def of(dtype: DType, device: Device) -> ValueType:
@@ -253,13 +253,13 @@ class ValueType:
             found if found is not None else _value_types.setdefault((dtype, device), ValueType(dtype, device))
         )
 
-    def pending(self) -> ValueType:
-        """Return the one object for pending values of this type: another key of dispatch."""
-        found = _pending_types.get(self)
+    def lazy(self) -> ValueType:
+        """Return the one object for lazy values of this type: another key of dispatch."""
+        found = _lazy_types.get(self)
         if found is None:
             made = ValueType(self.dtype, self.device)
-            made.settled = self
-            found = _pending_types.setdefault(self, made)
+            made.materialized = self
+            found = _lazy_types.setdefault(self, made)
         return found
 
     def __repr__(self) -> str:
@@ -270,4 +270,4 @@ class ValueType:
 
 
 _value_types: Final[dict[tuple[DType, Device], ValueType]] = {}
-_pending_types: Final[dict[ValueType, ValueType]] = {}
+_lazy_types: Final[dict[ValueType, ValueType]] = {}

@@ -211,6 +211,6 @@ def lift_lazy(operands: Sequence[Any]) -> Sequence[Any]:
     device = max(inner, key=lambda d: d.index)
     lift = value_modes[device.type].lift
     return [
-        lift(x, device) if k is not None and k.device != device and k.settled is not k else x
+        lift(x, device) if k is not None and k.device != device and k.materialized is not k else x
         for x, k in zip(operands, kinds, strict=True)
     ]

@@ -201,7 +201,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             operands, attrs = op.arguments(x, *args, **kwargs)
         except (AttributeError, TypeError) as error:
             raise _misfit(op, (x, *args), error) from error
-        if len(operands) != 1 or operands[0] is not x or x._vtype.settled is not x._vtype:
+        if len(operands) != 1 or operands[0] is not x or x._vtype.materialized is not x._vtype:
             return None
         plan = plan_for((x._vtype,), (x._value,), attrs)
         if plan.lift is not None or kernel_preference.active():
@@ -253,7 +253,7 @@ def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], An
             if result is not NotImplemented:
                 return results(*result)
         for x in operands:
-            if x._vtype.settled is not x._vtype:
+            if x._vtype.materialized is not x._vtype:
                 materialize(x)
         plan = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
         tracked = any(x._node is not None for x in operands)
@@ -329,7 +329,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
         tracked = scalars = False
         for x in operands:
             if isinstance(x, Tensor):
-                if x._vtype.settled is not x._vtype:
+                if x._vtype.materialized is not x._vtype:
                     materialize(x)
                 kinds.append(x._vtype)
                 values.append(x._value)

@@ -21,7 +21,7 @@ from ..dtypes.definition import check_scalar
 from ..errors import DeviceError, TensorbusError
 from ..ops.definition import InPlaceCall, Shape, table
 from ..ops.elementwise.family import broadcast_shapes
-from ..tensor.grad_mode import recording
+from ..tensor.grad_mode import grad_enabled
 from ..tensor.leaf import Leaf
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
@@ -66,14 +66,14 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     out._value = run(value, start)
     out._vtype = kind
     out._node = None
-    if x._node is not None and recording.get():
+    if x._node is not None and grad_enabled.get():
         engine.record(replace(found, attrs={**found.attrs, "start": start}), (x,), out)
     return out
 
 
 def _first_cut(x: Tensor, key: tuple[Any, ...], start: Shape) -> Any:
     kind, shape, size, step = key
-    if kind.settled is kind:
+    if kind.materialized is kind:
         found = plan(table["slice"], (kind,), (shape,), {"start": start, "size": size, "step": step})
         late = None if found.source is None or found.run is None else found.source[0].runtime_attrs
         if len(_cuts) >= _MANY:
@@ -107,7 +107,7 @@ def run_in_place(what: InPlaceCall) -> bool:
     op = table[name]
     if not op.broadcasts and sum(o is x for o in operands) > 1:
         return False  # what is read elsewhere than written
-    tracked = tracked and recording.get()
+    tracked = tracked and grad_enabled.get()
     if tracked and isinstance(x._node, Leaf):
         return False  # which is refused
     late = op.late
@@ -148,7 +148,7 @@ def _plan_in_place(
     """Return the plan of a change, and what makes it; None where it takes a new value."""
     name, _, attrs, place = what
     op, nothing = table[name], (None, None)
-    if any(kind.settled is not kind for kind in kinds if isinstance(kind, ValueType)):
+    if any(kind.materialized is not kind for kind in kinds if isinstance(kind, ValueType)):
         return nothing
     try:
         if op.broadcasts and broadcast_shapes(*shapes) != shapes[place]:

@@ -76,7 +76,7 @@ def rebind(self: Tensor, other: Tensor) -> None:
     Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
     Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
     """
-    if (other.shape, other._vtype.settled) != (self.shape, self._vtype.settled):
+    if (other.shape, other._vtype.materialized) != (self.shape, self._vtype.materialized):
         if wraps(other.device, self.device) and other.device != self.device:
             raise DeviceError(
                 f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
@@ -87,14 +87,14 @@ def rebind(self: Tensor, other: Tensor) -> None:
             f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
             f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
         )
-    recording = is_grad_enabled()
-    if recording and isinstance(self._node, Leaf):
+    history = is_grad_enabled()
+    if history and isinstance(self._node, Leaf):
         raise AutogradError(
             "a leaf that requires a gradient cannot be changed in place while history is recorded;"
             " do it under tensorbus.no_grad()."
         )
     self._set_value(other)
-    if recording:
+    if history:
         self._node = other._node
 
 

@@ -66,7 +66,7 @@ def call_fused(
     numbers: list[str] = []
     for x in (*args, *kwargs.values()):
         if isinstance(x, Tensor):
-            if x._vtype.settled is not x._vtype:
+            if x._vtype.materialized is not x._vtype:
                 materialize(x)
             tensors.append(x)
             kinds += (x._vtype, x._value.shape)

@@ -23,7 +23,7 @@ from ..ops.definition import USER, Spec, table
 from ..ops.fused_update import is_fused_update
 
 MAX_CACHED_BODIES: Final = 1024
-"""How many decompositions of bundles are kept."""
+"""How many decompositions of fused updates are kept."""
 
 
 def is_generated(op: str, dialect: Dialect) -> bool:
@@ -47,7 +47,7 @@ class LegalizeContext:
 
 
 def prepared(graph: Graph, keeps: Callable[[str], bool], dtypes: Collection[DType] | None = None) -> Graph:
-    """Return ``graph`` in prims, bundles, kernels of the user's and what ``keeps`` names, simplified.
+    """Return ``graph`` in prims, fused updates, user kernels and what ``keeps`` names, simplified.
 
     ``dtypes`` are those of the language. Ops on others are calls: they stay whole, and their numbers are
     values, which no generated code has to write. None: the language has all.
@@ -93,17 +93,17 @@ def _stays(op: str) -> bool:
 
 
 def _with_insides(graph: Graph) -> Graph:
-    """Return ``graph`` whose bundles bring their decompositions along."""
-    bundles = {op for op in {node.op for node in graph} if is_fused_update(op)}
-    for node in graph if bundles else ():
-        if node.op in bundles:  # the nodes are ours: ``simplify`` made them
+    """Return ``graph`` whose fused updates carry their decompositions as an attribute."""
+    updates = {op for op in {node.op for node in graph} if is_fused_update(op)}
+    for node in graph if updates else ():
+        if node.op in updates:  # the nodes are ours: ``simplify`` made them
             node.attrs = {INSIDE: _inside(node.op, tuple([x.spec for x in node.inputs]))}
     return graph
 
 
 @lru_cache(MAX_CACHED_BODIES)
 def _inside(op: str, specs: tuple[Spec, ...]) -> Graph:
-    """Return the decomposition of a bundle: equal ones have the same, so that kernels are found again."""
+    """Return the decomposition of a fused update: one graph for equal ones, so that they share kernels."""
     return simplify(trace(op, specs, {}))
 
 
@@ -135,7 +135,7 @@ LEGALIZE: Final[tuple[Pass[LegalizeContext], ...]] = (
     ),
     Pass(name="decompose", run=_decomposed),
     Pass(name="simplify", run=lambda graph, _: simplify(graph)),
-    Pass(name="decompose bundles", run=lambda graph, _: _with_insides(graph)),
+    Pass(name="decompose fused updates", run=lambda graph, _: _with_insides(graph)),
     Pass(name="constants to values", requires=lacks_dtypes, run=_with_constants_as_values),
     Pass(
         name="fuse sums", requires=fuses_epilogues,

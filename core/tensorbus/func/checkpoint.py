@@ -117,7 +117,7 @@ def _outer(nodes: Sequence[Any], start: int) -> list[Any]:
 
 def _attach(results: Sequence[Tensor], outer: Sequence[Any], again: Callable[[], Any]) -> None:
     node = _Block()
-    kinds = tuple(x._vtype.settled for x in results)
+    kinds = tuple(x._vtype.materialized for x in results)
     op: Any = Op(
         name="checkpoint", family="checkpoint", operands=(), arguments=lambda: ((), {}), infer=tuple,
         results=tuple(f"result_{k}" for k in range(len(results))) if len(results) > 1 else (), dtypes=(),

@@ -37,13 +37,13 @@ def pin_memory(x: Tensor, where: DeviceLike = None) -> Tensor:
     data = _pinning(found).pin(x.nbytes, found.index)
     data[:] = to_bytes(x)
     value = memory.from_memory(data, x.shape, x.dtype, x.device.index)
-    return wrap(value, x._vtype.settled, x._node)
+    return wrap(value, x._vtype.materialized, x._node)
 
 
 def is_pinned(x: Tensor, where: DeviceLike = None) -> bool:
     """Return whether the elements of ``x`` lie, packed, in page-locked memory of ``where``.
 
-    None: of any device that is in use. Other devices are not brought up to be asked.
+    None: of any device that is in use. Other devices are not opened for this.
     """
     if x.device.type != host_type() or x.size == 0:
         return False
@@ -76,7 +76,7 @@ def _under_way(data: memoryview, wait: Any, far: SupportsHostMemory, shape: Shap
         wait()
         return far.from_memory(data, shape, kind.dtype, kind.device.index)
 
-    return wrap(pending_copy(shape, arrival), kind.pending())
+    return wrap(pending_copy(shape, arrival), kind.lazy())
 
 
 def _pinning(where: Device) -> SupportsPinnedMemory:

@@ -188,9 +188,9 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     if x._node is not None:
         moved = Plan(
             op=_transfer,
-            operands=(x._vtype.settled,),
+            operands=(x._vtype.materialized,),
             run=None,
-            out=made._vtype.settled,
+            out=made._vtype.materialized,
             casts=(None,),
             attrs={"source": x.device},
         )

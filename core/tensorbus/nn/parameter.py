@@ -59,7 +59,7 @@ def hold(cell: Tensor, value: Tensor) -> None:
     if (
         isinstance(node, Leaf)
         and node.grad is not None
-        and node.grad._vtype.settled is not value._vtype.settled
+        and node.grad._vtype.materialized is not value._vtype.materialized
     ):
         with no_grad():
             gradient = node.grad.to(value.device, value.dtype)

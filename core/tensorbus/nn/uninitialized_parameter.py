@@ -51,7 +51,7 @@ class UninitializedParameter(Parameter):
         return made
 
     def _set_value(self, other: Tensor) -> None:
-        self._value, self._vtype = _Nothing(), other._vtype.settled
+        self._value, self._vtype = _Nothing(), other._vtype.materialized
 
     def materialize(
         self, shape: tuple[int, ...], device: Device | str | None = None, dtype: DType | str | None = None
@@ -85,7 +85,7 @@ class UninitializedBuffer(Tensor):
         return made
 
     def _set_value(self, other: Tensor) -> None:
-        self._value, self._vtype = _Nothing(), other._vtype.settled
+        self._value, self._vtype = _Nothing(), other._vtype.materialized
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return type(self)(self.device, self.dtype)

@@ -10,7 +10,7 @@ from ..ops.creation.creation import zeros, zeros_like
 from ..ops.elementwise.arithmetic import maximum
 from ..ops.elementwise.transcendental import expm1, sqrt
 from ..tensor.tensor import Tensor
-from .fused_update import bundled
+from .fused_update import fused_update
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
@@ -92,7 +92,7 @@ def moments(
     return average * beta1 + gradient * rest1, square * beta2 + gradient * gradient * rest2
 
 
-@bundled("parameter", "average", "square")
+@fused_update("parameter", "average", "square")
 def adam(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
     rest2: Any, floor: Any, rate: Any,
@@ -102,7 +102,7 @@ def adam(
     return parameter - average / (sqrt(square) + floor) * rate, average, square
 
 
-@bundled("parameter", "average", "square", "largest")
+@fused_update("parameter", "average", "square", "largest")
 def amsgrad(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, largest: Tensor, beta1: Any,
     rest1: Any, beta2: Any, rest2: Any, floor: Any, rate: Any,

@@ -10,7 +10,7 @@ from ..ops.elementwise.arithmetic import abs, maximum
 from ..ops.elementwise.transcendental import sqrt
 from ..tensor.tensor import Tensor
 from .adam import moments
-from .fused_update import bundled
+from .fused_update import fused_update
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
@@ -57,7 +57,7 @@ class Adamax(Optimizer):
         return moved
 
 
-@bundled("parameter", "average", "top")
+@fused_update("parameter", "average", "top")
 def adamax(
     parameter: Tensor, gradient: Tensor, average: Tensor, top: Tensor, beta1: Any, rest1: Any, beta2: Any,
     eps: Any, rate: Any,
@@ -115,7 +115,7 @@ class NAdam(Optimizer):
         return moved
 
 
-@bundled("parameter", "average", "square")
+@fused_update("parameter", "average", "square")
 def nadam(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
     rest2: Any, gathered: Any, eps: Any, now: Any, ahead: Any,
@@ -176,7 +176,7 @@ class RAdam(Optimizer):
         return moved
 
 
-@bundled("parameter", "average", "square")
+@fused_update("parameter", "average", "square")
 def averaged(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
     rest2: Any, rate: Any,
@@ -186,7 +186,7 @@ def averaged(
     return parameter - average * rate, average, square
 
 
-@bundled("parameter", "average", "square")
+@fused_update("parameter", "average", "square")
 def rectified(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
     rest2: Any, eps: Any, rate: Any,

@@ -1,4 +1,4 @@
-"""``bundled``: a function of an update as one node of a captured program, not one for each of its ops."""
+"""``fused_update``: a function of an update as one node of a captured program, instead of one for each op."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..tracing.active_tracer import active_tracer
 Update = Callable[..., tuple[Tensor, ...]]
 
 
-def bundled(*results: str) -> Callable[[Update], Update]:
+def fused_update(*results: str) -> Callable[[Update], Update]:
     """Return the decorator of a function of tensors and numbers that gives a tuple of ``results``.
 
     The function may do nothing but elementwise ops on its operands, and gives tensors of their shape and

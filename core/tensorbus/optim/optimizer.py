@@ -325,7 +325,7 @@ def _store(known: State, state: State) -> None:
 def follow(parameter: Tensor, state: State) -> None:
     """Move state after a parameter whose module was moved to another device or dtype since."""
     for name, value in state.items():
-        if isinstance(value, Tensor) and value._vtype.settled is not parameter._vtype.settled:
+        if isinstance(value, Tensor) and value._vtype.materialized is not parameter._vtype.materialized:
             if name != "step":
                 state[name] = value.to(parameter.device, parameter.dtype)
             elif value.device != parameter.device:

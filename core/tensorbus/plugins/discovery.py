@@ -19,7 +19,7 @@ from ..errors import PluginError
 DEVICES: Final = "tensorbus.devices"
 PLUGINS: Final = "tensorbus.plugins"
 # A folder written to this shortly before a scan may be written to again without a newer time stamp.
-_UNSETTLED_SECONDS: Final = 2.0
+_UNSTABLE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,12 @@ class Installed:
 
     entry_points: tuple[EntryPoint, ...]
     stamps: tuple[tuple[str, int], ...]
-    settled: bool
+    stable: bool
+    """Whether each folder had stood unchanged long enough that a later change has another time."""
 
     def is_current(self) -> bool:
         """Return whether a new scan would find the same."""
-        return self.settled and self.stamps == _stamps(sys.path)
+        return self.stable and self.stamps == _stamps(sys.path)
 
     def group(self, group: str) -> tuple[EntryPoint, ...]:
         """Return the entry points of one group."""
@@ -71,7 +72,7 @@ class Installed:
 def scan() -> Installed:
     """Scan ``sys.path``. Of several copies of a distribution the first on the path counts."""
     stamps = _stamps(sys.path)
-    recent = time.time_ns() - int(_UNSETTLED_SECONDS * 1e9)
+    recent = time.time_ns() - int(_UNSTABLE_SECONDS * 1e9)
     found = tuple(_entry_points([folder for folder, _ in stamps]))
     return Installed(found, stamps, all(stamp < recent for _, stamp in stamps))
 

@@ -14,11 +14,11 @@ def former_names(**fields: str) -> Callable[[T], T]:
     """Let a dataclass take and show ``fields`` under their former names too: ``former="field"``.
 
     >>> from dataclasses import dataclass
-    >>> @former_names(packet="vector_bytes")
+    >>> @former_names(width="size")
     ... @dataclass(frozen=True, kw_only=True)
-    ... class Target:
-    ...     vector_bytes: int = 0
-    >>> Target(packet=16).vector_bytes, Target(vector_bytes=16).packet
+    ... class Vector:
+    ...     size: int = 0
+    >>> Vector(width=16).size, Vector(size=16).width
     (16, 16)
     """
 

@@ -13,7 +13,7 @@ from ..system.context_decorator import decorated
 P = ParamSpec("P")
 R = TypeVar("R")
 
-recording: Final[ContextVar[bool]] = ContextVar("tensorbus_recording", default=True)
+grad_enabled: Final[ContextVar[bool]] = ContextVar("tensorbus_grad_enabled", default=True)
 
 
 class GradMode:
@@ -24,12 +24,12 @@ class GradMode:
         self._tokens: list[Token[bool]] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(recording.set(self._on))
+        self._tokens.append(grad_enabled.set(self._on))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        recording.reset(self._tokens.pop())
+        grad_enabled.reset(self._tokens.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""
@@ -105,14 +105,14 @@ class set_grad_enabled(GradMode):  # noqa: N801 - PyTorch's name
 
     def __init__(self, mode: bool) -> None:
         super().__init__(bool(mode))
-        self._before = recording.get()
-        recording.set(self._on)
+        self._before = grad_enabled.get()
+        grad_enabled.set(self._on)
 
     def __enter__(self) -> None:
-        recording.set(self._on)
+        grad_enabled.set(self._on)
 
     def __exit__(self, *exception: object) -> None:
-        recording.set(self._before)
+        grad_enabled.set(self._before)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; what is outside stays as it was."""
@@ -122,4 +122,4 @@ class set_grad_enabled(GradMode):  # noqa: N801 - PyTorch's name
 
 def is_grad_enabled() -> bool:
     """Return whether ops on tensors that require gradients record their history here."""
-    return recording.get()
+    return grad_enabled.get()

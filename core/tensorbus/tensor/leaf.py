@@ -108,7 +108,7 @@ class PostAccumulateHook:
 
 
 def report_gradient_use(leaf: Leaf | None = None, *, written: bool = False) -> None:
-    """Tell the recorder of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
+    """Tell the tracer of this thread that gradients are looked at, or that of ``leaf`` ``written``."""
     active = active_tracer()
     if active is not None:
         active.grads = True
@@ -117,7 +117,7 @@ def report_gradient_use(leaf: Leaf | None = None, *, written: bool = False) -> N
 
 
 def report_history_use(order: int) -> None:
-    """Tell the recorder of this thread that a history is walked: one from before is another at each call."""
+    """Tell the tracer of this thread that a history is traversed: one from before is another at each call."""
     active = active_tracer()
     if active is not None and order < active.began:
         host_prologue.note_read("the history of a tensor that was there before")
@@ -150,7 +150,7 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
         if value is None:
             return
         raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
-    if value is not None and (value.shape, value._vtype.settled) != (x.shape, x._vtype.settled):
+    if value is not None and (value.shape, value._vtype.materialized) != (x.shape, x._vtype.materialized):
         raise ShapeError(
             f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"
             f" {x.device}; got {value.shape} {value.dtype} on {value.device}."

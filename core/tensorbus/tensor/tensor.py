@@ -41,23 +41,23 @@ def wrap(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
 
 
 def materialize(x: Tensor) -> Any:
-    """Return the device's value that ``x`` holds; a pending one is computed first, and held from then on."""
+    """Return the device's value that ``x`` holds; a lazy one is computed first and replaced."""
     value = x._value
     if type(value) is LazyValue:
         x._value = value = value.materialize()
-        x._vtype = x._vtype.settled
+        x._vtype = x._vtype.materialized
     elif active_modes and (active := active_tracer()) is not None:
         active.materialize("Python asks for a value")
     return value
 
 
 def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
-    """Return a tensor that holds ``value`` of the settled type ``vtype``, which may still be pending."""
+    """Return a tensor that holds ``value`` of the type ``vtype``; the value may be lazy."""
     if type(value) is LazyValue:
         if value.tracer is None:
             value = value.materialize()
         else:
-            vtype = vtype.pending()
+            vtype = vtype.lazy()
     return wrap(value, vtype, node)
 
 

@@ -41,7 +41,7 @@ class LazyValue:
         for reference in self.tensors:
             x = reference()
             if x is not None and x._value is self:
-                x._value, x._vtype = value, x._vtype.settled
+                x._value, x._vtype = value, x._vtype.materialized
 
     def materialize(self) -> Any:
         """Return the device's value, running the program so far or waiting for a copy if need be."""

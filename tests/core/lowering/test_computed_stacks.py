@@ -18,15 +18,15 @@ def chain(length: int, op: str = "exp") -> Node:
     return node
 
 
-def joined(*parts: Node) -> Node:
+def concatenated(*parts: Node) -> Node:
     return Node(op="concat", inputs=parts, attrs={"axis": 0}, spec=SPEC)
 
 
 @pytest.mark.parametrize(("length", "op"), [(0, "exp"), (1, "exp"), (1, "add"), (3, "add"), (3, "negative")])
 def test_it_is_what_the_cost_of_all_says(length: int, op: str) -> None:
     for node in (
-        joined(chain(length, op), chain(length, op)),
-        joined(*[chain(length, op)] * 2),
+        concatenated(chain(length, op), chain(length, op)),
+        concatenated(*[chain(length, op)] * 2),
         chain(length),
     ):
         whole = plan.cost_of(Graph(inputs=(), outputs=(node,)))
@@ -35,8 +35,8 @@ def test_it_is_what_the_cost_of_all_says(length: int, op: str) -> None:
 
 def test_parts_of_several_shapes_are_none() -> None:
     other = Node(op="exp", inputs=(chain(20),), spec=Spec((5,), dt.float32))
-    assert plan.is_computed_stack(joined(chain(20), chain(20)))
-    assert not plan.is_computed_stack(joined(chain(20), other))
+    assert plan.is_computed_stack(concatenated(chain(20), chain(20)))
+    assert not plan.is_computed_stack(concatenated(chain(20), other))
 
 
 def test_no_more_is_looked_at_than_is_needed() -> None:
@@ -52,4 +52,4 @@ def test_no_more_is_looked_at_than_is_needed() -> None:
     node: Node = far
     for _ in range(40):
         node = Node(op="exp", inputs=(node,), spec=SPEC)
-    assert plan.is_computed_stack(joined(node, node))
+    assert plan.is_computed_stack(concatenated(node, node))

@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
 }
 
 
-def joined(x: Any) -> Any:
+def as_complex(x: Any) -> Any:
     return tb.asarray(x[..., 0] + 1j * x[..., 1])
 
 
@@ -42,10 +42,10 @@ def parts(x: tb.Tensor) -> Any:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_step_is_that_of_the_parts(name: str) -> None:
-    x, y = joined(START).requires_grad_(), tb.asarray(START).requires_grad_()
+    x, y = as_complex(START).requires_grad_(), tb.asarray(START).requires_grad_()
     one, two = OPTIMIZERS[name]([x]), OPTIMIZERS[name]([y])
     for k, g in enumerate(GRADIENTS):
-        x.grad, y.grad = joined(g), tb.asarray(g)
+        x.grad, y.grad = as_complex(g), tb.asarray(g)
         one.step()
         two.step()
         np.testing.assert_allclose(parts(x), parts(y), rtol=1e-12)
@@ -66,7 +66,7 @@ def test_a_step_is_that_of_the_parts(name: str) -> None:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_compiled_step_is_the_same(name: str) -> None:
     def build() -> tuple[tb.Tensor, optim.Optimizer, Callable[[Any], Any]]:
-        x = joined(START).requires_grad_()
+        x = as_complex(START).requires_grad_()
         optimizer = OPTIMIZERS[name]([x])
 
         def step(target: Any) -> Any:
@@ -81,7 +81,7 @@ def test_a_compiled_step_is_the_same(name: str) -> None:
     (x, one, plain), (y, two, other) = build(), build()
     step = tb.compile(other)
     for g in GRADIENTS:
-        np.testing.assert_allclose(step(joined(g)).numpy(), plain(joined(g)).numpy(), rtol=1e-7)
+        np.testing.assert_allclose(step(as_complex(g)).numpy(), plain(as_complex(g)).numpy(), rtol=1e-7)
     np.testing.assert_allclose(y.detach().numpy(), x.detach().numpy(), rtol=1e-7)
     for key, value in one.state[x].items():
         if isinstance(value, tb.Tensor):
@@ -125,14 +125,14 @@ def test_lbfgs_goes_where_it_goes_for_the_parts(search: str | None) -> None:
         optimizer.step(closure)
         return np.concatenate([parts(x).ravel(), shift.detach().numpy()])
 
-    got, want = run(joined, tb.view_as_real), run(tb.asarray, lambda x: x)
+    got, want = run(as_complex, tb.view_as_real), run(tb.asarray, lambda x: x)
     np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_lbfgs_resumes(search: str | None) -> None:
     def build() -> tuple[list[tb.Tensor], optim.LBFGS, Callable[[], Any]]:
-        x, y = tb.asarray(START).requires_grad_(), joined(START * 2).requires_grad_()
+        x, y = tb.asarray(START).requires_grad_(), as_complex(START * 2).requires_grad_()
         optimizer = optim.LBFGS([x, y], lr=0.5, max_iter=4, history_size=3, line_search_fn=search)
 
         def closure() -> Any:

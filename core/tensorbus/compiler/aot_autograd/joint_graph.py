@@ -183,7 +183,7 @@ def trace_backward(
     try:
         for x in results:
             place = trace.input(Spec(x.shape, x.dtype), "", None)
-            seeds.append(wrap(LazyValue(active, place, x.shape), x._vtype.settled.pending()))
+            seeds.append(wrap(LazyValue(active, place, x.shape), x._vtype.materialized.lazy()))
         numbers = trace.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:
@@ -205,7 +205,7 @@ def trace_backward(
     saved = partition.saved_values(trace, forward, places, [*inputs, *numbers])
     back = compile_program(trace, places, active.mode, inputs=[*inputs, *saved, *numbers])
     through, shared = _dependencies(results, parents, found)
-    kinds = tuple(x._vtype.settled for x in results)
+    kinds = tuple(x._vtype.materialized for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)
     outputs.extend(saved)

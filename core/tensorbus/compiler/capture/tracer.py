@@ -147,7 +147,7 @@ class Tracer(Mode):
             restore_profiler(observed)
 
     def _record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        kinds = [x._vtype.settled if isinstance(x, Tensor) else _kind(x) for x in operands]
+        kinds = [x._vtype.materialized if isinstance(x, Tensor) else _kind(x) for x in operands]
         found = self._signature(op, kinds, operands, attrs)
         planned = found.plan
         device = planned.out.device
@@ -324,7 +324,7 @@ class Tracer(Mode):
     def _lazy_tensor(self, trace: OpTrace, place: int, spec: Spec, kind: ValueType) -> Tensor:
         value = LazyValue(self, place, spec.shape)
         trace.lazy_values.append(value)
-        return wrap(value, kind.pending())
+        return wrap(value, kind.lazy())
 
     def open(self, x: Tensor, at: str, axes: Mapping[int, tuple[int, int | None]]) -> None:
         """Leave the lengths of ``axes`` of ``x``, which the code ``at`` finds, open within these limits."""
@@ -337,7 +337,7 @@ class Tracer(Mode):
         stand = LazyValue(self, place, shape)
         stand.value = value
         self._symbolic_tensors.append((x, stand))
-        x._value, x._vtype = stand, x._vtype.pending()
+        x._value, x._vtype = stand, x._vtype.lazy()
 
     def discard(self) -> None:
         """Forget what was recorded: nothing of it will run."""
@@ -352,7 +352,7 @@ class Tracer(Mode):
         """Put the values of tensors back whose lengths were left open."""
         for x, stand in self._symbolic_tensors:
             if x._value is stand:
-                x._value, x._vtype = stand.value, x._vtype.settled
+                x._value, x._vtype = stand.value, x._vtype.materialized
 
     def is_one_program(self) -> bool:
         """Return whether all that is recorded is to become one program."""

@@ -19,7 +19,7 @@ from ...dtypes import definition as dt
 from ...nn.hooks import EVERYWHERE
 from ...nn.module import Module
 from ...nn.parameter import Parameter
-from ...tensor.grad_mode import recording
+from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Leaf
 from ...tracing.autocast_state import autocast_dtype
 from ...tracing.host_prologue import ARGUMENT, HostPrologue
@@ -31,7 +31,7 @@ from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
 
 GUARD_GLOBALS: Final = {
-    "recording": recording.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
+    "grad_enabled": grad_enabled.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
     "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
@@ -167,7 +167,7 @@ class GuardCodegen:
 
     def _modes(self) -> None:
         name, found = self.reach.name, self.reach.global_modes
-        self.add(f"recording() is {found.grad_mode}", "whether gradients are recorded")
+        self.add(f"grad_enabled() is {found.grad_mode}", "whether gradients are recorded")
         self.add(f"(entered(), chosen[0]) == {name(found.default_device)}", "the default device")
         self.add(f"dtypes.default_float is {name(found.default_dtype)}", "the default dtype")
         self.add(f"autocast() is {name(found.autocast)}", "autocast")

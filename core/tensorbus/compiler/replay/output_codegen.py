@@ -107,7 +107,7 @@ class OutputCodegen:
         self.lines += [
             f"{name} = Tensor()",
             f"{name}._value = {self.output(x)}",
-            f"{name}._vtype = {self.reach.name(x._vtype.settled)}",
+            f"{name}._vtype = {self.reach.name(x._vtype.materialized)}",
         ]
         shared = self.shared(x) or self._leaf_names.get(id(x._node))
         self.lines.append(f"{name}._node = {shared}")

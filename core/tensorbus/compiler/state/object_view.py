@@ -128,7 +128,7 @@ class TensorState:
         leaf = isinstance(node, Leaf)
         return TensorState(
             x._value,
-            x._vtype.settled,
+            x._vtype.materialized,
             node,
             node.grad if leaf else None,
             len(getattr(node, "hooks", ())) if leaf else 0,

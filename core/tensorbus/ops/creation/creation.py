@@ -60,7 +60,7 @@ def _full_arguments(
     value = check_scalar("full", now, kind)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),
-        "value": given if type(given) is SymNumber else value,  # a recorder knows the former
+        "value": given if type(given) is SymNumber else value,  # a tracer knows the SymNumber
         "dtype": kind,
         "device": resolve(device),
     }

@@ -188,7 +188,7 @@ def max_unpool2d(
 ) -> Tensor:  # fmt: skip
     """Put the values of a max pooling back to where ``indices`` say; the rest is 0.
 
-    ``output_size`` settles which of the sizes that pool to the input's is meant. Raises ``IndexingError`` for
+    ``output_size`` says which of the sizes that pool to the input's is meant. Raises ``IndexingError`` for
     an index that is not there.
     """
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)

@@ -19,7 +19,7 @@ from tensorbus.lowering.program.lower import Program, lower
 from tensorbus.lowering.program.program import steps_of
 from tensorbus.ops.definition import Spec, table
 from tensorbus.ops.fused_update import is_fused_update
-from tensorbus.optim import fused_update as bundled
+from tensorbus.optim import fused_update
 from tensorbus.optim.adam import adam
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
@@ -70,9 +70,9 @@ def trained(make: Callable[[Any], optim.Optimizer]) -> Iterator[np.ndarray[Any, 
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_bundle_gives_what_its_ops_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fused_update_gives_what_its_ops_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(trained(OPTIMIZERS[name]))
-    monkeypatch.setattr(bundled, "_is_even", lambda op, operands: False)
+    monkeypatch.setattr(fused_update, "_is_even", lambda op, operands: False)
     for got, wanted in zip(found, trained(OPTIMIZERS[name]), strict=True):
         np.testing.assert_array_equal(got, wanted)
 
@@ -89,7 +89,7 @@ def test_a_step_has_one_node_for_each_parameter() -> None:
     assert "sqrt" not in ops
 
 
-def test_a_bundle_is_recorded_only_where_it_says_the_same() -> None:
+def test_a_fused_update_is_traced_only_where_it_says_the_same() -> None:
     x, y = tb.ones((2, 3)), tb.ones((2, 3), dtype=tb.float64)
 
     @tb.compile
@@ -116,7 +116,7 @@ def lowered(graph: Graph) -> Program:
     return lower(done, inputs, Target(), library=Library(frozenset(), frozenset({tb.float32})))
 
 
-def test_equal_bundles_are_opened_once_and_share_a_kernel() -> None:
+def test_equal_fused_updates_are_decomposed_once_and_share_a_kernel() -> None:
     numbers = [Node(op="constant", attrs={"value": 0.5}, spec=Spec((), tb.float32)) for _ in range(6)]
     inputs, outputs = [], []
     for _ in range(3):
@@ -134,7 +134,7 @@ def test_equal_bundles_are_opened_once_and_share_a_kernel() -> None:
     assert len({id(step.launch.kernel) for step in steps}) == 1
 
 
-def test_a_bundle_is_in_no_list_of_ops() -> None:
+def test_a_fused_update_is_in_no_list_of_ops() -> None:
     assert is_fused_update("adam.adam")
     assert "adam.adam" not in table.names()
     assert not is_fused_update("add")
