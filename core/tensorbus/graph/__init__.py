@@ -1,5 +1,5 @@
 """Programs as data: what holds of every graph, and rewrites of it.
 
 Tracers make graphs of ops in static single assignment, ``passes`` rewrite them, lowerings take them. In
-order: ``verify``, ``evaluate``, ``fingerprint``.
+order: ``rewrite``, ``pipeline``, ``verify``, ``evaluate``, ``fingerprint``.
 """

@@ -39,7 +39,7 @@ SORTS: Final = frozenset({"sort", "argsort"})
 SCHEDULED: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
 """The ops that schedules of their own are written for."""
 INSIDE: Final = "inside"
-"""The attribute by which a bundle brings its decomposition along: a graph. One without is a call."""
+"""The attribute by which a fused update has its decomposition with it: a graph. One without is a call."""
 
 
 def calls_function(op: str) -> bool:

@@ -1,4 +1,4 @@
-"""Bundles in a program: one node each until their kernel is made, which happens once for all equal ones."""
+"""Fused updates (of an optimizer): one node each until their kernel is made, once for all equal ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .access_map import own_access, walked
 from .fusion_groups import FusionGroup, StoredValue
 
 
-def bundles_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
-    """Return the bundles among the nodes of a graph by their ids, each with the nodes of its results."""
+def fused_updates(nodes: Sequence[Node]) -> dict[int, list[Node]]:
+    """Return the fused updates of a graph by their ids, each with the nodes of its results."""
     found: dict[int, list[Node]] = {id(node): [] for node in nodes if INSIDE in node.attrs}
     for node in nodes if found else ():
         if node.op == "result" and id(node.inputs[0]) in found:
@@ -22,25 +22,25 @@ def bundles_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
 
 
 def opened(group: FusionGroup, parts: Sequence[Node]) -> dict[Node, StoredValue]:
-    """Return, for each of a bundle's results that is a node, the root that computes it."""
-    ((bundle, place),) = [(root.node, root.order) for root in group.roots.values()]
-    body: Graph = bundle.attrs[INSIDE]
-    tag = bundle.recompute_tag
+    """Return, for each of a fused update's results that is a node, the root that computes it."""
+    ((update, place),) = [(root.node, root.order) for root in group.roots.values()]
+    body: Graph = update.attrs[INSIDE]
+    tag = update.recompute_tag
     done = rebuild(
         body, lambda node, inputs: replace(node, inputs=inputs, recompute_tag=tag),
-        dict(zip(body.inputs, bundle.inputs, strict=True)),
+        dict(zip(body.inputs, update.inputs, strict=True)),
     )  # fmt: skip
     found: dict[Node, StoredValue] = {}
     for part in parts:
         made = done[body.outputs[part.attrs["index"]]]
-        if made in bundle.inputs or any(made is root.node for root in found.values()):  # then it is a copy
+        if made in update.inputs or any(made is root.node for root in found.values()):  # then it is a copy
             made = Node(op="cast", inputs=(made,), attrs={"dtype": made.spec.dtype}, spec=made.spec)
         found[part] = StoredValue(node=made, order=place, access=own_access(made.spec.shape), reads=())
     return found
 
 
-def over(group: FusionGroup, roots: Sequence[StoredValue]) -> FusionGroup:
-    """Return the group of a bundle as that of the roots that compute its results."""
+def group_of(group: FusionGroup, roots: Sequence[StoredValue]) -> FusionGroup:
+    """Return the group of a fused update as that of the roots that compute its results."""
     shape = roots[0].node.spec.shape
     domain = tuple(shape[k] for k in walked(shape))
     return replace(group, domain=domain, reduced=(), roots={id(root.node): root for root in roots})

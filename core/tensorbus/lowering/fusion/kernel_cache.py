@@ -61,7 +61,7 @@ class KernelKeys:
     def of(self, group: FusionGroup, stored: Mapping[int, int], parts: Sequence[Node] = ()) -> KernelKey:
         """Return the signature of a group. One with an attribute that does not hash is equal to no other.
 
-        ``parts`` are the results of its root that are stored, where it is a bundle.
+        ``parts`` are the results of its root that are stored, where it is a fused update.
         """
         own = {self.where[k].slot for k in group.roots}
         numbers: dict[Node, int] = {}

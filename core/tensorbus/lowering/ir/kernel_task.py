@@ -140,11 +140,6 @@ class LaunchList:
         self.sizes[slot] = (size, dtype)
         return slot
 
-    def forget(self, slot: int) -> None:
-        """Take back the slot that was handed out last."""
-        del self.sizes[slot]
-        self.next_slot = slot
-
     def add(
         self,
         launch: Launch,
