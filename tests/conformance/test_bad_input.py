@@ -1,4 +1,4 @@
-"""What an op refuses: a clear error that names op, shapes, dtypes and devices, and every tensor as it was."""
+"""Arguments that an op refuses: errors name op, shapes, dtypes and devices; tensors stay as they were."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tensorbus import Device, plugins
 from tensorbus.cli import coverage as command
-from tensorbus.cli.conformance_reports import kept
+from tensorbus.cli.conformance_reports import saved_reports
 from tensorbus.dtypes import definition as dt
 from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import Op, table
@@ -34,7 +34,7 @@ def test_every_op_runs_or_is_a_declared_gap(device: str) -> None:
 def test_the_matrix_of_all_devices_is_up_to_date() -> None:
     written = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     own = [m for m in command.manifests() if m.name.startswith("tensorbus-")]
-    expected = command.markdown(own, kept(ROOT / "docs" / "reports"))
+    expected = command.markdown(own, saved_reports(ROOT / "docs" / "reports"))
     assert written == expected, (
         "run `tensorbus coverage --all --markdown --reports docs/reports > docs/coverage.md`"
     )

@@ -1,4 +1,4 @@
-"""Functions written in ops, against NumPy on every device; and what empty and 0-dimensional tensors give."""
+"""Functions written in ops, against NumPy on every device; results for empty and 0-dimensional tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions of ``nn`` refuse: shapes and settings that do not go together."""
+"""Arguments that functions of ``nn`` refuse: shapes and settings that do not go together."""
 
 from __future__ import annotations
 

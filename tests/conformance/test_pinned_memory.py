@@ -1,4 +1,4 @@
-"""Copies that nobody waits for: the same values on every device, whether it has pinned memory or not."""
+"""Asynchronous copies: the same values on every device, with pinned memory or without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mapped function does with data of the host, with chance, and with tensors from outside."""
+"""``vmap`` over functions that use host data, random numbers, and tensors from outside."""
 
 from __future__ import annotations
 

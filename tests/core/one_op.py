@@ -1,4 +1,4 @@
-"""Sample calls as programs of one op: what an executable is compared with the eager kernels by."""
+"""Sample calls as programs of one op, by which executables are compared with the eager kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call says that an op's signature does not take; methods that are made when they are first used."""
+"""Errors for arguments that an op's signature does not take; methods that are created at first use."""
 
 from __future__ import annotations
 

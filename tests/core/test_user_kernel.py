@@ -1,4 +1,4 @@
-"""Kernels of the program's own: what the definition checks, and that they are ops like any other."""
+"""User kernels: what the definition checks, and that they are ops like any other."""
 
 from __future__ import annotations
 

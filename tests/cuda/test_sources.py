@@ -20,8 +20,8 @@ from tensorbus_conformance.sources import planned
 from tensorbus_cuda.attention import attention_mask as masks
 from tensorbus_cuda.dialect import OPTIONS, dialect
 from tensorbus_cuda.sort import kernels_sort as sorting
-from test_endings import CASES as ENDINGS
 from test_fusion import CASES as FUSIONS
+from test_last_block_epilogue import CASES as ENDINGS
 
 pytestmark = pytest.mark.full
 

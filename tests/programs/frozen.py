@@ -1,4 +1,4 @@
-"""What a program leaves behind, frozen: values, types, sharing; and how two of them differ."""
+"""Snapshots of a program's results: values, types, aliasing; and how two of them differ."""
 
 from __future__ import annotations
 

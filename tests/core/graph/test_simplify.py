@@ -1,4 +1,4 @@
-"""Simplifying keeps every bit: what may go goes, what only seems to do nothing stays."""
+"""Simplifying keeps every bit: redundant nodes go, and nodes that only seem redundant stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording a function as a graph, lowering it, and running the program in C beside the eager result."""
+"""Traces a function into a graph, lowers it, and runs the program in C beside the eager result."""
 
 from __future__ import annotations
 

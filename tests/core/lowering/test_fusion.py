@@ -1,4 +1,4 @@
-"""What one kernel makes: whole programs, counted by kernels, and run in C beside the eager result."""
+"""Fusion: whole programs, counted by kernels, and run in C beside the eager result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop does alike in every iteration is done before it, in its order; what may differ stays."""
+"""Hoisting: what is the same in every iteration of a loop is computed before it; what may differ stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forward and backward need: kept, or computed again by kernels that read what it is made of."""
+"""Values that backward needs of forward: stored, or recomputed by the kernels that read them."""
 
 from __future__ import annotations
 

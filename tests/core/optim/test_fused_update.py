@@ -1,4 +1,4 @@
-"""Updates as one node of a captured step: the same numbers, one kernel, and nothing of the user's unseen."""
+"""Fused updates in a captured step: the same numbers, one kernel, and every effect of the user's code."""
 
 from __future__ import annotations
 

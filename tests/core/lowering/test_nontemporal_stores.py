@@ -1,4 +1,4 @@
-"""What schedules write for results that the caches cannot hold, on a made-up processor with vectors of 4."""
+"""Nontemporal stores of results that exceed the caches, on a made-up processor with vectors of 4."""
 
 from __future__ import annotations
 

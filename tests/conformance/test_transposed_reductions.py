@@ -1,4 +1,4 @@
-"""Reductions of a value with its axes exchanged, beside that value: compiled as eager."""
+"""Reductions of a value and of its transpose in one program: compiled as eager."""
 
 from __future__ import annotations
 

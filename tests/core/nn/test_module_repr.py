@@ -1,4 +1,4 @@
-"""What modules show of themselves: sizes that the layer spreads over axes as it keeps them."""
+"""``repr`` of modules: the settings that each layer shows."""
 
 from __future__ import annotations
 

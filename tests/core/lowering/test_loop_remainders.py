@@ -1,4 +1,4 @@
-"""What is left behind vectors is no loop for vectors, where it is short or seldom there."""
+"""The remainder of a vectorized loop is no vector loop itself, where it is short or seldom there."""
 
 from __future__ import annotations
 

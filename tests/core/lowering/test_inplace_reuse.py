@@ -1,4 +1,4 @@
-"""Results lend their memory until they are written, and steps that let memory go come early."""
+"""A result's memory serves temporaries until it is written, and launches that free memory run early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which concats are stacks of computed rows, told without a walk through all that is behind them."""
+"""Which concats are of computed rows, found without a traversal of all that they depend on."""
 
 from __future__ import annotations
 

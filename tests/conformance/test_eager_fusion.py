@@ -1,6 +1,6 @@
-"""Functions and derivatives that are one program where a device makes programs of several ops.
+"""Eager fusion: functions and derivatives as one generated program, on devices that generate code.
 
-There they are few launches; everywhere they give what the cpu device, which runs the ops one by one, gives.
+There they are few launches; everywhere they give what the cpu device gives, which runs the ops one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products of what is computed: no matrix is stored for a vector, and none twice for a generated product."""
+"""Products of computed operands: no matrix is stored for a vector, none twice for a generated product."""
 
 from __future__ import annotations
 

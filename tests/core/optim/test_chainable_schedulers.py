@@ -1,4 +1,4 @@
-"""Schedules that go on from what the rates are: several at once, beside others, after a state dict."""
+"""Chainable schedules, which go on from the present rates: several at once, and after a state dict."""
 
 from __future__ import annotations
 

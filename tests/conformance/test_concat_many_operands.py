@@ -1,4 +1,4 @@
-"""Joining more tensors than one kernel reads: libraries collect results one by one and join them at last."""
+"""Concatenation of more tensors than one kernel reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of several results: calls, gradients of some and of all, capture."""
+"""Ops of multiple results: calls, gradients of some and of all, capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Halves in vectors: every conversion to the bit, chains that round after each op, rows."""
+"""Half precision in vectors: every conversion to the bit, chains that round after each op, rows."""
 
 from __future__ import annotations
 

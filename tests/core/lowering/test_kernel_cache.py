@@ -1,4 +1,4 @@
-"""Groups that are scheduled once: equal ones share a kernel, others that only look equal do not."""
+"""Fusion groups that are scheduled once: equal ones share a kernel, others that only look equal do not."""
 
 from __future__ import annotations
 

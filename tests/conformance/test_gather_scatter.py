@@ -1,4 +1,4 @@
-"""``gather`` and ``scatter`` along an axis and at index tensors, on every device, against NumPy."""
+"""``gather`` and ``scatter`` along an axis and by index tensors, on every device, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs drawn at random give the same compiled, twice, and change nothing that they were given."""
+"""Randomly generated programs give the same results compiled, twice, and change none of their arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 
-from drawn_programs import drawn
+from random_programs import drawn
 
 SEEDS = [*range(15), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(15, 60))]
 

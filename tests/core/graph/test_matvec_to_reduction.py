@@ -1,4 +1,4 @@
-"""Products of one row are sums over elements that lie side by side, with the same values."""
+"""Products of one row become sums over neighbouring elements, with the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``std`` where it is 0, or its square too large for the dtype; ``chunk`` of nothing; on every device."""
+"""``std`` of equal elements and of very large ones; ``chunk`` of an empty tensor; on every device."""
 
 from __future__ import annotations
 

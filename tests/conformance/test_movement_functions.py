@@ -1,4 +1,4 @@
-"""Repeated, turned, split and multiplied tensors on every device, against NumPy."""
+"""Repeated, transposed, split and multiplied tensors on every device, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of tensors that are large enough to be written over: nothing that was made before them changes."""
+"""In-place updates of tensors large enough for in-place kernels: no earlier value of them changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that packages import when they are first named, and what type checkers are told of them."""
+"""Lazy imports: names that packages import at first use, and what type checkers are told of them."""
 
 from __future__ import annotations
 

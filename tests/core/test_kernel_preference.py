@@ -1,4 +1,4 @@
-"""Seeing and choosing kernels: explain, prefer_kernel, TENSORBUS_LOG=dispatch, fallback."""
+"""Kernel selection as users see and steer it: explain, prefer_kernel, TENSORBUS_LOG=dispatch, fallback."""
 
 from __future__ import annotations
 

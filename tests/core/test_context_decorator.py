@@ -1,4 +1,4 @@
-"""Contexts as decorators of generators: each step runs inside, and whoever takes the values outside."""
+"""Contexts as decorators of generators: each step runs inside, and the code that takes the values outside."""
 
 from __future__ import annotations
 

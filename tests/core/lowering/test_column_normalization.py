@@ -1,4 +1,4 @@
-"""One kernel where reductions that wait for each other are over other axes than the last."""
+"""Column normalization: dependent reductions over other axes than the last are one kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses as one kernel: what rows come to is added up by the last item to end."""
+"""Losses as one kernel: the last task or workgroup to finish adds up what the rows come to."""
 
 from __future__ import annotations
 

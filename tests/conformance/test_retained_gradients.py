@@ -1,4 +1,4 @@
-"""Which tensors keep gradients, what is called when they come, and copies that take them along."""
+"""Which tensors retain gradients, the hooks that run when these arrive, and copies that carry them."""
 
 from __future__ import annotations
 

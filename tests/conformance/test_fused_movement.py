@@ -1,4 +1,4 @@
-"""Values that programs read elsewhere than where they make them: flipped, rolled, cut, padded, chosen."""
+"""Movement ops fused into their producers: flipped, rolled, cut, padded and selected values."""
 
 from __future__ import annotations
 

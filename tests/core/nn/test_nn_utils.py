@@ -1,4 +1,4 @@
-"""What lies under ``nn.utils``."""
+"""``nn.utils``: parameters as one vector, clipping, padded sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text by which a program is found again: different programs never share one."""
+"""The fingerprint by which a program is cached: different programs never share one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers that write ``step`` themselves, as those of PyTorch's users do."""
+"""Optimizers of users that override ``step``."""
 
 from __future__ import annotations
 
