@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus_cpu.eager import row_stable_sum as sums
-from tensorbus_cpu.eager.row_stable_sum import LONG, walk
+from tensorbus_cpu.eager.row_stable_sum import SEQUENTIAL_PRODUCT_LENGTH, reduction_layout
 
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
-LENGTHS = (2, 7, 8, 12, 100, 129, 1000, LONG + 1, 30_000)
+LENGTHS = (2, 7, 8, 12, 100, 129, 1000, SEQUENTIAL_PRODUCT_LENGTH + 1, 30_000)
 OPS: dict[str, Callable[..., Any]] = {
     "sum": tb.sum,
     "mean": tb.mean,
@@ -145,14 +145,14 @@ def test_threads_change_nothing() -> None:
 
 def test_layouts_are_walked_in_the_order_of_memory() -> None:
     a = np.zeros((4, 5, 6, 7), np.float32)
-    found = walk(a.shape, a.strides, 4, (0, 2))
+    found = reduction_layout(a.shape, a.strides, 4, (0, 2))
     assert found is not None
     assert (found.added, found.kept, found.columns, found.left) == (((4, 210), (6, 7)), ((5, 42),), 7, (1, 3))
-    turned = walk(a.T.shape, a.T.strides, 4, (0, 1))
+    turned = reduction_layout(a.T.shape, a.T.strides, 4, (0, 1))
     assert turned is not None
     assert (turned.added, turned.kept, turned.columns, turned.left) == (((42, 1),), ((20, 42),), 0, (3, 2))
     deep = np.zeros((2,) * 8, np.float32)
-    assert walk(deep.shape, deep.strides, 4, (0, 2, 4, 6)) is None
+    assert reduction_layout(deep.shape, deep.strides, 4, (0, 2, 4, 6)) is None
 
 
 @needs_compiler
@@ -187,7 +187,7 @@ def test_sums_of_nothing_and_of_one() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_who_adds_light_arrays_changes_nothing(op: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy serves the first calls of a kind, C those after them."""
-    monkeypatch.setattr(sums, "PATIENCE", 2)
+    monkeypatch.setattr(sums, "NUMPY_FIRST_CALLS", 2)
     for shape, axis in (((1021, 37), 0), ((3, 1500, 8), 1), ((40, 5, 150), (0, 2))):
         x = tensor(numbers(shape, dtype, op))
         found = [bits(OPS[op](x, axis=axis)) for _ in range(4)]

@@ -14,7 +14,7 @@ from tensorbus.ops.definition import table
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.eager import kernels_composite as composites
 from tensorbus_cpu.eager import kernels_native as large
-from tensorbus_cpu.eager.kernels_native import MANY
+from tensorbus_cpu.eager.kernels_native import SLOW_IN_NUMPY_SIZE
 from tensorbus_cpu.kernels import TABLE
 
 WIDE = {"float32": 1e-4, "float64": 1e-9, "float16": 1e-2, "bfloat16": 4e-2}
@@ -26,9 +26,11 @@ def operands(name: str, dtype: str) -> list[Any]:
     native = np.dtype(getattr(ml_dtypes, dtype, dtype) if dtype == "bfloat16" else dtype)
     found = []
     for _ in table[name].operands:
-        x = rng.standard_normal(MANY) * 3
+        x = rng.standard_normal(SLOW_IN_NUMPY_SIZE) * 3
         x[:600] = np.resize([np.inf, -np.inf, np.nan, 0.0, 1.0, -1.0, 40.0], 600)[rng.permutation(600)]
-        found.append(x.astype(native) if native.kind not in "iu" else rng.integers(-20, 20, MANY, native))
+        found.append(
+            x.astype(native) if native.kind not in "iu" else rng.integers(-20, 20, SLOW_IN_NUMPY_SIZE, native)
+        )
     return found
 
 
@@ -47,12 +49,12 @@ def test_many_elements_give_what_few_give(name: str, monkeypatch: pytest.MonkeyP
     lazy_families.load_all()
     for dtype in WIDE if is_float(name) else ("int32", "int64"):
         arrays = operands(name, dtype)
-        op, step = table[name], MANY // 4
+        op, step = table[name], SLOW_IN_NUMPY_SIZE // 4
         with np.errstate(all="ignore"):
             many = op(*[tb.asarray(a, device="cpu") for a in arrays]).numpy()
             few = [
                 op(*[tb.asarray(a[k : k + step], device="cpu") for a in arrays]).numpy()
-                for k in range(0, MANY, step)
+                for k in range(0, SLOW_IN_NUMPY_SIZE, step)
             ]
         wanted = np.concatenate(few)
         assert many.dtype == wanted.dtype
@@ -62,7 +64,7 @@ def test_many_elements_give_what_few_give(name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_numbers_among_the_operands() -> None:
-    for size in (5, MANY):
+    for size in (5, SLOW_IN_NUMPY_SIZE):
         a = np.linspace(-3, 3, size).astype(np.float32)
         x = tb.asarray(a, device="cpu")
         assert np.array_equal(tb.clip(x, -1, 0.5).numpy(), np.clip(a, np.float32(-1), np.float32(0.5)))
@@ -81,19 +83,19 @@ def test_shapes(shape: tuple[int, ...]) -> None:
 
 
 def test_a_misplaced_array_and_a_broadcast_one() -> None:
-    raw = np.zeros(4 * MANY + 1, np.uint8)
+    raw = np.zeros(4 * SLOW_IN_NUMPY_SIZE + 1, np.uint8)
     a = raw[1:].view(np.float32)
-    a[:] = np.arange(MANY) - 5
+    a[:] = np.arange(SLOW_IN_NUMPY_SIZE) - 5
     x = tb.asarray(a, device="cpu", copy=False)
     assert np.array_equal(tb.relu(x).numpy(), np.maximum(a, 0))
-    wide = tb.broadcast_to(tb.asarray([-1.0, 2.0], device="cpu"), (MANY, 2))
-    assert np.array_equal(tb.relu(wide).numpy(), np.tile(np.float32([0, 2]), (MANY, 1)))
+    wide = tb.broadcast_to(tb.asarray([-1.0, 2.0], device="cpu"), (SLOW_IN_NUMPY_SIZE, 2))
+    assert np.array_equal(tb.relu(wide).numpy(), np.tile(np.float32([0, 2]), (SLOW_IN_NUMPY_SIZE, 1)))
 
 
 def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "_generated", dict)
     (kernel,) = TABLE["silu"]
-    a = np.linspace(-4, 4, 2 * MANY).astype(np.float32)
+    a = np.linspace(-4, 4, 2 * SLOW_IN_NUMPY_SIZE).astype(np.float32)
     call = large.Call(
         op="silu", dtypes=(dt.float32,), shapes=None, attrs={}, out_dtype=dt.float32, out_shape=None, index=0,
         weak=(False,),
@@ -103,7 +105,7 @@ def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_gradients_are_those_of_the_decomposition() -> None:
-    for size in (7, MANY):
+    for size in (7, SLOW_IN_NUMPY_SIZE):
         a = np.linspace(-2.0, 2.0, size)
         x = tb.asarray(a, device="cpu").requires_grad_()
         tb.nn.functional.elu(x).sum().backward()

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.eager.kernels_native import COSTLY, LIGHT
+from tensorbus_cpu.eager.kernels_native import COMPUTE_BOUND_SIZE, MEMORY_BOUND_SIZE
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -109,7 +109,7 @@ EXACT = frozenset(
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name: str, dtype: str) -> None:
-    x = operands(dtype, LIGHT, 1)
+    x = operands(dtype, MEMORY_BOUND_SIZE, 1)
     function = getattr(tb, name)
     signs = (name, dtype) != ("sign", "bfloat16")  # ml_dtypes keeps the sign of zero
     same(
@@ -123,7 +123,7 @@ def test_unary(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name: str, dtype: str) -> None:
-    x, y = operands(dtype, LIGHT, 1), operands(dtype, LIGHT, 2)
+    x, y = operands(dtype, MEMORY_BOUND_SIZE, 1), operands(dtype, MEMORY_BOUND_SIZE, 2)
     function = getattr(tb, name)
     got = function(tb.asarray(x, device="cpu"), tb.asarray(y, device="cpu")).numpy()
     signs = name not in ("maximum", "minimum")  # of zeros that are equal: either may be taken
@@ -133,7 +133,7 @@ def test_binary(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", [*WHOLE, *BITS])
 def test_integers(name: str, dtype: str) -> None:
-    x, y = operands(dtype, LIGHT, 1), operands(dtype, LIGHT, 2)
+    x, y = operands(dtype, MEMORY_BOUND_SIZE, 1), operands(dtype, MEMORY_BOUND_SIZE, 2)
     if name.endswith("shift"):
         y = (y % 8).astype(dtype)
     function = getattr(tb, name)
@@ -144,7 +144,7 @@ def test_integers(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("target", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("source", [*FLOATS, "int8", "int64", "uint32"])
 def test_casts(source: str, target: str) -> None:
-    x = operands(source, LIGHT, 1)
+    x = operands(source, MEMORY_BOUND_SIZE, 1)
 
     def function(t: tb.Tensor) -> tb.Tensor:
         return t.to(getattr(tb, target))
@@ -155,7 +155,7 @@ def test_casts(source: str, target: str) -> None:
 
 
 def test_sizes_around_the_limits() -> None:
-    for limit, name in ((LIGHT, "add"), (COSTLY, "exp")):
+    for limit, name in ((MEMORY_BOUND_SIZE, "add"), (COMPUTE_BOUND_SIZE, "exp")):
         for size in (limit - 1, limit, limit + 1, 3 * limit + 5):
             x = np.linspace(-3, 3, size, dtype=np.float32)
             t = tb.asarray(x, device="cpu")
@@ -199,19 +199,19 @@ def test_broadcasts_and_numbers() -> None:
 
 
 def test_arrays_off_the_grid_of_their_elements() -> None:
-    raw = np.zeros(4 * LIGHT + 1, np.uint8)
+    raw = np.zeros(4 * MEMORY_BOUND_SIZE + 1, np.uint8)
     a = raw[1:].view(np.float32)
-    a[:] = np.arange(LIGHT)
+    a[:] = np.arange(MEMORY_BOUND_SIZE)
     x = tb.asarray(a, device="cpu", copy=False)
     np.testing.assert_array_equal((x + x).numpy(), a + a)
-    record = np.zeros(LIGHT, [("a", "f4"), ("b", "u1")])
+    record = np.zeros(MEMORY_BOUND_SIZE, [("a", "f4"), ("b", "u1")])
     y = tb.asarray(record["a"], device="cpu", copy=False)
-    np.testing.assert_array_equal((y + 1).numpy(), np.ones(LIGHT, "f4"))
+    np.testing.assert_array_equal((y + 1).numpy(), np.ones(MEMORY_BOUND_SIZE, "f4"))
     np.testing.assert_array_equal(tb.sum(y).numpy(), 0)
 
 
 def test_operands_are_not_changed() -> None:
-    a = np.random.default_rng(0).standard_normal(LIGHT).astype(np.float32)
+    a = np.random.default_rng(0).standard_normal(MEMORY_BOUND_SIZE).astype(np.float32)
     x = tb.asarray(a, device="cpu")
     for function in (tb.exp, lambda t: t + t, tb.sum, tb.cumulative_sum, tb.sort, tb.argsort):
         function(x)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.eager.kernels_native import LIGHT
+from tensorbus_cpu.eager.kernels_native import MEMORY_BOUND_SIZE
 
 SHAPES = {
     "rows": (64, 4099), "columns": (4099, 64), "few columns": (90001, 3), "one row": (1, 270003),
     "one column": (270003, 1),
     "three": (20, 300, 50), "middle": (3, 5200, 17), "wide": (7, 40001),
-    "just below": (LIGHT // 64 - 1, 64), "flat": (LIGHT + 1,),
+    "just below": (MEMORY_BOUND_SIZE // 64 - 1, 64), "flat": (MEMORY_BOUND_SIZE + 1,),
 }  # fmt: skip
 
 

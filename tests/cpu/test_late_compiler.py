@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tensorbus as tb
-from tensorbus_cpu.native.kernel_batch_compiler import Unit, _shared_out
+from tensorbus_cpu.native.kernel_batch_compiler import KernelUnit, _shared_out
 
 FAILING = """
 import tensorbus as tb
@@ -52,7 +52,7 @@ def test_a_compiler_that_fails_is_told_each_time_and_asked_anew(tmp_path: Path) 
 
 
 def test_kernels_are_shared_out_by_length() -> None:
-    units = [Unit(symbol=str(n), helpers={}, text="x" * n) for n in (5, 40, 10, 20, 30, 15)]
+    units = [KernelUnit(symbol=str(n), helpers={}, text="x" * n) for n in (5, 40, 10, 20, 30, 15)]
     groups = _shared_out(units, 3)
     assert sorted(u.symbol for group in groups for u in group) == sorted(u.symbol for u in units)
     assert [sum(len(u.text) for u in group) for group in groups] == [40, 40, 40]

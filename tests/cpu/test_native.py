@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus_cpu.compiler import NATIVE, CCompiler, pieces
-from tensorbus_cpu.eager.kernels_native import LIGHT
+from tensorbus_cpu.eager.kernels_native import MEMORY_BOUND_SIZE
 
 SCRIPT = """
 import numpy as np, tensorbus as tb
@@ -205,7 +205,7 @@ def test_every_part_of_a_grid_runs_once() -> None:
 
 
 def test_idle_threads_sleep() -> None:
-    x = tb.zeros((8 * LIGHT,), device="cpu")
+    x = tb.zeros((8 * MEMORY_BOUND_SIZE,), device="cpu")
     for _ in range(3):
         tb.exp(x)
     time.sleep(0.05)
@@ -215,6 +215,6 @@ def test_idle_threads_sleep() -> None:
 
 
 def test_a_handler_of_the_user_is_left_alone() -> None:
-    tb.exp(tb.zeros((8 * LIGHT,), device="cpu"))
+    tb.exp(tb.zeros((8 * MEMORY_BOUND_SIZE,), device="cpu"))
     assert np._core.multiarray.get_handler_name() == "default_allocator"  # type: ignore[attr-defined]
     assert ctypes.sizeof(ctypes.c_void_p) == 8

@@ -16,7 +16,7 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.ir.builder import Builder, literal
 from tensorbus.lowering.ir.index_expr import ZERO
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.native.kernel_batch_compiler import Units
+from tensorbus_cpu.native.kernel_batch_compiler import KernelUnits
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compiler that counts is a script for sh")
 PROGRAM = """
@@ -179,8 +179,8 @@ def test_kernels_are_told_apart_by_what_stands_before_them(monkeypatch: pytest.M
     b = Builder("tb_none")
     b.store(b.buffer("out", dt.float32, writes=True), ZERO, literal(1, dt.float32))
     launch = b.finish([])
-    before = Units(tools).unit(launch).symbol
-    assert Units(tools).unit(launch).symbol == before
+    before = KernelUnits(tools).unit(launch).symbol
+    assert KernelUnits(tools).unit(launch).symbol == before
     other = replace(dialect, prologue=f"{dialect.prologue}\n// as another release has it")
     monkeypatch.setattr(type(tools), "dialect", lambda self, level: other)
-    assert Units(tools).unit(launch).symbol != before
+    assert KernelUnits(tools).unit(launch).symbol != before

@@ -46,7 +46,7 @@ _OPTIONS: Final = (
     "-std=gnu11 -O3 -fPIC -shared -fwrapv -ffp-contract=off -fno-math-errno -fno-trapping-math"
     " -fno-asynchronous-unwind-tables -Werror=implicit-function-declaration"
 ).split()
-QUICKLY: Final = ("-Og",)
+FAST_COMPILATION: Final = ("-Og",)
 """A quarter less to wait for than -O1 when the first program is compiled, and 0.05 us more a run."""
 _WHOLE_LOOPS: Final = "-fno-tree-loop-distribution"
 """A result may lie where an operand lay: a loop stays one loop, so that elements are read before they go."""
@@ -57,7 +57,7 @@ _PIPE: Final = "-pipe"
 """The assembler reads while the compiler writes: a tenth less for a short source."""
 _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
-_LIGHT, _PIECES, _TILE = 8192, 64, 64
+_MIN_THREAD_ITEMS, _MAX_PIECES, _TILE_SIDE = 8192, 64, 64
 
 
 class NoRoomError(DeviceError):
@@ -125,7 +125,7 @@ class CCompiler:
     def runtime(self) -> ctypes.CDLL:
         """The library with threads and memory: one for all that is compiled."""
         if self._runtime is None:
-            self._runtime = self.library(c_source("runtime"), *QUICKLY)
+            self._runtime = self.library(c_source("runtime"), *FAST_COMPILATION)
         return self._runtime
 
     def library(self, source: str, *options: str) -> ctypes.CDLL:
@@ -272,7 +272,7 @@ class CCompiler:
         fixed = [0 if isinstance(v, RuntimeArg) else v for v in launch.values]
         late = [k for k, v in enumerate(launch.values) if isinstance(v, RuntimeArg)]
         grid = launch.grid or (1,)
-        piece = pieces(grid, 1 if kernel.solo else _LIGHT, tiled=launch.tiled)
+        piece = pieces(grid, 1 if kernel.solo else _MIN_THREAD_ITEMS, tiled=launch.tiled)
         params = form.pack(*fixed) if codes else b""
         call = self.call
 
@@ -295,8 +295,8 @@ def pieces(grid: Sequence[int], least: int, *, tiled: bool = False) -> tuple[int
     where both of two axes should stay in cache.
     """
     if tiled:
-        return (min(grid[0], _TILE), min(grid[1], _TILE), *(1,) * (len(grid) - 2))
-    wanted = max(min(_PIECES, prod(grid) // least), 1)
+        return (min(grid[0], _TILE_SIDE), min(grid[1], _TILE_SIDE), *(1,) * (len(grid) - 2))
+    wanted = max(min(_MAX_PIECES, prod(grid) // least), 1)
     piece = list(grid)
     for axis in reversed(range(len(grid))):
         cut = min(wanted, grid[axis])
@@ -398,7 +398,7 @@ def _broken(why: str) -> str:
     return f"no C compiler that works{named}: NumPy computes large arrays, on one thread. {text}"
 
 
-class Native:
+class NativeCode:
     """The compiler, once something is large enough to need it; or why there is none."""
 
     def __init__(self) -> None:
@@ -483,6 +483,6 @@ class Native:
             self.found.after_fork()
 
 
-NATIVE: Final = Native()
+NATIVE: Final = NativeCode()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=NATIVE.after_fork)

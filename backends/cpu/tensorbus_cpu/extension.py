@@ -30,6 +30,6 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
     """Return what compiles programs to C."""
     if device_type != "cpu":
         return None
-    from .native.program_disk_cache import Compiling
+    from .native.program_disk_cache import CachedLowering
 
-    return Compiling()
+    return CachedLowering()

@@ -36,10 +36,10 @@ from .compiler import NATIVE, NoRoomError
 from .eager.cost_model import PART
 from .eager.scatter_add_rows import adds_rows
 from .memory import run
-from .native.bytecode import Tape
-from .native.driver import Driver, begin, begin_products, driver_of, failing
-from .native.kernel_batch_compiler import Unit, Units, units_of
-from .native.relocatable_program import Listing
+from .native.bytecode import BytecodeProgram
+from .native.driver import Driver, driver_of, error_raiser, start_compiling, start_compiling_products
+from .native.kernel_batch_compiler import KernelUnit, KernelUnits, units_of
+from .native.relocatable_program import RelocatableProgram
 
 LIBRARY: Final = frozenset(
     """matmul conv conv_transpose conv_weight fold max_pool sort argsort argsort_part searchsorted scatter
@@ -47,7 +47,7 @@ LIBRARY: Final = frozenset(
     inv eigvalsh eigvals svdvals""".split()
 )
 """The ops whose eager kernels, or BLAS, are better than what is generated."""
-_MANY: Final = 8
+_MAX_LAYOUTS: Final = 8
 """Programs for that many patterns of layouts are kept; others get copies of their values."""
 
 
@@ -75,7 +75,7 @@ class CpuLowering:
         tools = NATIVE.tools()
         if tools is None or not NATIVE.answers(tools):
             return Interpreting("cpu").compile(order)
-        begin(tools)
+        start_compiling(tools)
         dialect, library = tools.dialect(0), LIBRARY | order.calls
         graph = prepared(order.graph, lambda op: op in library or is_generated(op, dialect), dialect.types)
         programs = _Programs(graph, order, dialect, units_of(tools))
@@ -92,8 +92,8 @@ class CpuExecutable:
 
     def __init__(self, programs: _Programs, order: CompileRequest) -> None:
         self._programs, self._order = programs, order
-        self._tape: Tape | None = programs.tape(programs.packed())
-        self.listing: Listing | None = self._tape.listing
+        self._tape: BytecodeProgram | None = programs.tape(programs.packed())
+        self.listing: RelocatableProgram | None = self._tape.listing
         self._labels = self._tape.labels
         self.other = programs.other
 
@@ -151,7 +151,7 @@ class CpuExecutable:
 class _Programs:
     """The programs of one graph, by the layouts of its inputs."""
 
-    def __init__(self, graph: Graph, order: CompileRequest, dialect: Dialect, units: Units) -> None:
+    def __init__(self, graph: Graph, order: CompileRequest, dialect: Dialect, units: KernelUnits) -> None:
         self._graph = graph
         self._order = order
         self._dialect = dialect
@@ -197,7 +197,7 @@ class _Programs:
             if layout is None or (x.flags.c_contiguous and x.flags.aligned):
                 continue
             size = x.itemsize
-            if not x.flags.aligned or any(s % size for s in x.strides) or len(self._known) >= _MANY:
+            if not x.flags.aligned or any(s % size for s in x.strides) or len(self._known) >= _MAX_LAYOUTS:
                 values[k] = run(x.copy, "C")
             else:
                 layouts[k] = Layout(k, x.shape, tuple(s // size for s in x.strides))
@@ -208,21 +208,21 @@ class _Programs:
             found = self._known[key] = self.driver.program(self.tape(layouts))
         return found, values
 
-    def tape(self, layouts: Sequence[Layout | None]) -> Tape:
+    def tape(self, layouts: Sequence[Layout | None]) -> BytecodeProgram:
         """Return the program for these layouts, its kernels compiled."""
         graph = self._graph
         chosen = self._order.chosen
         target = self._dialect.target.tuned(chosen)
         library = Library(LIBRARY | self._order.calls, self._dialect.types, over=partial(adds_rows, layouts))
-        begun: dict[int, Unit] = {}
+        begun: dict[int, KernelUnit] = {}
         program = lower(
             graph, layouts, target, library=library, replaces=self._order.replaces,
             begin=lambda launches: self._units.symbols(launches, begun),
         )  # fmt: skip
         if any(isinstance(step, LibraryCall) and step.op == "matmul" for step in program.steps):
-            begin_products(self._units.compiler)
+            start_compiling_products(self._units.compiler)
         names: list[str] = []
-        made = Tape(graph, program, layouts, self._units, begun, failing(names), chosen)
+        made = BytecodeProgram(graph, program, layouts, self._units, begun, error_raiser(names), chosen)
         names += made.names
         if self._shown is None:
             self._shown = program, made.source

@@ -1,4 +1,4 @@
-"""Products summed over windows: which tiles they are cut into, and the launches of ``csource/products.c``."""
+"""Products summed over windows: their tiles, and the launches of ``csource/implicit_gemm.c``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tensorbus.backend_api import DType
 
 from ..compiler import pieces
 from ..eager.eager_launch import Launches
-from .tiled_functions import COLUMNS, DEEP, ROOM, Tiles, tiles
+from .tiled_functions import MAX_COLUMNS, MAX_DEPTH, MAX_READ, GemmFunctions, tiles
 
-_SHAPES: Final = {(6, 2): 1.0, (4, 3): 1.0, (4, 2): 1.04, (12, 1): 1.2, (2, 4): 1.12, (1, 8): 2.2}
+_REGISTER_TILES: Final = {(6, 2): 1.0, (4, 3): 1.0, (4, 2): 1.04, (12, 1): 1.2, (2, 4): 1.12, (1, 8): 2.2}
 """Rows by vectors of columns that registers hold, and what a product costs in each, as measured."""
-WORTH: Final = 1 << 17
+MIN_PART_WORK: Final = 1 << 17
 """Multiplications that are worth a thread's while."""
-MOVED: Final = 1 << 15
-LINED: Final = 1 << 13
+MIN_CONTIGUOUS_MOVES: Final = 1 << 15
+MIN_STRIDED_MOVES: Final = 1 << 13
 """Elements whose move is worth a thread's while: those that lie side by side, and others."""
-_MOVE: Final = 16
+_MOVE_COST: Final = 16
 """Multiplications that take as long as to read or write an element, where it does not lie beside others."""
-_LINES: Final = 6
+_MAX_UNPACKED_ROWS: Final = 6
 """Rows of weights that may be read as they lie."""
-WANTED: Final = 16
+MIN_PIECES: Final = 16
 """Pieces that keep all threads busy."""
 
 
@@ -63,21 +63,21 @@ class Tile:
     """Whether vectors run over the ends of rows."""
 
 
-def tile_of(axes: Axes, channels: int, lanes: int, deep: int = DEEP) -> Tile | None:
+def tile_of(axes: Axes, channels: int, lanes: int, deep: int = MAX_DEPTH) -> Tile | None:
     """Return what to compute at a time; None where the windows of a few outputs are too large."""
     _, y, x = axes
     taps = y.taps * x.taps
-    block = max(min(deep // taps, channels), 1) if taps <= DEEP else 0
+    block = max(min(deep // taps, channels), 1) if taps <= MAX_DEPTH else 0
     while block:
         block = -(-channels // -(-channels // block))
-        line = ROOM // block // y.phases // x.phases // lanes * lanes
+        line = MAX_READ // block // y.phases // x.phases // lanes * lanes
         wide = min(x.count, 256 if y.count > 1 else 128)
         wide = min(wide, line // (1 + y.reach) // lanes * lanes - x.reach)
         if wide >= min(x.count, 2 * lanes):
             if wide < x.count:
                 wide = -(-x.count // -(-x.count // (wide // lanes * lanes)))
                 wide = min(-(-wide // lanes) * lanes, x.count)
-            most = min(COLUMNS // (-(-wide // lanes) * lanes), y.count)
+            most = min(MAX_COLUMNS // (-(-wide // lanes) * lanes), y.count)
             high = min(line // (-(-(wide + x.reach) // lanes) * lanes) - y.reach, most)
             if high >= min(most, 4) or block == 1:
                 return Tile(block, -(-y.count // -(-y.count // high)), wide)
@@ -85,9 +85,9 @@ def tile_of(axes: Axes, channels: int, lanes: int, deep: int = DEEP) -> Tile | N
     return None
 
 
-def _best(dtype: DType, rows: int, axes: Axes, channels: int) -> tuple[Tiles, Tile]:
+def _cheapest_tile(dtype: DType, rows: int, axes: Axes, channels: int) -> tuple[GemmFunctions, Tile]:
     """Return the shape in registers, and how vectors lie over rows of outputs, that cost least."""
-    lanes = tiles(dtype, *next(iter(_SHAPES))).lanes
+    lanes = tiles(dtype, *next(iter(_REGISTER_TILES))).lanes
     tile = tile_of(axes, channels, lanes)
     assert tile is not None
     high, wide = tile.high, tile.wide
@@ -97,17 +97,17 @@ def _best(dtype: DType, rows: int, axes: Axes, channels: int) -> tuple[Tiles, Ti
         columns = -(-high * wide // lanes) if flat else high * -(-wide // lanes)
         put_together = 0 if not flat else 2.5 if wide >= lanes else lanes
         return (
-            (-(-rows // tall) * tall * _SHAPES[tall, vectors] + put_together)
+            (-(-rows // tall) * tall * _REGISTER_TILES[tall, vectors] + put_together)
             * -(-columns // vectors)
             * vectors
         )
 
-    shape, flat = min(((shape, flat) for shape in _SHAPES for flat in (False, True)), key=cost)
+    shape, flat = min(((shape, flat) for shape in _REGISTER_TILES for flat in (False, True)), key=cost)
     return tiles(dtype, *shape), replace(tile, flat=flat)
 
 
 def params_of(rows: int, channels: int, tile: Tile, axes: Axes, *rest: int) -> list[int]:
-    """Return the parameters as ``products.c`` knows them."""
+    """Return the parameters as ``implicit_gemm.c`` knows them."""
     found = [rows, channels, tile.block, tile.high, tile.wide, int(tile.flat), *rest]
     for a in axes:
         found += [a.length, a.count, a.step, a.taps, a.first, a.apart, a.out]
@@ -120,7 +120,7 @@ def covering_of(tile: Tile, axes: Axes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightLayout:
     """Where an element of the weights is, by group, row, channel and taps of three axes."""
 
     group: int
@@ -130,7 +130,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class ImplicitGemm:
     """Products summed over windows: what is computed of images and weights, and where it stands.
 
     Each of ``batch`` images has ``groups``, of which ``rows`` results are made of ``channels``.
@@ -142,7 +142,7 @@ class Windows:
     rows: int
     channels: int
     axes: Axes
-    weights: Weights
+    weights: WeightLayout
     out_channel: int
     out_first: int
 
@@ -151,12 +151,12 @@ class Windows:
         """Return how far rows of the weights are apart that lie as they are multiplied; 0 for others."""
         z, y, x = (a.taps for a in self.axes)
         depth = self.channels * z * y * x
-        lying = Weights(self.rows * depth, depth, (z * y * x, y * x, x, 1))
+        lying = WeightLayout(self.rows * depth, depth, (z * y * x, y * x, x, 1))
         return depth if self.weights == lying else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
+class WeightGradient:
     """The gradient of weights: products summed over places, of ``channels`` for each of ``rows``."""
 
     dtype: DType
@@ -167,30 +167,30 @@ class Sums:
     axes: Axes
 
 
-def windows(launches: Launches, given: Windows) -> None:
+def windows(launches: Launches, given: ImplicitGemm) -> None:
     """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0."""
     z, y, x = given.axes
     batch, groups, rows = given.batch, given.groups, given.rows
-    made, tile = _best(given.dtype, rows, given.axes, given.channels * z.taps)
-    strips, depth = -(-rows // made.tall), given.channels * z.taps * y.taps * x.taps
+    made, tile = _cheapest_tile(given.dtype, rows, given.axes, given.channels * z.taps)
+    row_panels, depth = -(-rows // made.tall), given.channels * z.taps * y.taps * x.taps
     covering = covering_of(tile, given.axes)
     count = covering * z.count * batch * groups
-    parts = max(min(strips, WANTED // count), 1)
+    parts = max(min(row_panels, MIN_PIECES // count), 1)
     image = given.channels * z.length * y.length * x.length
-    lead = given.lead if made.tall <= _LINES else 0
+    lead = given.lead if made.tall <= _MAX_UNPACKED_ROWS else 0
     params = params_of(
         rows, given.channels * z.taps, tile, given.axes,
         parts, groups, image, rows * given.out_channel, given.out_channel, given.out_first, lead, 0,
     )  # fmt: skip
     if not lead:
-        lined = launches.scratch(groups * strips * depth * made.tall * given.dtype.itemsize)
-        w, grid = given.weights, (strips, groups)
+        lined = launches.scratch(groups * row_panels * depth * made.tall * given.dtype.itemsize)
+        w, grid = given.weights, (row_panels, groups)
         taken = (rows, given.channels, z.taps, y.taps, x.taps, w.group, w.row, *w.steps, w.first)
-        piece = pieces(grid, LINED // (depth * made.tall) + 1)
-        launches.add(made.launch("strips", (1, lined), taken, grid, piece), 0)
+        piece = pieces(grid, MIN_STRIDED_MOVES // (depth * made.tall) + 1)
+        launches.add(made.launch("pack_rows", (1, lined), taken, grid, piece), 0)
     places = z.count * y.count * x.count * batch * groups // count
     moved = rows // parts + given.channels * z.taps * y.phases * x.phases
-    work = places * (rows * depth // parts + _MOVE * moved) + 1
+    work = places * (rows * depth // parts + _MOVE_COST * moved) + 1
     tiling = (covering, z.count * parts, batch * groups)
-    piece = pieces(tiling, WORTH // work + 1)
+    piece = pieces(tiling, MIN_PART_WORK // work + 1)
     launches.add(made.launch("convolve", (1 if lead else lined, 0, 2), params, tiling, piece), 1)

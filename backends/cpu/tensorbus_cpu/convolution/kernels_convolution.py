@@ -1,4 +1,4 @@
-"""Convolutions and their gradients, by the tiles of ``csource/products.c``: what they read stays in cache."""
+"""Convolutions and their gradients by tiles of ``csource/implicit_gemm.c``: what they read stays in cache."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ..eager.kernels_native import packed
 from ..gemm.kernels_matmul import cast
 from ..memory import DTYPES
 from .implicit_gemm import (
-    MOVED,
-    WANTED,
-    WORTH,
+    MIN_CONTIGUOUS_MOVES,
+    MIN_PART_WORK,
+    MIN_PIECES,
     Axes,
     Axis,
-    Sums,
-    Weights,
-    Windows,
+    ImplicitGemm,
+    WeightGradient,
+    WeightLayout,
     covering_of,
     params_of,
     tile_of,
     windows,
 )
-from .tiled_functions import DEEP, ROOM, tiles
+from .tiled_functions import MAX_DEPTH, MAX_READ, tiles
 from .winograd import is_quicker, weights_are_quicker, winograd, winograd_weights
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _NARROW: Final = (dtypes.float16, dtypes.bfloat16)
-_PHASES: Final = 16
-_PLANE: Final = (1, 8)
-"""Rows and vectors in registers for which ``products.c`` has kernels of planes by themselves."""
-_BAND: Final = 4
+_MAX_PHASES: Final = 16
+_PLANE_TILE: Final = (1, 8)
+"""Rows and vectors in registers for which ``implicit_gemm.c`` has kernels of planes by themselves."""
+_MIN_BAND_ROWS: Final = 4
 """Rows of a plane that are worth reading again those around them."""
 
 
@@ -98,33 +98,31 @@ def convolve(call: Call) -> Callable[..., Any]:
     (x_shape, w_shape), groups = call.shapes, call.attrs["groups"]
     planes = _planes(call)
     if planes is not None:
-        return _alone(call, planes)
+        return _single_launch(call, planes)
     channels, taps = w_shape[1], prod(w_shape[2:])
     rows = w_shape[0] // groups
     _, high, wide = _three(w_shape[2:], 1)
-    whole = Windows(
+    whole = ImplicitGemm(
         dtype=_computed(call.dtypes[0]), batch=x_shape[0], groups=groups, rows=rows, channels=channels,
         axes=_conv_axes(call, w_shape[2:]), out_channel=prod(call.out_shape[2:]), out_first=0,
-        weights=Weights(rows * channels * taps, channels * taps, (taps, high * wide, wide, 1)),
+        weights=WeightLayout(rows * channels * taps, channels * taps, (taps, high * wide, wide, 1)),
     )  # fmt: skip
     return _windowed(call, [whole], set_first=False)
 
 
-def _windowed(call: Call, parts: Sequence[Windows], set_first: bool) -> Callable[..., Any]:
+def _windowed(call: Call, parts: Sequence[ImplicitGemm], set_first: bool) -> Callable[..., Any]:
     """Return the kernel of parts of a result, each in the way that takes least time.
 
     ``set_first``: what no part computes is 0.
     """
     quick = [is_quicker(part) for part in parts]
-    exact = cache(lambda: _made(call, parts, [False] * len(parts), set_first))
+    exact = cache(lambda: _implicit_gemm(call, parts, [False] * len(parts), set_first))
     if not any(quick):
         return _widened(call, exact())
-    return _widened(call, _unless_spread(_made(call, parts, quick, set_first), exact))
+    return _widened(call, _repacking(_implicit_gemm(call, parts, quick, set_first), exact))
 
 
-def _unless_spread(
-    computed: Callable[..., Any], exact: Callable[[], Callable[..., Any]]
-) -> Callable[..., Any]:
+def _repacking(computed: Callable[..., Any], exact: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     """Return what gives the result as computed; the exact one where what is not finite spread in it."""
 
     def run_it(x: Any, y: Any) -> Any:
@@ -134,7 +132,9 @@ def _unless_spread(
     return run_it
 
 
-def _made(call: Call, parts: Sequence[Windows], quick: Sequence[bool], set_first: bool) -> Callable[..., Any]:
+def _implicit_gemm(
+    call: Call, parts: Sequence[ImplicitGemm], quick: Sequence[bool], set_first: bool
+) -> Callable[..., Any]:
     """Return what gives the result, and with quick parts whether a number that is not finite spread in it."""
     assert call.out_shape is not None
     native = DTYPES[_computed(call.dtypes[0])]
@@ -159,19 +159,19 @@ def transpose(call: Call) -> Callable[..., Any]:
     steps, parts = (high * wide, wide, 1), []
     planes = _planes(call)
     if planes is not None:
-        return _alone(call, planes)
+        return _single_launch(call, planes)
     all_phases = _all_phases(call)
     for phases in all_phases:
         axes = (phases[0][0], phases[1][0], phases[2][0])
         if any(a.taps == 0 for a in axes):
             continue
         own = [rows * taps, *(s * p[3] for s, p in zip(steps, phases, strict=True))]
-        weights = Weights(
+        weights = WeightLayout(
             channels * rows * taps, taps, (own[0], own[1], own[2], own[3]),
             sum(s * p[2] for s, p in zip(steps, phases, strict=True)),
         )  # fmt: skip
         parts.append(
-            Windows(
+            ImplicitGemm(
                 dtype=_computed(call.dtypes[0]), batch=x_shape[0], groups=groups, rows=rows,
                 channels=channels, axes=axes, weights=weights, out_channel=prod(call.out_shape[2:]),
                 out_first=sum(p[1] for p in phases),
@@ -191,7 +191,7 @@ def _planes(call: Call) -> Launch | None:
     turned = call.op == "conv_transpose"
     if rank > 2 or call.attrs["groups"] != w_shape[0] or w_shape[1] != 1:
         return None
-    made, lead = tiles(_computed(call.dtypes[0]), *_PLANE), 2 - rank
+    made, lead = tiles(_computed(call.dtypes[0]), *_PLANE_TILE), 2 - rank
     (rows, columns), (high, wide), taps = ((1,) * lead + tuple(s[2:]) for s in (x_shape, out_shape, w_shape))
     stride, padding, apart = (
         (fill,) * lead + tuple(call.attrs[key])
@@ -199,23 +199,23 @@ def _planes(call: Call) -> Launch | None:
     )
     reach = [(k - 1) * d for k, d in zip(taps, apart, strict=True)]
     width, (step, along) = (wide // 2 if turned else wide), stride
-    if prod(taps) > DEEP or (turned and (along != 2 or 2 * step > _PHASES)):
+    if prod(taps) > MAX_DEPTH or (turned and (along != 2 or 2 * step > _MAX_PHASES)):
         return None
     pitch = width + (reach[1] + padding[1]) // along + 2 * made.lanes + 2
     if turned:
-        band = ROOM // pitch - (reach[0] + padding[0]) // step - 2
+        band = MAX_READ // pitch - (reach[0] + padding[0]) // step - 2
     else:
-        band = (ROOM // (pitch * along) - reach[0] - 1) // step + 1
-    if band < min(_BAND, high):
+        band = (MAX_READ // (pitch * along) - reach[0] - 1) // step + 1
+    if band < min(_MIN_BAND_ROWS, high):
         return None
     planes = x_shape[0] * x_shape[1]
     params = (x_shape[1], high, wide, rows, columns, *taps, *stride, *padding, *apart, band)
-    piece = pieces((planes,), MOVED // (high * wide) + 1)
+    piece = pieces((planes,), MIN_CONTIGUOUS_MOVES // (high * wide) + 1)
     name = "planes_transposed" if turned else "planes_each"
     return made.launch(name, (1, 0, 2), params, (planes,), piece)
 
 
-def _alone(call: Call, launch: Launch) -> Callable[..., Any]:
+def _single_launch(call: Call, launch: Launch) -> Callable[..., Any]:
     """Return the kernel of a call that is one launch."""
     assert call.out_shape is not None
     launches = Launches(2, (DTYPES[_computed(call.dtypes[0])], call.out_shape))
@@ -246,7 +246,7 @@ def weight_gradient(call: Call) -> Callable[..., Any]:
     assert call.shapes is not None
     assert call.out_shape is not None
     shape, groups = call.out_shape, call.attrs["groups"]
-    given = Sums(
+    given = WeightGradient(
         dtype=_computed(call.dtypes[0]), batch=call.shapes[0][0], groups=groups, rows=shape[0] // groups,
         channels=shape[1], axes=_conv_axes(call, shape[2:]),
     )  # fmt: skip
@@ -256,10 +256,10 @@ def weight_gradient(call: Call) -> Callable[..., Any]:
     launches = Launches(2, (DTYPES[given.dtype], shape), (np.dtype(np.int64), ()))
     launches.clear(3, 8, 0)
     winograd_weights(launches, given)
-    return _widened(call, _unless_spread(launches.repacking(packed), exact))
+    return _widened(call, _repacking(launches.repacking(packed), exact))
 
 
-def _correlated(call: Call, given: Sums) -> Callable[..., Any]:
+def _correlated(call: Call, given: WeightGradient) -> Callable[..., Any]:
     """Return what gives the gradient: channels of what it is of turned to lie side by side, then summed."""
     assert call.shapes is not None
     assert call.out_shape is not None
@@ -269,31 +269,31 @@ def _correlated(call: Call, given: Sums) -> Callable[..., Any]:
     made = tiles(dtype, 6, 2)
     if rows <= made.lanes:
         made = tiles(dtype, 12, 1)
-    tile = tile_of(axes, channels * z.taps, made.lanes, DEEP // 2)
+    tile = tile_of(axes, channels * z.taps, made.lanes, MAX_DEPTH // 2)
     assert tile is not None
     blocks, units = -(-channels * z.taps // tile.block), batch * z.count * covering_of(tile, axes)
-    chunk = -(-units // max(-(-WANTED // (blocks * groups)), 1))
+    chunk = -(-units // max(-(-MIN_PIECES // (blocks * groups)), 1))
     wide, places = made.lanes * made.vectors, prod(g_shape[2:])
     lanes = 1 if rows == 1 else -(-rows // wide) * wide
     work = places // covering_of(tile, axes) * lanes * tile.block * y.taps * x.taps + 1
-    chunk = min(max(chunk, WORTH // work), units)
+    chunk = min(max(chunk, MIN_PART_WORK // work), units)
     chunks = -(-units // chunk)
-    strips, down = -(-rows // wide), -(-tile.block * y.taps * x.taps // made.tall) * made.tall
+    row_panels, down = -(-rows // wide), -(-tile.block * y.taps * x.taps // made.tall) * made.tall
     image = channels * prod(x_shape[2:])
     params = params_of(rows, channels * z.taps, tile, axes, batch, groups, image, 0, 0, 0, 0, chunk)
     launches = Launches(2, (DTYPES[dtype], w_shape))
-    g, parts = 1, launches.scratch(chunks * groups * blocks * strips * down * wide * dtype.itemsize)
+    g, parts = 1, launches.scratch(chunks * groups * blocks * row_panels * down * wide * dtype.itemsize)
     if rows > 1:
-        g = launches.scratch(batch * groups * strips * places * wide * dtype.itemsize)
-        grid: tuple[int, ...] = (strips, batch * groups)
-        piece = pieces(grid, MOVED // (places * wide) + 1)
+        g = launches.scratch(batch * groups * row_panels * places * wide * dtype.itemsize)
+        grid: tuple[int, ...] = (row_panels, batch * groups)
+        piece = pieces(grid, MIN_CONTIGUOUS_MOVES // (places * wide) + 1)
         launches.add(made.launch("turn", (1, g), (rows, places), grid, piece))
     grid = (blocks, chunks, groups)
-    piece = pieces(grid, WORTH // (work * chunk) + 1)
+    piece = pieces(grid, MIN_PART_WORK // (work * chunk) + 1)
     launches.add(made.launch("correlate", (g, 0, parts), params, grid, piece))
     moved = chunks * channels * prod(w_shape[2:]) * wide
-    grid = (strips, groups)
-    piece = pieces(grid, MOVED // moved + 1)
+    grid = (row_panels, groups)
+    piece = pieces(grid, MIN_CONTIGUOUS_MOVES // moved + 1)
     launches.add(made.launch("collect", (parts, 2), [*params, chunks], grid, piece))
     return launches.repacking(packed)
 
@@ -311,8 +311,8 @@ def takes_windows(call: Call) -> bool | str:
         return NATIVE.reason
     if call.op == "conv_transpose":
         found = _all_phases(call)
-        if len(found) > _PHASES:
-            return f"steps of up to {_PHASES} places in all only"
+        if len(found) > _MAX_PHASES:
+            return f"steps of up to {_MAX_PHASES} places in all only"
         given = [(z[0], y[0], x[0]) for z, y, x in found]
     else:
         given = [_conv_axes(call, kernel)]

@@ -1,4 +1,4 @@
-"""Functions of C sources that work tile by tile, those of ``csource/products.c`` first."""
+"""Functions of C sources that work tile by tile, those of ``csource/implicit_gemm.c`` first."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..compiler import NATIVE, c_source
 from ..eager.eager_launch import Launch, slots
 from ..memory import address
 
-DEEP: Final = 384
-COLUMNS: Final = 512
-ROOM: Final = 1 << 15
+MAX_DEPTH: Final = 384
+MAX_COLUMNS: Final = 512
+MAX_READ: Final = 1 << 15
 """Limits of a tile: products that are summed up at a time, columns, and elements that are read."""
 _FLOATS: Final = {dtypes.float32: "float", dtypes.float64: "double"}
 _BYTES: Final = """#ifdef __AVX512F__
@@ -30,7 +30,7 @@ _FUSED: Final = "-ffp-contract=fast"
 """Products round once for each multiplication and addition, as those of every BLAS do."""
 
 
-class Functions:
+class SourceFunctions:
     """The functions of one of the package's C sources, with definitions put before it."""
 
     def __init__(self, name: str, given: Mapping[str, object]) -> None:
@@ -71,8 +71,8 @@ class Functions:
         self._prepared(function, len(arrays), slots(params), grid, piece)(*map(address, arrays))
 
 
-class Tiles:
-    """The functions of ``products.c`` for one dtype and one shape of what stays in registers.
+class GemmFunctions:
+    """The functions of ``implicit_gemm.c`` for one dtype and one shape of what stays in registers.
 
     Integers with and without a sign have the same products, which wrap.
     """
@@ -81,11 +81,11 @@ class Tiles:
         given = {
             "T": _FLOATS.get(dtype, f"int{8 * dtype.itemsize}_t"), "BITS": f"int{8 * dtype.itemsize}_t",
             "TALL": tall, "VECTORS": vectors,
-            "DEEP": DEEP, "COLUMNS": COLUMNS, "ROOM": ROOM,
+            "DEEP": MAX_DEPTH, "COLUMNS": MAX_COLUMNS, "ROOM": MAX_READ,
         }  # fmt: skip
-        functions = Functions("products", given)
+        functions = SourceFunctions("implicit_gemm", given)
         self.tall, self.vectors, self.lanes = tall, vectors, functions.lanes
         self.launch, self.run = functions.launch, functions.run
 
 
-tiles: Final = cache(Tiles)
+tiles: Final = cache(GemmFunctions)

@@ -8,106 +8,115 @@ from tensorbus.backend_api import DType, dtypes
 
 from ..compiler import pieces
 from ..eager.eager_launch import Launches
-from .implicit_gemm import LINED, MOVED, WANTED, WORTH, Axes, Axis, Sums, Windows
-from .tiled_functions import Functions, tiles
+from .implicit_gemm import (
+    MIN_CONTIGUOUS_MOVES,
+    MIN_PART_WORK,
+    MIN_PIECES,
+    MIN_STRIDED_MOVES,
+    Axes,
+    Axis,
+    ImplicitGemm,
+    WeightGradient,
+)
+from .tiled_functions import SourceFunctions, tiles
 
 _ROOM, _COLUMNS = (1 << 13) + 128, 128
 """Inputs of a block of tiles at each place, and tiles of a block."""
 _SIDE, _TALL, _VECTORS, _PLACES = 4, 6, 2, 16
-"""Strips of rows that are worked on side by side, rows of a strip by vectors in registers, and products of
+"""Panels of rows that are worked on side by side, rows of a panel by vectors in registers, and products of
 a tile."""
-_TURN, _FILTER = 160, 500
+_TRANSFORM_COST, _FILTER_COST = 160, 500
 """What a tile costs for each row and channel, and weights for each row and channel, in multiplications."""
-_LEAST = 32
-_BLOCK, _TILES, _SUM = 64, 112, 8
+_MIN_CHANNELS = 32
+_BLOCK, _TILES, _SUM_COST = 64, 112, 8
 """Of the gradient of weights: channels and tiles that are worked on at a time, and what a sum costs that is
 kept for each unit of tiles, in multiplications."""
-_WIDEST = 16
+_MAX_LANES = 16
 """Elements of the widest vector."""
 
 
 @cache
-def _functions() -> Functions:
+def _functions() -> SourceFunctions:
     given = {"ROOM": _ROOM, "COLUMNS": _COLUMNS, "SIDE": _SIDE, "TALL": _TALL, "VECTORS": _VECTORS}
-    return Functions("winograd", given)
+    return SourceFunctions("winograd", given)
 
 
-def is_quicker(given: Windows) -> bool:
+def is_quicker(given: ImplicitGemm) -> bool:
     """Return whether ``winograd`` serves a convolution and saves time."""
     (_, y, x), rows, channels = given.axes, given.rows, given.channels
     images = given.batch * given.groups
-    if not _serves(given.dtype, given.axes) or x.out != 1 or _most(channels) < _LEAST:
+    if not _serves(given.dtype, given.axes) or x.out != 1 or _max_tiles(channels) < _MIN_CHANNELS:
         return False
     tiles, own = images * _half(y.count) * _half(x.count), rows * channels
     direct = images * y.count * x.count * 9 * own
-    return tiles * (_PLACES * own + _TURN * (rows + channels)) + _FILTER * own < direct
+    return tiles * (_PLACES * own + _TRANSFORM_COST * (rows + channels)) + _FILTER_COST * own < direct
 
 
-def winograd(launches: Launches, given: Windows) -> None:
+def winograd(launches: Launches, given: ImplicitGemm) -> None:
     """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0.
 
     What is not finite spreads over a tile: where a result is such, buffer 3, one integer, becomes 1.
     """
     _, y, x = given.axes
     functions, rows, channels, groups = _functions(), given.rows, given.channels, given.groups
-    strips, matrices = -(-rows // _TALL), given.batch * groups
+    row_panels, matrices = -(-rows // _TALL), given.batch * groups
     high, wide = _block(given.axes, channels, matrices, functions.lanes)
     blocks = -(-_half(y.count) // high) * -(-_half(x.count) // wide)
-    parts = max(min(strips // _SIDE, WANTED // (blocks * matrices)), 1)
+    parts = max(min(row_panels // _SIDE, MIN_PIECES // (blocks * matrices)), 1)
     weights = given.weights
     by_channel, _, by_y, by_x = weights.steps
     first = weights.first + sum(2 * s for s, a in ((by_y, y), (by_x, x)) if a.apart < 0)
     by_y, by_x = (s if a.apart > 0 else -s for s, a in ((by_y, y), (by_x, x)))
     taken = [rows, channels, weights.group, weights.row, by_channel, by_y, by_x, first]
-    each = (strips, groups)
-    turned = launches.scratch(groups * strips * _PLACES * channels * _TALL * given.dtype.itemsize)
-    piece = pieces(each, LINED // (channels * _TALL * _PLACES) + 1)
+    each = (row_panels, groups)
+    turned = launches.scratch(groups * row_panels * _PLACES * channels * _TALL * given.dtype.itemsize)
+    piece = pieces(each, MIN_STRIDED_MOVES // (channels * _TALL * _PLACES) + 1)
     launches.add(functions.launch("filters", (1, turned), taken, each, piece), 0)
     grid = (blocks, parts, matrices)
     params = [
         rows, channels, high, wide, parts, groups, channels * y.length * x.length,
         rows * given.out_channel, given.out_channel, y.out, given.out_first, *_span(y), *_span(x),
     ]  # fmt: skip
-    work = high * wide * (_PLACES * channels * rows // parts + _TURN * channels)
-    piece = pieces(grid, WORTH // work + 1)
+    work = high * wide * (_PLACES * channels * rows // parts + _TRANSFORM_COST * channels)
+    piece = pieces(grid, MIN_PART_WORK // work + 1)
     launches.add(functions.launch("winograd", (turned, 0, 2, 3), params, grid, piece), 1)
 
 
-def weights_are_quicker(given: Sums) -> bool:
+def weights_are_quicker(given: WeightGradient) -> bool:
     """Return whether ``winograd_weights`` serves the gradient of weights and saves time."""
     if not _serves(given.dtype, given.axes):
         return False
     _, y, x = given.axes
     images, channels, lanes = given.batch * given.groups, given.channels, _functions().lanes
-    own = _strips(given.rows) * _wide() * channels  # what fills up a strip is multiplied too
+    own = _row_panels(given.rows) * _row_lanes() * channels  # what fills up a panel is multiplied too
     count = images * _half(y.count) * _half(x.count)
     cost = (
-        count * (_PLACES * own + _TURN * (given.rows + channels))
-        + images * _units(given) * _PLACES * _SUM * own
+        count * (_PLACES * own + _TRANSFORM_COST * (given.rows + channels))
+        + images * _units(given) * _PLACES * _SUM_COST * own
     )
     direct = own if given.rows > lanes else lanes * channels
     return cost < images * y.count * x.count * 9 * direct
 
 
-def winograd_weights(launches: Launches, given: Sums) -> None:
+def winograd_weights(launches: Launches, given: WeightGradient) -> None:
     """Add what computes buffer 2, the gradient of weights, of buffers 0 and 1, images and gradients.
 
     As for ``winograd``: where a result is not finite, buffer 3 becomes 1.
     """
     (_, y, x), rows, channels = given.axes, given.rows, given.channels
     groups, matrices = given.groups, given.batch * given.groups
-    functions, strips, places = _functions(), _strips(rows), y.count * x.count
+    functions, row_panels, places = _functions(), _row_panels(rows), y.count * x.count
     block, (high, wide) = _channels(channels), _unit(given)
     blocks, units = -(-channels // block), given.batch * _units(given)
-    work = high * wide * (_PLACES * block * strips * _wide() + _TURN * (block + rows))
-    chunk = min(max(-(-units // max(-(-WANTED // (blocks * groups)), 1)), WORTH // work), units)
+    work = high * wide * (_PLACES * block * row_panels * _row_lanes() + _TRANSFORM_COST * (block + rows))
+    chunk = min(max(-(-units // max(-(-MIN_PIECES // (blocks * groups)), 1)), MIN_PART_WORK // work), units)
     chunks = -(-units // chunk)
-    part = _PLACES * strips * -(-block // _TALL) * _TALL * _wide()
+    part = _PLACES * row_panels * -(-block // _TALL) * _TALL * _row_lanes()
     itemsize = given.dtype.itemsize
-    turned = launches.scratch(matrices * strips * places * _wide() * itemsize)
+    turned = launches.scratch(matrices * row_panels * places * _row_lanes() * itemsize)
     parts = launches.scratch(chunks * groups * blocks * part * itemsize)
-    grid: tuple[int, ...] = (strips, matrices)
-    piece = pieces(grid, MOVED // (places * _wide()) + 1)
+    grid: tuple[int, ...] = (row_panels, matrices)
+    piece = pieces(grid, MIN_CONTIGUOUS_MOVES // (places * _row_lanes()) + 1)
     turning = tiles(given.dtype, _TALL, _VECTORS)
     launches.add(turning.launch("turn", (1, turned), (rows, places), grid, piece), 0)
     params = [
@@ -115,10 +124,10 @@ def winograd_weights(launches: Launches, given: Sums) -> None:
         *_span(y), *_span(x), given.batch, block, chunk, chunks,
     ]  # fmt: skip
     grid = (blocks, chunks, groups)
-    piece = pieces(grid, WORTH // (work * chunk) + 1)
+    piece = pieces(grid, MIN_PART_WORK // (work * chunk) + 1)
     launches.add(functions.launch("correlate", (turned, 0, parts), params, grid, piece), 1)
-    grid = (strips, groups)
-    piece = pieces(grid, MOVED // (chunks * channels * _PLACES * _wide()) + 1)
+    grid = (row_panels, groups)
+    piece = pieces(grid, MIN_CONTIGUOUS_MOVES // (chunks * channels * _PLACES * _row_lanes()) + 1)
     launches.add(functions.launch("collect", (parts, 2, 3), params, grid, piece), 2)
 
 
@@ -129,13 +138,13 @@ def _serves(dtype: DType, axes: Axes) -> bool:
     return dtype is dtypes.float32 and flat and windows
 
 
-def _wide() -> int:
+def _row_lanes() -> int:
     """Return how many rows lie side by side."""
     return _VECTORS * _functions().lanes
 
 
-def _strips(rows: int) -> int:
-    return -(-rows // _wide())
+def _row_panels(rows: int) -> int:
+    return -(-rows // _row_lanes())
 
 
 def _channels(channels: int) -> int:
@@ -143,15 +152,15 @@ def _channels(channels: int) -> int:
     return -(-channels // -(-channels // _BLOCK))
 
 
-def _unit(given: Sums) -> tuple[int, int]:
+def _unit(given: WeightGradient) -> tuple[int, int]:
     """Return the tiles of a unit along both axes: all of a row where that is possible."""
-    most = min((_ROOM - _WIDEST) // _channels(given.channels) - _WIDEST, _TILES)
+    most = min((_ROOM - _MAX_LANES) // _channels(given.channels) - _MAX_LANES, _TILES)
     tall, across = _half(given.axes[1].count), _half(given.axes[2].count)
     wide = -(-across // -(-across // most))
     return -(-tall // -(-tall // min(most // wide, tall))), wide
 
 
-def _units(given: Sums) -> int:
+def _units(given: WeightGradient) -> int:
     high, wide = _unit(given)
     return -(-_half(given.axes[1].count) // high) * -(-_half(given.axes[2].count) // wide)
 
@@ -160,9 +169,9 @@ def _half(n: int) -> int:
     return -(-n // 2)
 
 
-def _most(channels: int) -> int:
+def _max_tiles(channels: int) -> int:
     """Return how many tiles fit into a block."""
-    return min(_ROOM // (channels + 1), _COLUMNS) // _LEAST * _LEAST
+    return min(_ROOM // (channels + 1), _COLUMNS) // _MIN_CHANNELS * _MIN_CHANNELS
 
 
 def _span(a: Axis) -> tuple[int, int, int]:
@@ -172,7 +181,7 @@ def _span(a: Axis) -> tuple[int, int, int]:
 
 def _block(axes: Axes, channels: int, matrices: int, lanes: int) -> tuple[int, int]:
     """Return the tiles of a block along both axes: most vectors full, and blocks for all threads."""
-    tall, across, most = _half(axes[1].count), _half(axes[2].count), _most(channels)
+    tall, across, most = _half(axes[1].count), _half(axes[2].count), _max_tiles(channels)
     wide = -(-across // -(-across // most))
     columns = -(-across // wide)
 
@@ -180,6 +189,6 @@ def _block(axes: Axes, channels: int, matrices: int, lanes: int) -> tuple[int, i
         vectors = -(-high * wide // lanes)
         lost = 0.6 if vectors % 2 else 0.0
         blocks = -(-tall // high)
-        return blocks * columns * matrices < WANTED and high > 1, blocks * (vectors + lost + 1)
+        return blocks * columns * matrices < MIN_PIECES and high > 1, blocks * (vectors + lost + 1)
 
     return min(range(1, min(tall, most // wide) + 1), key=cost), wide

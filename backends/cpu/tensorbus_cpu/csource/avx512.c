@@ -29,7 +29,7 @@ static void tb_sum_up(const char *x, const char *y, const char *next, int64_t st
     UNROLLED for (int i = 0; i < TALL; ++i)
       UNROLLED for (int t = 0; t < 2; ++t) sums[i][t] = (tb_sums)_mm512_maskz_loadu_epi32(kept, own + (t * SIDE + i) * SIDE);
     for (int64_t s = 0; s < steps; ++s, left += 2 * TILE, right += 2 * TILE, next += TALL * LINE) {
-      // The strips of a panel together ask for all of the next one: read by strips, it would come too late by itself.
+      // The rows of a panel together ask for all of the next one: read TALL rows at a time, it would come too late by itself.
       UNROLLED for (int i = 0; i < TALL; ++i) __builtin_prefetch(next + i * LINE, 0, 2);
       _Pragma("GCC unroll 4") for (int k = 0; k < SIDE; ++k) {
         const __m512i one = _mm512_loadu_si512(right + k * LINE), other = _mm512_loadu_si512(right + TILE + k * LINE);

@@ -7,7 +7,7 @@
 
 typedef union { double f; int64_t i; uint64_t u; } tb_slot;
 #define KERNEL(name) void name(void *const *b, const tb_slot *p, const int64_t *range)
-#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+#define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 enum { LANES = 256 / sizeof(A), BLOCK = 1024 };
 #define BLOCKS(at, wide) /* pieces of axis 0 of the grid, each of at most BLOCK */ \
   for (int64_t at = range[0], wide; at < range[1] && (wide = range[1] - at < BLOCK ? range[1] - at : BLOCK); at += BLOCK)
@@ -19,26 +19,26 @@ enum { LANES = 256 / sizeof(A), BLOCK = 1024 };
 #ifdef NAME_fold_column  // COMBINE(a, x)
 KERNEL(tb_fold_column) {
   const int64_t n = p[0].i, inner = p[1].i, chunks = p[2].i;
-  EACH(o, range[4], range[5]) EACH(c, range[2], range[3]) BLOCKS(at, wide) {
+  FOR_RANGE(o, range[4], range[5]) FOR_RANGE(c, range[2], range[3]) BLOCKS(at, wide) {
     CHUNK(c);
     const T *x = (const T *)b[0] + o * n * inner + at;
     A acc[BLOCK];
-    EACH(j, 0, wide) acc[j] = LOAD(x, start * inner + j);
+    FOR_RANGE(j, 0, wide) acc[j] = LOAD(x, start * inner + j);
     for (int64_t i = start + 1, end; i < stop; i = end) {  // eight rows at a time: sums stay exact, lanes in registers
       end = stop - i < 8 ? stop : i + 8;
       int64_t even = 0;
       for (; even + LANES <= wide; even += LANES) {
         A lane[LANES];
-        EACH(u, 0, LANES) lane[u] = LOAD(x, i * inner + even + u);
-        EACH(k, i + 1, end) EACH(u, 0, LANES) {
+        FOR_RANGE(u, 0, LANES) lane[u] = LOAD(x, i * inner + even + u);
+        FOR_RANGE(k, i + 1, end) FOR_RANGE(u, 0, LANES) {
           const A value = LOAD(x, k * inner + even + u);
           lane[u] = COMBINE(lane[u], value);
         }
-        EACH(u, 0, LANES) acc[even + u] = COMBINE(acc[even + u], lane[u]);
+        FOR_RANGE(u, 0, LANES) acc[even + u] = COMBINE(acc[even + u], lane[u]);
       }
-      EACH(j, even, wide) {
+      FOR_RANGE(j, even, wide) {
         A some = LOAD(x, i * inner + j);
-        EACH(k, i + 1, end) {
+        FOR_RANGE(k, i + 1, end) {
           const A value = LOAD(x, k * inner + j);
           some = COMBINE(some, value);
         }
@@ -46,7 +46,7 @@ KERNEL(tb_fold_column) {
       }
     }
     OUT *out = (OUT *)b[1] + (o * chunks + c) * inner + at;
-    EACH(j, 0, wide) STORE(out, j, acc[j]);
+    FOR_RANGE(j, 0, wide) STORE(out, j, acc[j]);
   }
 }
 #endif
@@ -56,16 +56,16 @@ KERNEL(tb_fold_column) {
   for (size_t at_ = 0; at_ < LANES * sizeof(T); at_ += 64) __builtin_prefetch((const char *)(x) + 8192 + at_)
 
 #ifdef NAME_fold_row  // COMBINE(a, x); chunks have LANES elements and more
-enum { FEW = LANES / 2 };
+enum { HALF_LANES = LANES / 2 };
 
 // Fold what is left of a part, from element i of n on, and put its lanes together.
 static inline A tb_folded(A *lane, const T *x, int64_t i, int64_t n) {
-  for (; i + FEW <= n; i += FEW) EACH(u, 0, FEW) {
+  for (; i + HALF_LANES <= n; i += HALF_LANES) FOR_RANGE(u, 0, HALF_LANES) {
     const A value = LOAD(x, i + u);
     lane[u] = COMBINE(lane[u], value);
   }
-  EACH(u, 0, n - i) lane[u] = COMBINE(lane[u], LOAD(x, i + u));
-  for (int half = FEW / 2; half; half /= 2) EACH(u, 0, half) lane[u] = COMBINE(lane[u], lane[u + half]);
+  FOR_RANGE(u, 0, n - i) lane[u] = COMBINE(lane[u], LOAD(x, i + u));
+  for (int half = HALF_LANES / 2; half; half /= 2) FOR_RANGE(u, 0, half) lane[u] = COMBINE(lane[u], lane[u + half]);
   return lane[0];
 }
 
@@ -73,26 +73,26 @@ static inline A tb_folded(A *lane, const T *x, int64_t i, int64_t n) {
 typedef __typeof__(__builtin_choose_expr(sizeof(A) == 4, (int32_t)0, (int64_t)0)) tb_mask;
 
 // Fold two parts up to element n; return how far that went: nowhere where a NaN was seen.
-static inline int64_t tb_fold_two(A (*lane)[FEW], const T *const *x, int64_t n) {
-  A first[2][FEW];
-  tb_mask unordered[FEW], any = 0;
-  EACH(q, 0, 2) EACH(u, 0, FEW) first[q][u] = lane[q][u];
-  EACH(u, 0, FEW) unordered[u] = -(tb_mask)__builtin_isunordered(lane[0][u], lane[1][u]);
-  int64_t i = FEW;
-  for (; i + FEW <= n; i += FEW) EACH(u, 0, FEW) {
+static inline int64_t tb_fold_two(A (*lane)[HALF_LANES], const T *const *x, int64_t n) {
+  A first[2][HALF_LANES];
+  tb_mask unordered[HALF_LANES], any = 0;
+  FOR_RANGE(q, 0, 2) FOR_RANGE(u, 0, HALF_LANES) first[q][u] = lane[q][u];
+  FOR_RANGE(u, 0, HALF_LANES) unordered[u] = -(tb_mask)__builtin_isunordered(lane[0][u], lane[1][u]);
+  int64_t i = HALF_LANES;
+  for (; i + HALF_LANES <= n; i += HALF_LANES) FOR_RANGE(u, 0, HALF_LANES) {
     const A one = LOAD(x[0], i + u), other = LOAD(x[1], i + u);
     unordered[u] |= -(tb_mask)__builtin_isunordered(one, other);
     lane[0][u] = QUICK(lane[0][u], one), lane[1][u] = QUICK(lane[1][u], other);
   }
-  EACH(u, 0, FEW) any |= unordered[u];
+  FOR_RANGE(u, 0, HALF_LANES) any |= unordered[u];
   if (!any) return i;
-  EACH(q, 0, 2) EACH(u, 0, FEW) lane[q][u] = first[q][u];
-  return FEW;
+  FOR_RANGE(q, 0, 2) FOR_RANGE(u, 0, HALF_LANES) lane[q][u] = first[q][u];
+  return HALF_LANES;
 }
 #else
-static inline int64_t tb_fold_two(A (*lane)[FEW], const T *const *x, int64_t n) {
-  int64_t i = FEW;
-  for (; i + FEW <= n; i += FEW) EACH(q, 0, 2) EACH(u, 0, FEW) {
+static inline int64_t tb_fold_two(A (*lane)[HALF_LANES], const T *const *x, int64_t n) {
+  int64_t i = HALF_LANES;
+  for (; i + HALF_LANES <= n; i += HALF_LANES) FOR_RANGE(q, 0, 2) FOR_RANGE(u, 0, HALF_LANES) {
     const A value = LOAD(x[q], i + u);
     lane[q][u] = COMBINE(lane[q][u], value);
   }
@@ -104,19 +104,19 @@ static inline int64_t tb_fold_two(A (*lane)[FEW], const T *const *x, int64_t n) 
 KERNEL(tb_fold_row) {
   const int64_t n = p[0].i, chunks = p[2].i, wide = range[1] - range[0];
   const int64_t parts = wide * (range[3] - range[2]), half = (parts + 1) / 2;
-  EACH(k, 0, half) {
+  FOR_RANGE(k, 0, half) {
     const int count = k + half < parts ? 2 : 1;
     const T *x[2];
     int64_t size[2], to[2];
-    EACH(q, 0, count) {
+    FOR_RANGE(q, 0, count) {
       const int64_t part = k + q * half, o = range[2] + part / wide, c = range[0] + part % wide;
       CHUNK(c);
       x[q] = (const T *)b[0] + o * n + start, size[q] = stop - start, to[q] = o * chunks + c;
     }
-    A lane[2][FEW];
-    EACH(q, 0, count) EACH(u, 0, FEW) lane[q][u] = LOAD(x[q], u);
-    const int64_t i = count == 2 ? tb_fold_two(lane, x, size[0] < size[1] ? size[0] : size[1]) : FEW;
-    EACH(q, 0, count) STORE((OUT *)b[1], to[q], tb_folded(lane[q], x[q], i, size[q]));
+    A lane[2][HALF_LANES];
+    FOR_RANGE(q, 0, count) FOR_RANGE(u, 0, HALF_LANES) lane[q][u] = LOAD(x[q], u);
+    const int64_t i = count == 2 ? tb_fold_two(lane, x, size[0] < size[1] ? size[0] : size[1]) : HALF_LANES;
+    FOR_RANGE(q, 0, count) STORE((OUT *)b[1], to[q], tb_folded(lane[q], x[q], i, size[q]));
   }
 }
 #endif
@@ -124,13 +124,13 @@ KERNEL(tb_fold_row) {
 #ifdef NAME_best_column  // argmax and argmin: BEATS(x, best)
 KERNEL(tb_best_column) {
   const int64_t n = p[0].i, inner = p[1].i, chunks = p[2].i;
-  EACH(o, range[4], range[5]) EACH(c, range[2], range[3]) BLOCKS(at, wide) {
+  FOR_RANGE(o, range[4], range[5]) FOR_RANGE(c, range[2], range[3]) BLOCKS(at, wide) {
     CHUNK(c);
     const T *x = (const T *)b[0] + (o * n + start) * inner + at;
     A best[BLOCK];
     int32_t place[BLOCK];
-    EACH(j, 0, wide) best[j] = LOAD(x, j), place[j] = 0;
-    for (int32_t i = 1; i < stop - start; ++i) EACH(j, 0, wide) {
+    FOR_RANGE(j, 0, wide) best[j] = LOAD(x, j), place[j] = 0;
+    for (int32_t i = 1; i < stop - start; ++i) FOR_RANGE(j, 0, wide) {
       const A value = LOAD(x, i * inner + j);
       const int32_t take = BEATS(value, best[j]);
       best[j] = take ? value : best[j];
@@ -138,7 +138,7 @@ KERNEL(tb_best_column) {
     }
     const int64_t out = (o * chunks + c) * inner + at;
     T *values = (T *)b[1] + out;
-    EACH(j, 0, wide) STORE(values, j, best[j]), ((int64_t *)b[2])[out + j] = start + place[j];
+    FOR_RANGE(j, 0, wide) STORE(values, j, best[j]), ((int64_t *)b[2])[out + j] = start + place[j];
   }
 }
 #endif
@@ -146,7 +146,7 @@ KERNEL(tb_best_column) {
 #ifdef NAME_best_row  // argmax and argmin: BEATS(x, best)
 KERNEL(tb_best_row) {
   const int64_t n = p[0].i, chunks = p[2].i;
-  EACH(o, range[2], range[3]) EACH(c, range[0], range[1]) {
+  FOR_RANGE(o, range[2], range[3]) FOR_RANGE(c, range[0], range[1]) {
     CHUNK(c);
     const T *x = (const T *)b[0] + o * n;
     int64_t at = start;  // where the part begins in which the best stands first
@@ -154,22 +154,22 @@ KERNEL(tb_best_row) {
     for (int64_t i = start, end; i < stop; i = end) {
       end = stop - i < BLOCK ? stop : i + BLOCK;
       A lane[LANES];
-      EACH(u, 0, LANES) lane[u] = best;
+      FOR_RANGE(u, 0, LANES) lane[u] = best;
       int64_t k = i;
       for (; k + LANES <= end; k += LANES) {
         FETCH(x + k);
-        EACH(u, 0, LANES) {
+        FOR_RANGE(u, 0, LANES) {
           const A value = LOAD(x, k + u);
           lane[u] = BEATS(value, lane[u]) ? value : lane[u];
         }
       }
-      EACH(u, 0, end - k) lane[u] = BEATS(LOAD(x, k + u), lane[u]) ? LOAD(x, k + u) : lane[u];
+      FOR_RANGE(u, 0, end - k) lane[u] = BEATS(LOAD(x, k + u), lane[u]) ? LOAD(x, k + u) : lane[u];
       for (int half = LANES / 2; half; half /= 2)
-        EACH(u, 0, half) lane[u] = BEATS(lane[u + half], lane[u]) ? lane[u + half] : lane[u];
+        FOR_RANGE(u, 0, half) lane[u] = BEATS(lane[u + half], lane[u]) ? lane[u + half] : lane[u];
       if (BEATS(lane[0], best)) best = lane[0], at = i;
     }
     for (int found = 0; at + LANES <= stop; at += LANES) {
-      EACH(u, 0, LANES) found |= !BEATS(best, LOAD(x, at + u));
+      FOR_RANGE(u, 0, LANES) found |= !BEATS(best, LOAD(x, at + u));
       if (found) break;
     }
     while (BEATS(best, LOAD(x, at))) ++at;
@@ -182,12 +182,12 @@ KERNEL(tb_best_row) {
 #ifdef NAME_scan_column  // running sums down columns: grid (inner, outer)
 KERNEL(tb_scan_column) {
   const int64_t n = p[0].i, inner = p[1].i;
-  EACH(o, range[2], range[3]) BLOCKS(at, wide) {
+  FOR_RANGE(o, range[2], range[3]) BLOCKS(at, wide) {
     const T *restrict x = (const T *)b[0] + o * n * inner + at;
     OUT *restrict out = (OUT *)b[1] + o * n * inner + at;
     A acc[BLOCK];
-    EACH(j, 0, wide) acc[j] = 0;
-    EACH(i, 0, n) EACH(j, 0, wide) {
+    FOR_RANGE(j, 0, wide) acc[j] = 0;
+    FOR_RANGE(i, 0, n) FOR_RANGE(j, 0, wide) {
       acc[j] += LOAD(x, i * inner + j);
       STORE(out, i * inner + j, acc[j]);
     }
@@ -198,20 +198,20 @@ KERNEL(tb_scan_column) {
 #if defined NAME_softmax || defined NAME_standardize  // grid (rows)
 static inline A gather_lanes(const A *lane) {
   A total = 0;
-  EACH(u, 0, LANES) total += lane[u];
+  FOR_RANGE(u, 0, LANES) total += lane[u];
   return total;
 }
 
 static inline A largest(const T *x, int64_t n) {
   A lane[LANES], top = x[0];
   int64_t k = 0;
-  EACH(u, 0, LANES) lane[u] = top;
-  for (; k + LANES <= n; k += LANES) EACH(u, 0, LANES) {
+  FOR_RANGE(u, 0, LANES) lane[u] = top;
+  for (; k + LANES <= n; k += LANES) FOR_RANGE(u, 0, LANES) {
     const A value = x[k + u];
     lane[u] = lane[u] != lane[u] || lane[u] > value ? lane[u] : value;
   }
   for (; k < n; ++k) lane[0] = lane[0] != lane[0] || lane[0] > x[k] ? lane[0] : x[k];
-  EACH(u, 0, LANES) top = top != top || top > lane[u] ? top : lane[u];
+  FOR_RANGE(u, 0, LANES) top = top != top || top > lane[u] ? top : lane[u];
   return top;
 }
 
@@ -230,17 +230,17 @@ static inline A largest(const T *x, int64_t n) {
 #ifdef NAME_softmax
 KERNEL(tb_softmax) {
   const int64_t n = p[0].i;
-  EACH(row, range[0], range[1]) {
+  FOR_RANGE(row, range[0], range[1]) {
     const T *restrict x = (const T *)b[0] + row * n;
     T *restrict out = (T *)b[1] + row * n;
     const A top = largest(x, n);
-    EACH(k, 0, n) out[k] = EXP(x[k] - top);
+    FOR_RANGE(k, 0, n) out[k] = EXP(x[k] - top);
     SUM(total, n, out[k])
 #ifdef LOGARITHM
     const A shift = LOG(total);
-    EACH(k, 0, n) out[k] = (x[k] - top) - shift;
+    FOR_RANGE(k, 0, n) out[k] = (x[k] - top) - shift;
 #else
-    EACH(k, 0, n) out[k] = out[k] / total;
+    FOR_RANGE(k, 0, n) out[k] = out[k] / total;
 #endif
   }
 }
@@ -249,14 +249,14 @@ KERNEL(tb_softmax) {
 #ifdef NAME_standardize
 KERNEL(tb_standardize) {
   const int64_t n = p[0].i;
-  EACH(row, range[0], range[1]) {
+  FOR_RANGE(row, range[0], range[1]) {
     const T *restrict x = (const T *)b[0] + row * n;
     T *restrict out = (T *)b[1] + row * n;
     SUM(total, n, x[k])
     const A mean = total / n;
     SUM(squares, n, (x[k] - mean) * (x[k] - mean))
     const A scale = 1 / SQRT(squares / n + (A)p[1].f);
-    EACH(k, 0, n) out[k] = (x[k] - mean) * scale;
+    FOR_RANGE(k, 0, n) out[k] = (x[k] - mean) * scale;
   }
 }
 #endif
@@ -319,12 +319,12 @@ static inline bool inside(tb_indices q, int64_t i, int64_t j, int64_t *error) {
 
 #ifdef NAME_gather  // grid (columns, rows) of the indices; b: x, out, error, indices; a row is so many bytes wide
 #define MOVE(bytes) \
-  EACH(j, range[0], range[1]) \
+  FOR_RANGE(j, range[0], range[1]) \
     if (inside(q, i, j, b[2])) memcpy(out + j * (bytes), x + row_of(q, i, j) * (bytes), bytes)
 KERNEL(tb_gather) {
   const tb_indices q = indices_of(b, p);
   const char *restrict x = b[0];
-  EACH(i, range[2], range[3]) {
+  FOR_RANGE(i, range[2], range[3]) {
     char *restrict out = (char *)b[1] + i * q.columns * q.width;
     switch (q.width) {
       case 1: MOVE(1); break;
@@ -348,12 +348,12 @@ typedef struct { int64_t to, from; } tb_entry;
 #endif
 
 static inline void put(T *restrict out, const T *restrict values, int64_t n) {
-  EACH(k, 0, n) STORE(out, k, COMBINE(LOAD(out, k), LOAD(values, k)));
+  FOR_RANGE(k, 0, n) STORE(out, k, COMBINE(LOAD(out, k), LOAD(values, k)));
 }
 
 KERNEL(tb_survey) {  // grid (chunks); b: least and largest row of each chunk, entries of each owner, error, indices
   const tb_indices q = indices_of(b, p);
-  EACH(c, range[0], range[1]) {
+  FOR_RANGE(c, range[0], range[1]) {
     int64_t low = INT64_MAX, high = -1, *counts = (int64_t *)b[1] + c * q.owners;
     PLACES(q, c) if (inside(q, i, j, b[2])) {
       const int64_t row = row_of(q, i, j);
@@ -370,7 +370,7 @@ KERNEL(tb_direct) {  // grid (chunks); b: out, values, error or none where place
   T *out = b[0];
   const T *values = b[1];
   int64_t *error = b[2];
-  EACH(c, range[0], range[1]) {
+  FOR_RANGE(c, range[0], range[1]) {
     if (q.width == 1) PLACES(q, c) {
       if (!error || inside(q, i, j, error)) put(out + row_of(q, i, j), values + t, 1);
     } else PLACES(q, c) {
@@ -382,7 +382,7 @@ KERNEL(tb_direct) {  // grid (chunks); b: out, values, error or none where place
 KERNEL(tb_deal) {  // grid (chunks); b: entries, values, where those of a chunk for an owner start, indices
   const tb_indices q = indices_of(b, p);
   tb_entry *entries = b[0];
-  EACH(c, range[0], range[1]) {
+  FOR_RANGE(c, range[0], range[1]) {
     int64_t *next = (int64_t *)b[2] + c * q.owners;
     PLACES(q, c) {
       const int64_t row = row_of(q, i, j);
@@ -398,7 +398,7 @@ KERNEL(tb_deal) {  // grid (chunks); b: entries, values, where those of a chunk 
 KERNEL(tb_serve) {  // grid (owners); b: out, values, where each owner's entries end, entries
   const int64_t *ends = b[2], width = p[5].i;
   T *out = b[0];
-  EACH(o, range[0], range[1]) EACH(e, o ? ends[o - 1] : 0, ends[o]) {
+  FOR_RANGE(o, range[0], range[1]) FOR_RANGE(e, o ? ends[o - 1] : 0, ends[o]) {
     const tb_entry entry = ((const tb_entry *)b[3])[e];
 #ifdef NARROW
     (void)width;
@@ -416,19 +416,19 @@ KERNEL(tb_serve) {  // grid (owners); b: out, values, where each owner's entries
 KERNEL(tb_overlap) {
   int64_t space[3], count[3], size[3], stride[3], dilation[3], over[3], within[3];
   int64_t *const all[] = {space, count, size, stride, dilation, over, within};
-  for (int k = 0; k < 7; ++k) EACH(a, 0, 3) all[k][a] = p[3 * k + a].i;
+  for (int k = 0; k < 7; ++k) FOR_RANGE(a, 0, 3) all[k][a] = p[3 * k + a].i;
   const int64_t area = space[0] * space[1] * space[2];
-  EACH(image, range[0], range[1]) {
+  FOR_RANGE(image, range[0], range[1]) {
     const T *x = (const T *)b[0] + image * p[21].i;
     T *out = (T *)b[1] + image * area;
-    EACH(k, 0, area) out[k] = 0;
-    EACH(c0, 0, size[0]) EACH(c1, 0, size[1]) EACH(c2, 0, size[2])
-      EACH(i0, 0, count[0]) EACH(i1, 0, count[1]) {
+    FOR_RANGE(k, 0, area) out[k] = 0;
+    FOR_RANGE(c0, 0, size[0]) FOR_RANGE(c1, 0, size[1]) FOR_RANGE(c2, 0, size[2])
+      FOR_RANGE(i0, 0, count[0]) FOR_RANGE(i1, 0, count[1]) {
         const int64_t row = (i0 * stride[0] + c0 * dilation[0]) * space[1] + i1 * stride[1] + c1 * dilation[1];
         T *restrict to = out + row * space[2] + c2 * dilation[2];
         const T *restrict from = x + c0 * within[0] + c1 * within[1] + c2 * within[2] + i0 * over[0] + i1 * over[1];
-        if (stride[2] == 1 && over[2] == 1) EACH(i2, 0, count[2]) to[i2] += from[i2];
-        else EACH(i2, 0, count[2]) to[i2 * stride[2]] += from[i2 * over[2]];
+        if (stride[2] == 1 && over[2] == 1) FOR_RANGE(i2, 0, count[2]) to[i2] += from[i2];
+        else FOR_RANGE(i2, 0, count[2]) to[i2 * stride[2]] += from[i2 * over[2]];
       }
   }
 }

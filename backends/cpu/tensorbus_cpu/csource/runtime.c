@@ -114,7 +114,7 @@ static atomic_uint moves;  // odd while one is under way
 static _Thread_local int mine;
 
 // Note who runs in a place, and where it may; not what a move that has not ended leaves it.
-static void settle(int place) {
+static void note_processor(int place) {
   const int same = mine && atomic_load(&holds[place].thread) == mine;
   if (same && place) return;
   processors usual;
@@ -167,7 +167,7 @@ static void part_ways(uint32_t generation, int place) {
 // Take boxes of all parts, of one's own first.
 static void take(uint32_t generation, int own) {
   const int place = own % PARTS;
-  settle(place);
+  note_processor(place);
   part_ways(generation, place);
   const tb_task run = atomic_load(&task);
   void *const with = atomic_load(&context);
@@ -298,11 +298,11 @@ void tb_clear(void *const *buffers, const void *params, const int64_t *range) {
   memset((char *)buffers[0] + range[0], 0, (size_t)(range[1] - range[0]));
 }
 
-// ---- Memory, as NumPy's allocator. Blocks of LEAST bytes and more are kept in lists by size when freed.
+// ---- Memory, as NumPy's allocator. Blocks of MIN_POOLED bytes and more are kept in lists by size when freed.
 // They begin where pages do: a processor that has written a little beyond where it reads, but for whole pages, takes
 // what it reads next for what it has written, and waits. NumPy's own blocks begin 16 bytes after a page does.
 
-enum { LEAST = 1 << 18, CLASSES = 8 * 64, PREFIX = 1 << 12, HUGE_PAGE = 1 << 21 };
+enum { MIN_POOLED = 1 << 18, CLASSES = 8 * 64, PREFIX = 1 << 12, HUGE_PAGE = 1 << 21 };
 
 typedef struct block { struct block *next; int64_t since; } block;  // kept since then
 typedef struct { size_t size, capacity; } header;  // before each block; capacity 0: from malloc
@@ -364,7 +364,7 @@ static void *fresh(size_t capacity) {
 
 void *tb_malloc(void *unused, size_t size) {
   void *p;
-  if (size < LEAST) {
+  if (size < MIN_POOLED) {
     header *h = malloc(size + sizeof(header));
     if (!h) return NULL;
     *h = (header){size, 0};

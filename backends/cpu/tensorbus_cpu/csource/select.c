@@ -7,7 +7,7 @@
 
 typedef union { double f; int64_t i; uint64_t u; } tb_slot;
 #define KERNEL(name) void name(void *const *b, const tb_slot *p, const int64_t *range)
-#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+#define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 enum { BLOCK = 16 };
 
 static inline int ahead(A x, int64_t i, A y, int64_t j) { return BEFORE(x, y) || (!BEFORE(y, x) && i < j); }
@@ -38,12 +38,12 @@ static void arrange(A *value, int64_t *place, int64_t count) {
 // the values and places that it found, in order: as many as are wanted, which it has.
 KERNEL(tb_first) {
   const int64_t n = p[0].i, wanted = p[1].i, parts = p[2].i;
-  EACH(row, range[2], range[3]) EACH(c, range[0], range[1]) {
+  FOR_RANGE(row, range[2], range[3]) FOR_RANGE(c, range[0], range[1]) {
     const T *x = (const T *)b[0] + row * n;
     A *value = (A *)b[1] + (row * parts + c) * wanted;
     int64_t *place = (int64_t *)b[2] + (row * parts + c) * wanted;
     const int64_t start = n * c / parts, stop = n * (c + 1) / parts;
-    EACH(k, 0, wanted) value[k] = LOAD(x, start + k), place[k] = start + k;
+    FOR_RANGE(k, 0, wanted) value[k] = LOAD(x, start + k), place[k] = start + k;
     heap(value, place, wanted);
     for (int64_t at = start + wanted; at < stop; at += BLOCK) {
       const int64_t end = at + BLOCK < stop ? at + BLOCK : stop;
@@ -56,7 +56,7 @@ KERNEL(tb_first) {
         }
       else some = 1;
       if (!some) continue;
-      EACH(i, at, end) {
+      FOR_RANGE(i, at, end) {
         const A one = LOAD(x, i);
         if (BEFORE(one, value[0])) sink(value, place, wanted, 0, one, i);
       }
@@ -68,13 +68,13 @@ KERNEL(tb_first) {
 // grid (rows); parameters: how many are wanted, the number of parts. b: what the parts found, and the places of all.
 KERNEL(tb_join) {
   const int64_t wanted = p[0].i, parts = p[1].i;
-  EACH(row, range[0], range[1]) {
+  FOR_RANGE(row, range[0], range[1]) {
     A *value = (A *)b[0] + row * parts * wanted;
     int64_t *place = (int64_t *)b[1] + row * parts * wanted, *out = (int64_t *)b[2] + row * wanted;
     heap(value, place, wanted);
-    EACH(k, wanted, parts * wanted)
+    FOR_RANGE(k, wanted, parts * wanted)
       if (ahead(value[k], place[k], value[0], place[0])) sink(value, place, wanted, 0, value[k], place[k]);
     arrange(value, place, wanted);
-    EACH(k, 0, wanted) out[k] = place[k];
+    FOR_RANGE(k, 0, wanted) out[k] = place[k];
   }
 }

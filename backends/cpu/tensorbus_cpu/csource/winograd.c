@@ -5,10 +5,10 @@
 // and channels times inputs by channels and tiles of 2x2 outputs.
 //   B' d = (d0 - d2, d1 + d2, d2 - d1, d1 - d3),  G g = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2),
 //   A' m = (m0 + m1 + m2, m1 - m2 - m3)
-// Lavin and Gray 2016. Kernels take buffers, parameters and the part of their grid to work on, as in products.c.
+// Lavin and Gray 2016. Kernels take buffers, parameters and the part of their grid to work on, as in implicit_gemm.c.
 
 #define KERNEL(name) void name(void *const *b, const int64_t *p, const int64_t *range)
-#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+#define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 #define UNROLLED _Pragma("GCC unroll 16")
 enum { VECTOR = BYTES / sizeof(float), WIDE = VECTORS * VECTOR };
 enum { PLACES = 16, BAND = SIDE * TALL };
@@ -19,23 +19,23 @@ typedef float tb_loose __attribute__((vector_size(BYTES), aligned(sizeof(float))
 
 static inline int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
-KERNEL(tb_filters) {  // grid (strips, groups): G g G' of TALL rows side by side, the last ones filled up with zeros
+KERNEL(tb_filters) {  // grid (row_panels, groups): G g G' of TALL rows side by side, the last ones filled up with zeros
   // b: weight, out; p: rows, channels, strides: of groups, rows, channels, both axes of the window; first element
-  const int64_t rows = p[0], channels = p[1], strips = (rows + TALL - 1) / TALL;
-  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) {
-    const float *from = (const float *)b[0] + p[7] + group * p[2] + strip * TALL * p[3];
-    float *to = (float *)b[1] + (group * strips + strip) * PLACES * channels * TALL;
-    EACH(c, 0, channels) EACH(u, 0, TALL) {
+  const int64_t rows = p[0], channels = p[1], row_panels = (rows + TALL - 1) / TALL;
+  FOR_RANGE(group, range[2], range[3]) FOR_RANGE(row_panel, range[0], range[1]) {
+    const float *from = (const float *)b[0] + p[7] + group * p[2] + row_panel * TALL * p[3];
+    float *to = (float *)b[1] + (group * row_panels + row_panel) * PLACES * channels * TALL;
+    FOR_RANGE(c, 0, channels) FOR_RANGE(u, 0, TALL) {
       float half[4][3] = {{0}};
-      if (strip * TALL + u < rows) EACH(x, 0, 3) {
+      if (row_panel * TALL + u < rows) FOR_RANGE(x, 0, 3) {
         const float *g = from + u * p[3] + c * p[4] + x * p[6];
         const float g0 = g[0], g1 = g[p[5]], g2 = g[2 * p[5]];
         half[0][x] = g0, half[1][x] = 0.5f * (g0 + g2 + g1), half[2][x] = 0.5f * (g0 + g2 - g1), half[3][x] = g2;
       }
-      EACH(y, 0, 4) {
+      FOR_RANGE(y, 0, 4) {
         const float g0 = half[y][0], g1 = half[y][1], g2 = half[y][2];
         const float four[4] = {g0, 0.5f * (g0 + g2 + g1), 0.5f * (g0 + g2 - g1), g2};
-        EACH(x, 0, 4) to[((4 * y + x) * channels + c) * TALL + u] = four[x];
+        FOR_RANGE(x, 0, 4) to[((4 * y + x) * channels + c) * TALL + u] = four[x];
       }
     }
   }
@@ -83,7 +83,7 @@ static inline void kept_of(const tb_windows *q, int64_t x0, int64_t wide, tb_kep
   const int32_t from = (int32_t)least(-least(first, 0), most), stop = (int32_t)least(q->x.length - least(first, q->x.length), most);
   tb_bits at;
   UNROLLED for (int u = 0; u < VECTOR; ++u) at[u] = 2 * u;
-  EACH(i, 0, (wide + VECTOR - 1) / VECTOR) EACH(k, 0, 4) {
+  FOR_RANGE(i, 0, (wide + VECTOR - 1) / VECTOR) FOR_RANGE(k, 0, 4) {
     const tb_bits here = at + (int32_t)(2 * i * VECTOR + k);
     kept->of[k][i] = (here >= from) & (here < stop);
   }
@@ -111,18 +111,18 @@ static void turn(const tb_windows *q, const float *x, int64_t y0, int64_t x0, in
   float lines[4][4][LINE] __attribute__((aligned(64))), own[2 * LINE + 2];
   tb_kept kept;
   kept_of(q, x0, wide, &kept);
-  EACH(tile, 0, high) {
+  FOR_RANGE(tile, 0, high) {
     const int64_t top = 2 * (y0 + tile) + q->y.first;
-    EACH(k, tile ? 2 : 0, 4) {  // lines that the tiles above read too are there
+    FOR_RANGE(k, tile ? 2 : 0, 4) {  // lines that the tiles above read too are there
       const int64_t y = top + k, begin = y * q->x.length + first;
       const float *row = y < 0 || y >= q->y.length ? NULL : x + begin;
       if (row && (begin < 0 || begin + read > size)) {  // beyond the rows around it there may be no memory
-        EACH(j, 0, read) own[j] = begin + j < 0 || begin + j >= size ? 0 : row[j];
+        FOR_RANGE(j, 0, read) own[j] = begin + j < 0 || begin + j >= size ? 0 : row[j];
         row = own;
       }
       across(row, &kept, wide, lines[(2 * tile + k) % 4]);
     }
-    EACH(k, 0, 4) {
+    FOR_RANGE(k, 0, 4) {
       const float *d0 = lines[2 * tile % 4][k], *d1 = lines[(2 * tile + 1) % 4][k];
       const float *d2 = lines[(2 * tile + 2) % 4][k], *d3 = lines[(2 * tile + 3) % 4][k];
       for (int64_t i = 0; i < wide; i += VECTOR) {  // beyond a row's end the next one overwrites
@@ -141,9 +141,9 @@ static void fill(const tb_windows *q, const float *x, int64_t y0, int64_t x0, in
   const int64_t groups = (high * wide + WIDE - 1) / WIDE, size = q->y.length * q->x.length;
   float turned[PLACES][COLUMNS + 2 * WIDE];
   memset(turned, 0, sizeof turned);
-  EACH(c, 0, q->channels) {
+  FOR_RANGE(c, 0, q->channels) {
     turn(q, x + c * size, y0, x0, high, wide, turned[0], COLUMNS + 2 * WIDE);
-    EACH(k, 0, PLACES) EACH(group, 0, groups) {
+    FOR_RANGE(k, 0, PLACES) FOR_RANGE(group, 0, groups) {
       float *to = panel + ((k * groups + group) * (q->channels + 1) + c) * WIDE;
       UNROLLED for (int v = 0; v < VECTORS; ++v) ((tb_vector *)to)[v] = *(tb_loose *)(turned[k] + group * WIDE + v * VECTOR);
     }
@@ -155,7 +155,7 @@ static void fill(const tb_windows *q, const float *x, int64_t y0, int64_t x0, in
   static __attribute__((noinline)) void NAME(int64_t depth, const float *a, const float *y, float *to, int64_t line) { \
     tb_vector acc[TALL][vectors];                                                                                      \
     UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < vectors; ++v) acc[i][v] = (tb_vector){0};     \
-    EACH(k, 0, depth) {                                                                                                \
+    FOR_RANGE(k, 0, depth) {                                                                                                \
       tb_vector right[vectors];                                                                                        \
       UNROLLED for (int v = 0; v < vectors; ++v) right[v] = ((const tb_vector *)(y + k * WIDE))[v];                    \
       UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < vectors; ++v) acc[i][v] += a[i] * right[v]; \
@@ -172,8 +172,8 @@ static float store(const tb_windows *q, const float *m, int64_t line, float *out
   tb_bits kept = {0};
   float found = 0, last[2 * VECTOR];
   const int64_t place = BAND * line, some = least(2 * wide, q->x.count - 2 * x0);
-  EACH(u, 0, wide % VECTOR) kept[u] = -1;
-  EACH(tile, 0, high) for (int64_t i = 0; i < wide; i += VECTOR) {
+  FOR_RANGE(u, 0, wide % VECTOR) kept[u] = -1;
+  FOR_RANGE(tile, 0, high) for (int64_t i = 0; i < wide; i += VECTOR) {
     tb_vector half[2][4];
     UNROLLED for (int k = 0; k < 4; ++k) {
       const float *at = m + k * place + tile * wide + i;
@@ -182,7 +182,7 @@ static float store(const tb_windows *q, const float *m, int64_t line, float *out
       half[0][k] = m0 + m1 + m2, half[1][k] = m1 - m2 - m3;
     }
     const int64_t lines = least(2, q->y.count - 2 * (y0 + tile)), rest = some - 2 * i;
-    EACH(k, 0, 2) {
+    FOR_RANGE(k, 0, 2) {
       const tb_vector *h = half[k];
       const tb_vector even = h[0] + h[1] + h[2], odd = h[1] - h[2] - h[3], none = even * 0.0f + odd * 0.0f;
       seen += wide - i < VECTOR ? (tb_vector)((tb_bits)none & kept) : none;  // beyond a row there is what was there before
@@ -192,31 +192,31 @@ static float store(const tb_windows *q, const float *m, int64_t line, float *out
       if (rest < 2 * VECTOR) memcpy(to, last, rest * sizeof(float));
     }
   }
-  EACH(u, 0, VECTOR) found += seen[u];
+  FOR_RANGE(u, 0, VECTOR) found += seen[u];
   return found;
 }
 
 KERNEL(tb_winograd) {  // grid (blocks of tiles, parts of the rows, images by groups); b: filters, x, out, whether
                        // an output is not finite: it may lie beside one that has to be, and must be computed otherwise
   const tb_windows *q = (const tb_windows *)p;
-  const int64_t strips = (q->rows + TALL - 1) / TALL, blocks = ((q->x.count + 1) / 2 + q->wide - 1) / q->wide;
+  const int64_t row_panels = (q->rows + TALL - 1) / TALL, blocks = ((q->x.count + 1) / 2 + q->wide - 1) / q->wide;
   float bad = 0;
-  EACH(matrix, range[4], range[5]) EACH(part, range[2], range[3]) EACH(block, range[0], range[1]) {
+  FOR_RANGE(matrix, range[4], range[5]) FOR_RANGE(part, range[2], range[3]) FOR_RANGE(block, range[0], range[1]) {
     const int64_t y0 = block / blocks * q->high, x0 = block % blocks * q->wide;
     const int64_t high = least(q->high, (q->y.count + 1) / 2 - y0), wide = least(q->wide, (q->x.count + 1) / 2 - x0);
     const int64_t count = high * wide, groups = (count + WIDE - 1) / WIDE, line = groups * WIDE + VECTOR;
-    const int64_t strip0 = part * strips / q->parts, strip1 = (part + 1) * strips / q->parts;
+    const int64_t row_panel0 = part * row_panels / q->parts, row_panel1 = (part + 1) * row_panels / q->parts;
     float *out = (float *)b[2] + matrix * q->out_image + q->out_first + 2 * y0 * q->out_line + 2 * x0;
     fill(q, (const float *)b[1] + matrix * q->image, y0, x0, high, wide);
-    for (int64_t first = strip0; first < strip1; first += SIDE) {
-      const int64_t side = least(SIDE, strip1 - first);
-      EACH(k, 0, PLACES) EACH(group, 0, groups) EACH(strip, 0, side) {
-        const float *a = (const float *)b[0] + (((matrix % q->groups * strips + first + strip) * PLACES + k) * q->channels) * TALL;
+    for (int64_t first = row_panel0; first < row_panel1; first += SIDE) {
+      const int64_t side = least(SIDE, row_panel1 - first);
+      FOR_RANGE(k, 0, PLACES) FOR_RANGE(group, 0, groups) FOR_RANGE(row_panel, 0, side) {
+        const float *a = (const float *)b[0] + (((matrix % q->groups * row_panels + first + row_panel) * PLACES + k) * q->channels) * TALL;
         const float *y = panel + (k * groups + group) * (q->channels + 1) * WIDE;
-        float *to = products + (k * BAND + strip * TALL) * line + group * WIDE;
+        float *to = products + (k * BAND + row_panel * TALL) * line + group * WIDE;
         (count - group * WIDE > VECTOR ? corner : edge)(q->channels, a, y, to, line);
       }
-      EACH(i, 0, least(side * TALL, q->rows - first * TALL))
+      FOR_RANGE(i, 0, least(side * TALL, q->rows - first * TALL))
         bad += store(q, products + i * line, line, out + (first * TALL + i) * q->out_channel, y0, x0, high, wide);
     }
   }
@@ -230,7 +230,7 @@ typedef struct { tb_windows windows; int64_t batch, block, chunk, chunks; } tb_s
 // Write A dy A' of `high` by `wide` tiles from tile (y0, x0) on: WIDE channels side by side, tile by tile, for each place.
 static void turn_back(const tb_windows *q, const float *g, int64_t y0, int64_t x0, int64_t high, int64_t wide, float *to) {
   const int64_t apart = high * wide * WIDE;
-  EACH(tile, 0, high) EACH(j, 0, wide) {
+  FOR_RANGE(tile, 0, high) FOR_RANGE(j, 0, wide) {
     const int64_t y = 2 * (y0 + tile), x = 2 * (x0 + j);
     const float *at = g + (y * q->x.count + x) * WIDE;
     const int right = x + 1 < q->x.count, low = y + 1 < q->y.count;
@@ -256,7 +256,7 @@ static __attribute__((noinline)) void gather(int64_t count, const float *a, int6
   const float *line[TALL];
   UNROLLED for (int i = 0; i < TALL; ++i) line[i] = a + least(i, rows - 1) * apart;
   UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] = *(tb_loose *)(to + i * WIDE + v * VECTOR);
-  EACH(k, 0, count) {
+  FOR_RANGE(k, 0, count) {
     tb_vector right[VECTORS];
     UNROLLED for (int v = 0; v < VECTORS; ++v) right[v] = ((const tb_vector *)(y + k * WIDE))[v];
     UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) acc[i][v] += line[i][k] * right[v];
@@ -267,47 +267,47 @@ static __attribute__((noinline)) void gather(int64_t count, const float *a, int6
 KERNEL(tb_correlate) {  // grid (blocks of channels, chunks of units, groups); b: turned g, x, parts; a unit: a block of tiles
   const tb_sums *s = (const tb_sums *)p;
   const tb_windows *q = &s->windows;
-  const int64_t strips = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + s->block - 1) / s->block;
+  const int64_t row_panels = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + s->block - 1) / s->block;
   const int64_t tall = (q->y.count + 1) / 2, broad = (q->x.count + 1) / 2, size = q->y.length * q->x.length;
   const int64_t along = (broad + q->wide - 1) / q->wide, tiles = (tall + q->high - 1) / q->high * along;
-  const int64_t down = (s->block + TALL - 1) / TALL, part = PLACES * strips * down * TALL * WIDE;
+  const int64_t down = (s->block + TALL - 1) / TALL, part = PLACES * row_panels * down * TALL * WIDE;
   const int64_t apart = q->high * q->wide + VECTOR, next = s->block * apart + VECTOR;  // places do not share a set of the cache
-  EACH(group, range[4], range[5]) EACH(chunk, range[2], range[3]) EACH(block, range[0], range[1]) {
+  FOR_RANGE(group, range[4], range[5]) FOR_RANGE(chunk, range[2], range[3]) FOR_RANGE(block, range[0], range[1]) {
     const int64_t c0 = block * s->block, channels = least(s->block, q->channels - c0);
     float *parts = (float *)b[2] + ((chunk * q->groups + group) * blocks + block) * part;
     memset(parts, 0, part * sizeof(float));
-    EACH(unit, chunk * s->chunk, least(s->batch * tiles, (chunk + 1) * s->chunk)) {
+    FOR_RANGE(unit, chunk * s->chunk, least(s->batch * tiles, (chunk + 1) * s->chunk)) {
       const int64_t matrix = unit / tiles * q->groups + group;
       const int64_t y0 = unit % tiles / along * q->high, x0 = unit % tiles % along * q->wide;
       const int64_t high = least(q->high, tall - y0), wide = least(q->wide, broad - x0), count = high * wide;
       const float *x = (const float *)b[1] + matrix * q->image + c0 * size;
-      EACH(c, 0, channels) turn(q, x + c * size, y0, x0, high, wide, panel + c * apart, next);
-      EACH(strip, 0, strips) {
-        const float *g = (const float *)b[0] + (matrix * strips + strip) * q->y.count * q->x.count * WIDE;
+      FOR_RANGE(c, 0, channels) turn(q, x + c * size, y0, x0, high, wide, panel + c * apart, next);
+      FOR_RANGE(row_panel, 0, row_panels) {
+        const float *g = (const float *)b[0] + (matrix * row_panels + row_panel) * q->y.count * q->x.count * WIDE;
         turn_back(q, g, y0, x0, high, wide, products);
-        EACH(k, 0, PLACES) for (int64_t c = 0; c < channels; c += TALL) {
+        FOR_RANGE(k, 0, PLACES) for (int64_t c = 0; c < channels; c += TALL) {
           const float *a = panel + k * next + c * apart;
-          gather(count, a, apart, least(TALL, channels - c), products + k * count * WIDE, parts + ((strip * PLACES + k) * down * TALL + c) * WIDE);
+          gather(count, a, apart, least(TALL, channels - c), products + k * count * WIDE, parts + ((row_panel * PLACES + k) * down * TALL + c) * WIDE);
         }
       }
     }
   }
 }
 
-KERNEL(tb_collect) {  // grid (strips of rows, groups); b: parts, out, whether an output is not finite
+KERNEL(tb_collect) {  // grid (row panels, groups); b: parts, out, whether an output is not finite
   const tb_sums *s = (const tb_sums *)p;
   const tb_windows *q = &s->windows;
-  const int64_t strips = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + s->block - 1) / s->block;
-  const int64_t line = (s->block + TALL - 1) / TALL * TALL * WIDE, part = PLACES * strips * line, apart = q->groups * blocks * part;
+  const int64_t row_panels = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + s->block - 1) / s->block;
+  const int64_t line = (s->block + TALL - 1) / TALL * TALL * WIDE, part = PLACES * row_panels * line, apart = q->groups * blocks * part;
   float bad = 0;
-  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) EACH(c, 0, q->channels) {
-    const float *from = (const float *)b[0] + (group * blocks + c / s->block) * part + strip * PLACES * line + c % s->block * WIDE;
-    float *out = (float *)b[1] + ((group * q->rows + strip * WIDE) * q->channels + c) * 9;
-    const int64_t some = least(WIDE, q->rows - strip * WIDE);
+  FOR_RANGE(group, range[2], range[3]) FOR_RANGE(row_panel, range[0], range[1]) FOR_RANGE(c, 0, q->channels) {
+    const float *from = (const float *)b[0] + (group * blocks + c / s->block) * part + row_panel * PLACES * line + c % s->block * WIDE;
+    float *out = (float *)b[1] + ((group * q->rows + row_panel * WIDE) * q->channels + c) * 9;
+    const int64_t some = least(WIDE, q->rows - row_panel * WIDE);
     for (int64_t v = 0; v < some; v += VECTOR) {
       tb_vector m[PLACES], half[3][4], sums[9];
       UNROLLED for (int k = 0; k < PLACES; ++k) m[k] = *(const tb_loose *)(from + k * line + v);
-      EACH(chunk, 1, s->chunks) UNROLLED for (int k = 0; k < PLACES; ++k) m[k] += *(const tb_loose *)(from + chunk * apart + k * line + v);
+      FOR_RANGE(chunk, 1, s->chunks) UNROLLED for (int k = 0; k < PLACES; ++k) m[k] += *(const tb_loose *)(from + chunk * apart + k * line + v);
       UNROLLED for (int k = 0; k < 4; ++k) {
         const tb_vector both = 0.5f * (m[4 + k] + m[8 + k]);
         half[0][k] = m[k] + both, half[1][k] = 0.5f * (m[4 + k] - m[8 + k]), half[2][k] = both + m[12 + k];
@@ -316,7 +316,7 @@ KERNEL(tb_collect) {  // grid (strips of rows, groups); b: parts, out, whether a
         const tb_vector *h = half[y], both = 0.5f * (h[1] + h[2]);
         sums[3 * y] = h[0] + both, sums[3 * y + 1] = 0.5f * (h[1] - h[2]), sums[3 * y + 2] = both + h[3];
       }
-      EACH(u, 0, least(VECTOR, some - v)) EACH(k, 0, 9) {
+      FOR_RANGE(u, 0, least(VECTOR, some - v)) FOR_RANGE(k, 0, 9) {
         const float sum = sums[k][u];
         out[(v + u) * q->channels * 9 + k] = sum, bad += sum * 0.0f;
       }

@@ -10,7 +10,7 @@ from typing import Any
 from tensorbus.backend_api import Call, Kernel
 
 from ..compiler import NoRoomError
-from .kernels_native import COSTLY, LIGHT, MANY, NARROW, is_covered
+from .kernels_native import COMPUTE_BOUND_SIZE, MEMORY_BOUND_SIZE, NARROW, SLOW_IN_NUMPY_SIZE, is_covered
 from .kernels_numpy import prepared
 
 Make = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
@@ -35,7 +35,7 @@ def result_size(call: Call) -> int:
 def reduced_size(call: Call) -> int:
     """Return how many elements of float32 take NumPy as long: it goes through narrow ones one at a time."""
     size = operand_size(call)
-    return size * LIGHT // MANY if call.dtypes[0] in NARROW else size
+    return size * MEMORY_BOUND_SIZE // SLOW_IN_NUMPY_SIZE if call.dtypes[0] in NARROW else size
 
 
 def half_reduced_size(call: Call) -> int:
@@ -45,7 +45,7 @@ def half_reduced_size(call: Call) -> int:
 
 def costly_size(call: Call) -> int:
     """Return how many elements of a light op take NumPy as long as those of a costly one."""
-    return operand_size(call) * LIGHT // COSTLY
+    return operand_size(call) * MEMORY_BOUND_SIZE // COMPUTE_BOUND_SIZE
 
 
 def scanned_size(call: Call) -> int:
@@ -58,13 +58,14 @@ def native_first(
 ) -> tuple[Kernel, Kernel]:
     """Return the candidates of an op whose plan knows the shapes: native code, then NumPy.
 
-    Native code takes calls whose ``size`` is as much work as ``LIGHT`` elements of an op bound by memory.
+    Native code takes calls whose ``size`` is as much work as ``MEMORY_BOUND_SIZE``
+    elements of an op bound by memory.
     """
 
     def supports(call: Call) -> bool | str:
         if not covered(call):
             return "C has not all of the dtypes"
-        return size(call) >= LIGHT or f"less work than {LIGHT} elements are"
+        return size(call) >= MEMORY_BOUND_SIZE or f"less work than {MEMORY_BOUND_SIZE} elements are"
 
     def prepare(call: Call) -> Callable[..., Any]:
         return make(call, prepared(numpy, call))

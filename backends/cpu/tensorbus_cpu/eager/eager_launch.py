@@ -1,6 +1,6 @@
 """Eager calls that are nothing but launches: one function in C takes the arrays and returns the results.
 
-What Python does after a walk through a large array finds its own memory cold, as the array has gone through
+What Python does after it has read a large array finds its own memory cold, as the array has gone through
 the caches: 20 us of it take ten times as long. ``csource/launch.c`` does it instead, where this Python and
 this NumPy are laid out as it expects.
 """

@@ -16,7 +16,7 @@ from tensorbus.backend_api import Call, Kernel, Node, Spec, elementwise_composit
 
 from ..memory import DTYPES
 from .kernels_elementwise import by_size
-from .kernels_native import COSTLY, MANY, Compiled, is_covered
+from .kernels_native import COMPUTE_BOUND_SIZE, SLOW_IN_NUMPY_SIZE, GeneratedKernel, is_covered
 
 NAMES: Final = tuple(name for name in elementwise_composites() if name != "log10")
 """The ops that take these kernels: all elementwise composites but one, which NumPy has."""
@@ -38,7 +38,7 @@ def _own(name: str, numpy: Mapping[str, Kernel]) -> tuple[Kernel, ...]:
     """Return NumPy's kernel of a composite; it knows the dtypes that NumPy's function has."""
     if name not in numpy:
         return ()
-    return (replace(by_size(numpy[name], COSTLY), name="numpy", dtypes=numpy[name].dtypes),)
+    return (replace(by_size(numpy[name], COMPUTE_BOUND_SIZE), name="numpy", dtypes=numpy[name].dtypes),)
 
 
 def _generated(table: Mapping[str, Kernel]) -> Kernel:
@@ -53,11 +53,11 @@ def _generated(table: Mapping[str, Kernel]) -> Kernel:
                 few = _in_a_row(call, table)
             return few(*values)
 
-        many = Compiled(call, in_a_row)
+        many = GeneratedKernel(call, in_a_row)
 
         def run(*values: Any) -> Any:
             for x in values:
-                if type(x) is np.ndarray and x.size >= MANY:
+                if type(x) is np.ndarray and x.size >= SLOW_IN_NUMPY_SIZE:
                     return many(*values)
             return few(*values) if few is not None else in_a_row(*values)
 

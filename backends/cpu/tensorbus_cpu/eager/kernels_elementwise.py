@@ -10,7 +10,14 @@ import numpy as np
 from tensorbus.backend_api import Call, DType, Kernel
 
 from ..memory import DTYPES, fast_run, run
-from .kernels_native import COSTLY, LIGHT, MANY, NARROW, Compiled, is_covered
+from .kernels_native import (
+    COMPUTE_BOUND_SIZE,
+    MEMORY_BOUND_SIZE,
+    NARROW,
+    SLOW_IN_NUMPY_SIZE,
+    GeneratedKernel,
+    is_covered,
+)
 from .kernels_native import over as write_over
 
 _ARRAY: Final = np.ndarray
@@ -60,8 +67,8 @@ def by_size(small: Kernel, least: int) -> Kernel:
         otherwise = small.prepare(call)
         if not is_covered(call):
             return otherwise
-        limit = min(least, MANY) if _NARROW & {*call.dtypes, call.out_dtype} else least
-        compiled = Compiled(call, otherwise)
+        limit = min(least, SLOW_IN_NUMPY_SIZE) if _NARROW & {*call.dtypes, call.out_dtype} else least
+        compiled = GeneratedKernel(call, otherwise)
         function: Any = getattr(otherwise, "__wrapped__", None)
         arity = getattr(function, "nin", 0)
 
@@ -117,7 +124,7 @@ def by_size(small: Kernel, least: int) -> Kernel:
         return unary if arity == 1 else general
 
     def over(call: Call, place: int) -> Callable[..., bool] | None:
-        limit = min(least, MANY) if _NARROW & {*call.dtypes, call.out_dtype} else least
+        limit = min(least, SLOW_IN_NUMPY_SIZE) if _NARROW & {*call.dtypes, call.out_dtype} else least
         write = write_over(call, place)
         return write and (lambda *values: values[place].size >= limit and write(*values))
 
@@ -142,9 +149,9 @@ def _squaring(power: Kernel, multiply: Kernel) -> Kernel:
 def elementwise_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Kernel]:
     """Return the kernels of the elementwise prims; ``numpy`` has those that serve few elements."""
     least = {
-        **dict.fromkeys(_COSTLY_OPS, COSTLY),
-        **dict.fromkeys(_LIGHT_OPS, LIGHT),
-        "where": MANY,
+        **dict.fromkeys(_COSTLY_OPS, COMPUTE_BOUND_SIZE),
+        **dict.fromkeys(_LIGHT_OPS, MEMORY_BOUND_SIZE),
+        "where": SLOW_IN_NUMPY_SIZE,
         "erf": _ERF,
     }
     table = {op: by_size(numpy[op], size) for op, size in least.items()}

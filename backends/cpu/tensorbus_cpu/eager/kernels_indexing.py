@@ -11,7 +11,7 @@ from tensorbus.backend_api import DeviceError, Kernel
 from ..gemm.kernels_matmul import reshape
 from . import inplace_kernels
 from .candidates import costly_size, native_first, result_size, value_size
-from .kernels_native import Compiled, gather, scatter, takes_places
+from .kernels_native import GeneratedKernel, gather, scatter, takes_places
 
 
 def indexing_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
@@ -27,7 +27,7 @@ def indexing_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]
             Kernel(name="native", prepare=lambda call: scatter(call, _refuse), supports=takes_places),
         ),
         "slice_update": (replace(numpy["slice_update"], name="numpy", inplace=inplace_kernels.slice_update),),
-        "iota": native_first(numpy["iota"], Compiled, result_size),
+        "iota": native_first(numpy["iota"], GeneratedKernel, result_size),
         "reshape": native_first(numpy["reshape"], reshape, costly_size, lambda call: True),
     }
 

@@ -16,12 +16,12 @@ from ..memory import DTYPES, NAMES, address, empty, run
 from .eager_launch import Launch, slots
 from .inplace_kernels import is_own
 
-LIGHT: Final = 1 << 17
-COSTLY: Final = 1 << 15
-MANY: Final = 1 << 13
+MEMORY_BOUND_SIZE: Final = 1 << 17
+COMPUTE_BOUND_SIZE: Final = 1 << 15
+SLOW_IN_NUMPY_SIZE: Final = 1 << 13
 """From how many elements on C is faster than NumPy: for ops bound by memory, for others, and where NumPy
 takes several passes or one element at a time."""
-SHORT, LONG = 48, 4096
+COMPARISON_SORT_LENGTH, NUMPY_SORT_LENGTH = 48, 4096
 """Up to which length rows are put in order without keys, and from which on NumPy is slower than with them."""
 _ARRAY: Final = np.ndarray
 _COVERED: Final = frozenset(d for d in DTYPES if d.itemsize > 1 or not d.is_floating) - {
@@ -54,7 +54,7 @@ def _generated() -> dict[str, Any]:
     return {} if compiler is None else dict(from_dialect(compiler))
 
 
-class Compiled:
+class GeneratedKernel:
     """A call's generated kernel, made when it is first needed, or ``otherwise`` where it cannot serve."""
 
     def __init__(self, call: Call, otherwise: Callable[..., Any]) -> None:
@@ -128,9 +128,9 @@ def copied(x: Any) -> Any:
     call = Call(
         op="cast", dtypes=(d,), shapes=None, attrs={"dtype": d}, out_dtype=d, out_shape=None, index=0
     )  # fmt: skip
-    if x.size < LIGHT or not is_covered(call):
+    if x.size < MEMORY_BOUND_SIZE or not is_covered(call):
         return run(x.copy, "C")
-    return Compiled(call, lambda x: run(x.copy, "C"))(x)
+    return GeneratedKernel(call, lambda x: run(x.copy, "C"))(x)
 
 
 class Routine:
@@ -203,12 +203,12 @@ def takes_places(call: Call) -> bool | str:
     assert call.shapes is not None
     if not is_covered(call) or call.dtypes[0] is dtypes.bool_:
         return f"not in {call.dtypes[0]}"
-    if prod(call.shapes[-1]) < LIGHT:
-        return f"{LIGHT} values at least"
+    if prod(call.shapes[-1]) < MEMORY_BOUND_SIZE:
+        return f"{MEMORY_BOUND_SIZE} values at least"
     return True if serves(call) else NATIVE.reason or "the compiler has no float16"
 
 
-class Places:
+class IndexArrays:
     """Index arrays over their common shape as ``library.c`` takes them: two axes, each with one stride."""
 
     def __init__(self, x_shape: Sequence[int], indices: Sequence[Any], axis: int | None = None) -> None:
@@ -259,7 +259,7 @@ def gather(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def large(x: Any, *indices: Any) -> Any:
         if NATIVE.compiler() is None or 0 in x.shape:
             return otherwise(x, *indices)
-        places = Places(x.shape, indices, axis)
+        places = IndexArrays(x.shape, indices, axis)
         rest = x.shape[len(indices) :] if axis is None else ()
         width = prod(rest) * x.itemsize
         out, error = empty((*indices[0].shape, *rest), x.dtype), np.zeros(3, np.int64)
@@ -273,9 +273,9 @@ def gather(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return large
 
 
-_NEAR: Final = 1 << 22
+_CACHED_BYTES: Final = 1 << 22
 """Up to how many bytes what is scattered to stays in a cache."""
-_PUT, _DEALT = 6, 50
+_STORE_COST, _PARTITION_COST = 6, 50
 """What putting a value somewhere costs one thread, and dealing it out to several, in elements of rows."""
 
 
@@ -291,10 +291,10 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         value, indices = (rest[0], rest[1:]) if axis is None else (rest[1], rest[:1])
         if not serves(call) or given is dtypes.bool_ or 0 in x.shape:
             return otherwise(x, *rest)
-        places = Places(x.shape, indices, axis)
+        places = IndexArrays(x.shape, indices, axis)
         rows = prod(x.shape[: len(indices)]) if axis is None else x.size
         width = x.size // rows
-        alone = x.nbytes <= _NEAR and NATIVE.threads * (_PUT + width) < _DEALT + width
+        alone = x.nbytes <= _CACHED_BYTES and NATIVE.threads * (_STORE_COST + width) < _PARTITION_COST + width
         chunk = max(-(-places.count // 256), 65536 // width, 1)
         chunk = -(-chunk // places.columns) * places.columns if places.columns <= chunk else chunk
         chunks = -(-places.count // chunk)
@@ -338,9 +338,11 @@ def sort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     NumPy is as fast for rows of some thousand wide elements. Keys of narrow floats are those of float32.
     """
     axis, descending, own = call.attrs["axis"], call.attrs["descending"], call.dtypes[0]
-    length, passes = _length(call), Compiled(call, otherwise)
+    length, passes = _length(call), GeneratedKernel(call, otherwise)
     rows = prod(call.shapes[0]) // length if call.shapes else 0
-    quick = own not in NARROW and length > (SHORT if own.itemsize <= 2 else LONG)
+    quick = own not in NARROW and length > (
+        COMPARISON_SORT_LENGTH if own.itemsize <= 2 else NUMPY_SORT_LENGTH
+    )
     wide = DTYPES[dtypes.float32 if own in NARROW else own]
 
     def large(x: Any) -> Any:
@@ -358,8 +360,8 @@ def sort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def argsort(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of an argsort: by passes over digits; short rows of narrow floats in all threads."""
-    if call.dtypes[0] not in NARROW or _length(call) > SHORT:
-        return Compiled(call, otherwise)
+    if call.dtypes[0] not in NARROW or _length(call) > COMPARISON_SORT_LENGTH:
+        return GeneratedKernel(call, otherwise)
     axis = call.attrs["axis"]
 
     def large(x: Any) -> Any:

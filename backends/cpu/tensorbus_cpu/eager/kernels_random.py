@@ -13,7 +13,7 @@ from ..compiler import NATIVE
 from ..memory import empty, run
 from .kernels_native import routine
 
-_FEW: Final = 32
+_NUMPY_WORDS: Final = 32
 """So few words are drawn before anything was loaded or compiled in the time that it takes."""
 _PIECE: Final = 1 << 11
 _WORDS: Final = 4
@@ -22,7 +22,7 @@ _WORDS: Final = 4
 def _prepare(call: Call) -> Callable[..., Any]:
     shape = call.attrs["shape"]
     words = prod(shape)
-    if words < _FEW or NATIVE.compiler() is None:
+    if words < _NUMPY_WORDS or NATIVE.compiler() is None:
         return lambda state: run(_in_numpy, state, shape)
     made = routine("random", dtypes.uint64, dtypes.uint32, source="random")
     fill = made.prepared("random", 2, (words,), (-(-words // _WORDS),), (_PIECE,))

@@ -15,7 +15,7 @@ from ..compiler import NATIVE, pieces
 from ..memory import DTYPES, empty
 from .candidates import half_reduced_size, native_first, operand_size, reduced_size, scanned_size
 from .eager_launch import Launches
-from .kernels_native import COSTLY, NARROW, Compiled, combining, packed, routine, serves
+from .kernels_native import COMPUTE_BOUND_SIZE, NARROW, GeneratedKernel, combining, packed, routine, serves
 from .row_stable_sum import row_stable
 
 _LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
@@ -124,7 +124,7 @@ def _quick(op: str, acc: DType) -> tuple[str, ...]:
 
 def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a sum, product, maximum or minimum."""
-    given, axes, generated = call.dtypes[0], call.attrs["axis"], Compiled(call, otherwise)
+    given, axes, generated = call.dtypes[0], call.attrs["axis"], GeneratedKernel(call, otherwise)
     assert call.shapes is not None
     if not serves(call):
         return otherwise
@@ -204,7 +204,7 @@ def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a running sum."""
-    axis, generated = call.attrs["axis"], Compiled(call, otherwise)
+    axis, generated = call.attrs["axis"], GeneratedKernel(call, otherwise)
     assert call.shapes is not None
     (shape,) = call.shapes
     outer, n, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -247,8 +247,8 @@ def takes_rows(call: Call) -> bool | str:
     if "axis" in call.attrs and call.attrs["axis"] != len(shape) - 1:
         return "the last axis only"
     n = prod(shape[len(shape) - rank :])
-    if prod(shape) < COSTLY or n < 16 or prod(shape) // n < _WANTED:
-        return f"{_WANTED} rows of 16 elements and {COSTLY} in all at least"
+    if prod(shape) < COMPUTE_BOUND_SIZE or n < 16 or prod(shape) // n < _WANTED:
+        return f"{_WANTED} rows of 16 elements and {COMPUTE_BOUND_SIZE} in all at least"
     return True if NATIVE.compiler() is not None else NATIVE.reason
 
 
@@ -258,12 +258,12 @@ def reduction_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]
     return {
         **{op: native_first(numpy[op], fold, half_reduced_size) for op in ("max", "min")},
         **{op: native_first(numpy[op], best, half_reduced_size) for op in ("argmax", "argmin")},
-        **{op: native_first(numpy[op], Compiled, reduced_size) for op in ("any", "all")},
+        **{op: native_first(numpy[op], GeneratedKernel, reduced_size) for op in ("any", "all")},
         **{
             op: (row_stable(numpy[op]), *native_first(numpy[op], fold, operand_size))
             for op in ("sum", "prod")
         },
         "cumulative_sum": native_first(numpy["cumulative_sum"], scan, scanned_size),
-        "cumulative_prod": native_first(numpy["cumulative_prod"], Compiled, scanned_size),
+        "cumulative_prod": native_first(numpy["cumulative_prod"], GeneratedKernel, scanned_size),
         **dict.fromkeys(("softmax", "log_softmax", "standardize"), (rows_first,)),
     }

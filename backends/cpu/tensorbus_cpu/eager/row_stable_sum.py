@@ -2,7 +2,7 @@
 
 How many rows there are, how they lie and who adds them changes nothing, so that a batch gives what its parts
 give. The order is NumPy's for contiguous rows, pairwise in sums, one after another in products: NumPy itself
-serves what is small and lies so, ``csource/sums.c`` what is large.
+serves what is small and lies so, ``csource/row_stable_sum.c`` what is large.
 """
 
 from __future__ import annotations
@@ -19,24 +19,33 @@ from tensorbus.backend_api import Call, Kernel, dtypes
 from ..compiler import NATIVE
 from ..memory import DTYPES, address, empty, run
 from .eager_launch import Launch, Launches, slots
-from .kernels_native import LIGHT, MANY, NARROW, is_covered, packed, routine, serves
+from .kernels_native import MEMORY_BOUND_SIZE, NARROW, SLOW_IN_NUMPY_SIZE, is_covered, packed, routine, serves
 from .kernels_numpy import prepared
 
-FEW: Final = 8
+SEQUENTIAL_SUM_LENGTH: Final = 8
 """Rows of fewer elements are added one after another, by NumPy in every layout."""
-LONG: Final = 1024
+SEQUENTIAL_PRODUCT_LENGTH: Final = 1024
 """Factors of a product one after another; a longer row is several products, which are multiplied."""
-TURNED: Final = 1024
+NUMPY_TRANSPOSE_SIZE: Final = 1024
 """Elements up to which turning an array, so that NumPy adds contiguous rows, beats a launch."""
-PATIENCE: Final = 64
+NUMPY_FIRST_CALLS: Final = 64
 """Calls of a kind on light arrays that NumPy serves before C is compiled for them: most programs make few."""
-_AXES, _SHARE, _MANY, _BLOCK, _LEAST, _LEAF = 3, 1 << 18, 16, 4096, 16, 128
-"""Axes that a kernel walks; elements worth waking a thread for; pieces that keep all busy; bytes of a line of
-columns; columns that a thread takes at least; elements of a sum that is not cut."""
+_MAX_AXES: Final = 3
+"""Axes that a kernel loops over."""
+_MIN_THREAD_ELEMENTS: Final = 1 << 18
+"""Elements worth waking a thread for."""
+_MIN_PIECES: Final = 16
+"""Pieces that keep all threads busy."""
+_COLUMN_BLOCK_BYTES: Final = 4096
+"""Bytes of a line of columns."""
+_MIN_THREAD_COLUMNS: Final = 16
+"""Columns that a thread takes at least."""
+_MIN_SUM_LENGTH: Final = 128
+"""Elements of a sum that is not cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
+class ReductionLayout:
     """Lengths and strides, in elements, of the axes that are reduced and kept, in the order of memory.
 
     ``columns`` lie side by side, and the reduced axes across them; 0 where rows are reduced along memory.
@@ -59,9 +68,9 @@ class Walk:
         return prod(n for n, _ in self.kept)
 
     def params(self, parts: int) -> tuple[int, ...]:
-        """Return the parameters of ``csource/sums.c``."""
-        (_, m, n), across = _three(self.added)
-        (_, k, r), down = _three(self.kept)
+        """Return the parameters of ``csource/row_stable_sum.c``."""
+        (_, m, n), across = _padded_axes(self.added)
+        (_, k, r), down = _padded_axes(self.kept)
         return (self.count, parts, m, n, *across, k, r, *down, self.rows, max(self.columns, 1))
 
     def finish(self, out: Any, shape: Sequence[int], call: Call) -> Any:
@@ -72,12 +81,14 @@ class Walk:
         return out.reshape(call.out_shape)
 
 
-def _three(axes: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    padded = [(1, 0)] * (_AXES - len(axes)) + list(axes)
+def _padded_axes(axes: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    padded = [(1, 0)] * (_MAX_AXES - len(axes)) + list(axes)
     return tuple(n for n, _ in padded), tuple(s for _, s in padded)
 
 
-def walk(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequence[int]) -> Walk | None:
+def reduction_layout(
+    shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequence[int]
+) -> ReductionLayout | None:
     """Return how to reduce an array over ``axes``; None where there are too many that lie apart."""
     order = sorted(range(len(shape)), key=lambda k: -abs(strides[k]))
     runs: list[tuple[bool, int, int]] = []
@@ -93,17 +104,19 @@ def walk(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequ
             runs.append((k in axes, shape[k], step))
     columns = runs.pop()[1] if runs and not runs[-1][0] and runs[-1][2] == 1 else 0
     added, kept = ([(n, step) for own, n, step in runs if own is which] for which in (True, False))
-    if max(len(added), len(kept)) > _AXES:
+    if max(len(added), len(kept)) > _MAX_AXES:
         return None
     left = tuple(k for k in order if k not in axes)
-    return Walk(added=tuple(added), kept=tuple(kept), columns=columns, left=left)
+    return ReductionLayout(added=tuple(added), kept=tuple(kept), columns=columns, left=left)
 
 
 def row_stable(numpy: Kernel) -> Kernel:
     """Return the kernel of a sum or product of floats, in an order that depends on a row alone."""
 
     def prepare(call: Call) -> Callable[..., Any]:
-        return pairs(call) if call.dtypes[0].is_complex else reduce(call, prepared(numpy, call))
+        return (
+            complex_sum(call) if call.dtypes[0].is_complex else float_reduction(call, prepared(numpy, call))
+        )
 
     def supports(call: Call) -> bool | str:
         dtype = call.dtypes[0]
@@ -113,28 +126,32 @@ def row_stable(numpy: Kernel) -> Kernel:
     return Kernel(name="row_stable", prepare=prepare, supports=supports)
 
 
-def reduce(call: Call, numpy: Callable[..., Any]) -> Callable[..., Any]:
+def float_reduction(call: Call, numpy: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a sum or product of floats; ``numpy`` is NumPy's, which adds in its own order."""
     assert call.shapes is not None
     (shape,), axes = call.shapes, call.attrs["axis"]
     size, n = prod(shape), prod(shape[a] for a in axes)
     if size == 0 or n == 1 or NATIVE.tools() is None:
         return numpy
-    turned = _turned(call)
+    transposed = _transposed(call)
     if not is_covered(call):
-        return turned
-    straight = _straight(call.op, shape, axes, n)
-    many = MANY if call.dtypes[0] in NARROW else LIGHT
-    if size < many and straight == "always":
+        return transposed
+    numpy_order = _numpy_order(call.op, shape, axes, n)
+    many = SLOW_IN_NUMPY_SIZE if call.dtypes[0] in NARROW else MEMORY_BOUND_SIZE
+    if size < many and numpy_order == "always":
         return numpy
-    if size < (many if call.op == "prod" else TURNED):
-        return _chosen(numpy, turned) if straight else turned
+    if size < (many if call.op == "prod" else NUMPY_TRANSPOSE_SIZE):
+        return _by_contiguity(numpy, transposed) if numpy_order else transposed
     if size < many:
-        return _chosen(numpy, _patient(call, turned)) if straight else _patient(call, turned)
-    return _launched(call) if serves(call) else numpy
+        return (
+            _by_contiguity(numpy, _numpy_then_native(call, transposed))
+            if numpy_order
+            else _numpy_then_native(call, transposed)
+        )
+    return _native(call) if serves(call) else numpy
 
 
-def pairs(call: Call) -> Callable[..., Any]:
+def complex_sum(call: Call) -> Callable[..., Any]:
     """Return the kernel of a sum of complex numbers: their parts are sums of their own."""
     assert call.shapes is not None
     assert call.out_shape is not None
@@ -144,46 +161,50 @@ def pairs(call: Call) -> Callable[..., Any]:
         call, dtypes=(real,), out_dtype=real, shapes=((*call.shapes[0], 2),), out_shape=(*call.out_shape, 2)
     )  # fmt: skip
     keepdims = call.attrs["keepdims"]
-    added = reduce(parts, lambda x: run(np.add.reduce, x, axes, None, None, keepdims))
+    added = float_reduction(parts, lambda x: run(np.add.reduce, x, axes, None, None, keepdims))
     return lambda x: np.ascontiguousarray(added(x[..., None].view(part))).view(whole)[..., 0]
 
 
-def _straight(op: str, shape: Sequence[int], axes: Sequence[int], n: int) -> str:
+def _numpy_order(op: str, shape: Sequence[int], axes: Sequence[int], n: int) -> str:
     """Say whether NumPy's order is that of rows here: "always", where an array is "packed", or never."""
     long = [k for k, length in enumerate(shape) if length > 1]
     at = [place for place, k in enumerate(long) if k in axes]
     if op == "prod":
-        return "always" if n <= LONG else ""
-    if len(long) == 1 or (n < FEW and len(at) == 1):
+        return "always" if n <= SEQUENTIAL_PRODUCT_LENGTH else ""
+    if len(long) == 1 or (n < SEQUENTIAL_SUM_LENGTH and len(at) == 1):
         return "always"
-    return "packed" if at[-1] - at[0] < len(at) and (n < FEW or at[-1] == len(long) - 1) else ""
+    return (
+        "packed"
+        if at[-1] - at[0] < len(at) and (n < SEQUENTIAL_SUM_LENGTH or at[-1] == len(long) - 1)
+        else ""
+    )
 
 
-def _chosen(straight: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    def chosen(x: Any) -> Any:
+def _by_contiguity(numpy_order: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    def by_contiguity(x: Any) -> Any:
         flags = x.flags
-        return straight(x) if flags.c_contiguous and flags.aligned else other(x)
+        return numpy_order(x) if flags.c_contiguous and flags.aligned else other(x)
 
-    return chosen
+    return by_contiguity
 
 
-def _patient(call: Call, turned: Callable[..., Any]) -> Callable[..., Any]:
+def _numpy_then_native(call: Call, transposed: Callable[..., Any]) -> Callable[..., Any]:
     """Return what has NumPy serve the first calls, and C the others: both give the same bits."""
-    left, ready = PATIENCE, list[Callable[..., Any]]()
+    left, ready = NUMPY_FIRST_CALLS, list[Callable[..., Any]]()
 
-    def patient(x: Any) -> Any:
+    def numpy_then_native(x: Any) -> Any:
         nonlocal left
         if ready:
             return ready[0](x)
         left -= 1
         if left < 0:
-            ready.append(_launched(call) if serves(call) else turned)
-        return turned(x)
+            ready.append(_native(call) if serves(call) else transposed)
+        return transposed(x)
 
-    return patient
+    return numpy_then_native
 
 
-def _turned(call: Call) -> Callable[..., Any]:
+def _transposed(call: Call) -> Callable[..., Any]:
     """Return what has NumPy reduce contiguous rows of a turned array."""
     assert call.shapes is not None
     axes, (shape,) = call.attrs["axis"], call.shapes
@@ -193,7 +214,7 @@ def _turned(call: Call) -> Callable[..., Any]:
     rows = (prod(shape[k] for k in kept), n)
     starts = _starts(n)
 
-    def turned(x: Any) -> Any:
+    def transposed(x: Any) -> Any:
         order = axes if len(axes) == 1 else sorted(axes, key=lambda k: -abs(x.strides[k]))
         y = x.transpose((*kept, *order))
         y = np.array(y, wide, order="C", copy=None if x.flags.aligned else True).reshape(rows)
@@ -203,41 +224,43 @@ def _turned(call: Call) -> Callable[..., Any]:
             total = np.multiply.reduce(np.multiply.reduceat(y, starts, 1) if len(starts) > 1 else y, 1)
         return total.astype(out, copy=False).reshape(call.out_shape)
 
-    return lambda x: run(turned, x)
+    return lambda x: run(transposed, x)
 
 
 def _starts(n: int) -> list[int]:
     """Return where the parts of a long product begin."""
-    parts = -(-n // LONG)
+    parts = -(-n // SEQUENTIAL_PRODUCT_LENGTH)
     return [n * c // parts for c in range(parts)]
 
 
-def _launched(call: Call) -> Callable[..., Any]:
-    """Return what runs ``csource/sums.c``."""
+def _native(call: Call) -> Callable[..., Any]:
+    """Return what runs ``csource/row_stable_sum.c``."""
     assert call.shapes is not None
     given, axes, (shape,) = call.dtypes[0], call.attrs["axis"], call.shapes
     itemsize = DTYPES[given].itemsize
 
     @lru_cache(64)
     def ready(strides: Sequence[int]) -> Any:
-        found = walk(shape, strides, itemsize, axes)
+        found = reduction_layout(shape, strides, itemsize, axes)
         return found and (found, _prepared(*_steps(call, found), DTYPES[call.out_dtype]))
 
     def strided(x: Any) -> Any:
         found = ready(x.strides) if x.flags.aligned else None
         if found is None:
             order = sorted(range(len(shape)), key=lambda k: (k in axes, -abs(x.strides[k])))
-            turned = packed(x.transpose(order))
-            apart = walk(turned.shape, turned.strides, itemsize, [order.index(a) for a in axes])
+            transposed = packed(x.transpose(order))
+            apart = reduction_layout(
+                transposed.shape, transposed.strides, itemsize, [order.index(a) for a in axes]
+            )
             assert apart is not None
-            whole = _prepared(*_steps(call, apart), DTYPES[call.out_dtype])(turned)
+            whole = _prepared(*_steps(call, apart), DTYPES[call.out_dtype])(transposed)
             left = tuple(order[k] for k in apart.left)
-            return Walk(added=(), kept=(), columns=0, left=left).finish(whole, shape, call)
+            return ReductionLayout(added=(), kept=(), columns=0, left=left).finish(whole, shape, call)
         how, launch = found
         return how.finish(launch(x), shape, call)
 
     packed_strides = [itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
-    how = walk(shape, packed_strides, itemsize, axes)
+    how = reduction_layout(shape, packed_strides, itemsize, axes)
     if how is None:
         return strided
     steps, scratch = _steps(call, how)
@@ -271,14 +294,14 @@ def _prepared(steps: Sequence[Launch], scratch: int, dtype: Any) -> Callable[[An
     return launched
 
 
-def _steps(call: Call, how: Walk) -> tuple[list[Launch], int]:
+def _steps(call: Call, how: ReductionLayout) -> tuple[list[Launch], int]:
     """Return the launches, whose buffers are the array, the result and parts; and the bytes of parts."""
     given, out = call.dtypes[0], call.out_dtype
     acc = dtypes.float32 if out in NARROW else out
     kind = "sum" if call.op == "sum" else "product"
     name = f"{kind}_{'column' if how.columns else 'row'}"
-    parts, grid, piece = _shared(call.op, how, DTYPES[acc].itemsize)
-    made = routine(name, given, out if parts == 1 else acc, source="sums")
+    parts, grid, piece = _partition(call.op, how, DTYPES[acc].itemsize)
+    made = routine(name, given, out if parts == 1 else acc, source="row_stable_sum")
     first = made.launch(name, (0, 1 if parts == 1 else 2), how.params(parts), grid, piece)
     if parts == 1:
         return [first], 0
@@ -287,38 +310,42 @@ def _steps(call: Call, how: Walk) -> tuple[list[Launch], int]:
     if kind == "sum":
         name, grid = "sum_parts", (columns, how.rows)
     else:
-        rest = Walk(
+        rest = ReductionLayout(
             added=((parts, columns),), kept=((how.rows, parts * columns),), columns=how.columns, left=()
         )
         params, grid = rest.params(1), (columns, 1, how.rows) if how.columns else (1, how.rows)
-    piece = _even(grid, parts)
-    second = routine(name, acc, out, source="sums").launch(name, (2, 1), params, grid, piece)
+    piece = _combine_piece(grid, parts)
+    second = routine(name, acc, out, source="row_stable_sum").launch(name, (2, 1), params, grid, piece)
     return [first, second], parts * columns * how.rows * DTYPES[acc].itemsize
 
 
-def _even(grid: Sequence[int], parts: int) -> tuple[int, ...]:
+def _combine_piece(grid: Sequence[int], parts: int) -> tuple[int, ...]:
     """Return the piece of the grid of what puts parts together that is worth waking a thread for."""
-    share = max(_SHARE // 16 // parts, 1)
-    inner = min(grid[0], max(share, _LEAST))
+    share = max(_MIN_THREAD_ELEMENTS // 16 // parts, 1)
+    inner = min(grid[0], max(share, _MIN_THREAD_COLUMNS))
     return (inner, *(1,) * (len(grid) - 2), max(share // inner, 1))
 
 
-def _shared(op: str, how: Walk, itemsize: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _partition(op: str, how: ReductionLayout, itemsize: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the parts of each row, the grid of them all, and what a thread takes of it at a time."""
     n, rows, columns = how.count, how.rows, how.columns
-    many = n * rows * max(columns, 1) // _SHARE
-    wanted, share = (4 * _MANY, _SHARE // 4) if many >= _MANY else (max(many, 1), _SHARE)
-    parts = -(-n // LONG) if op == "prod" else 1
+    many = n * rows * max(columns, 1) // _MIN_THREAD_ELEMENTS
+    wanted, share = (
+        (4 * _MIN_PIECES, _MIN_THREAD_ELEMENTS // 4)
+        if many >= _MIN_PIECES
+        else (max(many, 1), _MIN_THREAD_ELEMENTS)
+    )
+    parts = -(-n // SEQUENTIAL_PRODUCT_LENGTH) if op == "prod" else 1
     if not columns:
         while op == "sum" and n // parts > share // 2:  # two at a time are added quickest
             parts *= 2
         return parts, (parts, rows), (max(share * parts // n, 1), max(share // n, 1))
-    piece = min(_BLOCK // itemsize, columns)
+    piece = min(_COLUMN_BLOCK_BYTES // itemsize, columns)
     boxes = -(-columns // piece) * rows
-    while op == "sum" and boxes * parts < wanted and n // parts >= 4 * _LEAF:
+    while op == "sum" and boxes * parts < wanted and n // parts >= 4 * _MIN_SUM_LENGTH:
         parts *= 2
-    least = min(wanted, _MANY)
+    least = min(wanted, _MIN_PIECES)
     if boxes * parts < least:
-        piece = min(max(-(-columns * rows * parts // least), _LEAST), piece)
+        piece = min(max(-(-columns * rows * parts // least), _MIN_THREAD_COLUMNS), piece)
     lines = max(share * parts // (n * columns), 1) if piece == columns else 1
     return parts, (columns, parts, rows), (piece, 1, lines)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # the code generator is imported when something is to be gene
 
 SMALL_PRODUCT: Final = 1 << 14
 """Up to how many multiplications ``csource/gemm.c`` does them itself."""
-_TILE: Final = 1 << 20
+_THREAD_WORK: Final = 1 << 20
 """Multiplications that a thread does at a time, at least."""
-_LEAST: Final = 64
+_MIN_TILE: Final = 64
 """Rows or columns of a tile, at least."""
 
 
@@ -74,12 +74,13 @@ def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> lis
     tall, broad = _tile(m, n, k, count)
     return [
         int(call.specs[0].dtype is dtypes.float64), a.slot, b.slot, call.outputs[0], m, n, k,
-        a_row, a_column, b_row, b_column, a.offset, b.offset, tall, broad, _after(grid, m, n, count, broad),
+        a_row, a_column, b_row, b_column, a.offset, b.offset, tall, broad,
+        _epilogue_layout(grid, m, n, count, broad),
         len(axes), *(lead[x] for x in axes), *(along_a[x] for x in axes), *(along_b[x] for x in axes),
     ]  # fmt: skip
 
 
-def _after(grid: tuple[int, ...] | None, m: int, n: int, count: int, broad: int) -> int:
+def _epilogue_layout(grid: tuple[int, ...] | None, m: int, n: int, count: int, broad: int) -> int:
     """Return how a launch's grid lies over a product: see ``go_on`` in ``csource/gemm.c``."""
     if grid is None or 0 in (m, n, count):
         return _APART
@@ -116,10 +117,10 @@ def _tile(m: int, n: int, k: int, count: int) -> tuple[int, int]:
     """Return the rows and columns that a thread takes at a time: enough tiles to keep all busy."""
     tall, broad = max(m, 1), max(n, 1)
     wanted = 4 * NATIVE.threads if NATIVE.threads > 1 else 1
-    while count * -(-m // tall) * -(-n // broad) < wanted and tall * broad * k >= 2 * _TILE:
-        if tall >= broad and tall >= 2 * _LEAST:
+    while count * -(-m // tall) * -(-n // broad) < wanted and tall * broad * k >= 2 * _THREAD_WORK:
+        if tall >= broad and tall >= 2 * _MIN_TILE:
             tall = -(-tall // 2 // 16) * 16 if tall > 32 else tall
-        elif broad >= 2 * _LEAST:
+        elif broad >= 2 * _MIN_TILE:
             broad = -(-broad // 2 // 16) * 16
         else:
             break

@@ -14,26 +14,27 @@ import numpy as np
 from tensorbus.backend_api import Call, DType, Kernel, dtypes
 
 from ..compiler import NATIVE
-from ..convolution.tiled_functions import COLUMNS, tiles
+from ..convolution.tiled_functions import MAX_COLUMNS, tiles
 from ..eager.candidates import costly_size, native_first
-from ..eager.kernels_native import COSTLY, Compiled, copied, routine
+from ..eager.kernels_native import COMPUTE_BOUND_SIZE, GeneratedKernel, copied, routine
 from ..eager.kernels_numpy import prepared
 from ..memory import DTYPES, empty, run
 from . import mkl_gemm as mkl
 from . import packed_gemm as panels
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
-_SMALL: Final = 1 << 14
-_TILE: Final = COLUMNS // 4
-"""Columns that ``products.c`` multiplies at a time: a multiple of two vectors of any processor."""
-_MANY: Final = 8
-_LARGE: Final = 1 << 27
-"""From how many matrices on, and up to how many multiplications in each, ``products.c`` multiplies stacks."""
-_EXACT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
+_MIN_NATIVE_WORK: Final = 1 << 14
+_TILE_COLUMNS: Final = MAX_COLUMNS // 4
+"""Columns that ``implicit_gemm.c`` multiplies at a time: a multiple of two vectors of any processor."""
+_MIN_BATCH: Final = 8
+_MAX_NATIVE_WORK: Final = 1 << 27
+"""From how many matrices on, and up to how many multiplications in each, ``implicit_gemm.c`` multiplies
+batches."""
+_EXACT_FLOAT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 """By bytes of an integer: the float that its products add up in without rounding, and how many of them."""
 
 
-def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def float16_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of 16-bit floats: in float32, rounded once."""
     made = panels.gemm(call) or mkl.gemm(call)
     if made is not None:
@@ -41,11 +42,11 @@ def narrow(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     own = call.dtypes[0]
     widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
     wide = replace(call, dtypes=(dtypes.float32,) * 2, out_dtype=dtypes.float32)
-    multiply = stacked(wide, lambda x, y: run(np.matmul, x, y))
+    multiply = batched_product(wide, lambda x, y: run(np.matmul, x, y))
     return lambda x, y: back(multiply(widen(x), widen(y)))
 
 
-def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def integer_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of integers of 8 or 16 bits, which wraps: exact sums in floats, piece by piece.
 
     Signed and unsigned products are the same bits.
@@ -54,13 +55,13 @@ def whole(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     if made is not None:
         return made
     own = DTYPES[call.dtypes[0]]
-    wide, most = _EXACT[own.itemsize]
+    wide, most = _EXACT_FLOAT[own.itemsize]
     signed = np.dtype(f"i{own.itemsize}")
     widen = cast(_INTEGERS[own.itemsize], dtypes.float32 if wide is np.float32 else dtypes.float64)
 
     def multiply(x: Any, y: Any) -> Any:
         length = x.shape[-1]
-        if x.size + y.size < _SMALL or not length:
+        if x.size + y.size < _MIN_NATIVE_WORK or not length:
             return otherwise(x, y)
         a, b = widen(x.view(signed)), widen(y.view(signed))
         total: Any = None
@@ -86,14 +87,14 @@ def matmul(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         flat = matmul(replace(call, shapes=(rows, right), out_shape=(rows[0], right[1])), otherwise)
         return lambda x, y: flat(x.reshape(rows), y).reshape(shape)
     if call.dtypes[0] in (dtypes.float16, dtypes.bfloat16):
-        return narrow(call, otherwise)
+        return float16_product(call, otherwise)
     if call.dtypes[0].is_integer and call.dtypes[0].itemsize <= 2:
-        return whole(call, otherwise)
+        return integer_product(call, otherwise)
     plain = call.dtypes[0] in _FLOATS or call.dtypes[0].is_integer
-    return stacked(call, otherwise) if plain else otherwise
+    return batched_product(call, otherwise) if plain else otherwise
 
 
-def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def batched_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of many matrices, side by side: BLAS takes one at a time, with all threads."""
     assert call.shapes is not None
     assert call.out_shape is not None
@@ -101,12 +102,12 @@ def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     (m, depth), n = shapes[0][-2:], shapes[1][-1]
     count = prod(out_shape[:-2])
     lead = prod(shapes[0][:-2])
-    least = _MANY if call.dtypes[0] in _FLOATS else 1
+    least = _MIN_BATCH if call.dtypes[0] in _FLOATS else 1
     if count < least or count != prod(shapes[1][:-2]) or lead not in (1, count):
         return otherwise
-    if not count * m * n * depth >= _SMALL or m * n * depth > _LARGE:
+    if not count * m * n * depth >= _MIN_NATIVE_WORK or m * n * depth > _MAX_NATIVE_WORK:
         return otherwise
-    grid = (-(-n // _TILE), count)
+    grid = (-(-n // _TILE_COLUMNS), count)
 
     def multiply(x: Any, y: Any) -> Any:
         if NATIVE.compiler() is None:
@@ -120,7 +121,7 @@ def stacked(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         down, along = (s // size for s in a.strides[1:])
         lined = empty((lead, -(-m // made.tall), depth, made.tall), x.dtype)
         taken = (m, depth, 1, 1, 1, a.strides[0] // size, down, along, 0, 0, 0, 0)
-        made.run("strips", (a, lined), taken, (lined.shape[1], lead), (8, 1))
+        made.run("pack_rows", (a, lined), taken, (lined.shape[1], lead), (8, 1))
         each, high, wide = (s // size for s in b.strides)
         made.run("product", (lined, b, out), (m, n, depth, high, wide, each, lead), grid, (1, 1))
         return out
@@ -140,8 +141,8 @@ def cast(source: DType, target: DType) -> Callable[[Any], Any]:
         out_shape=None,
         index=0,
     )
-    large = Compiled(call, lambda x: run(x.astype, native))
-    return lambda x: large(x) if x.size >= COSTLY and NATIVE.compiler() else run(x.astype, native)
+    large = GeneratedKernel(call, lambda x: run(x.astype, native))
+    return lambda x: large(x) if x.size >= COMPUTE_BOUND_SIZE and NATIVE.compiler() else run(x.astype, native)
 
 
 def reshape(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,7 +158,7 @@ def reshape(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return move
 
 
-def overlap(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a large fold: images side by side."""
     shape, stride, dilation = (call.attrs[key] for key in ("shape", "stride", "dilation"))
     rank = len(shape)
@@ -189,7 +190,7 @@ def overlap(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _blas() -> Any:
+def _openblas() -> Any:
     """Return what sets the threads of the BLAS in NumPy's wheel; None for another BLAS."""
     for path in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
         return getattr(ctypes.CDLL(str(path)), "scipy_openblas_set_num_threads64_", None)
@@ -198,8 +199,8 @@ def _blas() -> Any:
 
 def use_blas_threads(count: int) -> None:
     """Make BLAS use ``count`` threads, where it can be told."""
-    if _blas() is not None:
-        _blas()(count)
+    if _openblas() is not None:
+        _openblas()(count)
 
 
 def matmul_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
@@ -208,5 +209,5 @@ def matmul_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
     native = (dtypes.float32, dtypes.float64)
     return {
         "matmul": (product,),
-        "fold": native_first(numpy["fold"], overlap, costly_size, lambda call: call.dtypes[0] in native),
+        "fold": native_first(numpy["fold"], fold, costly_size, lambda call: call.dtypes[0] in native),
     }

@@ -23,9 +23,9 @@ _SEQUENTIAL, _INTS_OF_32_BITS = 1, 0
 _AS_IT_IS, _TRANSPOSED = 111, 112
 _BLOCK: Final = (1024, 512)
 """Rows and columns that a thread multiplies at a time; the same for any number of threads, as results are."""
-_LEAST: Final = 1 << 18
+_MIN_WORK: Final = 1 << 18
 """Multiplications from which on MKL is asked."""
-_DEEPEST: Final = 1 << 16
+_MAX_DEPTH: Final = 1 << 16
 """Products of bytes that 32 bits add up without overflow."""
 _BFLOAT: Final = ("cblas_gemm_bf16bf16f32", frozenset({"amx_bf16", "avx512_bf16"}), dtypes.float32)
 _BYTES: Final = ("cblas_gemm_s8u8s32", frozenset({"amx_int8", "avx512_vnni", "avx_vnni"}), dtypes.int32)
@@ -75,8 +75,12 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
     (m, depth), n = call.shapes[0][-2:], call.shapes[1][-1]
     count, out_shape = prod(call.out_shape[:-2]), call.out_shape
     leads = tuple(prod(shape[:-2]) for shape in call.shapes)
-    small = count * m * n * depth < _LEAST or max(m, n, depth) >= 1 << 31
-    if small or not all(lead in (1, count) for lead in leads) or (wide is dtypes.int32 and depth > _DEEPEST):
+    small = count * m * n * depth < _MIN_WORK or max(m, n, depth) >= 1 << 31
+    if (
+        small
+        or not all(lead in (1, count) for lead in leads)
+        or (wide is dtypes.int32 and depth > _MAX_DEPTH)
+    ):
         return None
     if not worth & instructions():
         return None
@@ -91,8 +95,8 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
 
     def multiply(x: Any, y: Any) -> Any:
         out = empty(out_shape, DTYPES[call.dtypes[0]])
-        x, x_lines = _lines(x, leads[0])
-        y, y_lines = _lines(y, leads[1])
+        x, x_lines = _readable(x, leads[0])
+        y, y_lines = _readable(y, leads[1])
         sums = empty((prod(grid), tall * broad), DTYPES[wide])
         params = pack("15q", m, n, depth, tall, broad, *x_lines, *y_lines, grid[0], grid[0] * grid[1])
         arrays = [array.ctypes.data for array in (x, y, sums, out)]
@@ -108,7 +112,7 @@ def _address(function: Any) -> int:
     return found
 
 
-def _lines(x: Any, lead: int) -> tuple[Any, tuple[int, int, int, int]]:
+def _readable(x: Any, lead: int) -> tuple[Any, tuple[int, int, int, int]]:
     """Return a stack of matrices that MKL can read, with their order, line, stride and number."""
     try:
         stack = x.reshape((lead, *x.shape[-2:]), copy=False)
@@ -118,4 +122,4 @@ def _lines(x: Any, lead: int) -> tuple[Any, tuple[int, int, int, int]]:
         line = stack.strides[down] // x.itemsize
         if stack.strides[along] == x.itemsize and stack.shape[along] <= line < 1 << 31:
             return stack, (order, line, stack.strides[0] // x.itemsize, lead)
-    return _lines(packed(stack), lead)
+    return _readable(packed(stack), lead)

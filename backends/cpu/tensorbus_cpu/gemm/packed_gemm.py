@@ -1,4 +1,4 @@
-"""Products of bfloat16 and of bytes by the processor's own instructions for them: ``panels.c``."""
+"""Products of bfloat16 and of bytes by the processor's own instructions for them: ``packed_gemm.c``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..memory import DTYPES, empty
 from .mkl_gemm import instructions
 
 _BYTES: Final = {"amx": "amx_int8", "avx512": "avx512_vnni"}
-WAYS: Final = {
+IMPLEMENTATIONS: Final = {
     dtypes.bfloat16: {"amx": "amx_bf16", "avx512": "avx512_bf16"}, dtypes.int8: _BYTES, dtypes.uint8: _BYTES,
 }  # fmt: skip
-"""By dtype: what may follow ``panels.c``, the fastest first, and the instructions that it needs."""
-_LEAST: Final = {False: 1 << 18, True: 1 << 15}
+"""By dtype: what may follow ``packed_gemm.c``, the fastest first, and the instructions that it needs."""
+_MIN_WORK: Final = {False: 1 << 18, True: 1 << 15}
 """Multiplications from which on packing operands pays, by whether both have many lines."""
-_MANY: Final = 8
-_WASTE: Final = 8
+_MIN_BATCH: Final = 8
+_MAX_PADDING: Final = 8
 """Panels of many small matrices that are filled to a share of that are not worth packing."""
-_LINES, _MOST, _LEAST_SIDE, _STEP = 32, 8, 2, 2048
+_LINES, _MAX_PANELS, _MIN_PANELS, _STEP = 32, 8, 2, 2048
 """As in the source: lines of a panel, panels of a block of sums, down and across, bytes of a panel's step."""
-_BLOCKS: Final = 64
+_MIN_BLOCKS: Final = 64
 """Blocks that keep all threads busy to the end, where there is enough for as many."""
-_BOX, _BOXES = 1 << 19, 16
+_PACK_BYTES, _MIN_PACK_PIECES = 1 << 19, 16
 """Bytes that a thread packs at a time, where there are boxes enough for all."""
 
 
@@ -40,10 +40,10 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
     if call.shapes is None or call.out_shape is None:
         return None
     (m, depth), n, count = call.shapes[0][-2:], call.shapes[1][-1], prod(call.out_shape[:-2])
-    small = count * m * n * depth < _LEAST[min(m, n) >= _MANY]
+    small = count * m * n * depth < _MIN_WORK[min(m, n) >= _MIN_BATCH]
     filled = prod(-(-side // _LINES) * _LINES for side in (m, n, depth))
-    small = small or (count > 1 < min(m, n) and filled >= _WASTE * m * n * depth)
-    if small or not all(lead in (1, count) for lead in _leads(call)):
+    small = small or (count > 1 < min(m, n) and filled >= _MAX_PADDING * m * n * depth)
+    if small or not all(lead in (1, count) for lead in _batches(call)):
         return None
     compiler = NATIVE.compiler()
     library = _library(compiler, call.dtypes[0]) if compiler is not None else None
@@ -52,13 +52,13 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
 
 def source(integers: bool, way: str) -> str:
     """Return the source of products of bfloat16, or of integers of 8 bits."""
-    return ("#define INTEGERS\n" if integers else "") + c_source("panels") + c_source(way)
+    return ("#define INTEGERS\n" if integers else "") + c_source("packed_gemm") + c_source(way)
 
 
 @cache
 def _library(compiler: CCompiler, dtype: DType) -> ctypes.CDLL | None:
     """Return the fastest functions that processor, compiler and system know; None where there are none."""
-    for way, needed in WAYS.get(dtype, {}).items():
+    for way, needed in IMPLEMENTATIONS.get(dtype, {}).items():
         if needed not in instructions():
             continue
         try:
@@ -70,17 +70,17 @@ def _library(compiler: CCompiler, dtype: DType) -> ctypes.CDLL | None:
     return None
 
 
-def _leads(call: Call) -> tuple[int, ...]:
+def _batches(call: Call) -> tuple[int, ...]:
     assert call.shapes is not None
     return tuple(prod(shape[:-2]) for shape in call.shapes)
 
 
 def _blocks(m: int, n: int, count: int) -> tuple[int, tuple[int, int, int]]:
     """Return the panels on each side of a block of sums, and the grid of blocks."""
-    side = _MOST
+    side = _MAX_PANELS
     while True:
         grid = -(-n // (_LINES * side)), -(-m // (_LINES * side)), count
-        if prod(grid) >= _BLOCKS or side == _LEAST_SIDE:
+        if prod(grid) >= _MIN_BLOCKS or side == _MIN_PANELS:
             return side, grid
         side //= 2
 
@@ -90,7 +90,7 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     assert call.shapes is not None
     assert call.out_shape is not None
     (m, depth), n, out_shape = call.shapes[0][-2:], call.shapes[1][-1], call.out_shape
-    leads, step = _leads(call), 64 // call.dtypes[0].itemsize
+    leads, step = _batches(call), 64 // call.dtypes[0].itemsize
     line = -(-depth // step) * _STEP
     side, grid = _blocks(m, n, prod(out_shape[:-2]))
     params = (m, n, depth, *leads, side)
@@ -98,7 +98,7 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     def packing(lead: int, lines: int, strides: Sequence[int], turned: bool) -> tuple[Any, Any, Any]:
         """Return the parameters, grid and pieces that pack an operand."""
         panels, steps = -(-lines // _LINES), -(-depth // step)
-        boxes = max(min(_BOX // (steps * _STEP), panels // _BOXES), 1)
+        boxes = max(min(_PACK_BYTES // (steps * _STEP), panels // _MIN_PACK_PIECES), 1)
         each, down, along = strides
         return (lines, depth, down, along, each, int(turned)), (panels, lead), (boxes, 1)
 

@@ -1,4 +1,4 @@
-"""A program as the tape of numbers that ``csource/table.c`` reads: both are to be changed together."""
+"""A program as the tape of numbers that ``csource/bytecode.c`` reads: both are to be changed together."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ from ..compiler import pieces, slot
 from ..eager.cost_model import HEAVY, PART, SERIAL, weight
 from ..eager.scatter_add_rows import row_words
 from ..gemm.blas_call import SMALL_PRODUCT, product_words
-from .kernel_batch_compiler import Unit, Units
-from .relocatable_program import Address, Bound, Listing, PythonCall, Word
+from .kernel_batch_compiler import KernelUnit, KernelUnits
+from .relocatable_program import Address, BoundProgram, PythonCall, RelocatableProgram, Word
 
 _KERNEL, _PRODUCT, _PYTHON, _ROWS = range(4)
-_AFTER: Final = 15
+_EPILOGUE_WORD: Final = 15
 _ARRAY, _FLOAT, _INTEGER, _BOOL = range(4)
-_ROOM, _BLOCK, _MOST = 1 << 16, 1 << 13, 2
-"""The bytes of a block, those filled at a time, and the blocks that ``csource/past.c`` has."""
-_LARGE: Final = 1 << 18
+_MAX_BLOCK_BYTES, _FILL_BYTES, _MAX_BLOCKS = 1 << 16, 1 << 13, 2
+"""The bytes of a block, those filled at a time, and the blocks that ``csource/nontemporal.c`` has."""
+_POOLED_BYTES: Final = 1 << 18
 """From how many bytes on a result comes from the pool."""
 
 
-class Tape:
+class BytecodeProgram:
     """The numbers of a program, whose kernels are being compiled until somebody asks for ``words``."""
 
     def __init__(
-        self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: Units,
-        begun: dict[int, Unit], fail: Callable[..., None], chosen: Mapping[str, int] = MappingProxyType({}),
+        self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: KernelUnits,
+        begun: dict[int, KernelUnit], fail: Callable[..., None],
+        chosen: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """``begun`` has the kernels that are being compiled already, by their ids."""
         self.names: list[str] = []
@@ -79,14 +80,14 @@ class Tape:
         """What each step does, for people."""
         steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
         words = [*self._head(), *steps]
-        self.listing = Listing(
+        self.listing = RelocatableProgram(
             words=words, calls=tuple(self._calls), names=tuple(self.names), labels=tuple(self.labels),
             products=self.products,
         )  # fmt: skip
         self._units, self._fail = units, fail
 
     @cached_property
-    def _bound(self) -> Bound:
+    def _bound(self) -> BoundProgram:
         """The numbers for this process, once the compiler is done. ``DeviceError`` says where it fails."""
         found = self.listing.bound(self._units, self._fail)
         if found is None:
@@ -115,7 +116,7 @@ class Tape:
         large = False
         for k in made:
             size, dtype = program.sizes[k]
-            large = large or size * dtype.itemsize >= _LARGE
+            large = large or size * dtype.itemsize >= _POOLED_BYTES
             number = shown[k][0]
             layout = program.outputs[number]
             fills = layout.is_contiguous and prod(layout.shape) == size and layout.offset == 0
@@ -201,7 +202,7 @@ class Tape:
                 work = prod(step.out_specs[0].shape) * step.specs[0].shape[-1]
                 self._has_product = self._has_product or work > SMALL_PRODUCT
                 self._total += work
-                return [_PRODUCT, 0, 2 if words[_AFTER] else 1, 0, *words]
+                return [_PRODUCT, 0, 2 if words[_EPILOGUE_WORD] else 1, 0, *words]
             words = row_words(step, self._inputs)
             if words is not None:
                 self._total += prod(step.out_specs[0].shape)
@@ -267,7 +268,7 @@ class Tape:
         ]  # fmt: skip
 
     def _past(self, step: KernelLaunch) -> list[int]:
-        """Return how many items fill a block, and which results go past the caches (``csource/past.c``)."""
+        """Return how many items fill a block, and which results bypass the caches (``nontemporal.c``)."""
         found: list[tuple[int, int]] = []
         kernel = step.launch.kernel
         if id(kernel) not in self._own:
@@ -276,9 +277,9 @@ class Tape:
         for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
             room = 0 if b.name in own else fill * b.dtype.itemsize
             large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= PAST
-            if 0 < room <= _ROOM and large and len(found) < _MOST:
+            if 0 < room <= _MAX_BLOCK_BYTES and large and len(found) < _MAX_BLOCKS:
                 found.append((k, room))
-        stride = max(_BLOCK // max((room for _, room in found), default=_BLOCK), 1)
+        stride = max(_FILL_BYTES // max((room for _, room in found), default=_FILL_BYTES), 1)
         return [stride, len(found), *(word for pair in found for word in pair)]
 
     def _code(self, op: str) -> int:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 from tensorbus.backend_api import DeviceError, IndexingError, OutOfMemoryError
 
-from ..compiler import NATIVE, QUICKLY, CCompiler, c_source
+from ..compiler import FAST_COMPILATION, NATIVE, CCompiler, c_source
 from ..gemm.blas_call import blas_functions
 from .numpy_abi import PYTHON, connected
 
-_TABLE: Final = ("python", "types", "table")
-_DRIVER: Final = ("types", "gemm", "past", "driver")
-"""The files of a library's source, in order: of what reads programs, of what runs them, after "python"."""
+_TABLE: Final = ("numpy_abi", "types", "bytecode")
+_DRIVER: Final = ("types", "gemm", "nontemporal", "driver")
+"""The files of a library's source, in order: of what reads programs, of what runs them, after "numpy_abi"."""
 
 
 if TYPE_CHECKING:  # making a protocol takes time, too
@@ -54,10 +54,10 @@ class Driver:
     def start(cls, compiler: CCompiler) -> Driver | None:
         """Return the driver; None where this Python or NumPy is not laid out as it expects."""
         try:
-            library = connected(compiler, _DRIVER, *QUICKLY, "-ffp-contract=fast")
+            library = connected(compiler, _DRIVER, *FAST_COMPILATION, "-ffp-contract=fast")
             if library is None:
                 return None
-            made = cls(compiler, _table(compiler), library)
+            made = cls(compiler, _bytecode_reader(compiler), library)
         except (DeviceError, OSError, AttributeError):
             return None
         functions = blas_functions()
@@ -103,46 +103,46 @@ def driver_of(compiler: CCompiler) -> Driver | None:
         return _started[compiler]
 
 
-def begin(compiler: CCompiler, products: bool = False) -> None:
+def start_compiling(compiler: CCompiler, products: bool = False) -> None:
     """Compile what runs programs, where need be, while the caller does something else.
 
     ``products``: also what multiplies small matrices.
     """
     if compiler not in _started:  # what takes longest first; of four cores one is left for the caller
-        last = (_table, small_products) if products else (_table,)
-        for parts in ((driver_of,), (_rest,), last):
-            _aside(compiler, *parts)
+        last = (_bytecode_reader, small_products) if products else (_bytecode_reader,)
+        for parts in ((driver_of,), (_remaining,), last):
+            _in_background(compiler, *parts)
     elif products:
-        begin_products(compiler)
+        start_compiling_products(compiler)
 
 
-def _aside(compiler: CCompiler, *parts: Callable[[CCompiler], object]) -> None:
+def _in_background(compiler: CCompiler, *parts: Callable[[CCompiler], object]) -> None:
     with suppress(RuntimeError):  # the interpreter is ending and starts no threads; who needs it compiles it
-        threading.Thread(target=_quietly, args=(compiler, *parts), daemon=True).start()
+        threading.Thread(target=_ignoring_errors, args=(compiler, *parts), daemon=True).start()
 
 
-def _rest(compiler: CCompiler) -> None:
+def _remaining(compiler: CCompiler) -> None:
     """Compile what else there is, in the order in which it is needed."""
     compiler.asked()
     NATIVE.compiler()
 
 
-def _table(compiler: CCompiler) -> ctypes.CDLL:
+def _bytecode_reader(compiler: CCompiler) -> ctypes.CDLL:
     """Return what reads programs. It does so once for each: optimizing it takes longer than it saves."""
     return compiler.library("\n".join(map(c_source, _TABLE)), "-O0", *PYTHON)
 
 
-def begin_products(compiler: CCompiler) -> None:
-    """Compile what multiplies small matrices, as ``begin`` does."""
-    _aside(compiler, small_products)
+def start_compiling_products(compiler: CCompiler) -> None:
+    """Compile what multiplies small matrices, as ``start_compiling`` does."""
+    _in_background(compiler, small_products)
 
 
 def small_products(compiler: CCompiler) -> ctypes.CDLL:
     """Return the functions that multiply small matrices."""
-    return compiler.library(c_source("small"), "-ffp-contract=fast")
+    return compiler.library(c_source("small_gemm"), "-ffp-contract=fast")
 
 
-def _quietly(compiler: CCompiler, *functions: Callable[[CCompiler], object]) -> None:
+def _ignoring_errors(compiler: CCompiler, *functions: Callable[[CCompiler], object]) -> None:
     for function in functions:
         with suppress(DeviceError):  # who needs it asks again, and is told
             function(compiler)
@@ -159,7 +159,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def failing(names: Sequence[str]) -> Callable[[int, int, int, int], None]:
+def error_raiser(names: Sequence[str]) -> Callable[[int, int, int, int], None]:
     """Return what raises the error of a program: of memory, or that a kernel reported an index.
 
     ``names`` are the ops that may report errors, in the order of their codes, from 1 on.

@@ -27,12 +27,12 @@ if TYPE_CHECKING:  # the code generator is imported when something is to be gene
     from tensorbus.backend_api import Launch
 
 _NAME: Final = "tb_kernel_name"
-_LARGEST: Final = 16
-_LEAST: Final = 3
+_MAX_BATCH: Final = 16
+_MIN_BATCH: Final = 3
 """How many kernels one run of the compiler takes: at most, and at least where there are as many."""
 
 
-class Unit:  # plain classes: making a dataclass takes about as long as loading a program
+class KernelUnit:  # plain classes: making a dataclass takes about as long as loading a program
     """One kernel's source, without what all kernels begin with; ``symbol`` is its function's name."""
 
     __slots__ = ("helpers", "symbol", "text")
@@ -41,26 +41,26 @@ class Unit:  # plain classes: making a dataclass takes about as long as loading 
         self.symbol, self.helpers, self.text = symbol, helpers, text
 
 
-class _Build:
+class _BatchBuild:
     """Kernels that are being compiled to a library."""
 
     __slots__ = ("path", "units")
 
-    def __init__(self, units: Sequence[Unit], path: Future[Path]) -> None:
+    def __init__(self, units: Sequence[KernelUnit], path: Future[Path]) -> None:
         self.units, self.path = units, path
 
 
-_every: Final[WeakSet[Units]] = WeakSet()
+_every: Final[WeakSet[KernelUnits]] = WeakSet()
 
 
-class Units:
+class KernelUnits:
     """The kernels that this process has loaded, by symbol."""
 
     def __init__(self, compiler: CCompiler) -> None:
         self.compiler = compiler
         self._addresses: dict[str, int] = {}
         self._libraries: dict[str, ctypes.CDLL] = {}
-        self._coming: dict[str, _Build] = {}
+        self._coming: dict[str, _BatchBuild] = {}
         self._lock = threading.RLock()
         _every.add(self)
 
@@ -69,7 +69,7 @@ class Units:
         self._lock = threading.RLock()
         self._coming.clear()
 
-    def unit(self, launch: Launch) -> Unit:
+    def unit(self, launch: Launch) -> KernelUnit:
         """Return the source of a launch's kernel."""
         from dataclasses import replace
 
@@ -80,9 +80,9 @@ class Units:
         text = f"{own}\n{entry_source(named, _NAME)}"
         begins = _digest(self.compiler.dialect(0).prologue)
         key = self.compiler.key("\0".join((begins, *helpers.values(), text)), self.compiler.for_kernels)
-        return Unit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
+        return KernelUnit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
 
-    def symbols(self, launches: Sequence[Launch], made: dict[int, Unit]) -> tuple[list[str], str]:
+    def symbols(self, launches: Sequence[Launch], made: dict[int, KernelUnit]) -> tuple[list[str], str]:
         """Begin to compile what is not there; return each launch's symbol, and the source of all kernels.
 
         ``made`` has what was made of the kernels before, by their ids, and gets the others.
@@ -133,10 +133,10 @@ class Units:
         self._addresses[symbol] = ctypes.cast(function, ctypes.c_void_p).value or 0
         return True
 
-    def _build(self, units: Sequence[Unit]) -> None:
+    def _build(self, units: Sequence[KernelUnit]) -> None:
         if not units:
             return
-        runs = max(-(-len(units) // _LARGEST), min(cores(), len(units) // _LEAST), 1)
+        runs = max(-(-len(units) // _MAX_BATCH), min(cores(), len(units) // _MIN_BATCH), 1)
         from concurrent.futures import Future, ThreadPoolExecutor  # imports more than loading a program takes
 
         pool = ThreadPoolExecutor(min(runs, cores()))
@@ -146,11 +146,11 @@ class Units:
             except RuntimeError:  # the interpreter is ending and starts no threads
                 path = Future()
                 path.set_result(self._compiled(group))
-            made = _Build(group, path)
+            made = _BatchBuild(group, path)
             self._coming |= {unit.symbol: made for unit in group}
         pool.shutdown(wait=False)
 
-    def _compiled(self, units: Sequence[Unit]) -> Path:
+    def _compiled(self, units: Sequence[KernelUnit]) -> Path:
         """Return the library of some kernels, on disk."""
         binary = self.compiler.build(self._source(units), self.compiler.for_kernels)
         name = sha256("\0".join(u.symbol for u in units).encode()).hexdigest() + ".so"
@@ -161,7 +161,7 @@ class Units:
             return folder / name
         return put_aside(name, binary)
 
-    def _load(self, made: _Build) -> None:
+    def _load(self, made: _BatchBuild) -> None:
         """Wait for a library and load it. ``DeviceError`` shows the source that does not compile."""
         for unit in made.units:
             del self._coming[unit.symbol]
@@ -171,15 +171,15 @@ class Units:
             if not self._take(library, unit.symbol):
                 raise DeviceError(f"cpu: {path} lacks the kernel {unit.symbol} that was compiled into it.")
 
-    def _source(self, units: Sequence[Unit]) -> str:
+    def _source(self, units: Sequence[KernelUnit]) -> str:
         helpers = {name: text for unit in units for name, text in unit.helpers.items()}
         own = [unit.text.replace(_NAME, unit.symbol) for unit in units]
         return "\n".join([self.compiler.dialect(0).prologue, SLOT, *helpers.values(), *own])
 
 
-def _shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+def _shared_out(units: Sequence[KernelUnit], count: int) -> list[list[KernelUnit]]:
     """Return the units in ``count`` groups that take about as long: longest first, each where least is."""
-    groups: list[list[Unit]] = [[] for _ in range(count)]
+    groups: list[list[KernelUnit]] = [[] for _ in range(count)]
     sizes = [0] * count
     for unit in sorted(units, key=lambda u: -len(u.text)):
         k = sizes.index(min(sizes))
@@ -197,9 +197,9 @@ SLOT: Final = "typedef union { double f; int64_t i; uint64_t u; } tb_slot;"
 
 
 @cache
-def units_of(compiler: CCompiler) -> Units:
+def units_of(compiler: CCompiler) -> KernelUnits:
     """Return the kernels of a compiler in this process."""
-    return Units(compiler)
+    return KernelUnits(compiler)
 
 
 def _after_fork() -> None:

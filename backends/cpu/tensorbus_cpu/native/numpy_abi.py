@@ -1,4 +1,4 @@
-"""Libraries that handle Python's and NumPy's objects themselves: those that begin with ``python.c``."""
+"""Libraries that handle Python's and NumPy's objects themselves: those that begin with ``numpy_abi.c``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connected(compiler: CCompiler, sources: Sequence[str], *options: str) -> cty
     """
     if "t" in getattr(sys, "abiflags", "") or sys.implementation.name != "cpython":  # t: without its lock
         return None
-    source = "\n".join(map(c_source, ("python", *sources)))
+    source = "\n".join(map(c_source, ("numpy_abi", *sources)))
     library = compiler.library(source, "-O1", *options, *PYTHON)
     python = ctypes.PyDLL(None, handle=library._handle)
     NATIVE.compiler()  # which gives the context its pool: another thread may only be about to

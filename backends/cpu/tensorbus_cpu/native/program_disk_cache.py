@@ -31,10 +31,10 @@ if TYPE_CHECKING:  # all of it comes with the first program that is not stored
 
     from ..lowering import CpuExecutable
     from .driver import Driver
-    from .relocatable_program import Bound
+    from .relocatable_program import BoundProgram
 
 
-class Compiling:
+class CachedLowering:
     """The lowering of the cpu device."""
 
     modes: Final = {"reduce-overhead": "nothing to gain: a run is one call of C already, without any Python"}
@@ -55,9 +55,11 @@ class Compiling:
             if found is not None:
                 return found
         if tools is not None:
-            from .driver import begin
+            from .driver import start_compiling
 
-            begin(tools, any(node.op == "matmul" for node in order.graph))  # long before that is lowered
+            start_compiling(
+                tools, any(node.op == "matmul" for node in order.graph)
+            )  # long before that is lowered
         from ..lowering import CpuExecutable, CpuLowering
 
         made = CpuLowering().compile(order)
@@ -74,7 +76,7 @@ class StoredExecutable:
 
     waits: Final = True
 
-    def __init__(self, order: CompileRequest, driver: Driver, bound: Bound) -> None:
+    def __init__(self, order: CompileRequest, driver: Driver, bound: BoundProgram) -> None:
         self._order = order
         self.run = driver.executable(driver.program(bound), self._other, len(order.graph.inputs))
 
@@ -112,13 +114,13 @@ def _opened(order: CompileRequest, tools: CCompiler, data: bytes) -> StoredExecu
     """Return the executable of what was stored; None where it does not run here, or something is missing."""
     if NATIVE.compiler() is not tools:
         return None
-    from .driver import driver_of, failing
+    from .driver import driver_of, error_raiser
     from .kernel_batch_compiler import units_of
     from .relocatable_program import decoded
 
     driver = driver_of(tools)
     listing = decoded(data)
-    bound = listing.bound(units_of(tools), failing(listing.names))
+    bound = listing.bound(units_of(tools), error_raiser(listing.names))
     return StoredExecutable(order, driver, bound) if driver is not None and bound is not None else None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tensorbus.backend_api import DType, Spec, dtypes
 
 from ..memory import DTYPES
-from .kernel_batch_compiler import Units
+from .kernel_batch_compiler import KernelUnits
 
 _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
 
@@ -76,7 +76,7 @@ class PythonCall:
         return packed_results(library_call(call, Device("cpu", 0)))
 
 
-class Bound:
+class BoundProgram:
     """The numbers of a tape in this process; ``references`` must outlive the reading of them."""
 
     __slots__ = ("products", "references", "words")
@@ -85,7 +85,7 @@ class Bound:
         self.words, self.references, self.products = words, references, products
 
 
-class Listing:
+class RelocatableProgram:
     """The ``words`` of a tape. ``names`` are the ops that may report errors, ``labels`` the steps.
 
     ``products``: some of these multiply matrices.
@@ -100,7 +100,7 @@ class Listing:
         self.words, self.calls, self.names, self.labels = words, calls, names, labels
         self.products = products
 
-    def bound(self, units: Units, fail: Callable[..., None]) -> Bound | None:
+    def bound(self, units: KernelUnits, fail: Callable[..., None]) -> BoundProgram | None:
         """Return the numbers for this process, and what they refer to; None where a kernel is missing."""
         runs = [call.run() for call in self.calls]
         known: dict[Any, int | None] = {}
@@ -124,7 +124,7 @@ class Listing:
             if word not in known:
                 known[word] = found(word)
             words[k] = known[word]
-        return None if None in known.values() else Bound(words, references, self.products)
+        return None if None in known.values() else BoundProgram(words, references, self.products)
 
 
 def _addresses(words: Sequence[Any]) -> list[int]:
@@ -132,7 +132,7 @@ def _addresses(words: Sequence[Any]) -> list[int]:
     return [k for k, word in enumerate(words) if word.__class__ is Address]
 
 
-def encoded(listing: Listing) -> bytes:
+def encoded(listing: RelocatableProgram) -> bytes:
     """Return a listing as bytes: the length of what tells the rest, that, then the numbers."""
     things: dict[Address, int] = {}
     places: list[list[int]] = []
@@ -149,7 +149,7 @@ def encoded(listing: Listing) -> bytes:
     return len(about).to_bytes(8, "little") + about + np.array(numbers, np.int64).tobytes()
 
 
-def decoded(data: bytes) -> Listing:
+def decoded(data: bytes) -> RelocatableProgram:
     """Return the listing that ``encoded`` wrote."""
     end = 8 + int.from_bytes(data[:8], "little")
     head = marshal.loads(data[8:end])
@@ -158,7 +158,7 @@ def decoded(data: bytes) -> Listing:
     for place, thing in head["places"]:
         words[place] = things[thing]
     calls = tuple(PythonCall.of(text) for text in head["calls"])
-    return Listing(
+    return RelocatableProgram(
         words=words, calls=calls, names=tuple(head["names"]), labels=tuple(head["labels"]),
         products=head["products"],
     )  # fmt: skip

@@ -83,13 +83,13 @@ def test_a_result_that_is_read_again(past: bool) -> None:
 def test_steps_go_past_only_where_results_are_large(past: bool) -> None:
     x = given(0, 5000)
     seen: list[list[int]] = []
-    whole = tape.Tape._past
+    whole = tape.BytecodeProgram._past
 
     def noted(self: Any, step: Any) -> list[int]:
         seen.append(whole(self, step))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tape.Tape, "_past", noted)
+        patch.setattr(tape.BytecodeProgram, "_past", noted)
         compiled((x,), apply("negative", x))
     assert [words[1] for words in seen] == [int(past)]

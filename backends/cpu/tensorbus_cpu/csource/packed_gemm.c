@@ -26,7 +26,7 @@ static inline T narrow(SUM sum) {
 #endif
 
 enum { SIDE = 16, PANEL = 2 * SIDE, GROUP = 4 / sizeof(T), STEP = SIDE * GROUP, TILE = 1024 };
-enum { MOST = 8, DEEP = 64 };  // panels of a block of sums, down and across; steps for which registers keep sums
+enum { MAX_PANELS = 8, DEEP = 64 };  // panels of a block of sums, down and across; steps for which registers keep sums
 
 #ifdef __AVX512F__
 #include <immintrin.h>
@@ -121,9 +121,9 @@ static void tb_narrow(const SUM *sums, T *out, int64_t line, int64_t rows, int64
 }
 
 // Multiply packed operands. Grid (blocks of columns, blocks of rows, matrices); b: left, right, out; p: rows, columns,
-// depth, how many left and right matrices take turns, and the panels of a block on each side, of which there are MOST.
+// depth, how many left and right matrices take turns, and the panels of a block on each side, of which there are MAX_PANELS.
 void tb_multiply(void *const *b, const int64_t *p, const int64_t *range) {
-  static _Thread_local _Alignas(64) SUM sums[MOST * MOST][4 * SIDE * SIDE];
+  static _Thread_local _Alignas(64) SUM sums[MAX_PANELS * MAX_PANELS][4 * SIDE * SIDE];
   const int64_t m = p[0], n = p[1], steps = (p[2] + STEP - 1) / STEP, line = 2 * TILE * steps;
   const int64_t high = (m + PANEL - 1) / PANEL, wide = (n + PANEL - 1) / PANEL, side = p[5];
   tb_begin();

@@ -1,4 +1,4 @@
-// What driver.c and table.c use of the process that they are loaded into. Both begin with this and types.c.
+// What driver.c and bytecode.c use of the process that they are loaded into. Both begin with this and types.c.
 //
 // Of Python, what is in its stable ABI; of NumPy, the part of its arrays and of its function table that never
 // moves. Declared here, as neither's headers need be installed.

@@ -10,7 +10,7 @@
 
 typedef union { double f; int64_t i; uint64_t u; } tb_slot;
 #define KERNEL(name) void name(void *const *b, const tb_slot *p, const int64_t *range)
-#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+#define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 #define INLINE static inline __attribute__((always_inline))
 enum { WAYS = 8, LEAF = 128, VECTOR = 32 / sizeof(A), VECTORS = WAYS / VECTOR };
 enum { BLOCK = 4096 / sizeof(A), STRIP = 256 / sizeof(A), DEPTH = 8, CHAINS = 8 };  // of columns; rows read at a time
@@ -40,7 +40,7 @@ INLINE const T *tb_run(const tb_axes *axes, const T *x, int64_t i, int64_t n, T 
   if (axes->stride[2] == 1 && at + n <= last) return from;
   for (int64_t k = 0, some = last - at < n ? last - at : n; k < n; k += some, some = last < n - k ? last : n - k) {
     if (k) from = x + tb_offset(i + k, axes->length[0], last, axes->stride);
-    EACH(u, 0, some) buffer[k + u] = from[u * axes->stride[2]];
+    FOR_RANGE(u, 0, some) buffer[k + u] = from[u * axes->stride[2]];
   }
   return buffer;
 }
@@ -64,15 +64,15 @@ INLINE tb_vector tb_load(const A *x) { return *(const tb_loose *)x; }
 // Return n elements as they are computed with, in a buffer where they are stored otherwise.
 INLINE const A *tb_wide(const T *x, int64_t n, A *buffer) {
   if (sizeof(T) == sizeof(A)) return (const A *)x;
-  EACH(u, 0, n) buffer[u] = LOAD(x, u);
+  FOR_RANGE(u, 0, n) buffer[u] = LOAD(x, u);
   return buffer;
 }
 
 // Add up LEAF elements or fewer of one row or of two.
 INLINE void tb_leaf(const int rows, const A *const *x, int64_t n, A *out) {
   if (n < WAYS) {
-    EACH(q, 0, rows) out[q] = x[q][0];
-    EACH(i, 1, n) EACH(q, 0, rows) out[q] += x[q][i];
+    FOR_RANGE(q, 0, rows) out[q] = x[q][0];
+    FOR_RANGE(i, 1, n) FOR_RANGE(q, 0, rows) out[q] += x[q][i];
     return;
   }
   tb_vector sum[2][VECTORS];
@@ -85,7 +85,7 @@ INLINE void tb_leaf(const int rows, const A *const *x, int64_t n, A *out) {
   _Pragma("GCC unroll 2") for (int q = 0; q < rows; ++q) {
 #define WAY(u) sum[q][(u) / VECTOR][(u) % VECTOR]
     out[q] = ((WAY(0) + WAY(1)) + (WAY(2) + WAY(3))) + ((WAY(4) + WAY(5)) + (WAY(6) + WAY(7)));
-    EACH(k, i, n) out[q] += x[q][k];
+    FOR_RANGE(k, i, n) out[q] += x[q][k];
   }
 }
 
@@ -150,7 +150,7 @@ static A tb_one(const tb_axes *axes, const T *x, int64_t i, int64_t n) {
 
 // Rows of n elements side by side, at x and `apart` from there; n is less than WAYS, and known.
 INLINE void tb_short(const T *x, int64_t apart, int64_t rows, const int n, OUT *out) {
-  EACH(o, 0, rows) {
+  FOR_RANGE(o, 0, rows) {
     A sum = LOAD(x, o * apart);
     _Pragma("GCC unroll 8") for (int i = 1; i < n; ++i) sum += LOAD(x, o * apart + i);
     STORE(out, o, 0 + sum);
@@ -167,7 +167,7 @@ static void tb_whole(const T *x, int64_t apart, int64_t rows, int64_t n, OUT *ou
     case 7: tb_short(x, apart, rows, 7, out); return;
   }
   const int64_t half = (rows + 1) / 2;
-  EACH(o, 0, half) {
+  FOR_RANGE(o, 0, half) {
     A sum[2];
     tb_two(x + o * apart, x + (o + half < rows ? o + half : o) * apart, n, sum);
     STORE(out, o, 0 + sum[0]);
@@ -183,18 +183,18 @@ KERNEL(tb_sum_row) {
     tb_whole(tb_kept(b, p, range[2]), p[11].i, count, axes.count, (OUT *)b[1] + range[2]);
     return;
   }
-  EACH(k, 0, half) {
+  FOR_RANGE(k, 0, half) {
     int64_t n[2] = {axes.count, axes.count}, start[2], to[2];
     const T *x[2];
     const int rows = k + half < count ? 2 : 1;
-    EACH(q, 0, rows) {
+    FOR_RANGE(q, 0, rows) {
       const int64_t part = k + q * half, o = range[2] + part / wide, c = range[0] + part % wide;
       start[q] = tb_part(c, axes.parts, &n[q]), to[q] = o * axes.parts + c, x[q] = tb_kept(b, p, o);
     }
     A sum[2];
     if (packed && rows == 2 && n[0] == n[1]) tb_two(x[0] + start[0], x[1] + start[1], n[0], sum);
-    else EACH(q, 0, rows) sum[q] = tb_one(&axes, x[q], start[q], n[q]);
-    EACH(q, 0, rows) STORE((OUT *)b[1], to[q], 0 + sum[q]);
+    else FOR_RANGE(q, 0, rows) sum[q] = tb_one(&axes, x[q], start[q], n[q]);
+    FOR_RANGE(q, 0, rows) STORE((OUT *)b[1], to[q], 0 + sum[q]);
   }
 }
 #endif
@@ -217,13 +217,13 @@ INLINE const T *tb_line(const tb_columns *c, int64_t i) {
 INLINE void tb_add(A *restrict sum, const T *restrict x, int64_t n, int64_t apart, int64_t depth, const bool first) {
   int64_t at = 0;
   for (; at + STRIP <= n; at += STRIP) {
-    A strip[STRIP];
-    EACH(j, 0, STRIP) strip[j] = first ? LOAD(x, at + j) : JOIN(sum[at + j], LOAD(x, at + j));
-    EACH(k, 1, depth) EACH(j, 0, STRIP) strip[j] = JOIN(strip[j], LOAD(x, at + k * apart + j));
-    EACH(j, 0, STRIP) sum[at + j] = strip[j];
+    A row_panel[STRIP];
+    FOR_RANGE(j, 0, STRIP) row_panel[j] = first ? LOAD(x, at + j) : JOIN(sum[at + j], LOAD(x, at + j));
+    FOR_RANGE(k, 1, depth) FOR_RANGE(j, 0, STRIP) row_panel[j] = JOIN(row_panel[j], LOAD(x, at + k * apart + j));
+    FOR_RANGE(j, 0, STRIP) sum[at + j] = row_panel[j];
   }
-  EACH(j, at, n) sum[j] = first ? LOAD(x, j) : JOIN(sum[j], LOAD(x, j));
-  EACH(k, 1, depth) EACH(j, at, n) sum[j] = JOIN(sum[j], LOAD(x, k * apart + j));
+  FOR_RANGE(j, at, n) sum[j] = first ? LOAD(x, j) : JOIN(sum[j], LOAD(x, j));
+  FOR_RANGE(k, 1, depth) FOR_RANGE(j, at, n) sum[j] = JOIN(sum[j], LOAD(x, k * apart + j));
 }
 #endif
 
@@ -243,14 +243,14 @@ static void tb_some_lines(const tb_columns *c, int64_t i, int64_t n, A *restrict
         if (k) tb_add(sum + u * wide, x + u * apart, some * wide, WAYS * apart, depth, false);
         else tb_add(sum + u * wide, x + u * apart, some * wide, WAYS * apart, depth, true);
     }
-  } else EACH(k, 0, whole) {
+  } else FOR_RANGE(k, 0, whole) {
     if (k < WAYS) tb_add(sum + k * wide, tb_line(c, i + k), wide, 0, 1, true);
     else tb_add(sum + k % WAYS * wide, tb_line(c, i + k), wide, 0, 1, false);
   }
 #define WAY(u) sum[(u) * wide + j]
   if (n >= WAYS)
-    EACH(j, 0, wide) out[j] = ((WAY(0) + WAY(1)) + (WAY(2) + WAY(3))) + ((WAY(4) + WAY(5)) + (WAY(6) + WAY(7)));
-  EACH(k, whole, n) tb_add(out, tb_line(c, i + k), wide, 0, 1, false);
+    FOR_RANGE(j, 0, wide) out[j] = ((WAY(0) + WAY(1)) + (WAY(2) + WAY(3))) + ((WAY(4) + WAY(5)) + (WAY(6) + WAY(7)));
+  FOR_RANGE(k, whole, n) tb_add(out, tb_line(c, i + k), wide, 0, 1, false);
 }
 
 static void tb_lines(const tb_columns *c, int64_t i, int64_t n, A *restrict out) {
@@ -262,13 +262,13 @@ static void tb_lines(const tb_columns *c, int64_t i, int64_t n, A *restrict out)
   A rest[BLOCK];
   tb_lines(c, i, half, out);
   tb_lines(c, i + half, n - half, rest);
-  EACH(j, 0, c->wide) out[j] += rest[j];
+  FOR_RANGE(j, 0, c->wide) out[j] += rest[j];
 }
 
 KERNEL(tb_sum_column) {
   const int64_t inner = p[13].i;
   tb_columns columns = {.axes = tb_reduced(p)};
-  EACH(o, range[4], range[5]) EACH(c, range[2], range[3])
+  FOR_RANGE(o, range[4], range[5]) FOR_RANGE(c, range[2], range[3])
     for (int64_t at = range[0]; at < range[1]; at += BLOCK) {
       A sum[BLOCK];
       int64_t n = columns.axes.count;
@@ -276,7 +276,7 @@ KERNEL(tb_sum_column) {
       columns.x = tb_kept(b, p, o) + at, columns.wide = range[1] - at < BLOCK ? range[1] - at : BLOCK;
       tb_lines(&columns, start, n, sum);
       OUT *out = (OUT *)b[1] + (o * columns.axes.parts + c) * inner + at;
-      EACH(j, 0, columns.wide) STORE(out, j, 0 + sum[j]);
+      FOR_RANGE(j, 0, columns.wide) STORE(out, j, 0 + sum[j]);
     }
 }
 #endif
@@ -284,12 +284,12 @@ KERNEL(tb_sum_column) {
 #ifdef NAME_sum_parts  // grid (columns, rows of columns): parts that lie one after another; they are overwritten
 KERNEL(tb_sum_parts) {
   const int64_t parts = p[0].i, inner = p[1].i;
-  EACH(o, range[2], range[3]) {
+  FOR_RANGE(o, range[2], range[3]) {
     A *x = (A *)b[0] + o * parts * inner;
     for (int64_t step = 1; step < parts; step *= 2)
       for (int64_t k = 0; k < parts; k += 2 * step)
-        EACH(j, range[0], range[1]) x[k * inner + j] += x[(k + step) * inner + j];
-    EACH(j, range[0], range[1]) STORE((OUT *)b[1], o * inner + j, x[j]);
+        FOR_RANGE(j, range[0], range[1]) x[k * inner + j] += x[(k + step) * inner + j];
+    FOR_RANGE(j, range[0], range[1]) STORE((OUT *)b[1], o * inner + j, x[j]);
   }
 }
 #endif
@@ -304,9 +304,9 @@ KERNEL(tb_product_row) {
   if (axes.stride[2] == 1 && axes.length[1] == axes.count && axes.parts == 1 && p[8].i == p[12].i)
     for (const T *x = tb_kept(b, p, range[2]); k + CHAINS <= count; k += CHAINS, x += CHAINS * apart) {
       A acc[CHAINS];
-      EACH(q, 0, CHAINS) acc[q] = LOAD(x, q * apart);
-      EACH(i, 1, axes.count) EACH(q, 0, CHAINS) acc[q] *= LOAD(x, q * apart + i);
-      EACH(q, 0, CHAINS) STORE((OUT *)b[1], range[2] + k + q, acc[q]);
+      FOR_RANGE(q, 0, CHAINS) acc[q] = LOAD(x, q * apart);
+      FOR_RANGE(i, 1, axes.count) FOR_RANGE(q, 0, CHAINS) acc[q] *= LOAD(x, q * apart + i);
+      FOR_RANGE(q, 0, CHAINS) STORE((OUT *)b[1], range[2] + k + q, acc[q]);
     }
   for (; k < count; k += CHAINS) {  // several at a time, as none can go on before its last product is there
     const int64_t rows = count - k < CHAINS ? count - k : CHAINS;
@@ -314,7 +314,7 @@ KERNEL(tb_product_row) {
     int64_t from[CHAINS], size[CHAINS], to[CHAINS], least = INT64_MAX;
     A acc[CHAINS];
     T buffer[CHAINS][LEAF];
-    EACH(q, 0, CHAINS) {
+    FOR_RANGE(q, 0, CHAINS) {
       const int64_t part = k + (q < rows ? q : 0), o = range[2] + part / wide, c = range[0] + part % wide;
       CHUNK(c);
       x[q] = tb_kept(b, p, o), from[q] = start, size[q] = stop - start, to[q] = o * axes.parts + c, acc[q] = 1;
@@ -322,10 +322,10 @@ KERNEL(tb_product_row) {
     }
     for (int64_t i = 0, n; i < least; i += n) {
       n = least - i < LEAF ? least - i : LEAF;
-      EACH(q, 0, CHAINS) run[q] = tb_run(&axes, x[q], from[q] + i, n, buffer[q]);
-      EACH(u, 0, n) EACH(q, 0, CHAINS) acc[q] *= LOAD(run[q], u);
+      FOR_RANGE(q, 0, CHAINS) run[q] = tb_run(&axes, x[q], from[q] + i, n, buffer[q]);
+      FOR_RANGE(u, 0, n) FOR_RANGE(q, 0, CHAINS) acc[q] *= LOAD(run[q], u);
     }
-    EACH(q, 0, rows) {
+    FOR_RANGE(q, 0, rows) {
       if (size[q] > least) acc[q] *= LOAD(tb_run(&axes, x[q], from[q] + least, 1, buffer[q]), 0);
       STORE((OUT *)b[1], to[q], acc[q]);
     }
@@ -337,7 +337,7 @@ KERNEL(tb_product_row) {
 KERNEL(tb_product_column) {
   const tb_axes axes = tb_reduced(p);
   const int64_t inner = p[13].i, most = axes.length[1] == axes.count ? DEPTH : 1;
-  EACH(o, range[4], range[5]) EACH(c, range[2], range[3])
+  FOR_RANGE(o, range[4], range[5]) FOR_RANGE(c, range[2], range[3])
     for (int64_t at = range[0]; at < range[1]; at += BLOCK) {
       CHUNK(c);
       const int64_t wide = range[1] - at < BLOCK ? range[1] - at : BLOCK;
@@ -347,7 +347,7 @@ KERNEL(tb_product_column) {
       for (int64_t i = start + 1; i < stop; i += most)
         tb_add(acc, tb_line(&columns, i), wide, axes.stride[2], stop - i < most ? stop - i : most, false);
       OUT *out = (OUT *)b[1] + (o * axes.parts + c) * inner + at;
-      EACH(j, 0, wide) STORE(out, j, acc[j]);
+      FOR_RANGE(j, 0, wide) STORE(out, j, acc[j]);
     }
 }
 #endif

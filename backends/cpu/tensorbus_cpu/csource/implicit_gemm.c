@@ -3,7 +3,7 @@
 // from range[2 * axis] up to range[2 * axis + 1].
 
 #define KERNEL(name) void name(void *const *b, const int64_t *p, const int64_t *range)
-#define EACH(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
+#define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 #define UNROLLED _Pragma("GCC unroll 16")
 enum { VECTOR = BYTES / sizeof(T), WIDE = VECTORS * VECTOR };
 const int64_t tb_lanes = VECTOR;
@@ -33,9 +33,9 @@ static __attribute__((noinline)) void corner(int64_t depth, const T *a, int64_t 
   if (lead) {
     const T *line[TALL];
     UNROLLED for (int i = 0; i < TALL; ++i) line[i] = a + least(i, rows - 1) * lead;
-    EACH(k, 0, depth) SUM_UP(line[i][k], k)
+    FOR_RANGE(k, 0, depth) SUM_UP(line[i][k], k)
   } else {
-    EACH(k, 0, depth) {
+    FOR_RANGE(k, 0, depth) {
       SUM_UP(a[i], k)
       a += TALL;
     }
@@ -71,12 +71,12 @@ static inline tb_layout layout_of(const tb_windows *q) {
 static inline void offsets(const tb_windows *q, tb_layout s, int32_t *off) {
   const tb_axis *ay = q->axis + 1, *ax = q->axis + 2;
   const int64_t taps = ay->taps * ax->taps;
-  EACH(k, 0, taps) {
+  FOR_RANGE(k, 0, taps) {
     const int64_t y = ay->first + k / ax->taps * ay->apart - s.y.low, x = ax->first + k % ax->taps * ax->apart - s.x.low;
     const int64_t row = y % ay->step * s.rows + y / ay->step;
     off[k] = (int32_t)(row * s.line + x % ax->step * s.pitch + x / ax->step);
   }
-  EACH(c, 1, q->block) EACH(k, 0, taps) off[c * taps + k] = (int32_t)(off[k] + c * s.channel);
+  FOR_RANGE(c, 1, q->block) FOR_RANGE(k, 0, taps) off[c * taps + k] = (int32_t)(off[k] + c * s.channel);
 }
 
 // to[j] = from[2 * j] for as many of n elements as fill vectors, of which as many more may be read; return how many.
@@ -115,12 +115,12 @@ static inline void fill_line(const T *from, int64_t length, int64_t first, int64
 static inline void fill(const tb_windows *q, tb_layout s, const T *x, int64_t c0, int64_t channels, int64_t z, int64_t y0, int64_t x0, T *to) {
   const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
   const int64_t step = ax->step;
-  EACH(c, c0, c0 + channels) {
+  FOR_RANGE(c, c0, c0 + channels) {
     const int64_t deep = z * az->step + az->first + c % az->taps * az->apart;
     const T *plane = deep < 0 || deep >= az->length ? NULL : x + (c / az->taps * az->length + deep) * ay->length * ax->length;
-    EACH(phase, 0, s.y.phases) EACH(row, 0, s.rows) {
+    FOR_RANGE(phase, 0, s.y.phases) FOR_RANGE(row, 0, s.rows) {
       const int64_t y = (y0 + row) * ay->step + s.y.low + phase;
-      EACH(k, 0, s.x.phases) {
+      FOR_RANGE(k, 0, s.x.phases) {
         if (plane && y >= 0 && y < ay->length) fill_line(plane + y * ax->length, ax->length, x0 * step + s.x.low + k, step, s.pitch, to);
         else for (int64_t j = 0; j < s.pitch; j += VECTOR) *(tb_loose *)(to + j) = (tb_vector){0};
         to += s.pitch;
@@ -129,17 +129,17 @@ static inline void fill(const tb_windows *q, tb_layout s, const T *x, int64_t c0
   }
 }
 
-KERNEL(tb_strips) {  // grid (strips, groups): TALL rows of weights side by side, the last ones filled up with zeros
+KERNEL(tb_pack_rows) {  // grid (row_panels, groups): TALL rows of weights side by side, the last ones filled up with zeros
   // b: weight, out; p: rows, depth of each axis (channels, taps), strides: of groups, rows, of each axis; first element
-  const int64_t rows = p[0], strips = (rows + TALL - 1) / TALL, depth = p[1] * p[2] * p[3] * p[4];
-  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) {
-    const int64_t some = least(TALL, rows - strip * TALL);
-    const T *from = (const T *)b[0] + p[11] + group * p[5] + strip * TALL * p[6];
-    T *to = (T *)b[1] + (group * strips + strip) * depth * TALL;
-    EACH(c, 0, p[1]) EACH(i, 0, p[2]) EACH(j, 0, p[3]) EACH(k, 0, p[4]) {
+  const int64_t rows = p[0], row_panels = (rows + TALL - 1) / TALL, depth = p[1] * p[2] * p[3] * p[4];
+  FOR_RANGE(group, range[2], range[3]) FOR_RANGE(row_panel, range[0], range[1]) {
+    const int64_t some = least(TALL, rows - row_panel * TALL);
+    const T *from = (const T *)b[0] + p[11] + group * p[5] + row_panel * TALL * p[6];
+    T *to = (T *)b[1] + (group * row_panels + row_panel) * depth * TALL;
+    FOR_RANGE(c, 0, p[1]) FOR_RANGE(i, 0, p[2]) FOR_RANGE(j, 0, p[3]) FOR_RANGE(k, 0, p[4]) {
       const T *first = from + c * p[7] + i * p[8] + j * p[9] + k * p[10];
       if (some == TALL) UNROLLED for (int u = 0; u < TALL; ++u) to[u] = first[u * p[6]];
-      else EACH(u, 0, TALL) to[u] = u < some ? first[u * p[6]] : 0;
+      else FOR_RANGE(u, 0, TALL) to[u] = u < some ? first[u * p[6]] : 0;
       to += TALL;
     }
   }
@@ -147,7 +147,7 @@ KERNEL(tb_strips) {  // grid (strips, groups): TALL rows of weights side by side
 
 // Write into panel, for each k, a vector of which the first lanes lie in one row and the others in the next.
 static inline void assemble(int64_t depth, const T *x, const int32_t *off, int64_t left, int64_t right, tb_bits first, T *panel) {
-  EACH(k, 0, depth) {
+  FOR_RANGE(k, 0, depth) {
     const tb_bits one = *(const tb_loose_bits *)(x + off[k] + left), other = *(const tb_loose_bits *)(x + off[k] + right);
     *(tb_loose_bits *)(panel + k * WIDE) = (one & first) | (other & ~first);
   }
@@ -170,26 +170,26 @@ static inline void columns_of(const tb_windows *q, tb_layout s, int64_t high, in
   if (q->flat) {  // vectors run over the ends of rows
     for (; n * VECTOR < count; ++n) {
       c->start[n] = 0, c->stop[n] = (int32_t)least(VECTOR, count - n * VECTOR);
-      EACH(u, 0, VECTOR) {
+      FOR_RANGE(u, 0, VECTOR) {
         const int64_t k = least(n * VECTOR + u, count - 1), y = k / wide, x = k % wide;
         c->from[n * VECTOR + u] = (int32_t)(y * s.line + x), c->place[n * VECTOR + u] = y * ay->out + x * ax->out;
         c->first[n][u] = -(y == n * VECTOR / wide);
       }
     }
   } else {  // the last vector of a row ends with it, and shares elements with the one before
-    EACH(y, 0, high) for (int64_t i = 0; i < wide; i += VECTOR, ++n) {
+    FOR_RANGE(y, 0, high) for (int64_t i = 0; i < wide; i += VECTOR, ++n) {
       const int64_t x = wide < VECTOR ? 0 : least(i, wide - VECTOR);
       c->start[n] = (int32_t)(i - x), c->stop[n] = (int32_t)least(VECTOR, wide);
       c->from[n * VECTOR] = (int32_t)(y * s.line + x), c->place[n * VECTOR] = y * ay->out + x * ax->out;
     }
   }
-  EACH(v, n, n + VECTORS - 1) {
-    EACH(u, 0, q->flat ? VECTOR : 1) c->from[v * VECTOR + u] = c->from[(v - 1) * VECTOR + u];
+  FOR_RANGE(v, n, n + VECTORS - 1) {
+    FOR_RANGE(u, 0, q->flat ? VECTOR : 1) c->from[v * VECTOR + u] = c->from[(v - 1) * VECTOR + u];
     if (q->flat) c->first[v] = c->first[v - 1];
   }
   for (int64_t v0 = 0; v0 < n; v0 += VECTORS) {
     c->whole[v0] = v0 + VECTORS <= n ? 2 : 0;
-    EACH(v, v0, least(v0 + VECTORS, n)) {
+    FOR_RANGE(v, v0, least(v0 + VECTORS, n)) {
       const int64_t *to = c->place + v * VECTOR, along = q->flat ? to[VECTOR - 1] - to[0] : ax->out * (VECTOR - 1);
       if (c->stop[v] < VECTOR || along != VECTOR - 1) c->whole[v0] = 0;
       if (c->start[v] && c->whole[v0]) c->whole[v0] = 1;
@@ -201,14 +201,14 @@ static inline void columns_of(const tb_windows *q, tb_layout s, int64_t high, in
 // Store sums of VECTORS vectors from v0 on element by element, or add them.
 static void scatter(const tb_windows *q, const tb_columns *c, int64_t v0, const T *sums, int64_t rows, T *out, int more) {
   const int64_t apart = q->axis[2].out;
-  EACH(i, 0, rows) EACH(v, v0, least(v0 + VECTORS, c->vectors)) {
+  FOR_RANGE(i, 0, rows) FOR_RANGE(v, v0, least(v0 + VECTORS, c->vectors)) {
     const T *sum = sums + i * WIDE + (v - v0) * VECTOR;
     const int64_t *to = c->place + v * VECTOR, start = c->start[v], stop = c->stop[v];
     T *row = out + i * q->out_channel;
-    if (q->flat && more) EACH(u, start, stop) row[to[u]] += sum[u];
-    else if (q->flat) EACH(u, start, stop) row[to[u]] = sum[u];
-    else if (more) EACH(u, start, stop) row[to[0] + u * apart] += sum[u];
-    else EACH(u, start, stop) row[to[0] + u * apart] = sum[u];
+    if (q->flat && more) FOR_RANGE(u, start, stop) row[to[u]] += sum[u];
+    else if (q->flat) FOR_RANGE(u, start, stop) row[to[u]] = sum[u];
+    else if (more) FOR_RANGE(u, start, stop) row[to[0] + u * apart] += sum[u];
+    else FOR_RANGE(u, start, stop) row[to[0] + u * apart] = sum[u];
   }
 }
 
@@ -216,18 +216,18 @@ KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by gr
   const tb_windows *q = (const tb_windows *)p;
   const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
   const tb_layout s = layout_of(q);
-  const int64_t taps = ay->taps * ax->taps, strips = (q->rows + TALL - 1) / TALL, across = (ax->count + q->wide - 1) / q->wide;
+  const int64_t taps = ay->taps * ax->taps, row_panels = (q->rows + TALL - 1) / TALL, across = (ax->count + q->wide - 1) / q->wide;
   T read[ROOM + WIDE] __attribute__((aligned(64))), panel[DEEP * WIDE] __attribute__((aligned(64)));
   int32_t off[DEEP], even[DEEP], lane[WIDE];
   tb_columns c;
   c.high = c.wide = 0;
   offsets(q, s, off);
-  if (q->flat) EACH(k, 0, DEEP) even[k] = (int32_t)k * WIDE;
-  EACH(k, 0, WIDE) lane[k] = (int32_t)k;
-  EACH(matrix, range[4], range[5]) EACH(part, range[2], range[3]) EACH(tile, range[0], range[1]) {
+  if (q->flat) FOR_RANGE(k, 0, DEEP) even[k] = (int32_t)k * WIDE;
+  FOR_RANGE(k, 0, WIDE) lane[k] = (int32_t)k;
+  FOR_RANGE(matrix, range[4], range[5]) FOR_RANGE(part, range[2], range[3]) FOR_RANGE(tile, range[0], range[1]) {
     const int64_t z = part / q->parts, y0 = tile / across * q->high, x0 = tile % across * q->wide;
     const int64_t high = least(q->high, ay->count - y0), wide = least(q->wide, ax->count - x0);
-    const int64_t strip0 = part % q->parts * strips / q->parts, strip1 = (part % q->parts + 1) * strips / q->parts;
+    const int64_t row_panel0 = part % q->parts * row_panels / q->parts, row_panel1 = (part % q->parts + 1) * row_panels / q->parts;
     const T *image = (const T *)b[1] + matrix * q->image;
     T *out = (T *)b[2] + matrix * q->out_image + q->out_first + z * az->out + y0 * ay->out + x0 * ax->out;
     columns_of(q, s, high, wide, &c);
@@ -236,14 +236,14 @@ KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by gr
       fill(q, s, image, c0, channels, z, y0, x0, read);
       for (int64_t v0 = 0; v0 < c.vectors; v0 += VECTORS) {
         const int32_t *at = c.from + v0 * VECTOR;
-        if (q->flat && wide < VECTOR) EACH(k, 0, depth) EACH(u, 0, WIDE) panel[k * WIDE + u] = read[off[k] + at[u]];
-        else if (q->flat) EACH(v, 0, VECTORS) assemble(depth, read, off, at[v * VECTOR], at[v * VECTOR + VECTOR - 1] - VECTOR + 1, c.first[v0 + v], panel + v * VECTOR);
-        EACH(strip, strip0, strip1) {
-          const int64_t group = matrix % q->groups, rows = least(TALL, q->rows - strip * TALL);
-          const T *a = (const T *)b[0] + (q->lead ? (group * q->rows + strip * TALL) * q->lead + c0 * taps
-                                                  : ((group * strips + strip) * q->channels + c0) * taps * TALL);
+        if (q->flat && wide < VECTOR) FOR_RANGE(k, 0, depth) FOR_RANGE(u, 0, WIDE) panel[k * WIDE + u] = read[off[k] + at[u]];
+        else if (q->flat) FOR_RANGE(v, 0, VECTORS) assemble(depth, read, off, at[v * VECTOR], at[v * VECTOR + VECTOR - 1] - VECTOR + 1, c.first[v0 + v], panel + v * VECTOR);
+        FOR_RANGE(row_panel, row_panel0, row_panel1) {
+          const int64_t group = matrix % q->groups, rows = least(TALL, q->rows - row_panel * TALL);
+          const T *a = (const T *)b[0] + (q->lead ? (group * q->rows + row_panel * TALL) * q->lead + c0 * taps
+                                                  : ((group * row_panels + row_panel) * q->channels + c0) * taps * TALL);
           const int whole = rows == TALL && c.whole[v0] > (c0 > 0);
-          T sums[TALL * WIDE], *own = out + strip * TALL * q->out_channel, *to[VECTORS];
+          T sums[TALL * WIDE], *own = out + row_panel * TALL * q->out_channel, *to[VECTORS];
           UNROLLED for (int v = 0; v < VECTORS; ++v) to[v] = whole ? own + c.place[(v0 + v) * VECTOR] : sums + v * VECTOR;
           corner(depth, a, q->lead, rows, q->flat ? panel : read, q->flat ? even : off, q->flat ? lane : at, to, whole ? q->out_channel : WIDE, whole && c0);
           if (!whole) scatter(q, &c, v0, sums, rows, own, c0 > 0);
@@ -265,7 +265,7 @@ static inline __attribute__((always_inline)) void places(const int n, int64_t j,
   tb_vector sum[4];
   int64_t at[4];
   UNROLLED for (int v = 0; v < n; ++v) at[v] = least(j + v * VECTOR, wide < VECTOR ? 0 : wide - VECTOR), sum[v] = (tb_vector){0};
-  EACH(k, 0, taps) UNROLLED for (int v = 0; v < n; ++v) sum[v] += w[k] * *(const tb_loose *)(x + off[k] + at[v]);
+  FOR_RANGE(k, 0, taps) UNROLLED for (int v = 0; v < n; ++v) sum[v] += w[k] * *(const tb_loose *)(x + off[k] + at[v]);
   if (wide >= VECTOR) UNROLLED for (int v = 0; v < n; ++v) *(tb_loose *)(to + at[v]) = sum[v];
   else memcpy(to, sum, wide * sizeof(T));
 }
@@ -276,21 +276,21 @@ KERNEL(tb_planes_each) {  // grid (planes); b: weights, x, out
   const int64_t right = below((kx - 1) * q->apart[1] - q->padding[1], step);
   const int64_t pitch = ((q->wide + VECTOR - 1) / VECTOR * VECTOR + right - left + VECTOR - 1) / VECTOR * VECTOR, line = step * pitch;
   int32_t off[DEEP];
-  EACH(k, 0, ky * kx) {
+  FOR_RANGE(k, 0, ky * kx) {
     const int64_t at = k % kx * q->apart[1] - q->padding[1], column = below(at, step);
     off[k] = (int32_t)(k / kx * q->apart[0] * line + (at - column * step) * pitch + column - left);
   }
   T read[ROOM] __attribute__((aligned(64)));
-  EACH(plane, range[0], range[1]) {
+  FOR_RANGE(plane, range[0], range[1]) {
     const T *x = (const T *)b[1] + plane * q->rows * q->columns, *w = (const T *)b[0] + plane % q->groups * ky * kx;
     for (int64_t y0 = 0; y0 < q->high; y0 += q->band) {
       const int64_t some = least(q->band, q->high - y0), first = y0 * q->step[0] - q->padding[0];
-      EACH(k, 0, (some - 1) * q->step[0] + (ky - 1) * q->apart[0] + 1) {
+      FOR_RANGE(k, 0, (some - 1) * q->step[0] + (ky - 1) * q->apart[0] + 1) {
         T *to = read + k * line;
         if (first + k < 0 || first + k >= q->rows) memset(to, 0, line * sizeof(T));
-        else EACH(f, 0, step) fill_line(x + (first + k) * q->columns, q->columns, left * step + f, step, pitch, to + f * pitch);
+        else FOR_RANGE(f, 0, step) fill_line(x + (first + k) * q->columns, q->columns, left * step + f, step, pitch, to + f * pitch);
       }
-      EACH(y, 0, some) {
+      FOR_RANGE(y, 0, some) {
         const T *from = read + y * q->step[0] * line;
         T *to = (T *)b[2] + (plane * q->high + y0 + y) * q->wide;
         for (int64_t j = 0; j < q->wide; j += 4 * VECTOR)
@@ -318,8 +318,8 @@ KERNEL(tb_planes_transposed) {  // grid (planes); b: weights, x, out
   const int64_t half = (q->wide + 1) / 2, ky = q->taps[0], kx = q->taps[1];
   int64_t up = 0, down = 0, left = 0, right = 0, n = 0, lines = (q->high + q->step[0] - 1) / q->step[0];
   int32_t tap[DEEP], row[DEEP], column[DEEP], start[PHASES + 1] = {0}, off[DEEP];
-  EACH(phase, 0, 2 * q->step[0]) {  // output y * step + phase takes the rows y + row, and so along them
-    EACH(k, 0, ky * kx) {
+  FOR_RANGE(phase, 0, 2 * q->step[0]) {  // output y * step + phase takes the rows y + row, and so along them
+    FOR_RANGE(k, 0, ky * kx) {
       const int64_t y = phase / 2 + q->padding[0] - k / kx * q->apart[0], x = phase % 2 + q->padding[1] - k % kx * q->apart[1];
       if (y % q->step[0] || x % 2) continue;
       tap[n] = (int32_t)k, row[n] = (int32_t)(y / q->step[0]), column[n] = (int32_t)(x / 2);
@@ -328,25 +328,25 @@ KERNEL(tb_planes_transposed) {  // grid (planes); b: weights, x, out
     start[phase + 1] = (int32_t)n;
   }
   const int64_t pitch = ((half + VECTOR - 1) / VECTOR * VECTOR + right - left + VECTOR - 1) / VECTOR * VECTOR;
-  EACH(k, 0, n) off[k] = (int32_t)((row[k] - up) * pitch + column[k] - left);
+  FOR_RANGE(k, 0, n) off[k] = (int32_t)((row[k] - up) * pitch + column[k] - left);
   T read[ROOM] __attribute__((aligned(64))), weight[DEEP], last[2 * VECTOR];
-  EACH(plane, range[0], range[1]) {
+  FOR_RANGE(plane, range[0], range[1]) {
     const T *x = (const T *)b[1] + plane * q->rows * q->columns, *w = (const T *)b[0] + plane % q->groups * ky * kx;
-    EACH(k, 0, n) weight[k] = w[tap[k]];
+    FOR_RANGE(k, 0, n) weight[k] = w[tap[k]];
     for (int64_t y0 = 0; y0 < lines; y0 += q->band) {
       const int64_t some = least(q->band, lines - y0);
-      EACH(k, 0, some + down - up) {
+      FOR_RANGE(k, 0, some + down - up) {
         const int64_t y = y0 + up + k;
         if (y >= 0 && y < q->rows) fill_line(x + y * q->columns, q->columns, left, 1, pitch, read + k * pitch);
         else memset(read + k * pitch, 0, pitch * sizeof(T));
       }
-      EACH(y, y0 * q->step[0], least((y0 + some) * q->step[0], q->high)) {
+      FOR_RANGE(y, y0 * q->step[0], least((y0 + some) * q->step[0], q->high)) {
         const int32_t *phase = start + y % q->step[0] * 2;
         T *to = (T *)b[2] + (plane * q->high + y) * q->wide;
         for (int64_t j = 0; j < half; j += VECTOR) {
           const T *from = read + (y / q->step[0] - y0) * pitch + j;
           tb_vector sum[2] = {{0}, {0}};
-          UNROLLED for (int f = 0; f < 2; ++f) EACH(k, phase[f], phase[f + 1]) sum[f] += weight[k] * *(const tb_loose *)(from + off[k]);
+          UNROLLED for (int f = 0; f < 2; ++f) FOR_RANGE(k, phase[f], phase[f + 1]) sum[f] += weight[k] * *(const tb_loose *)(from + off[k]);
           const int64_t rest = q->wide - 2 * j;
           alternate(sum[0], sum[1], rest < 2 * VECTOR ? last : to + 2 * j);
           if (rest < 2 * VECTOR) memcpy(to + 2 * j, last, rest * sizeof(T));
@@ -361,16 +361,16 @@ KERNEL(tb_planes_transposed) {  // grid (planes); b: weights, x, out
 
 enum { LINE = 64 / sizeof(T) };
 
-KERNEL(tb_turn) {  // grid (strips, images by groups): WIDE channels of g side by side; b: g, out; p: channels, places
-  const int64_t rows = p[0], places = p[1], strips = (rows + WIDE - 1) / WIDE;
-  EACH(matrix, range[2], range[3]) EACH(strip, range[0], range[1]) {
-    const T *from = (const T *)b[0] + (matrix * rows + strip * WIDE) * places;
-    T *to = (T *)b[1] + (matrix * strips + strip) * places * WIDE;
-    const int64_t some = least(WIDE, rows - strip * WIDE);
+KERNEL(tb_turn) {  // grid (row_panels, images by groups): WIDE channels of g side by side; b: g, out; p: channels, places
+  const int64_t rows = p[0], places = p[1], row_panels = (rows + WIDE - 1) / WIDE;
+  FOR_RANGE(matrix, range[2], range[3]) FOR_RANGE(row_panel, range[0], range[1]) {
+    const T *from = (const T *)b[0] + (matrix * rows + row_panel * WIDE) * places;
+    T *to = (T *)b[1] + (matrix * row_panels + row_panel) * places * WIDE;
+    const int64_t some = least(WIDE, rows - row_panel * WIDE);
     for (int64_t k = 0; k < places; k += LINE) {  // by lines of cache
       const int64_t line = least(LINE, places - k);
-      EACH(u, 0, some) EACH(j, 0, line) to[j * WIDE + u] = from[u * places + k + j];
-      EACH(j, 0, line) EACH(u, some, WIDE) to[j * WIDE + u] = 0;
+      FOR_RANGE(u, 0, some) FOR_RANGE(j, 0, line) to[j * WIDE + u] = from[u * places + k + j];
+      FOR_RANGE(j, 0, line) FOR_RANGE(u, some, WIDE) to[j * WIDE + u] = 0;
       to += line * WIDE;
     }
   }
@@ -381,10 +381,10 @@ static __attribute__((noinline)) void gather_tile(int64_t high, int64_t wide, co
   tb_vector own[TALL][VECTORS];
   const T *at[TALL];
   memcpy(own, acc, sizeof(own));
-  EACH(y, 0, high) {
+  FOR_RANGE(y, 0, high) {
     const tb_loose *right = (const tb_loose *)(g + y * row);
     UNROLLED for (int i = 0; i < TALL; ++i) at[i] = x + y * line + off[i];
-    EACH(k, 0, wide) {
+    FOR_RANGE(k, 0, wide) {
       UNROLLED for (int i = 0; i < TALL; ++i) UNROLLED for (int v = 0; v < VECTORS; ++v) own[i][v] += at[i][k] * right[v];
       right += VECTORS;
     }
@@ -396,9 +396,9 @@ static __attribute__((noinline)) void gather_tile(int64_t high, int64_t wide, co
 static __attribute__((noinline)) void gather_line(int64_t high, int64_t wide, const T *x, const int32_t *off, int64_t line, const T *g, int64_t row, tb_loose acc[TALL][VECTORS]) {
   tb_vector own[TALL];
   tb_bits kept = {0};
-  EACH(u, 0, wide % VECTOR) kept[u] = -1;
+  FOR_RANGE(u, 0, wide % VECTOR) kept[u] = -1;
   UNROLLED for (int i = 0; i < TALL; ++i) own[i] = acc[i][0];
-  EACH(y, 0, high) {
+  FOR_RANGE(y, 0, high) {
     const T *from = g + y * row, *at = x + y * line;
     int64_t k = 0;
     for (; k + VECTOR <= wide; k += VECTOR) {
@@ -418,78 +418,78 @@ KERNEL(tb_correlate) {  // grid (blocks of channels, chunks of tiles, groups); b
   const tb_windows *q = (const tb_windows *)p;
   const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
   const tb_layout s = layout_of(q);
-  const int64_t taps = ay->taps * ax->taps, strips = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + q->block - 1) / q->block;
+  const int64_t taps = ay->taps * ax->taps, row_panels = (q->rows + WIDE - 1) / WIDE, blocks = (q->channels + q->block - 1) / q->block;
   const int64_t across = (ax->count + q->wide - 1) / q->wide, tiles = (ay->count + q->high - 1) / q->high * across;
   const int64_t down = (q->block * taps + TALL - 1) / TALL, units = q->parts * az->count * tiles;
   T read[ROOM + WIDE] __attribute__((aligned(64)));
   int32_t off[DEEP + TALL];
   offsets(q, s, off);
-  EACH(group, range[4], range[5]) EACH(chunk, range[2], range[3]) EACH(block, range[0], range[1]) {
+  FOR_RANGE(group, range[4], range[5]) FOR_RANGE(chunk, range[2], range[3]) FOR_RANGE(block, range[0], range[1]) {
     const int64_t c0 = block * q->block, channels = least(q->block, q->channels - c0), stop = least(units, (chunk + 1) * q->chunk);
-    tb_loose (*parts)[TALL][VECTORS] = (void *)((T *)b[2] + ((chunk * q->groups + group) * blocks + block) * strips * down * TALL * WIDE);
-    memset(parts, 0, strips * down * TALL * WIDE * sizeof(T));
-    EACH(k, channels * taps, down * TALL) off[k] = 0;
-    EACH(unit, chunk * q->chunk, stop) {
+    tb_loose (*parts)[TALL][VECTORS] = (void *)((T *)b[2] + ((chunk * q->groups + group) * blocks + block) * row_panels * down * TALL * WIDE);
+    memset(parts, 0, row_panels * down * TALL * WIDE * sizeof(T));
+    FOR_RANGE(k, channels * taps, down * TALL) off[k] = 0;
+    FOR_RANGE(unit, chunk * q->chunk, stop) {
       const int64_t tile = unit % tiles, z = unit / tiles % az->count, matrix = unit / tiles / az->count * q->groups + group;
       const int64_t y0 = tile / across * q->high, x0 = tile % across * q->wide;
       const int64_t high = least(q->high, ay->count - y0), wide = least(q->wide, ax->count - x0);
       fill(q, s, (const T *)b[1] + matrix * q->image, c0, channels, z, y0, x0, read);
-      EACH(strip, 0, strips) {
-        const int64_t place = (((matrix * strips + strip) * az->count + z) * ay->count + y0) * ax->count + x0;
+      FOR_RANGE(row_panel, 0, row_panels) {
+        const int64_t place = (((matrix * row_panels + row_panel) * az->count + z) * ay->count + y0) * ax->count + x0;
         const T *g = (const T *)b[0] + (q->rows == 1 ? place : place * WIDE);
-        if (q->rows == 1) EACH(k, 0, down) gather_line(high, wide, read, off + k * TALL, s.line, g, ax->count, parts[k]);
-        else EACH(k, 0, down) gather_tile(high, wide, read, off + k * TALL, s.line, g, ax->count * WIDE, parts[strip * down + k]);
+        if (q->rows == 1) FOR_RANGE(k, 0, down) gather_line(high, wide, read, off + k * TALL, s.line, g, ax->count, parts[k]);
+        else FOR_RANGE(k, 0, down) gather_tile(high, wide, read, off + k * TALL, s.line, g, ax->count * WIDE, parts[row_panel * down + k]);
       }
     }
     if (channels < q->block) offsets(q, s, off);
   }
 }
 
-KERNEL(tb_collect) {  // grid (strips of rows, groups); b: parts, out; p: as before, then the number of chunks
+KERNEL(tb_collect) {  // grid (row panels, groups); b: parts, out; p: as before, then the number of chunks
   const tb_windows *q = (const tb_windows *)p;
-  const int64_t taps = q->axis[1].taps * q->axis[2].taps, depth = q->channels * taps, strips = (q->rows + WIDE - 1) / WIDE;
+  const int64_t taps = q->axis[1].taps * q->axis[2].taps, depth = q->channels * taps, row_panels = (q->rows + WIDE - 1) / WIDE;
   const int64_t own = q->block * taps, blocks = (q->channels + q->block - 1) / q->block, down = (own + TALL - 1) / TALL * TALL;
-  const int64_t chunks = *(const int64_t *)(q + 1), apart = q->groups * blocks * strips * down * VECTORS;
-  EACH(group, range[2], range[3]) EACH(strip, range[0], range[1]) EACH(block, 0, blocks) {
-    const tb_loose *from = (const tb_loose *)b[0] + ((group * blocks + block) * strips + strip) * down * VECTORS;
-    T *out = (T *)b[1] + (group * q->rows + strip * WIDE) * depth + block * own;
-    EACH(k, 0, least(own, depth - block * own)) {
+  const int64_t chunks = *(const int64_t *)(q + 1), apart = q->groups * blocks * row_panels * down * VECTORS;
+  FOR_RANGE(group, range[2], range[3]) FOR_RANGE(row_panel, range[0], range[1]) FOR_RANGE(block, 0, blocks) {
+    const tb_loose *from = (const tb_loose *)b[0] + ((group * blocks + block) * row_panels + row_panel) * down * VECTORS;
+    T *out = (T *)b[1] + (group * q->rows + row_panel * WIDE) * depth + block * own;
+    FOR_RANGE(k, 0, least(own, depth - block * own)) {
       tb_vector sums[VECTORS];
-      EACH(v, 0, VECTORS) sums[v] = from[k * VECTORS + v];
-      EACH(chunk, 1, chunks) EACH(v, 0, VECTORS) sums[v] += from[chunk * apart + k * VECTORS + v];
-      if (q->rows == 1) EACH(u, 1, VECTOR) sums[0][0] += sums[0][u];
-      EACH(u, 0, least(WIDE, q->rows - strip * WIDE)) out[u * depth + k] = ((const T *)sums)[u];
+      FOR_RANGE(v, 0, VECTORS) sums[v] = from[k * VECTORS + v];
+      FOR_RANGE(chunk, 1, chunks) FOR_RANGE(v, 0, VECTORS) sums[v] += from[chunk * apart + k * VECTORS + v];
+      if (q->rows == 1) FOR_RANGE(u, 1, VECTOR) sums[0][0] += sums[0][u];
+      FOR_RANGE(u, 0, least(WIDE, q->rows - row_panel * WIDE)) out[u * depth + k] = ((const T *)sums)[u];
     }
   }
 }
 
-KERNEL(tb_product) {  // grid (tiles of columns, matrices): out = x y; b: strips of x, y, out
+KERNEL(tb_product) {  // grid (tiles of columns, matrices): out = x y; b: row_panels of x, y, out
   // p: rows, columns, depth, strides of y (rows, columns, matrices), the number of matrices x that take turns
   enum { TILE = COLUMNS / 4 };
-  const int64_t m = p[0], n = p[1], depth = p[2], strips = (m + TALL - 1) / TALL;
+  const int64_t m = p[0], n = p[1], depth = p[2], row_panels = (m + TALL - 1) / TALL;
   T panel[TILE * DEEP] __attribute__((aligned(64)));
   int32_t even[DEEP], lane[WIDE];
-  EACH(k, 0, DEEP) even[k] = (int32_t)k * WIDE;
-  EACH(k, 0, WIDE) lane[k] = (int32_t)k;
-  EACH(matrix, range[2], range[3]) EACH(tile, range[0], range[1]) {
+  FOR_RANGE(k, 0, DEEP) even[k] = (int32_t)k * WIDE;
+  FOR_RANGE(k, 0, WIDE) lane[k] = (int32_t)k;
+  FOR_RANGE(matrix, range[2], range[3]) FOR_RANGE(tile, range[0], range[1]) {
     const int64_t first = tile * TILE, count = least(n - first, TILE);
-    const T *x = (const T *)b[0] + matrix % p[6] * strips * TALL * depth, *y = (const T *)b[1] + matrix * p[5] + first * p[4];
+    const T *x = (const T *)b[0] + matrix % p[6] * row_panels * TALL * depth, *y = (const T *)b[1] + matrix * p[5] + first * p[4];
     T *out = (T *)b[2] + matrix * m * n + first;
     for (int64_t k0 = 0; k0 < depth; k0 += DEEP) {
       const int64_t deep = least(depth - k0, DEEP);
-      EACH(k, 0, deep) for (int64_t j = 0; j < count; j += WIDE) {
+      FOR_RANGE(k, 0, deep) for (int64_t j = 0; j < count; j += WIDE) {
         T *to = panel + j * DEEP + k * WIDE;
         const T *from = y + (k0 + k) * p[3] + j * p[4];
         if (p[4] == 1 && count - j >= WIDE) memcpy(to, from, WIDE * sizeof(T));
-        else EACH(u, 0, WIDE) to[u] = j + u < count ? from[u * p[4]] : 0;
+        else FOR_RANGE(u, 0, WIDE) to[u] = j + u < count ? from[u * p[4]] : 0;
       }
-      EACH(strip, 0, strips) for (int64_t j = 0; j < count; j += WIDE) {
-        const int64_t rows = least(TALL, m - strip * TALL), wide = least(count - j, WIDE);
+      FOR_RANGE(row_panel, 0, row_panels) for (int64_t j = 0; j < count; j += WIDE) {
+        const int64_t rows = least(TALL, m - row_panel * TALL), wide = least(count - j, WIDE);
         const int whole = rows == TALL && wide == WIDE;
-        T sums[TALL * WIDE], *own = out + strip * TALL * n + j, *to[VECTORS];
+        T sums[TALL * WIDE], *own = out + row_panel * TALL * n + j, *to[VECTORS];
         UNROLLED for (int v = 0; v < VECTORS; ++v) to[v] = (whole ? own : sums) + v * VECTOR;
-        corner(deep, x + (strip * depth + k0) * TALL, 0, TALL, panel + j * DEEP, even, lane, to, whole ? n : WIDE, whole && k0);
-        if (!whole) EACH(i, 0, rows) EACH(u, 0, wide) own[i * n + u] = (k0 ? own[i * n + u] : 0) + sums[i * WIDE + u];
+        corner(deep, x + (row_panel * depth + k0) * TALL, 0, TALL, panel + j * DEEP, even, lane, to, whole ? n : WIDE, whole && k0);
+        if (!whole) FOR_RANGE(i, 0, rows) FOR_RANGE(u, 0, wide) own[i * n + u] = (k0 ? own[i * n + u] : 0) + sums[i * WIDE + u];
       }
     }
   }
