@@ -20,7 +20,7 @@ from tensorbus_cuda.convolution import kernels_convolution as convolution
 
 on_card = pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
 CUDA = "cuda"
-MOST = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}
+TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "3x3": ((4, 16, 14, 14), (32, 16, 3, 3), {"padding": 1}),
     "odd": ((3, 5, 13, 9), (7, 5, 3, 2), {"padding": (2, 0), "stride": (2, 1)}),
@@ -163,7 +163,7 @@ def convolved(x: Any, w: Any, attrs: dict[str, Any], g: Any = None) -> list[Any]
 @pytest.mark.cuda
 @on_card
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("dtype", MOST)
+@pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", CASES)
 def test_convolution_and_its_derivatives(
     name: str, dtype: str, compiled: bool, rng: np.random.Generator
@@ -176,18 +176,18 @@ def test_convolution_and_its_derivatives(
     for _ in range(3 if compiled else 1):
         for found, expected in zip(run(x, w, attrs, g), convolved(x64, w64, attrs, g64), strict=True):
             assert found.dtype == getattr(tb, dtype)
-            assert share(found, expected) < MOST[dtype]
+            assert share(found, expected) < TOLERANCE[dtype]
 
 
 @pytest.mark.cuda
 @on_card
-@pytest.mark.parametrize("dtype", MOST)
+@pytest.mark.parametrize("dtype", TOLERANCE)
 def test_values_are_taken_as_they_lie(dtype: str, rng: np.random.Generator) -> None:
     x, x64 = drawn(rng, (4, 15, 15, 8), dtype)
     w, w64 = drawn(rng, (16, 3, 3, 8), dtype)
     (image, image64), (wide, wide64) = drawn(rng, (2, 8, 9, 9), dtype), drawn(rng, (16, 8, 3, 5), dtype)
     gaps = tb.conv2d(image[:, :, 1:], wide[..., 1:4])
-    assert share(gaps, tb.conv2d(image64[:, :, 1:], wide64[..., 1:4])) < MOST[dtype]
+    assert share(gaps, tb.conv2d(image64[:, :, 1:], wide64[..., 1:4])) < TOLERANCE[dtype]
     views: list[Callable[[Any], Any]] = [
         lambda v: tb.permute_dims(v, (0, 3, 1, 2)),
         lambda v: tb.permute_dims(v, (0, 3, 2, 1))[:, :, 1:, ::2],
@@ -201,7 +201,7 @@ def test_values_are_taken_as_they_lie(dtype: str, rng: np.random.Generator) -> N
             convolved(view(x64), kernel[1], {"padding": 1}),
             strict=True,
         ):
-            assert share(found, expected) < 2 * MOST[dtype]
+            assert share(found, expected) < 2 * TOLERANCE[dtype]
 
 
 @pytest.mark.cuda

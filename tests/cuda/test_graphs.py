@@ -54,7 +54,7 @@ def test_an_interrupt_leaves_no_kernel_with_other_buffers(
     graph = SimpleNamespace(
         driver=_Driver(breaks, after), changing=kernels, late=[], where=None, whole=None
     )  # fmt: skip
-    player = object.__new__(graphs.Player)
+    player = object.__new__(graphs.GraphRunner)
     player._moving = {0: 0, 1: 1}
     player._unit = SimpleNamespace(failures=SimpleNamespace(note=lambda what: None))
     player._title = "a program"

@@ -158,7 +158,7 @@ def test_pieces_of_rows_of_two_axes() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2000, 64), (777, 33)], ids=str)
-def test_columns_in_packets(shape: tuple[int, int]) -> None:
+def test_columns_in_vectors(shape: tuple[int, int]) -> None:
     """Of bfloat16, given as the bits that it has, which are the first ones of float32."""
     x = RNG.integers(-9, 9, shape).astype("f4")
     bits = (x.view("u4") >> 16).astype("u2")

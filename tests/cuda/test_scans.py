@@ -1,4 +1,4 @@
-"""Running sums and sums down columns by light items that read each other's registers."""
+"""Running sums and sums down columns by work-items that shuffle registers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_scan_waits_twice_for_each_tile(dtype: Any, lanes: int) -> None:
     assert f"own_2[{lanes}]" in text
 
 
-def test_rows_of_a_length_without_packets_are_read_one_by_one() -> None:
+def test_rows_of_a_length_without_vectors_are_read_one_by_one() -> None:
     (step,) = program("cumulative_sum", (600, 4095), (600, 4095), dt.float32, axis=1).steps
     text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
     assert "tb_move" not in text
@@ -52,11 +52,11 @@ def test_stretches_of_columns_have_no_rows_left_over() -> None:
     (step,) = program("sum", (8192, 4096), (4096,), dt.bfloat16, axis=(0,), keepdims=False).steps
     size, groups = step.launch.grid  # type: ignore[union-attr]
     assert size == 256
-    below = groups // (4096 // 64)  # eight packets of eight columns stand side by side
+    below = groups // (4096 // 64)  # eight vectors of eight columns stand side by side
     assert 8192 // (below * 32) % 8 == 0
 
 
-def test_few_rows_of_many_columns_have_an_item_for_each_packet() -> None:
+def test_few_rows_of_many_columns_have_an_item_for_each_vector() -> None:
     (step,) = program("sum", (16, 1 << 20), (1 << 20,), dt.bfloat16, axis=(0,), keepdims=False).steps
     assert step.launch.grid == (256, (1 << 20) // 8 // 256)  # type: ignore[union-attr]
     assert "__shared__" not in render(step.launch.kernel, DIALECT)  # type: ignore[union-attr]

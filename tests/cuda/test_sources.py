@@ -43,7 +43,7 @@ def sources(dtypes: tuple[dt.DType, ...], ops: tuple[str, ...] = ()) -> dict[str
     return found
 
 
-def joined(found: dict[str, str]) -> str:
+def as_one_text(found: dict[str, str]) -> str:
     """Return one source: what kernels have in common once, then each under a name of its own."""
     helpers: dict[str, None] = {}
     kernels = []
@@ -72,7 +72,7 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compil
 def test_every_op_compiles(arch: str, tmp_path: Path) -> None:
     found = sources(PLAIN)
     assert len({key.split()[0] for key in found}) > 120
-    compiled(joined(found), tmp_path, "--ptx", f"-arch={arch}")
+    compiled(as_one_text(found), tmp_path, "--ptx", f"-arch={arch}")
 
 
 @needs_nvcc
@@ -81,7 +81,7 @@ def test_prims_compile_in_the_other_dtypes(arch: str, tmp_path: Path) -> None:
     """Composites are made of them."""
     others = tuple(d for d in CUDA.types if d not in PLAIN)
     prims = tuple(op.name for op in table if op.is_prim and op.family != "transfer")
-    compiled(joined(sources(others, prims)), tmp_path, "--ptx", f"-arch={arch}")
+    compiled(as_one_text(sources(others, prims)), tmp_path, "--ptx", f"-arch={arch}")
 
 
 @needs_nvcc
@@ -97,14 +97,16 @@ def test_kernels_of_many_ops_assemble(arch: str, tmp_path: Path) -> None:
                 source = render(kernel, CUDA)
                 found.setdefault(source, f"{name} {kind} {kernel.name}")
     assert len(found) > 100
-    compiled(joined({key: source for source, key in found.items()}), tmp_path, "--cubin", f"-arch={arch}")
+    compiled(
+        as_one_text({key: source for source, key in found.items()}), tmp_path, "--cubin", f"-arch={arch}"
+    )
 
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_what_is_written_in_ptx_assembles(arch: str, tmp_path: Path) -> None:
     """Only the assembler reads what ``asm`` holds: the conversions of 16-bit floats."""
-    text = joined(sources((dt.float16,), ("add", "sum", "cast", "scatter")))
+    text = as_one_text(sources((dt.float16,), ("add", "sum", "cast", "scatter")))
     assert "cvt.rn.f16.f32" in text
     compiled(text, tmp_path, "--cubin", f"-arch={arch}")
 
@@ -120,7 +122,7 @@ def test_sorts_of_rows_assemble(arch: str, tmp_path: Path) -> None:
                 if sorting.serves(dtype, length):
                     _, text = sorting.source(dtype, length, descending=places, places=places)
                     parts.append(f"namespace n{len(parts)} {{\n{text}\n}}")
-    names = ("LENGTH", "EACH", "ITEMS", "PLACE")
+    names = ("LENGTH", "PER_ITEM", "ITEMS", "PLACE")
     ends = "".join(f"#undef {name}\n" for name in names)
     text = "".join(
         re.sub(r"tb_(arg)?sort_rows_\w+", f"k{number}", part) + f"\n{ends}"
@@ -137,7 +139,7 @@ def test_sorts_of_long_rows_compile(arch: str, tmp_path: Path) -> None:
     for dtype in (dt.int8, dt.uint16, dt.bfloat16, dt.float32, dt.float64):
         for places in (False, True):
             _, text = sorting.long_source(dtype, descending=places, places=places)
-            parts.append(f"namespace n{len(parts)} {{\n{text}\n}}\n#undef EACH\n")
+            parts.append(f"namespace n{len(parts)} {{\n{text}\n}}\n#undef GRID_STRIDE\n")
     text = "".join(
         re.sub(r"tb_(arg)?sort_long_\w+?_(keys|placed)", rf"k{k}_\2", x) for k, x in enumerate(parts)
     )

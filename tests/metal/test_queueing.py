@@ -13,7 +13,7 @@ from metal_host import needs_host, said
 pytestmark = [needs_host, pytest.mark.full]
 HERE = str(Path(__file__).parent)
 QUEUED = f"import sys\nsys.path.insert(0, {HERE!r})\nimport metal_queue\nmetal_queue.stand_in()\n"
-SHORT = "from tensorbus_metal import memory\nmemory.LONGEST, memory.ROW = 40, 8\n"
+SHORT_QUEUES = "from tensorbus_metal import memory\nmemory.LONGEST, memory.ROW = 40, 8\n"
 """Axes that are too long for MLX come after few bytes."""
 PROGRAM = """
 x = tb.randn(5, 7)
@@ -47,7 +47,7 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("before", [SHORT, QUEUED + SHORT], ids=["at once", "queued"])
+@pytest.mark.parametrize("before", [SHORT_QUEUES, QUEUED + SHORT_QUEUES], ids=["at once", "queued"])
 def test_values_are_right(before: str) -> None:
     assert said(before + PROGRAM) == ["right"]
 

@@ -220,7 +220,7 @@ def test_scans_of_few_long_rows(thin: Bench, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("name", "bool int8 uint16 int32 int64 float8_e4m3fn float16 bfloat16 float32 float64"
                          " complex64 complex128".split())  # fmt: skip
-def test_maps_and_columns_in_packets(packed: Bench, name: str) -> None:
+def test_maps_and_columns_in_vectors(packed: Bench, name: str) -> None:
     """Of every width: what is read, and what is written where that is of another. All sums are exact."""
     draw, dtype = np.random.default_rng(4), dt.dtype(name)
     kind = numpy_dtype(dtype)
@@ -233,7 +233,7 @@ def test_maps_and_columns_in_packets(packed: Bench, name: str) -> None:
         np.testing.assert_array_equal(total.astype("c16"), x.astype("c16").sum(0))
 
 
-def test_packets_are_moved_as_vectors() -> None:
+def test_vectors_are_loaded_whole() -> None:
     from tensorbus_opencl.dialect import dialect
 
     target = replace(THIN, vector_bytes=16)

@@ -22,7 +22,7 @@ from tensorbus.backend_api import (
 from tensorbus.backend_api import dtypes as dt
 
 from .dialect import OPTIONS
-from .graphs.cuda_graph import Player
+from .graphs.cuda_graph import GraphRunner
 from .graphs.launch import Launcher
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class CudaCompiler:
         """Return whether a program's own kernels are better than the eager one: they part booleans in two."""
         return node.op in ("sort", "argsort") and node.inputs[0].spec.dtype is dt.bool_
 
-    def player(self, script: Script) -> Player:
+    def player(self, script: Script) -> GraphRunner:
         """Return what runs a compiled program as a CUDA graph."""
-        return Player(self.runtime.units[script.index], script, lambda: self.errors(script.index))
+        return GraphRunner(self.runtime.units[script.index], script, lambda: self.errors(script.index))
 
     def errors(self, index: int) -> Any:
         """Return the block in which kernels report bad indices."""

@@ -29,7 +29,7 @@ from .dialect import dialect
 
 if TYPE_CHECKING:
     from .gemm.cublaslt import Library
-    from .graphs.cuda_graph import Driver
+    from .graphs.cuda_graph import GraphDriver
     from .memory import Block
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -132,12 +132,12 @@ class Unit:
         self.pool = Pool(self)
         self.pinned = Pinned(self)
         self._library: Library | None = None
-        self._driver: Driver | None = None
+        self._driver: GraphDriver | None = None
         self.silent: Any = None
         self.recorded_for: Any = None
         self.lane = 0
         """Which of several libraries' calls that run side by side is being recorded."""
-        self.recording = threading.Lock()
+        self.graph_lock = threading.Lock()
         self._local = threading.local()
         self._reported = _Report()
         self._errors: Block | None = None
@@ -221,12 +221,12 @@ class Unit:
                 target.ptr, apart, source.ptr, pitch, width, rows, kind, self.stream().ptr
             )
 
-    def driver(self) -> Driver:
+    def driver(self) -> GraphDriver:
         """Return the functions of the driver for graphs."""
         if self._driver is None:
-            from .graphs.cuda_graph import Driver
+            from .graphs.cuda_graph import GraphDriver
 
-            self._driver = Driver()
+            self._driver = GraphDriver()
         return self._driver
 
     def side(self) -> Any:

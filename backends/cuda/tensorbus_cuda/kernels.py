@@ -1,24 +1,24 @@
-"""The kernels of the cuda device: generated ones, and those of NVIDIA's libraries."""
+"""The eager table: for each op its candidates in order, NVIDIA's libraries before generated ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect
 
-from . import kernels_cupy as namespace
-from .attention import kernels_attention as attention
-from .convolution import kernels_convolution as convolution
+from .attention.kernels_attention import attention_kernels
+from .convolution.kernels_convolution import convolution_kernels
 from .device import runtime
-from .gemm import kernels_matmul as products
-from .gemm import kernels_matmul_8bit as bytewise
-from .gemm import kernels_matmul_epilogue as sums
-from .gemm import kernels_scaled_matmul as scaled
-from .sort import kernels_sort as sorting
+from .gemm.kernels_matmul import matmul_kernels
+from .gemm.kernels_matmul_epilogue import epilogue_kernels
+from .gemm.kernels_scaled_matmul import scaled_matmul_kernels
+from .kernels_cupy import kernels as cupy_kernels
+from .sort.kernels_sort import sort_kernels
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
+Group = Mapping[str, Kernel | Sequence[Kernel]]
 
 
 @cache
@@ -26,36 +26,24 @@ def table() -> KernelTable:
     """Return the table: op names to kernels."""
     generated = from_dialect(runtime().compiler, fused=FUSED)
 
-    def other(op: str) -> Callable[[Call], Any]:
+    def prepare_generated(op: str) -> Callable[[Call], Any]:
         kernel = generated[op]
         assert isinstance(kernel, Kernel)
         assert kernel.prepare is not None
         return kernel.prepare
 
-    pad = other("pad")
-    matmul = bytewise.eager(products.eager(other("matmul")), pad, other("cast"))
-    return {
-        **generated,
-        **namespace.kernels(),
-        "matmul": Kernel(name="matmul", prepare=matmul, out=products.into),
-        scaled.NAME: Kernel(
-            name="scaled", prepare=scaled.eager(pad), out=scaled.into(pad), supports=scaled.supports
-        ),
-        sums.NAME: Kernel(name="epilogue", prepare=sums.prepare, out=sums.into, supports=sums.supports),
-        **{
-            op: Kernel(
-                name="cudnn", prepare=attention.prepare, out=attention.into, supports=attention.supports
-            )
-            for op in (attention.NAME, attention.GRADIENTS)
-        },
-        **{
-            op: Kernel(
-                name="cudnn",
-                prepare=convolution.prepare,
-                out=convolution.into,
-                supports=convolution.supports,
-            )
-            for op in convolution.OPS
-        },
-        **{op: Kernel(name="sort", prepare=sorting.prepared(other(op))) for op in ("sort", "argsort")},
-    }
+    groups: tuple[Group, ...] = (
+        cupy_kernels(),
+        matmul_kernels(prepare_generated),
+        scaled_matmul_kernels(prepare_generated),
+        epilogue_kernels(),
+        attention_kernels(),
+        convolution_kernels(),
+        sort_kernels(prepare_generated),
+    )
+    candidates: dict[str, Kernel | Sequence[Kernel]] = {}
+    for group in groups:
+        for op, entry in group.items():
+            assert op not in candidates, f"two groups have kernels for {op}"
+            candidates[op] = entry
+    return {**generated, **candidates}

@@ -57,7 +57,7 @@ class MetalRuntime:
     """The T0 functions of the one GPU that a Mac has, with streams.
 
     What MLX queues is ordered by the values that it needs, in whatever streams they are made. It has no
-    events: recording one waits for the stream.
+    events: to record one waits for the stream.
     """
 
     def __init__(self) -> None:

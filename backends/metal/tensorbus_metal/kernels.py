@@ -7,8 +7,8 @@ from typing import Final
 
 from tensorbus.backend_api import KernelTable, from_dialect, host_kernels
 
-from . import kernels_mlx as library
 from .device import runtime
+from .kernels_mlx import kernels as mlx_kernels
 
 FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
 
@@ -17,4 +17,4 @@ FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "s
 def table() -> KernelTable:
     """Return the table: op names to kernels."""
     generated = from_dialect(runtime().compiler, fused=FUSED)
-    return {**generated, **host_kernels("metal"), **library.kernels(generated)}
+    return {**generated, **host_kernels("metal"), **mlx_kernels(generated)}

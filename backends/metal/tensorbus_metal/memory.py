@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 from tensorbus.backend_api import MemoryStats, OutOfMemoryError
 
-LEAST: Final = 16
+MIN_BYTES: Final = 16
 """Bytes of the smallest block. MLX passes arrays of less than 8 elements to kernels in another way."""
 LONGEST = 2**31 - 1
 """The longest axis that MLX has: more bytes lie in rows of ``ROW``."""
@@ -73,11 +73,11 @@ class Pool:
         if self.allocated + nbytes > self.total:
             raise self.full(nbytes)
         try:
-            array = mx.zeros(room(max(nbytes, LEAST)), mx.uint8)
+            array = mx.zeros(room(max(nbytes, MIN_BYTES)), mx.uint8)
             mx.eval(array)
         except RuntimeError as error:
             raise self.full(nbytes) from error
-        return self.block(array, max(nbytes, LEAST))
+        return self.block(array, max(nbytes, MIN_BYTES))
 
     def copied(self, data: memoryview) -> Block:
         """Return a block with the bytes of ``data`` at its start."""
@@ -89,8 +89,8 @@ class Pool:
         """Return a block over the elements of any MLX array, in C order, made in ``stream``."""
         shape = (-1,) if array.nbytes <= LONGEST else (-1, gcd(array.size, ROW))
         held = mx.view(mx.reshape(array, shape, stream=stream), mx.uint8, stream=stream)
-        if held.size < LEAST:
-            held = mx.pad(held, (0, LEAST - held.size), stream=stream)
+        if held.size < MIN_BYTES:
+            held = mx.pad(held, (0, MIN_BYTES - held.size), stream=stream)
         return self.block(mx.contiguous(held, stream=stream), held.size)
 
     def free(self, nbytes: int) -> None:

@@ -1,7 +1,8 @@
 """``mode="reduce-overhead"``: launches whose arguments stay set, in memory that is kept between runs.
 
-A driver's own recordings (``cl_khr_command_buffer``) were measured and are not used: with Intel's runtime
-for processors a replay of 20 kernels took nine tenths of queueing them one by one, one of 3 twice as long.
+A driver's own command buffers (``cl_khr_command_buffer``) were measured and are not used: with Intel's
+runtime for processors a replay of 20 kernels took nine tenths of queueing them one by one, one of 3 twice as
+long.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Handle:
 class Loaded:
     """The kernels in memory of one process. Safe in many threads.
 
-    ``loads`` counts what was brought into memory so far.
+    ``loads`` counts what was loaded into memory so far.
     """
 
     def __init__(self, load: Callable[[Unit, str], cl.Program], limit: int = LIMIT) -> None:

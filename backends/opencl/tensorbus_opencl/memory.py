@@ -13,7 +13,7 @@ from pathlib import Path
 import pyopencl as cl
 from tensorbus.backend_api import MemoryStats, OutOfMemoryError
 
-LEAST = 256
+MIN_BYTES = 256
 
 
 class Block:
@@ -144,7 +144,7 @@ def rounded(nbytes: int) -> int:
     (256, 1024, 1179648)
     """
     if nbytes <= 1 << 20:
-        return max(LEAST, 1 << (nbytes - 1).bit_length())
+        return max(MIN_BYTES, 1 << (nbytes - 1).bit_length())
     step = 1 << (nbytes.bit_length() - 4)
     return -(-nbytes // step) * step
 

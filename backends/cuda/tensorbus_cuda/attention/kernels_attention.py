@@ -10,7 +10,7 @@ from functools import cache
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
+from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, pack
 from tensorbus.backend_api import dtypes as dt
 
 from .. import cudnn
@@ -264,3 +264,9 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         return True
 
     return run
+
+
+def attention_kernels() -> dict[str, Kernel]:
+    """Return cuDNN's kernels of attention and of its gradients."""
+    ops = (NAME, GRADIENTS)
+    return {op: Kernel(name="cudnn", prepare=prepare, out=into, supports=supports) for op in ops}

@@ -11,7 +11,7 @@ from functools import cache
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, DType, StridedArray, get_matmul_precision, pack
+from tensorbus.backend_api import Call, DType, Kernel, StridedArray, get_matmul_precision, pack
 from tensorbus.backend_api import dtypes as dt
 
 from .. import cudnn
@@ -182,3 +182,8 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         return True
 
     return run
+
+
+def convolution_kernels() -> dict[str, Kernel]:
+    """Return cuDNN's kernels of convolution and of its gradients."""
+    return {op: Kernel(name="cudnn", prepare=prepare, out=into, supports=supports) for op in OPS}

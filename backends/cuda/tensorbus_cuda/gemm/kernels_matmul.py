@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, Layout, Node, StridedArray, pack
+from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, pack
 
 from ..device import Unit, runtime
+from .kernels_matmul_8bit import eager as eager_8bit
 
 MANY: Final = 256
 Prepare = Callable[[Call], Any]
@@ -142,3 +143,10 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
         return True
 
     return run
+
+
+def matmul_kernels(prepare_generated: Callable[[str], Prepare]) -> dict[str, Kernel]:
+    """Return the kernel of matrix products: cuBLASLt's, of bytes or of floats, else the generated one."""
+    floats = eager(prepare_generated("matmul"))
+    prepare = eager_8bit(floats, prepare_generated("pad"), prepare_generated("cast"))
+    return {"matmul": Kernel(name="matmul", prepare=prepare, out=into)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Prepare = Callable[[Call], Any]
 STEP: Final = 16
-LEAST: Final = 1 << 21
+MIN_WORK: Final = 1 << 21
 """Multiplications from which on the library is asked: a generated kernel is one launch instead of a few."""
 DEEPEST: Final = 1 << 16
 """Products of bytes that 32 bits add up without overflow."""
@@ -87,7 +87,7 @@ def eager(otherwise: Prepare, pad: Prepare, cast: Prepare) -> Prepare:
 
     def prepare(call: Call) -> Any:
         found = sizes(call.shapes) if call.shapes and is_served(call.dtypes, call.index) else None
-        if found is None or found.work < LEAST or (found.terms > DEEPEST and call.dtypes[0] in INTEGERS):
+        if found is None or found.work < MIN_WORK or (found.terms > DEEPEST and call.dtypes[0] in INTEGERS):
             return otherwise(call)
         return _prepared(call, found, otherwise, pad, cast)
 

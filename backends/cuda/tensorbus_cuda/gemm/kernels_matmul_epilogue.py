@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, StridedArray, pack
+from tensorbus.backend_api import Call, Kernel, StridedArray, pack
 from tensorbus.backend_api import dtypes as dt
 
 from ..device import runtime
@@ -115,3 +115,8 @@ def _queue(call: Call) -> Callable[[Sequence[StridedArray], Any], bool]:
         return True
 
     return run
+
+
+def epilogue_kernels() -> dict[str, Kernel]:
+    """Return cuBLASLt's kernel of products with a sum behind them."""
+    return {NAME: Kernel(name="epilogue", prepare=prepare, out=into, supports=supports)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from tensorbus.backend_api import Call, StridedArray, pack
+from tensorbus.backend_api import Call, Kernel, StridedArray, pack
 from tensorbus.backend_api import dtypes as dt
 
 from ..device import runtime
@@ -109,3 +109,9 @@ def _queue(call: Call) -> tuple[Sizes, Callable[..., None]]:
             )  # fmt: skip
 
     return n, queue
+
+
+def scaled_matmul_kernels(prepare_generated: Callable[[str], Prepare]) -> dict[str, Kernel]:
+    """Return cuBLASLt's kernel of products with scales."""
+    pad = prepare_generated("pad")
+    return {NAME: Kernel(name="scaled", prepare=eager(pad), out=into(pad), supports=supports)}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..device import Unit
 
-LEAST: Final = 3
+MIN_GRAPH_STEPS: Final = 3
 """How many steps a program has at least that is worth a graph."""
 MANY: Final = 8
 """Graphs of one program, each for other places of what libraries read and write."""
@@ -76,7 +76,7 @@ class _Arguments(ctypes.Structure):
     )  # fmt: skip
 
 
-class Driver:
+class GraphDriver:
     """The functions of the driver that graphs need, and CuPy does not offer."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Driver:
         self.call("cuStreamUpdateCaptureDependencies", ctypes.c_void_p(stream), given, count, flags)
 
 
-class _Changing:
+class _ChangingArguments:
     """A kernel of a graph whose arguments may change from run to run.
 
     ``moving`` are the numbers of its buffers that may lie elsewhere, among those of the program; ``places``
@@ -135,10 +135,10 @@ class _Changing:
         self.at = ctypes.addressof(self._arguments)
 
 
-class Graph:
+class CudaGraph:
     """A recorded program. ``changing`` are its kernels that get new arguments."""
 
-    def __init__(self, driver: Driver, graph: Any, changing: Sequence[_Changing]) -> None:
+    def __init__(self, driver: GraphDriver, graph: Any, changing: Sequence[_ChangingArguments]) -> None:
         self.driver = driver
         self.changing = changing
         self.late = [one for one in changing if one.late]
@@ -154,7 +154,7 @@ class Graph:
             self.driver.lib.cuGraphDestroy(self._graph)
 
 
-class Player:
+class GraphRunner:
     """Runs one program for one pattern of layouts, as a graph once it has run before."""
 
     def __init__(self, unit: Unit, script: Script, errors: Any) -> None:
@@ -194,12 +194,12 @@ class Player:
         self._counting = {k: n for n, k in enumerate(counting)}
         self._counts: Any = None
         self._reports = any(ERROR_SLOT in step.slots for step in script.steps)
-        self._able = len(script.steps) >= LEAST and all(s.launch or s.call for s in script.steps)
+        self._able = len(script.steps) >= MIN_GRAPH_STEPS and all(s.launch or s.call for s in script.steps)
         self._able = self._able and self._total <= unit.total // SHARE
         self._stream: Any = None
         self._memory: Any = None
         self._temporaries: dict[int, Any] = {}
-        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._graphs: OrderedDict[Any, CudaGraph] = OrderedDict()
         kept = [s for s in self._made if s in set(self._pinned)]
         if sum(script.nbytes[s] for s in kept) > unit.total // SHARE:
             kept = []
@@ -254,7 +254,7 @@ class Player:
             del known[:-KEPT]
         return made
 
-    def _launch(self, graph: Graph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
+    def _launch(self, graph: CudaGraph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
         driver = graph.driver
         where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
         told = graph.late if where == graph.where else graph.changing
@@ -310,7 +310,7 @@ class Player:
             found.append(0 if block is None else block.ptr)
         return found
 
-    def _recorded(self, key: Any, values: Sequence[Any], buffers: list[Any]) -> Graph | None:
+    def _recorded(self, key: Any, values: Sequence[Any], buffers: list[Any]) -> CudaGraph | None:
         """Return the graph for these places; None, and none from now on, where the program is none."""
         self._tries += 1
         if self._tries > TRIES:
@@ -347,7 +347,7 @@ class Player:
         launcher.into(side.ptr)
         return launcher, pointers
 
-    def _record(self, values: Sequence[Any], buffers: list[Any]) -> Graph:
+    def _record(self, values: Sequence[Any], buffers: list[Any]) -> CudaGraph:
         unit = self._unit
         if self._memory is None and self._total:
             self._memory = unit.pool.allocate(self._total)
@@ -358,13 +358,13 @@ class Player:
         for slot, block in self._temporaries.items():
             given[slot] = block
         driver = unit.driver()
-        with unit.recording, unit.current():
+        with unit.graph_lock, unit.current():
             side = unit.side()
             unit.recorded_for = self._stream
             for unit.lane in range(max(self._lanes, default=0) + 1):
                 unit.library().space(side)
             before = unit.use(side)
-            changing: list[_Changing] = []
+            changing: list[_ChangingArguments] = []
             graph = ctypes.c_void_p()
             try:
                 driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(side.ptr), _RELAXED)
@@ -377,10 +377,10 @@ class Player:
                         if made is not None and self._moves[k]:
                             launcher, pointers = made
                             (node,) = ends[k]
-                            changing.append(_Changing(step, launcher, node, self._moving, pointers))
+                            changing.append(_ChangingArguments(step, launcher, node, self._moving, pointers))
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
             finally:
                 unit.use(before)
                 unit.recorded_for, unit.lane = None, 0
-            return Graph(driver, graph, changing)
+            return CudaGraph(driver, graph, changing)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, SourceCall, StridedArray, launch_of, pack
+from tensorbus.backend_api import Call, Kernel, SourceCall, StridedArray, launch_of, pack
 from tensorbus.backend_api import dtypes as dt
 
 from ..device import runtime
 
 SHORTEST: Final = 49
 """Shorter rows are sorted by rank, all elements at once."""
-EACH: Final = 8
+ELEMENTS_PER_ITEM: Final = 8
 """Elements of an item; short rows have fewer, so that a block is a whole warp."""
 _ROOM: Final = 46 << 10
 """Bytes of shared memory that every GPU has for a block, less what the counters take."""
@@ -31,7 +31,7 @@ typedef {key} K;
 typedef {value} V;
 typedef unsigned long long W;
 #define LENGTH {length}
-#define EACH {each}
+#define PER_ITEM {each}
 #define ITEMS {items}
 #define PLACE(k) ((k) + ((k) >> 5))
 {turned}
@@ -46,10 +46,10 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
   __shared__ W totals[ITEMS / 32];
   const int item = threadIdx.x, lane = item & 31, warp = item >> 5;
   for (long long row = blockIdx.y; row < rows; row += gridDim.y) {{
-    K key[EACH];
-    V value[EACH];
+    K key[PER_ITEM];
+    V value[PER_ITEM];
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {{
+    for (int e = 0; e < PER_ITEM; ++e) {{
       const int at = item + e * ITEMS;
       K bits = 0;
       if (at < n) bits = x[row * n + at];
@@ -57,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
     }}
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {{
-      const int at = item * EACH + e;
+    for (int e = 0; e < PER_ITEM; ++e) {{
+      const int at = item * PER_ITEM + e;
       const K bits = keys[PLACE(at)];
       key[e] = at < n ? tb_key(bits) : (K)~(K)0;
       value[e] = {first};
@@ -66,9 +66,9 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
     __syncthreads();
     for (int bit = 0; bit < {bits}; bit += 2) {{
       W mine = 0;
-      int rank[EACH];
+      int rank[PER_ITEM];
 #pragma unroll
-      for (int e = 0; e < EACH; ++e) {{
+      for (int e = 0; e < PER_ITEM; ++e) {{
         const int digit = 16 * (int)((key[e] >> bit) & 3);
         rank[e] = (int)((mine >> digit) & 0xffff);
         mine += (W)1 << digit;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
       }}
       before += (all << 16) + (all << 32) + (all << 48);
 #pragma unroll
-      for (int e = 0; e < EACH; ++e) {{
+      for (int e = 0; e < PER_ITEM; ++e) {{
         rank[e] += (int)((before >> (16 * (int)((key[e] >> bit) & 3))) & 0xffff);
         rank[e] = PLACE(rank[e]);
         keys[rank[e]] = key[e];
@@ -99,27 +99,27 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
       }}
       __syncthreads();
 #pragma unroll
-      for (int e = 0; e < EACH; ++e) {{
-        key[e] = keys[PLACE(item * EACH + e)];
+      for (int e = 0; e < PER_ITEM; ++e) {{
+        key[e] = keys[PLACE(item * PER_ITEM + e)];
 #if !{apart}
-        value[e] = values[PLACE(item * EACH + e)];
+        value[e] = values[PLACE(item * PER_ITEM + e)];
 #endif
       }}
 #if {apart}
       __syncthreads();
 #pragma unroll
-      for (int e = 0; e < EACH; ++e) values[rank[e]] = value[e];
+      for (int e = 0; e < PER_ITEM; ++e) values[rank[e]] = value[e];
       __syncthreads();
 #pragma unroll
-      for (int e = 0; e < EACH; ++e) value[e] = values[PLACE(item * EACH + e)];
+      for (int e = 0; e < PER_ITEM; ++e) value[e] = values[PLACE(item * PER_ITEM + e)];
 #endif
     }}
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) values[PLACE(item * EACH + e)] = value[e];
+    for (int e = 0; e < PER_ITEM; ++e) values[PLACE(item * PER_ITEM + e)] = value[e];
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {{
+    for (int e = 0; e < PER_ITEM; ++e) {{
       const int at = item + e * ITEMS;
       if (at < n) out[row * n + at] = values[PLACE(at)];
     }}
@@ -135,17 +135,17 @@ static __device__ inline K tb_key(K bits) {{
 _LONG: Final = """\
 typedef {key} K;
 {turned}
-#define EACH(i, count) \\
+#define GRID_STRIDE(i, count) \\
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; \\
        i += (long long)gridDim.x * blockDim.x)
 extern "C" __global__ void {name}_keys(
     const K *__restrict__ x, K *__restrict__ keys, const long long count) {{
-  EACH(i, count) keys[i] = tb_key(x[i]);
+  GRID_STRIDE(i, count) keys[i] = tb_key(x[i]);
 }}
 extern "C" __global__ void {name}_placed(
     const K *__restrict__ x, const long long *__restrict__ order, {out} *__restrict__ out,
     const long long count) {{
-  EACH(i, count) out[i] = {found};
+  GRID_STRIDE(i, count) out[i] = {found};
 }}
 """
 _TOP: Final = "const K top = (K)((K)1 << {top});\n  "
@@ -166,7 +166,7 @@ _ENDLESS: Final = {
 def sizes_for(length: int) -> tuple[int, int]:
     """Return how many items a block has for rows of this length, and how many elements each."""
     whole = 1 << (length - 1).bit_length()
-    each = max(1, min(EACH, whole // 32))
+    each = max(1, min(ELEMENTS_PER_ITEM, whole // 32))
     return whole // each, each
 
 
@@ -304,3 +304,9 @@ def _along(call: Call, sort: Callable[[StridedArray], Any]) -> Callable[[Strided
         return made.view(shape, [made.strides[k] for k in back])
 
     return run
+
+
+def sort_kernels(prepare_generated: Callable[[str], Callable[[Call], Any]]) -> dict[str, Kernel]:
+    """Return the kernels of ``sort`` and ``argsort``: rows in a block, one alone, else generated."""
+    ops = ("sort", "argsort")
+    return {op: Kernel(name="sort", prepare=prepared(prepare_generated(op))) for op in ops}

@@ -1,4 +1,4 @@
-"""Rows that light items share: kernels with shared arrays and barriers, run beside NumPy."""
+"""Rows that work-items of a workgroup share: kernels with shared arrays and barriers, run beside NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 
 def run(bench: Bench, function: Callable[..., Any], *arrays: Any, target: Target = THIN) -> list[Any]:
-    """Run a function as a program for light items; it must have a kernel whose items meet at barriers."""
+    """Run a function as a program for a GPU's work-items; it must have a kernel with barriers."""
     graph, program = program_of(record(function, *(spec(*a.shape) for a in arrays)), target)
     compiler = bench.runtime.compiler
     dialect = replace(compiler.dialect(bench.index), target=target)

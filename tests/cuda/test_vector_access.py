@@ -1,4 +1,4 @@
-"""Schedules of light items that move packets and read each other's registers: what they write."""
+"""Schedules whose work-items load vectors and shuffle registers: what they write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tensorbus.ops.definition import Spec
 from tensorbus_cuda.dialect import OPTIONS, dialect
 
 CUDA = dialect(132)
-ALONE = replace(CUDA.target, workgroup_counters=0)
+WITHOUT_COUNTERS = replace(CUDA.target, workgroup_counters=0)
 """As if groups could not count each other."""
 NVCC = shutil.which("nvcc")
 
@@ -74,7 +74,7 @@ def test_maps_move_sixteen_bytes_at_once() -> None:
     assert text.count("tb_move<16>") == 2
 
 
-def test_functions_of_narrow_floats_are_made_of_two_packets() -> None:
+def test_functions_of_narrow_floats_are_made_of_two_vectors() -> None:
     (text,) = sources(lowered(*biased(512, 768)))
     assert text.count("tb_move<32>") == 3
     assert not re.search(r"x0\[|x1\[|out\[", text)
@@ -93,8 +93,8 @@ def test_an_operand_from_somewhere_inside_a_block_is_read_one_by_one() -> None:
     assert "x0[" in text
 
 
-def test_heads_are_joined_in_packets() -> None:
-    """Positions are taken apart once for all of a packet."""
+def test_heads_are_concatenated_in_vectors() -> None:
+    """Positions are taken apart once for all of a vector."""
     x = given((12, 512, 64))
     turned = made("permute_dims", x, shape=(512, 12, 64), axes=(1, 0, 2))
     spec = Spec((512, 768), dt.bfloat16)
@@ -125,8 +125,10 @@ def test_places_are_found_as_sums_are(length: int) -> None:
     )
 
 
-def test_places_in_columns_are_found_in_packets_of_them() -> None:
-    first, rest = sources(reduced("argmin", (8192, 768), (0,), dt.int64, of=dt.float32, target=ALONE))
+def test_places_in_columns_are_found_in_vectors_of_them() -> None:
+    first, rest = sources(
+        reduced("argmin", (8192, 768), (0,), dt.int64, of=dt.float32, target=WITHOUT_COUNTERS)
+    )
     assert "tb_move<16>" in first
     assert "__syncthreads" in first
     assert "__syncthreads" in rest
@@ -146,8 +148,8 @@ def test_a_place_and_what_is_there_are_found_in_one_walk() -> None:
     assert len(program.steps) == 1
 
 
-def test_columns_are_summed_in_packets_of_them() -> None:
-    first, rest = sources(reduced("sum", (8192, 768), (0,), target=ALONE))
+def test_columns_are_summed_in_vectors_of_them() -> None:
+    first, rest = sources(reduced("sum", (8192, 768), (0,), target=WITHOUT_COUNTERS))
     assert "tb_move<16>" in first
     assert "__syncthreads" in first
     assert "__syncthreads" in rest
@@ -168,19 +170,19 @@ def test_the_last_group_joins_what_others_have_found(
     assert "tb_move<16>" in text
     assert text.count("tb_arrive(") == 2  # what it is, and its call
     assert "float *part0" in text  # without a promise that nobody else writes there
-    first = sources(reduced(op, shape, axis, dtype, of=dt.float32, target=ALONE))[0]
+    first = sources(reduced(op, shape, axis, dtype, of=dt.float32, target=WITHOUT_COUNTERS))[0]
     assert "tb_arrive(" not in first
 
 
 def test_everything_is_reduced_by_rows_first() -> None:
-    program = reduced("sum", (8192, 5003), (0, 1), target=ALONE)
+    program = reduced("sum", (8192, 5003), (0, 1), target=WITHOUT_COUNTERS)
     grids = [step.launch.grid for step in program.steps]  # type: ignore[union-attr]
     assert grids == [(256, 8192), (512,)]
 
 
 @pytest.mark.parametrize("shape", [(1 << 20,), (70000,), (1, 70000)])
 def test_a_place_in_everything_is_found_in_rows_first(shape: tuple[int, ...]) -> None:
-    program = reduced("argmax", shape, (len(shape) - 1,), dt.int64, of=dt.float32, target=ALONE)
+    program = reduced("argmax", shape, (len(shape) - 1,), dt.int64, of=dt.float32, target=WITHOUT_COUNTERS)
     first, rest = [step.launch for step in program.steps]  # type: ignore[union-attr]
     assert first.group == rest.group == 256 or first.group == 32
     assert first.grid[1] * 32 >= first.grid[0]
@@ -195,7 +197,7 @@ def test_channels_are_summed_by_rows_first() -> None:
 
 def test_narrow_sums_by_stages_are_rounded_once() -> None:
     """Rows may come to more than the dtype holds where all of them do not."""
-    first, rest = sources(reduced("sum", (1024, 256), (0, 1), dt.float16, target=ALONE))
+    first, rest = sources(reduced("sum", (1024, 256), (0, 1), dt.float16, target=WITHOUT_COUNTERS))
     assert "float *__restrict__ out" in first
     assert "unsigned short *__restrict__ out" in rest
     (whole,) = sources(reduced("sum", (1024, 256), (0, 1), dt.float16))
@@ -254,7 +256,7 @@ def test_they_compile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("length", "launches"), [(60, 1), (2048, 1), (4096, 1), (4104, 3), (1 << 20, 3)])
 def test_booleans_are_parted_by_one_kernel_where_a_group_has_the_row(length: int, launches: int) -> None:
-    """By a group that reads packets, counts them by registers, and has a memory of two bytes an element."""
+    """By a workgroup that reads vectors, counts them by registers, and has memory of two bytes an element."""
     x = given((64, length), dt.bool_)
     order = made("argsort", x, shape=(64, length), dtype=dt.int64, axis=1, descending=True, stable=True)
     texts = sources(lowered(order, x))

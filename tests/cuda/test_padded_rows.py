@@ -1,4 +1,4 @@
-"""Products whose rows are made packed and then brought apart: where they lie meanwhile."""
+"""Products whose rows are made packed and then padded: where they lie meanwhile."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_calls_whose_results_are_in_c_order_are_copied_together() -> None:
 
 
 def test_rows_apart_are_filled_with_their_gaps() -> None:
-    """A gradient that is the same everywhere is stored in packets, though its rows are odd."""
+    """A gradient that is the same everywhere is stored in vectors, though its rows are odd."""
     w, scale = given(2003, 64), given(1, 1)
     filled = node("broadcast_to", scale, shape=(4096, 2003))
     half = node("multiply", filled, node("constant", shape=(), value=0.5), shape=(4096, 2003))
