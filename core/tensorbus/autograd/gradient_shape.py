@@ -1,4 +1,4 @@
-"""What somebody's derivative returns, held to what it is the gradient of."""
+"""Checks that a derivative returned by user code has the shape of what it is the gradient of."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _PASSED_OVER: Final = "not taken: comes later, or is not preferred"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What ``explain`` found. ``str()`` gives the text that it printed.
+    """The result of ``explain``. ``str()`` gives the text that it printed.
 
     ``decisions`` holds one entry for each op that was looked at, in order, ``into`` the prims that the op
     decomposes into where it has no kernel.

@@ -23,7 +23,7 @@ from ..ops.definition import USER, Spec, table
 from ..ops.fused_update import is_fused_update
 
 MAX_CACHED_BODIES: Final = 1024
-"""How many decompositions of fused updates are kept."""
+"""The largest number of cached decompositions of fused updates."""
 
 
 def is_generated(op: str, dialect: Dialect) -> bool:
@@ -33,7 +33,7 @@ def is_generated(op: str, dialect: Dialect) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalizeContext:
-    """What a device runs: ops that ``keeps`` names stay whole; ``dtypes`` are those of its language.
+    """Limits of a device: ops that ``keeps`` names stay whole; ``dtypes`` are those of its language.
 
     None: it has all. ``lacking`` says that the program has others. ``serves`` is what a device with kernels
     of products that add and activate says of such a node; None: it has none. ``row_per_task``: of ``Target``.

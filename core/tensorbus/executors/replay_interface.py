@@ -1,4 +1,4 @@
-"""What a device has to know of a program to record it once and play it again."""
+"""Interface by which a device records a program once and replays it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Script:
 
 
 class Player(Protocol):
-    """What a compiler's ``player(script)`` returns."""
+    """The result of a compiler's ``player(script)``."""
 
     def play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
         """Run the program, with the buffers of its results put at their slots; False where it was not run.

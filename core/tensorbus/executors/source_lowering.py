@@ -35,9 +35,9 @@ from .replay_interface import Player, Queued, Script
 MAX_KNOWN_PROGRAMS: Final = 64
 Buffers = list[Any]
 Queue = Callable[[Sequence[Any], Buffers], Any]
-"""What queues a step, of the run's values and the buffers so far; an event where the device has any."""
+"""A function that queues a step, of the values and buffers of the run; returns an event, if there are any."""
 _TOLD: Final = ("apart", "orders", "leaves", "generates")
-"""What a compiler may say of calls: see ``Library``."""
+"""Library calls of a compiler: see ``Library``."""
 _HELD: Final = (3, 3)
 """References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 

@@ -26,7 +26,7 @@ VMAP: Final = "vmap"
 
 
 class Batched:
-    """What a tensor inside ``vmap`` holds: all examples along axis 0, or one value for all of them."""
+    """Value of a tensor inside ``vmap``: all examples along axis 0, or one value for all of them."""
 
     __slots__ = ("shape", "tensor", "varies")
 

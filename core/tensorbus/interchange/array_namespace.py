@@ -22,7 +22,7 @@ _STANDARD: Final[tuple[DType, ...]] = (
 
 
 class NamespaceInfo:
-    """What ``__array_namespace_info__()`` returns: capabilities, devices and dtypes.
+    """The result of ``__array_namespace_info__()``: capabilities, devices and dtypes.
 
     >>> import tensorbus as tb
     >>> tb.__array_namespace_info__().dtypes(kind="complex floating", device="cpu")

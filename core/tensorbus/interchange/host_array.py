@@ -38,7 +38,7 @@ CODES: Final = {
     dt.uint32: "I", dt.uint64: "Q", dt.float16: "e", dt.float32: "f", dt.float64: "d", dt.complex64: "f",
     dt.complex128: "d",
 }  # fmt: skip
-"""How ``struct`` and ``memoryview`` call the elements; complex ones are two. Small floats have no code."""
+"""Format characters of ``struct`` for the elements; complex ones are two. Small floats have no code."""
 
 
 def _host_arrays(where: Device) -> capabilities.SupportsHostArrays | None:

@@ -1,4 +1,4 @@
-"""How a tensor prints: its elements, or the edges of many, then what it is."""
+"""Text of a tensor: its elements, or the edges of many, then dtype and device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels report of their operands while nobody waits: an index that is out of range."""
+"""Errors that kernels report asynchronously of their operands: an index that is out of range."""
 
 from __future__ import annotations
 

@@ -38,13 +38,13 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """What a capsule named ``dltensor`` points to."""
+    """The struct to which a capsule named ``dltensor`` points."""
 
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _Versioned(ctypes.Structure):
-    """What a capsule named ``dltensor_versioned`` points to, from DLPack 1.0 on."""
+    """The struct to which a capsule named ``dltensor_versioned`` points, from DLPack 1.0 on."""
 
     _fields_ = (
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
@@ -55,7 +55,7 @@ class _Versioned(ctypes.Structure):
 _NAMES: Final[dict[bytes, type[Any]]] = {b"dltensor_versioned": _Versioned, b"dltensor": _Managed}
 _TAKEN: Final = {b"dltensor_versioned": b"used_dltensor_versioned", b"dltensor": b"used_dltensor"}
 _held: Final[dict[int, list[Any]]] = {}
-"""What exported capsules need, by the address of their struct, until their deleter is called.
+"""Objects that exported capsules keep alive, by the address of their struct, until their deleter is called.
 
 First the capsule, as long as nobody has taken it. A destructor of its own would run Python where a reader
 that refuses the capsule has an error pending, and lose that error.
@@ -144,7 +144,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a producer shares: an address or a handle, and how elements lie from the ``offset``-th on."""
+    """A producer's value: an address or a handle, and how elements lie from the ``offset``-th on."""
 
     address: int | None
     shape: tuple[int, ...]

@@ -35,13 +35,13 @@ _verified: Final[set[str]] = set()
 Run = Callable[[Sequence[Any], Sequence[Scalar]], Any]
 MAX_PROGRAMS: Final = 256
 _COPIES: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
-"""What copies values that do not lie in C order, by compiler, and by dtype, unit, shape and strides."""
+"""Kernels that copy values that are not in C order, by compiler, and by dtype, unit, shape and strides."""
 MAX_CONCAT_OPERANDS: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
 
 
 class Compiler(Protocol):
-    """What turns source into launches on a device, and supplies its memory. ``index`` is the unit."""
+    """Turns source into launches on a device, and supplies its memory. ``index`` is the unit."""
 
     def dialect(self, index: int) -> Dialect:
         """Return the language as the unit speaks it."""

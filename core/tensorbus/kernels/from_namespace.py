@@ -44,7 +44,7 @@ EXTENSION_DTYPES: Final = WIDENED - {dt.float16}
 """Dtypes that many libraries only know from an extension, which leaves Python's numbers to promotion."""
 
 COMBINE: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
-"""What the modes of ``scatter`` do to the values that meet at one place."""
+"""The functions by which the modes of ``scatter`` combine values with equal indices."""
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 

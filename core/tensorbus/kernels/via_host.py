@@ -26,7 +26,7 @@ LINALG: Final = (
 )  # fmt: skip
 FFT: Final = ("fft", "irfft", "rfft")
 HOST_KERNEL: Final = "host"
-"""What these kernels are called, by which they are told from a device's own."""
+"""The name of these kernels, which distinguishes them from a device's own."""
 
 
 def host_kernels(device_type: str, *ops: str) -> dict[str, Kernel]:

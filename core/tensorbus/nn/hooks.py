@@ -21,7 +21,7 @@ Hook = Callable[..., Any]
 
 
 class RemovableHandle:
-    """What registering a hook returns: ``remove()`` takes it away again, as does the end of ``with``."""
+    """Handle of a registered hook: ``remove()`` takes it away again, as does the end of ``with``."""
 
     __slots__ = ("_hooks", "_key")
 

@@ -1,4 +1,4 @@
-"""How a lazy module, built without the size of its input, becomes the plain one at its first call.
+"""Lazy modules: built without the size of their input, they become plain ones at the first call.
 
 The call reads the size, draws the values and makes the module what it would have been: ``LazyLinear`` is a
 ``Linear`` then. The cells stay the same objects, so that an optimizer made before goes on with them.

@@ -21,7 +21,7 @@ _EXTRA: Final = "_extra_state"
 
 
 class LoadResult(NamedTuple):
-    """What ``load_state_dict`` did not find in the state, and what it did not find in the module."""
+    """The result of ``load_state_dict``: keys missing in the state, and keys that the module lacks."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]

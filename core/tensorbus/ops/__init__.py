@@ -1,4 +1,4 @@
-"""What operations mean: a file for each family, a folder for each subject.
+"""The meaning of operations: a file for each family, a folder for each subject.
 
 An op's definition has its shapes, dtypes, derivative, batching and decomposition; nothing is run here.
 Folders: ``creation``, ``elementwise``, ``reduction``, ``movement``, ``indexing``, ``ordering``, ``matmul``,

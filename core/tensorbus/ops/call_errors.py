@@ -1,4 +1,4 @@
-"""How functions are called: what errors say besides Python's own words where arguments do not fit."""
+"""Errors for arguments that do not fit a function's signature, with more than Python's own text."""
 
 from __future__ import annotations
 

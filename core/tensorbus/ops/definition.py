@@ -1,4 +1,4 @@
-"""What an op is, and the table of all ops.
+"""Definition of an op, and the table of all ops.
 
 An op is data: its name, how Python arguments become operands and attributes, its shape and dtype rule, its
 decomposition, its derivative. This module must not know tensors, devices or kernels.
@@ -24,7 +24,7 @@ Domain = tuple[float, float] | tuple[tuple[float, float] | None, ...]
 """Between which numbers operands are sampled: one pair for all of them, or one each (None: any)."""
 Attrs = Mapping[str, Any]
 Cost = Literal["light", "function", "heavy"]
-"""What an op costs beside reading its operands and writing its result.
+"""The cost of an op beside reading its operands and writing its result.
 
 ``light``: a few instructions an element, or moving it. ``function``: a mathematical function an element.
 ``heavy``: more than can be computed as an element is read: products, reductions, sorts, factorizations.

@@ -31,7 +31,7 @@ def at_least(optimizer: str, least: float, **settings: Any) -> None:
 
 
 class Choices(TypedDict, total=False):
-    """How PyTorch carries out a step."""
+    """Options by which PyTorch chooses how a step runs."""
 
     foreach: bool | None
     fused: bool | None

@@ -173,7 +173,7 @@ def _floating(name: str, dtype: DType | str | None) -> DType:
 
 
 _BITS: Final = {dt.float16: 11, dt.bfloat16: 8, dt.float8_e4m3fn: 4, dt.float8_e5m2: 3}
-"""How many bits of a fraction the narrow dtypes hold: more would round up to 1."""
+"""Bits of the fraction in the narrow dtypes: more would round up to 1."""
 
 
 def unit_of(state: Tensor, shape: Shape, bits: int = 24) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which operands the functions of ``tensorbus.special`` take, and in what dtype they compute."""
+"""Operands of the functions of ``tensorbus.special``, and the dtype in which these compute."""
 
 from __future__ import annotations
 

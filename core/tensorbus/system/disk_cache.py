@@ -86,7 +86,7 @@ def code_stamp(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What one device keeps of one kind: how many files, and their bytes."""
+    """Number of files that one device caches of one kind, and their bytes."""
 
     owner: str
     name: str

@@ -31,7 +31,7 @@ def reentrant() -> RLock:
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801
-    """What the standard library's does; the lock that Python 3.11 has in it is free in a forked child."""
+    """The standard library's, whose lock in Python 3.11 is free in a forked child."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         super().__init__(function)

@@ -1,4 +1,4 @@
-"""Whether ops record their history: per thread and task."""
+"""Grad mode: whether ops record their history, per thread and task."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def retained_ids(inputs: Sequence[Tensor]) -> set[int]:
 
 
 class HookHandle:
-    """What ``register_hook`` returns: ``remove()`` takes the hook away again."""
+    """Handle that ``register_hook`` returns: ``remove()`` takes the hook away again."""
 
     def __init__(self, hooks: dict[int, Any], key: int) -> None:
         self._hooks, self._key = hooks, key

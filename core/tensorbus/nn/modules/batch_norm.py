@@ -20,7 +20,7 @@ from .linear import positive
 
 
 class _Norm(Module):
-    """What the layers share; ``ranks`` are the numbers of dimensions that the input may have."""
+    """Base of the layers; ``ranks`` are the numbers of dimensions that the input may have."""
 
     ranks: ClassVar[tuple[int, ...]]
 

@@ -12,7 +12,7 @@ from ..module import Module, _indented
 
 
 class _Numbered(Module):
-    """What ``Sequential`` and ``ModuleList`` share: submodules named ``"0"``, ``"1"`` and so on."""
+    """Base of ``Sequential`` and ``ModuleList``: submodules named ``"0"``, ``"1"`` and so on."""
 
     _kinds: ClassVar[tuple[type, ...]] = (Module,)
 

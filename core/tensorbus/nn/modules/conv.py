@@ -20,7 +20,7 @@ PADDING_MODES: Final = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Conv(Module):
-    """What the layers share; ``rank`` is the number of spatial axes."""
+    """Base of the layers; ``rank`` is the number of spatial axes."""
 
     rank: ClassVar[int]
 

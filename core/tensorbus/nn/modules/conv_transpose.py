@@ -22,7 +22,7 @@ _RUN: Final = {
 
 
 class _ConvTranspose(Module):
-    """What the layers share; ``rank`` is the number of spatial axes."""
+    """Base of the layers; ``rank`` is the number of spatial axes."""
 
     rank: ClassVar[int]
 

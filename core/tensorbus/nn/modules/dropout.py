@@ -12,7 +12,7 @@ from ..module import Module
 
 
 class _Dropout(Module):
-    """What the layers share; ``run`` is the function that drops."""
+    """Base of the layers; ``run`` is the function that drops."""
 
     run: Callable[..., Any]
 

@@ -17,7 +17,7 @@ from .linear import positive
 
 
 class _Table(Module):
-    """What ``Embedding`` and ``EmbeddingBag`` share: the table, and the row that is not learned."""
+    """Base of ``Embedding`` and ``EmbeddingBag``: the table, and the row that is not learned."""
 
     padding_idx: int | None
 

@@ -132,21 +132,21 @@ class ReplicationPad3d(_Pad):
 
 
 class CircularPad1d(_Pad):
-    """What is at the other end of the last axis."""
+    """Pads with the values at the other end of the last axis."""
 
     rank = 1
     mode = "circular"
 
 
 class CircularPad2d(_Pad):
-    """What is at the other end of the last two axes."""
+    """Pads with the values at the other end of the last two axes."""
 
     rank = 2
     mode = "circular"
 
 
 class CircularPad3d(_Pad):
-    """What is at the other end of the last three axes."""
+    """Pads with the values at the other end of the last three axes."""
 
     rank = 3
     mode = "circular"

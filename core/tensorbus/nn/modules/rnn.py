@@ -26,7 +26,7 @@ from .rnn_cell import batched, check_nonlinearity, gru_step, lstm_step, plain_st
 
 
 class _Recurrent(Module):
-    """What the layers share; ``gates`` is how many sums of ``hidden_size`` a step needs."""
+    """Base of the layers; ``gates`` is the number of sums of ``hidden_size`` in a step."""
 
     gates: ClassVar[int]
     pair: ClassVar[bool] = False

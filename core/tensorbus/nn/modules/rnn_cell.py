@@ -53,7 +53,7 @@ def check_nonlinearity(layer: str, nonlinearity: str) -> str:
 
 
 class _Cell(Module):
-    """What the cells share; ``gates`` is how many sums of ``hidden_size`` a step needs."""
+    """Base of the cells; ``gates`` is the number of sums of ``hidden_size`` in a step."""
 
     gates: ClassVar[int]
 

@@ -1,4 +1,4 @@
-"""What PyTorch keeps under this name: parameters as a vector or passed in, padding.
+"""The functions of PyTorch's ``nn.utils``: parameters as a vector or passed in, padding.
 
 In order: ``parameters_to_vector``, ``functional_call``, ``packed_sequence``, ``rnn``.
 """

@@ -1,4 +1,4 @@
-"""What recurrent layers take in the place of a tensor: sequences of different lengths, with their ends.
+"""Packed sequences: recurrent layers take them for sequences of different lengths, with their ends.
 
 PyTorch packs them into one row, so that its kernels skip what is not there. Here they stay side by side, the
 shorter ones filled up; layers keep the state of a sequence from its end on, so no order by length is needed.

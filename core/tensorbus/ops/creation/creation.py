@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DeviceLike = Device | str | None
 MAX_RANK: Final = 64
-"""How many axes a tensor can have: as many as a NumPy array."""
+"""The largest number of axes of a tensor: that of NumPy's arrays."""
 
 
 def resolve(given: DeviceLike) -> Device:

@@ -1,4 +1,4 @@
-"""Whether numbers are equal but for rounding: NumPy's and PyTorch's ``isclose`` and ``allclose``."""
+"""``isclose`` and ``allclose`` of NumPy and PyTorch: equality within a tolerance."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def _cut(x: Tensor, key: Key) -> Tensor:
 
 
 class Selection(NamedTuple):
-    """What index tensors select from a box.
+    """Returns the elements that index tensors select from a box.
 
     ``axes`` are indexed by ``indices``, which are broadcast to ``common`` and count from the front; ``rest``
     are the other axes. In the result the axes of ``common`` stand behind the first ``before`` of ``lengths``.

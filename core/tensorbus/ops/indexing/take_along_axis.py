@@ -24,7 +24,7 @@ from .gather_scatter import check_mode, from_front, gather, index_compute, scatt
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}
-"""How ``scatter_reduce`` names the modes of ``scatter``."""
+"""Names of ``scatter_reduce`` for the modes of ``scatter``."""
 
 
 def coordinates(indices: Any, axis: int, length: int) -> list[Any]:

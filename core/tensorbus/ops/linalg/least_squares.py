@@ -123,7 +123,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 class LeastSquares(NamedTuple):
-    """What ``lstsq`` returns. ``residuals`` are the squared distances of each column."""
+    """The result of ``lstsq``. ``residuals`` are the squared distances of each column."""
 
     solution: Tensor
     residuals: Tensor

@@ -1,4 +1,4 @@
-"""What attention and its derivative share: shapes, dtypes, and how well keys answer to queries."""
+"""Shared by attention and its derivative: shapes, dtypes, and the scores of keys for queries."""
 
 from __future__ import annotations
 
