@@ -187,7 +187,7 @@ def _time(part: ProgramPart, steps: Mapping[str, float]) -> str:
 def _with_counts(ops: Sequence[str]) -> str:
     """Return names with how often each occurs.
 
-    >>> _counted(["add", "exp", "add"])
+    >>> _with_counts(["add", "exp", "add"])
     'add x2, exp'
     """
     counts = {name: list(ops).count(name) for name in ops}
