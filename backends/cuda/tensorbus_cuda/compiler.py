@@ -72,21 +72,21 @@ class CudaCompiler:
 
     def apart(self, node: Node, given: Sequence[Layout | None]) -> int:
         """Return how far apart the rows of a matrix are best; 0: packed."""
-        from .gemm import kernels_matmul as products
+        from .gemm import kernels_matmul
 
-        return products.apart(node, given)
+        return kernels_matmul.apart(node, given)
 
     def orders(self, node: Node, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
         """Return in which order the axes of a call's results are best; None where they must be in C order."""
-        from .attention import kernels_attention as attention
+        from .attention import kernels_attention
 
-        return attention.orders(node.op, given)
+        return kernels_attention.orders(node.op, given)
 
     def leaves(self, node: Node, reader: Node) -> int:
         """Return how many float32 a call can leave for another that reads its result."""
-        from .attention import kernels_attention as attention
+        from .attention import kernels_attention
 
-        return attention.leaves(node, reader)
+        return kernels_attention.leaves(node, reader)
 
     def generates(self, node: Node) -> bool:
         """Return whether a program's own kernels are better than the eager one: they part booleans in two."""

@@ -6,14 +6,21 @@ from typing import Final
 
 from tensorbus.backend_api import FFT, LINALG, DialectLowering
 
-from .attention import kernels_attention as attention
-from .convolution import kernels_convolution as convolution
+from .attention import kernels_attention
+from .convolution import kernels_convolution
 from .device import runtime
-from .gemm import kernels_matmul_epilogue as sums
-from .gemm import kernels_scaled_matmul as scaled
+from .gemm import kernels_matmul_epilogue, kernels_scaled_matmul
 
 LIBRARY: Final = frozenset({"matmul", "sort", "argsort", *FFT, *LINALG})
-SERVED: Final = frozenset({attention.NAME, attention.GRADIENTS, scaled.NAME, sums.NAME, *convolution.OPS})
+SERVED: Final = frozenset(
+    {
+        kernels_attention.NAME,
+        kernels_attention.GRADIENTS,
+        kernels_scaled_matmul.NAME,
+        kernels_matmul_epilogue.NAME,
+        *kernels_convolution.OPS,
+    }
+)
 
 
 class CudaLowering(DialectLowering):

@@ -24,9 +24,9 @@ from tensorbus.backend_api import (
     pack,
 )
 
-from . import icd_loader as drivers
+from . import icd_loader
 
-drivers.set_up()
+icd_loader.set_up()
 
 import pyopencl as cl  # noqa: E402  (the loader looks for drivers when it is imported)
 

@@ -19,8 +19,7 @@ from ..eager.candidates import costly_size, native_first
 from ..eager.kernels_native import COMPUTE_BOUND_SIZE, GeneratedKernel, copied, routine
 from ..eager.kernels_numpy import prepared
 from ..memory import DTYPES, empty, run
-from . import mkl_gemm as mkl
-from . import packed_gemm as panels
+from . import mkl_gemm, packed_gemm
 
 _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _MIN_NATIVE_WORK: Final = 1 << 14
@@ -36,7 +35,7 @@ _EXACT_FLOAT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 
 def float16_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of 16-bit floats: in float32, rounded once."""
-    made = panels.gemm(call) or mkl.gemm(call)
+    made = packed_gemm.gemm(call) or mkl_gemm.gemm(call)
     if made is not None:
         return made
     own = call.dtypes[0]
@@ -51,7 +50,7 @@ def integer_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., 
 
     Signed and unsigned products are the same bits.
     """
-    made = panels.gemm(call) or mkl.gemm(call)
+    made = packed_gemm.gemm(call) or mkl_gemm.gemm(call)
     if made is not None:
         return made
     own = DTYPES[call.dtypes[0]]

@@ -15,7 +15,7 @@ from tensorbus.backend_api import dtypes as dt
 
 from .. import cudnn
 from ..device import runtime
-from . import attention_mask as masks
+from . import attention_mask
 
 NAME: Final = "scaled_dot_product_attention"
 GRADIENTS: Final = "attention_gradients"
@@ -58,14 +58,16 @@ def _served(
         return "takes operands of (batch, heads, length, width)"
     if any(s[-1] > WIDEST or s[-1] % _STEP for s in shapes) or scale <= 0:
         return f"takes heads of up to {WIDEST} elements, in steps of {_STEP}"
-    if mask and any(n not in (1, m) for n, m in zip(masks.whole(mask[0], q, k)[:2], q[:2], strict=True)):
+    if mask and any(
+        n not in (1, m) for n, m in zip(attention_mask.whole(mask[0], q, k)[:2], q[:2], strict=True)
+    ):
         return "takes masks that broadcast to the scores"
     if problem := cudnn.trouble(index):
         return problem
     library = cudnn.library(index)
     given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=False)]
     if mask:
-        given.append(StridedArray.contiguous(None, masks.whole(mask[0], q, k), dtypes[0]))
+        given.append(StridedArray.contiguous(None, attention_mask.whole(mask[0], q, k), dtypes[0]))
     with library.unit.current(), library.lock:
         try:
             for graph in _graphs(library, op, given, scale, causal):
@@ -195,7 +197,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     assert call.shapes is not None
     before = 2 if op == GRADIENTS else 0
     masked = len(call.shapes) > 3 + before
-    added = masks.written(call, before) if masked else None
+    added = attention_mask.written(call, before) if masked else None
     rows = extra = 0
     sums = bool(call.side_size) or call.side_input
     if op == GRADIENTS and not sums:

@@ -22,11 +22,11 @@ def eager(generated: Prepare) -> Prepare:
         multiply = _multiplier(call)
         if multiply is None:
             return generated(call)
-        from . import matrix_layout as matrices
+        from . import matrix_layout
 
         unit, shape, dtype = runtime().units[call.index], call.out_shape or (), call.out_dtype
         other: list[Any] = []
-        wide = matrices.lead_of(shape, dtype)
+        wide = matrix_layout.lead_of(shape, dtype)
 
         def made(lead: int) -> tuple[int, tuple[int, ...]]:
             whole = StridedArray.contiguous(None, (*shape[:-1], lead), dtype)
@@ -77,19 +77,18 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
 
 def apart(node: Node, given: Sequence[Layout | None]) -> int:
     """Return how far apart the rows of a product, or of what one reads, are best; 0: packed."""
-    from . import cublaslt as blas
-    from . import matrix_layout as matrices
+    from . import cublaslt, matrix_layout
 
     shape, dtype = node.spec.shape, node.spec.dtype
-    if dtype not in blas.KINDS or not shape:
+    if dtype not in cublaslt.KINDS or not shape:
         return 0
-    lead = matrices.lead_of(shape, dtype)
+    lead = matrix_layout.lead_of(shape, dtype)
     if not lead or not given:
         return lead
     y = given[-1]
     if node.op != "matmul" or len(shape) != 2 or y is None or y.offset or y.late is not None:
         return 0
-    step = blas.ALIGNED // dtype.itemsize
+    step = cublaslt.ALIGNED // dtype.itemsize
     return lead if y.strides[0] == 1 and y.strides[1] % step == 0 else 0
 
 
@@ -99,11 +98,10 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     ``lead``: rows of the result are that far apart (0: packed). ``packs=False``: values that do not lie as
     matrices are refused, not copied.
     """
-    from . import cublaslt as blas
-    from . import matrix_layout as matrices
+    from . import cublaslt, matrix_layout
 
     shapes = call.shapes
-    if call.dtypes[0] not in blas.KINDS or call.out_shape is None or shapes is None:
+    if call.dtypes[0] not in cublaslt.KINDS or call.out_shape is None or shapes is None:
         return None
     if 0 in call.out_shape or 0 in shapes[0]:
         return None
@@ -112,15 +110,17 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     known: dict[Any, Any] = {}
 
     def lying(x: StridedArray, y: StridedArray, lead: int) -> Any:
-        aligned = matrices.is_aligned(x), matrices.is_aligned(y)
-        how = blas.arithmetic_of(dtype)
+        aligned = matrix_layout.is_aligned(x), matrix_layout.is_aligned(y)
+        how = cublaslt.arithmetic_of(dtype)
         key = (x.strides, y.strides, aligned, how, lead)
         found = known.get(key, known)
         if found is known:
             if len(known) >= MANY:
                 known.clear()
             with unit.current():
-                found = known[key] = matrices.prepared(unit.library(), x, y, aligned, how, lead, call.variant)
+                found = known[key] = matrix_layout.prepared(
+                    unit.library(), x, y, aligned, how, lead, call.variant
+                )
         return found
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:

@@ -95,12 +95,12 @@ def eager(otherwise: Prepare, pad: Prepare, cast: Prepare) -> Prepare:
 
 
 def _prepared(call: Call, n: Sizes, otherwise: Prepare, pad: Prepare, cast: Prepare) -> Any:
-    from . import cublaslt as blas
+    from . import cublaslt
 
     unit, shape, dtype = runtime().units[call.index], call.out_shape or (), call.dtypes[0]
-    sums, how = dt.int32, blas.WORDS
+    sums, how = dt.int32, cublaslt.WORDS
     if dtype in FLOATS:
-        sums, how = dt.float32, blas.of_bytes(dtype, dtype, dt.float32)
+        sums, how = dt.float32, cublaslt.of_bytes(dtype, dtype, dt.float32)
     kept = dtype if dtype in FLOATS else dt.int8
     left, right = sides(call, n, pad)
     narrow = cast(

@@ -71,8 +71,7 @@ class _Lies:
 
 
 def _queue(call: Call) -> Callable[[Sequence[StridedArray], Any], bool]:
-    from . import cublaslt as blas
-    from . import matrix_layout as matrices
+    from . import cublaslt, matrix_layout
 
     assert call.shapes is not None
     unit, dtype, shapes = runtime().units[call.index], call.dtypes[0], call.shapes
@@ -84,18 +83,18 @@ def _queue(call: Call) -> Callable[[Sequence[StridedArray], Any], bool]:
     known: dict[_Lies, Any] = {}
 
     def prepared(values: Sequence[StridedArray], lies: _Lies) -> Any:
-        a, b = (matrices.matrix_of(v.shape, v.strides, 0) for v in values[:2])
+        a, b = (matrix_layout.matrix_of(v.shape, v.strides, 0) for v in values[:2])
         if a is None or b is None or any(lies.strides[k] != packed[k] for k in packed):
             return None
         if not all(lies.aligned[2:]):
             return None
         return unit.library().product(
-            a, b, 1, blas.arithmetic_of(dtype), (lies.aligned[0], lies.aligned[1]),
+            a, b, 1, cublaslt.arithmetic_of(dtype), (lies.aligned[0], lies.aligned[1]),
             adds=whole is not None, row=row is not None, ends=call.attrs["ends"], rank=call.variant,
         )  # fmt: skip
 
     def run(values: Sequence[StridedArray], out: Any) -> bool:
-        lies = _Lies(tuple([v.strides for v in values]), tuple([matrices.is_aligned(v) for v in values]))
+        lies = _Lies(tuple([v.strides for v in values]), tuple([matrix_layout.is_aligned(v) for v in values]))
         if lies not in known:
             with unit.current():
                 known[lies] = prepared(values, lies)

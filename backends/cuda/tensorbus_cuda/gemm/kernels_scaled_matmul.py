@@ -81,14 +81,14 @@ def into(pad: Prepare) -> Callable[[Call], Callable[[Sequence[Any], Sequence[Any
 
 def _queue(call: Call) -> tuple[Sizes, Callable[..., None]]:
     """Return the sizes, and what queues the product of operands in the library's form into a block."""
-    from . import cublaslt as blas
+    from . import cublaslt
 
     assert call.shapes is not None
     n = sizes(call.shapes[:2])
     assert n is not None, "the kernel supports no others"
     unit: Unit = runtime().units[call.index]
     has_row, found = len(call.shapes) > 4, list[Any]()
-    how = blas.of_bytes(call.dtypes[0], call.dtypes[1], call.out_dtype)
+    how = cublaslt.of_bytes(call.dtypes[0], call.dtypes[1], call.out_dtype)
 
     def queue(x: StridedArray, y: StridedArray, others: Sequence[StridedArray], out: Any) -> None:
         if not found:

@@ -24,7 +24,7 @@ from tensorbus.backend_api import (
 )
 
 from ..async_errors import listed
-from . import graph_dependencies as branches
+from . import graph_dependencies
 from .launch import Launcher
 
 if TYPE_CHECKING:
@@ -174,11 +174,15 @@ class GraphRunner:
                 offsets[slot] = self._total
                 self._total += nbytes
         self._offsets = [(s, at, script.nbytes[s]) for s, at in offsets.items() if s not in outputs]
-        order = branches.in_turn(len(steps_of(item)) or 1 for item in program.steps)
+        order = graph_dependencies.in_turn(len(steps_of(item)) or 1 for item in program.steps)
         if short:
             over = [(program.outputs[k].slot, given) for k, given in program.replaceable.items()]
-            order = branches.waits(script.steps, branches.shared_places(self._offsets, over))
-        self._order, self._lanes = branches.lanes(order, [step.call is not None for step in script.steps])
+            order = graph_dependencies.waits(
+                script.steps, graph_dependencies.shared_places(self._offsets, over)
+            )
+        self._order, self._lanes = graph_dependencies.lanes(
+            order, [step.call is not None for step in script.steps]
+        )
         self._inputs = sorted(
             {s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes}
         )

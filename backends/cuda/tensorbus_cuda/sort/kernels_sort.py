@@ -260,7 +260,7 @@ def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
     count = prod(shape)
     if not count == shape[axis] >= LONG or not (dtype.is_floating or dtype.kind in ("int", "uint")):
         return None
-    from .. import kernels_cupy as namespace
+    from .. import kernels_cupy
 
     compiler, index = runtime().compiler, call.index
     places = call.op == "argsort"
@@ -281,7 +281,7 @@ def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
     def sort(given: StridedArray) -> Any:
         made = StridedArray.contiguous(compiler.allocate(count * word.itemsize, index), (count,), word)
         make([given.buffer, made.buffer], ())
-        found = namespace.order_of(made, index)
+        found = kernels_cupy.order_of(made, index)
         result = compiler.allocate(count * call.out_dtype.itemsize, index)
         place([given.buffer, found.buffer, result], ())
         return result
