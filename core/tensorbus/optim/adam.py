@@ -1,4 +1,4 @@
-"""Adam, and Adam with weight decay apart from the gradient."""
+"""Adam, and AdamW, which decouples weight decay from the gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adam by the largest gradient, with a look ahead, and with a rectified beginning."""
+"""Adamax, NAdam and RAdam: Adam by the infinity norm, with Nesterov momentum, and with a rectified start."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def adamax(
 
 
 class NAdam(Optimizer):
-    """Adam with Nesterov's look ahead (Dozat 2016)."""
+    """Adam with Nesterov momentum (Dozat 2016)."""
 
     def __init__(
         self, params: Parameters, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),

@@ -1,4 +1,4 @@
-"""Keeping gradients small."""
+"""Gradient clipping by norm and by value."""
 
 from __future__ import annotations
 

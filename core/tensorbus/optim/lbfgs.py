@@ -1,4 +1,4 @@
-"""L-BFGS: steps along directions that remember the last changes of the gradient."""
+"""L-BFGS: a quasi-Newton method whose directions come from the last changes of the gradient."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Choices(TypedDict, total=False):
 
 
 class Optimizer:
-    """Base of optimizers: what PyTorch's is, with the same groups, state and state dicts.
+    """Base of optimizers, as in PyTorch, with the same groups, state and state dicts.
 
     ``params`` are tensors, pairs of name and tensor, or dicts of ``"params"`` and the settings that differ
     from ``defaults``. A subclass writes ``update(parameter, gradient, state, group)``, which runs without
@@ -141,7 +141,7 @@ class Optimizer:
         return state
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or make them zeros."""
+        """Reset the gradients of all parameters to None, or to zeros."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:  # whatever it was, so that a captured program need not know
@@ -231,7 +231,7 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Take over state and settings, with tensors in each parameter's dtype and on its device.
+        """Load state and settings, with tensors in each parameter's dtype and on its device.
 
         Raises ``StateError`` where the groups are of other sizes, or a state has another shape than its
         parameter, and then has changed nothing.

@@ -1,4 +1,4 @@
-"""RMSprop, Adagrad and Adadelta: steps over the root of gathered squares."""
+"""RMSprop, Adagrad and Adadelta: steps over the root of accumulated squares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rprop and averaged SGD: steps of their own length for each element, and the mean of where they lead."""
+"""Rprop, with a step size for each element, and averaged SGD, which keeps a mean of the iterates."""
 
 from __future__ import annotations
 

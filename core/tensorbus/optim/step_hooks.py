@@ -1,4 +1,4 @@
-"""Functions of the user's that are called before and after the steps of one optimizer."""
+"""User functions that run before and after the steps of one optimizer."""
 
 from __future__ import annotations
 

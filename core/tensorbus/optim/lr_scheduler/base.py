@@ -1,4 +1,4 @@
-"""Learning rates that change with time: call ``step()`` once an epoch, after the optimizer's."""
+"""Learning-rate schedules: call ``step()`` once an epoch, after the optimizer's."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class LRScheduler:
         return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "last_lr": rates}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where another schedule was, with the rates that its optimizer had.
+        """Load the state of another schedule, with the rates that its optimizer had.
 
         Raises ``StateError`` for another number of groups, or a state without rates.
         """

@@ -1,4 +1,4 @@
-"""Schedules one after the other or all at once, and one that watches the loss."""
+"""Schedules in sequence or in a chain, and one that follows the loss (reduce on plateau)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SequentialLR(LRScheduler):
         return {**super().state_dict(), "schedulers": _states(self.schedulers)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where another schedule was."""
+        """Load the state of another schedule."""
         _load(self.schedulers, state_dict)
         super().load_state_dict(state_dict)
 
@@ -111,7 +111,7 @@ class ChainedScheduler(LRScheduler):
         return {**super().state_dict(), "schedulers": _states(self.schedulers)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where another schedule was."""
+        """Load the state of another schedule."""
         _load(self.schedulers, state_dict)
         super().load_state_dict(state_dict)
 
@@ -126,7 +126,7 @@ def _states(schedulers: Sequence[LRScheduler]) -> list[dict[str, Any]]:
 
 
 def _load(schedulers: Sequence[LRScheduler], state_dict: Mapping[str, Any]) -> None:
-    """Take over the states of the parts. Raises ``StateError`` for another number of them."""
+    """Load the states of the parts. Raises ``StateError`` for another number of them."""
     states = state_dict["schedulers"]
     if len(states) != len(schedulers):
         raise StateError(
@@ -183,7 +183,7 @@ class ReduceLROnPlateau:
         return value < limit if self.mode == "min" else value > limit
 
     def step(self, metrics: Any) -> None:
-        """Take note of an epoch's quantity, a number or a one-element tensor."""
+        """Record an epoch's quantity, a number or a one-element tensor."""
         value = float(metrics)
         self.last_epoch += 1
         if self.is_better(value):
@@ -210,7 +210,7 @@ class ReduceLROnPlateau:
         return {**own, "last_lr": [group["lr"] for group in self.optimizer.param_groups]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where another schedule was, with the rates that its optimizer had. Raises ``StateError``."""
+        """Load the state of another schedule and the rates of its optimizer. Raises ``StateError``."""
         rates = last_rates(type(self).__name__, self.optimizer, state_dict)
         vars(self).update({k: v for k, v in state_dict.items() if k not in ("optimizer", "last_lr")})
         set_rates(self.optimizer, rates)

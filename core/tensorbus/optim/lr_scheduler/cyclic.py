@@ -1,4 +1,4 @@
-"""Schedules that go up and down: warm restarts, one cycle, and many."""
+"""Cyclic schedules: warm restarts, one cycle, and many."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return {**super().state_dict(), "time": self._time}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where another schedule was, as ``LRScheduler`` does."""
+        """Load the state of another schedule, as ``LRScheduler`` does."""
         super().load_state_dict(state_dict)
         self._time = state_dict["time"]
 
