@@ -152,6 +152,7 @@ def test_choices_between_halves_and_numbers(device: str, dtype: str, reduction: 
         close(got, wanted, 4e-3 if dtype == "float16" else 3e-2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivatives(device: str, name: str) -> None:
     function, arrays, _, _ = CASES[name]

@@ -192,6 +192,7 @@ def test_derivatives_are_those_of_differences(name: str, device: str) -> None:
         np.testing.assert_allclose(gradient.numpy(), (high - low) / 2e-6, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.full
 def test_compiled_as_one_program(device: str) -> None:
     def chance(a: tb.Tensor, x: tb.Tensor) -> tb.Tensor:
         return tb.special.gammaincc(a, x) + tb.special.ndtr(x)

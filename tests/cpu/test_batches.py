@@ -182,6 +182,7 @@ def test_sums_of_nothing_and_of_one() -> None:
         assert tb.sum(tb.full((), 2.5, dtype=dtype, device="cpu")).item() == 2.5
 
 
+@pytest.mark.full
 @needs_compiler
 @pytest.mark.parametrize("op", ["sum", "prod"])
 @pytest.mark.parametrize("dtype", DTYPES)

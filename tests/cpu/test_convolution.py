@@ -79,6 +79,7 @@ def _close(found: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]
     assert (np.abs(found - right) <= 32 * np.finfo(found.dtype).eps * size).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", _CASES)
 def test_convolution_and_both_gradients_are_their_definitions(case: str, dtype: str) -> None:

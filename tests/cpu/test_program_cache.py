@@ -124,6 +124,7 @@ def test_missing_files_are_made_anew(bench: Bench) -> None:
     bench.run("check('exp', 'tanh')")
 
 
+@pytest.mark.full
 def test_processes_fill_one_cache_at_once(bench: Bench) -> None:
     running = [bench.start(f"check{NAMES[:4]!r}") for _ in range(3)]
     for process in running:
@@ -134,6 +135,7 @@ def test_processes_fill_one_cache_at_once(bench: Bench) -> None:
     assert bench.starts == first
 
 
+@pytest.mark.full
 def test_a_process_killed_while_it_writes_leaves_nothing_wrong(bench: Bench) -> None:
     for delay in (0.3, 0.6, 0.9, 1.2):
         process = bench.start(f"check{NAMES!r}")

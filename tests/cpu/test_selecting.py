@@ -31,6 +31,7 @@ def _order(x: Any, descending: bool) -> Any:
     return x.shape[-1] - 1 - np.argsort(wide[..., ::-1], axis=-1, kind="stable")[..., ::-1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_places_are_those_of_the_whole_order(dtype: tb.DType, kind: str) -> None:

@@ -195,6 +195,7 @@ def test_choices_change_no_result_and_are_said(tmp_path: Any, monkeypatch: pytes
     assert list((tmp_path / "opencl" / "choices").iterdir())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tb.float32, tb.bfloat16, tb.float16])
 def test_rows_are_tried_in_every_vector(dtype: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))

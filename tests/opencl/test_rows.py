@@ -118,6 +118,7 @@ def test_choices_in_long_arrays() -> None:
 SHAPES = [(70000,), (40, 50), (600, 2000), (5000, 64), (3, 1500, 130), (130, 3, 700), (33, 1, 70)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["sum", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("special", [None, np.nan, -np.inf, np.inf])
 def test_reductions_over_every_axis(op: str, special: float | None) -> None:

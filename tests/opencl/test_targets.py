@@ -170,6 +170,7 @@ def test_many_indices(
     np.testing.assert_array_equal(thin.run("scatter", x, value, index, mode=mode), wanted)
 
 
+@pytest.mark.full
 def test_many_indices_of_two_axes_and_sums_of_floats(thin: Bench) -> None:
     draw = np.random.default_rng(1)
     i, j, value = draw.integers(0, 30, (40, 50)), draw.integers(0, 2, (40, 50)), draw.normal(size=(40, 50))

@@ -38,14 +38,16 @@ def test_few_cases_are_enough() -> None:
 def test_devices_take_turns() -> None:
     cases = GRIDS["with devices"]
     devices = [cases[place]["device"] for place in fast_cases("test", cases)]
-    assert sorted(map(devices.count, set(devices))) == [6, 7, 7]
+    assert min(devices.count("cpu"), devices.count("refdev")) >= 8
+    assert devices.count("opencl") in (1, 2, 3)
 
 
 def test_a_test_of_every_device_runs_on_one_which_its_name_decides() -> None:
     cases = grid(device=["cpu", "opencl", "refdev"])
     chosen = [fast_cases(f"test_{k}", cases) for k in range(300)]
     assert all(len(places) == 1 for places in chosen)
-    assert min(chosen.count([k]) for k in range(3)) > 70
+    assert min(chosen.count([0]), chosen.count([2])) > 100
+    assert 20 < chosen.count([1]) < 60
 
 
 def test_the_choice_depends_on_nothing_else() -> None:

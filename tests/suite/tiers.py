@@ -3,8 +3,8 @@
 What is marked ``full`` runs in the full tier only, what is marked ``fast`` always. Of any other test with
 parameters the fast tier takes as many cases as it needs for every value of every parameter to occur in one
 ("each-choice coverage"): 20 dtypes times 4 shapes are 20 cases, in which the shapes take turns. Devices
-need not all occur: a test of every device runs on one in the fast tier, which one its name decides; one
-with further parameters on all of them in turn.
+need not all occur: a test of every device runs on one in the fast tier, which one its name decides, seldom
+one that compiles each kernel; one with further parameters on all of them in turn.
 
 The choice depends on the test alone, so that it is the same in every process, and stays when others come.
 """
@@ -17,7 +17,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 DEVICE = "device"
-KIT_EACH: Final = 8
+QUICK: Final = frozenset({"cpu", "refdev"})
+"""The devices that run small eager programs without a compiler."""
+COMPILING_EACH: Final = 8
+"""In how many turns of the devices one that compiles each kernel has one."""
+KIT_EACH: Final = 16
 """Of how many ops the fast tier has the conformance kit examine one on devices that compile each kernel."""
 KIT_SLOW: Final = frozenset("min max prod sum any all".split())
 """Their kernels take a driver for processors up to a minute to compile: the full tier tries them there."""
@@ -32,14 +36,14 @@ def fast_cases(name: str, cases: Sequence[Case]) -> list[int]:
     for place, case in enumerate(cases):
         for pair in case.items():
             own[pair].append(place)
-    devices = list(dict.fromkeys(case[DEVICE] for case in cases if DEVICE in case))
-    start = zlib.crc32(name.encode())
-    turn = {device: (k - start) % len(devices) for k, device in enumerate(devices)}
+    first = _first_device(name, list(dict.fromkeys(case[DEVICE] for case in cases if DEVICE in case)))
     used: Counter[tuple[str, Hashable]] = Counter()
 
     def cost(place: int) -> tuple[int, int, int]:
         case = cases[place]
-        return sum(used[pair] for pair in case.items()), turn.get(case.get(DEVICE), 0), place
+        device = case.get(DEVICE)
+        turn = (used[DEVICE, device] + (device != first)) * _weight(device)
+        return sum(used[pair] for pair in case.items() if pair[0] != DEVICE), turn, place
 
     chosen: set[int] = set()
 
@@ -56,13 +60,23 @@ def fast_cases(name: str, cases: Sequence[Case]) -> list[int]:
     return sorted(chosen)
 
 
+def _weight(device: Hashable) -> int:
+    """Return in how many turns a device has one; it is a name, or a pair whose second is the name."""
+    name = device[1] if isinstance(device, tuple) else device
+    return 1 if name in QUICK else COMPILING_EACH
+
+
+def _first_device(name: str, devices: Sequence[Hashable]) -> Hashable:
+    number = zlib.crc32(name.encode())
+    quick = [device for device in devices if _weight(device) == 1]
+    slow = [device for device in devices if _weight(device) > 1]
+    own = slow if not quick or (slow and number % COMPILING_EACH == 0) else quick
+    return own[number // COMPILING_EACH % len(own)] if own else None
+
+
 def kit_is_fast(device: str, op: str, dtype: str, first: str, place: int) -> bool:
     """Return whether the fast tier examines an op, the ``place``-th of all, on a device in a dtype.
 
-    On cpu it does so in a dtype of each kind, on refdev in the plainest, ``first``, elsewhere so for few ops.
+    On cpu and refdev it does so in the plainest, ``first``, elsewhere so for few ops.
     """
-    if device == "cpu":
-        return True
-    if device == "refdev":
-        return dtype == first
-    return dtype == first and place % KIT_EACH == 0 and op not in KIT_SLOW
+    return dtype == first and (device in QUICK or (place % KIT_EACH == 0 and op not in KIT_SLOW))

@@ -43,6 +43,7 @@ def test_the_first_sizes_have_programs_at_once(family) -> None:
     assert made(family[0]) == AT_ONCE
 
 
+@pytest.mark.full
 def test_later_sizes_are_compiled_when_python_has_spent_as_long(family) -> None:
     compiled = tb.compile(summed, dynamic=True)
     for n in range(2, 42):
@@ -64,6 +65,7 @@ def test_large_sizes_are_compiled_at_once(family) -> None:
     assert made(family[0]) == 39
 
 
+@pytest.mark.full
 def test_another_mode_compiles_all_sizes(family) -> None:
     compiled = tb.compile(summed, dynamic=True, mode="reduce-overhead")
     for n in range(2, 42):
