@@ -92,9 +92,9 @@ class CpuExecutable:
 
     def __init__(self, programs: _Programs, order: CompileRequest) -> None:
         self._programs, self._order = programs, order
-        self._tape: BytecodeProgram | None = programs.tape(programs.packed())
-        self.listing: RelocatableProgram | None = self._tape.listing
-        self._labels = self._tape.labels
+        self._bytecode: BytecodeProgram | None = programs.bytecode(programs.packed())
+        self.listing: RelocatableProgram | None = self._bytecode.listing
+        self._labels = self._bytecode.labels
         self.other = programs.other
 
     @cached_property
@@ -116,9 +116,9 @@ class CpuExecutable:
     def _program(self) -> Any:
         driver = self._programs.driver
         assert driver is not None
-        tape = self._tape or self._programs.tape(self._programs.packed())
-        self._tape = self.listing = None  # after a failure the kernels are compiled anew
-        return driver.program(tape)
+        bytecode = self._bytecode or self._programs.bytecode(self._programs.packed())
+        self._bytecode = self.listing = None  # after a failure the kernels are compiled anew
+        return driver.program(bytecode)
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
@@ -205,10 +205,10 @@ class _Programs:
         found = self._known.get(key)
         if found is None:
             assert self.driver is not None
-            found = self._known[key] = self.driver.program(self.tape(layouts))
+            found = self._known[key] = self.driver.program(self.bytecode(layouts))
         return found, values
 
-    def tape(self, layouts: Sequence[Layout | None]) -> BytecodeProgram:
+    def bytecode(self, layouts: Sequence[Layout | None]) -> BytecodeProgram:
         """Return the program for these layouts, its kernels compiled."""
         graph = self._graph
         chosen = self._order.chosen

@@ -83,7 +83,7 @@ static void read_step(tape *t, step *s) {
   }
 }
 
-// Return a capsule with the program that a tape tells.
+// Return a capsule with the program that bytecode tells.
 object *tb_program(const int64_t *words) {
   tape at = {words}, *t = &at;
   program *p = room(1, sizeof(program));

@@ -3,7 +3,7 @@
 // A kernel that fills a result item by item fills a block instead, as if it lay where the result does; from
 // there the block, which stays in the cache, is moved.
 
-enum { ROOM = 1 << 16, BLOCKS = 2 };  // bytes of a block, and blocks: tape.py knows them too
+enum { ROOM = 1 << 16, BLOCKS = 2 };  // bytes of a block, and blocks: bytecode.py knows them too
 
 static _Thread_local char blocks[BLOCKS][ROOM] __attribute__((aligned(64)));
 

@@ -1,6 +1,6 @@
 // Programs as tables: steps over slots of memory, which are inputs, results and places in an arena.
 //
-// A table is told by a tape of 64-bit numbers: tape.py writes it.
+// A table is told by bytecode, 64-bit numbers: bytecode.py writes it.
 
 enum { KERNEL, PRODUCT, PYTHON, ROWS_ADDED };
 enum { ARRAY, FLOAT, INTEGER, BOOL };

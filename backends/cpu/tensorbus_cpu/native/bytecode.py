@@ -1,4 +1,4 @@
-"""A program as the tape of numbers that ``csource/bytecode.c`` reads: both are to be changed together."""
+"""A program as the bytecode that ``csource/bytecode.c`` reads: both are to be changed together."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class BytecodeProgram:
 
     @property
     def words(self) -> list[int]:
-        """The numbers, with addresses: what is to be found there is there as long as the tape."""
+        """The numbers, with addresses: what is to be found there is there as long as the bytecode."""
         return self._bound.words
 
     # What stands before the steps.

@@ -24,7 +24,7 @@ _DRIVER: Final = ("types", "gemm", "nontemporal", "driver")
 if TYPE_CHECKING:  # making a protocol takes time, too
 
     class Numbers(Protocol):
-        """A tape in this process."""
+        """Bytecode in this process."""
 
         @property
         def words(self) -> list[int]:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # making a protocol takes time, too
 
 
 class Driver:
-    """Makes programs of tapes, and functions of programs."""
+    """Makes programs of bytecode, and functions of programs."""
 
     def __init__(self, compiler: CCompiler, table: ctypes.CDLL, python: ctypes.PyDLL) -> None:
         self._program = ctypes.PyDLL(None, handle=table._handle).tb_program
@@ -76,7 +76,7 @@ class Driver:
             self._use_small = None
 
     def program(self, tape: Numbers) -> Any:
-        """Return the program of a tape, whose references are held by the program from then on."""
+        """Return the program of bytecode, whose references are held by the program from then on."""
         if tape.products:
             self._multiply()
         data = np.array(tape.words, np.int64)

@@ -1,7 +1,7 @@
 """Compiled programs on disk: a second process loads them without starting the code generator.
 
 A program is known by a digest of its graph, of what it was to be compiled for, and of all code that had a
-part in it; what is stored are the numbers of its tape, and the names of the kernels that these refer to.
+part in it; what is stored are the numbers of its bytecode, and the names of the kernels that these refer to.
 """
 
 from __future__ import annotations

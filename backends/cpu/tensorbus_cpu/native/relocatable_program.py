@@ -19,7 +19,7 @@ _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
 
 
 class Address(tuple[str, str, int]):
-    """What a number of a tape refers to: its kind, name and number.
+    """What a number of bytecode refers to: its kind, name and number.
 
     Kinds are ``"fail"``, ``"dtype"`` or ``"kernel"``, by name, and ``"call"``, by its number.
     """
@@ -77,7 +77,7 @@ class PythonCall:
 
 
 class BoundProgram:
-    """The numbers of a tape in this process; ``references`` must outlive the reading of them."""
+    """The numbers of bytecode in this process; ``references`` must outlive the reading of them."""
 
     __slots__ = ("products", "references", "words")
 
@@ -86,7 +86,7 @@ class BoundProgram:
 
 
 class RelocatableProgram:
-    """The ``words`` of a tape. ``names`` are the ops that may report errors, ``labels`` the steps.
+    """The ``words`` of bytecode. ``names`` are the ops that may report errors, ``labels`` the steps.
 
     ``products``: some of these multiply matrices.
     """

@@ -158,7 +158,7 @@ def scalar(dtype: dt.DType, value: Any) -> Any:
 def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Return how many blocks a launch has along each axis, and how many threads a block has.
 
-    Kernels walk on by the size of the launch, so a grid beyond CUDA's limits is served by fewer blocks.
+    Kernels loop on by the size of the launch, so a grid beyond CUDA's limits is served by fewer blocks.
     ``tiled`` launches have square blocks; others are as long as axis 0, which neighbours in memory lie along.
     """
     grid = (*(launch.grid or (1,)), 1, 1)[:3]
