@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# pytest may read this file without the settings of pyproject.toml, as where --report names a file elsewhere.
+sys.path.insert(0, str(Path(__file__).parent / "suite"))
 
 from cpu_seconds import CpuSecondsPlugin
 from shards import Shard
