@@ -57,9 +57,9 @@ def test_items_that_are_alone_are_not_made_vectors(bench: Bench, monkeypatch: py
         value = bench.put(np.ones(shape, "f4"))
         bench.prepare("sum", (value,), axis=(len(shape) - 1,), keepdims=False)(value)
     if bench.runtime.unit(0).dialect.target.row_per_task:
-        assert [launch.kernel.solo for _, launch in sources] == [True, True, False]
+        assert [launch.kernel.task for _, launch in sources] == [True, True, False]
     for source, launch in sources:
-        assert ("intel_vec_len_hint(1)" in source) == (launch.kernel.solo and hinted)
+        assert ("intel_vec_len_hint(1)" in source) == (launch.kernel.task and hinted)
 
 
 def test_each_op_is_rounded_as_a_store_would() -> None:

@@ -272,7 +272,7 @@ class CCompiler:
         fixed = [0 if isinstance(v, RuntimeArg) else v for v in launch.values]
         late = [k for k, v in enumerate(launch.values) if isinstance(v, RuntimeArg)]
         grid = launch.grid or (1,)
-        piece = pieces(grid, 1 if kernel.solo else _MIN_THREAD_ITEMS, tiled=launch.tiled)
+        piece = pieces(grid, 1 if kernel.task else _MIN_THREAD_ITEMS, tiled=launch.tiled)
         params = form.pack(*fixed) if codes else b""
         call = self.call
 

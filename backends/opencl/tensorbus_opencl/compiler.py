@@ -289,8 +289,8 @@ def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...
     grid = launch.grid or (1,)
     if launch.group:
         return grid, (launch.group, *(1,) * (len(grid) - 1))
-    if launch.kernel.solo or not launch.grid:
-        if launch.kernel.solo and launch.grid:
+    if launch.kernel.task or not launch.grid:
+        if launch.kernel.task and launch.grid:
             grid = (min(grid[0], max(1, _SOLO // prod(grid[1:]))), *grid[1:])
         return grid, (1,) * len(grid)
     room = min(largest, launch.most or max(prod(grid) // _GROUPS, 16))

@@ -1,4 +1,4 @@
-"""The one walk over a graph: a value is what its caller makes, a tensor, a variable of code, or a node."""
+"""The evaluation of a graph: a value is what its caller makes, a tensor, a variable of code, or a node."""
 
 from __future__ import annotations
 

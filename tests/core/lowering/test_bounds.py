@@ -191,7 +191,7 @@ def test_packets_end_where_rows_do(length: int) -> None:
         subgroup_size=32,
     )  # fmt: skip
     _, program = program_of(record(CASES["scan"][0], spec(7, length)), target)
-    assert "tb_cumulative_sum_team" in {kernel.name for kernel in program.kernels()}
+    assert "tb_cumulative_sum_workgroup" in {kernel.name for kernel in program.kernels()}
 
 
 def test_packets_of_rows_of_several_axes_begin_at_multiples_of_their_length() -> None:

@@ -13,7 +13,7 @@ from fused import CPU, THIN, check, program_of, record, steps_by_name, with_grad
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import TensorbusError
 from tensorbus.lowering.codegen.render import render
-from tensorbus.lowering.ir.loop_ir import Last
+from tensorbus.lowering.ir.loop_ir import LastTaskEpilogue
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.lowering.program.program import steps_of
 from tensorbus.ops.definition import Spec
@@ -144,7 +144,7 @@ def test_devices_whose_items_do_not_see_each_other_take_two_kernels() -> None:
         assert len(steps_by_name(program)) > 1
     _, program = program_of(graph)
     (kernel,) = program.kernels()
-    assert isinstance(verify(kernel).body[-1], Last)
+    assert isinstance(verify(kernel).body[-1], LastTaskEpilogue)
     assert "last of n0:" in str(kernel)
     for own in (cuda(100), metal()):
         with pytest.raises(TensorbusError, match="last"):

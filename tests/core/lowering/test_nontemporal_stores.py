@@ -27,8 +27,8 @@ def one(op: str, shape: tuple[int, ...], target: Target, **attrs: object) -> tup
 
 def test_only_large_results_go_past_the_caches() -> None:
     for op, attrs in (("exp", {}), ("softmax", {"axis": 1})):
-        assert " past" in one(op, LARGE, WIDE, **attrs)[0]
-        assert " past" not in one(op, SMALL, WIDE, **attrs)[0]
+        assert " nontemporal" in one(op, LARGE, WIDE, **attrs)[0]
+        assert " nontemporal" not in one(op, SMALL, WIDE, **attrs)[0]
 
 
 def test_what_is_read_again_lies_in_an_array_of_the_items_own() -> None:

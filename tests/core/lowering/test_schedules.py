@@ -121,4 +121,4 @@ def test_a_kernel_of_one_item_is_solo() -> None:
     across = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4, row_per_task=False)
     for target, shape, alone in ((PLAIN, (5,), True), (across, (3,), True), (across, (40, 3), False)):
         program = one("sum", packed(0, shape), target=target, axis=(len(shape) - 1,), keepdims=False)
-        assert program.steps[0].launch.kernel.solo is alone
+        assert program.steps[0].launch.kernel.task is alone

@@ -34,7 +34,7 @@ def test_shuffles_are_taken_by_their_former_name() -> None:
     shuffle = {"float": "swapped({0}, 1)"}
     made = Dialect(
         name="C", types={}, index=rule, expressions={**EXPRESSIONS, "swap_1": shuffle}, casts=CASTS,
-        kernel="", solo="", buffer="",
+        kernel="", task="", buffer="",
     )  # fmt: skip
     assert made.expressions["shuffle_xor_1"] is shuffle
     assert "shuffle_xor_1" not in replace(made, expressions=EXPRESSIONS).expressions

@@ -56,7 +56,7 @@ class BytecodeProgram:
         self._graph = graph
         self._program = program
         self._chosen = chosen
-        self._passes = bool(units.compiler.dialect(0).vector_past)
+        self._passes = bool(units.compiler.dialect(0).vector_nontemporal)
         self._layouts = layouts
         self._inputs = len(layouts)
         self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))

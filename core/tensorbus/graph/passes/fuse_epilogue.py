@@ -45,7 +45,7 @@ def fuse_sums(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
             found.once.add(node)
         elif node.op not in ("constant", "broadcast_to"):
             found.shared.add(node)
-        made = found.joined(node) if node.op == "add" else None
+        made = found.fused(node) if node.op == "add" else None
         if made is not None and once:
             found.once |= {made, made.inputs[0]}
         return made
@@ -68,7 +68,7 @@ class _Sums:
             for x in node.inputs:
                 self.uses[x] = self.uses.get(x, 0) + 1
 
-    def joined(self, node: Node) -> Node | None:
+    def fused(self, node: Node) -> Node | None:
         """Return a sum as a product that adds, of another shape; None where it is none."""
         for one, other in (node.inputs, node.inputs[::-1]):
             product = self._product(one)

@@ -13,19 +13,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...dtypes.definition import DType
+from ...system.former_names import former_names
 from ..target import Target
 
 
+@former_names(wide_past="wide_nontemporal")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeRule:
     """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
 
     ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well, and so has ``store_exact``
-    of a value that has no more bits than the dtype. ``rounded`` brings a
-    register value ``{0}`` to the precision of the dtype where registers hold more. ``wide_load``,
-    ``wide_store``, ``wide_rounded`` and ``wide_past`` (a store past the caches) are those of vectors of
-    ``{lanes}``, where the dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the
-    dtype alone. A complex dtype is a struct of two parts ``x`` and ``y``.
+    of a value that has no more bits than the dtype. ``rounded`` rounds a register value ``{0}`` to the
+    precision of the dtype where registers hold more. ``wide_load``, ``wide_store``, ``wide_rounded`` and
+    ``wide_nontemporal`` (a store that bypasses the caches) are those of vectors of ``{lanes}``, where the
+    dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the dtype alone. A complex
+    dtype is a struct of two parts ``x`` and ``y``.
     """
 
     storage: str
@@ -41,7 +43,7 @@ class TypeRule:
     wide_store: Template = ""
     wide_rounded: Template = ""
     wide_cast: Template = ""
-    wide_past: Template = ""
+    wide_nontemporal: Template = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,14 @@ ByKind = Mapping[str, Template]
 """A template for each kind of operand: ``bool``, ``int``, ``uint``, ``float``, ``complex`` or ``index``."""
 
 
+@former_names(
+    solo="task",
+    solo_types="task_types",
+    vector_past="vector_nontemporal",
+    packet_array="access_array",
+    packet_read="access_read",
+    packet_write="access_write",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """All that the renderer and the schedules know of a language and the device behind it.
@@ -69,15 +79,15 @@ class Dialect:
     ``parallel`` names the item on each grid axis, and ``strides`` how many items there are on it, where a
     launch may have fewer than the loop has iterations. Without ``parallel`` the loops are written as loops:
     over the whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid.
-    ``share`` are the lines that begin the loop of a solo item over its part of axis 0, of length ``{n}``.
-    ``solo_types`` stand in for ``types`` in solo kernels. ``wide`` are the expressions of whole vectors of
-    floats that are not written as those of single ones; ``target.vector_ops`` says which ops have any.
+    ``share`` are the lines that begin the loop of a task over its part of axis 0, of length ``{n}``.
+    ``task_types`` stand in for ``types`` in kernels of tasks. ``wide`` are the expressions of whole vectors
+    of floats that are not written as those of single ones; ``target.vector_ops`` says which ops have any.
     ``single`` and ``wide_single`` come before both for floats that are computed in single precision, and
     ``short`` before them all for what is rounded to a narrow dtype at once: its last bits do not count.
-    ``vector_past`` stores a vector past the caches; ``fetch`` is a statement that has ``{n}`` elements of a
-    buffer from ``{i}`` on brought near, where the language has one. ``packet_array`` declares an array of
-    ``{n}`` elements that is aligned as the widest access asks for; ``packet_read`` moves ``{n}`` bytes to
-    such an array ``{to}`` from aligned memory ``{from}``, and ``packet_write`` to such memory from an array.
+    ``vector_nontemporal`` stores a vector past the caches; ``fetch`` is a statement that prefetches ``{n}``
+    elements of a buffer from ``{i}`` on, where the language has one. ``access_array`` declares an array of
+    ``{n}`` elements that is aligned as the widest access asks for; ``access_read`` moves ``{n}`` bytes to
+    such an array ``{to}`` from aligned memory ``{from}``, and ``access_write`` to such memory from an array.
     ``paged`` follows the name of an array of a page or more: it is to begin where pages do, as buffers do. A
     processor that has written a little beyond where it reads, but for whole pages, takes what it reads next
     for what it has written, and waits.
@@ -87,10 +97,10 @@ class Dialect:
     promises that arguments do not overlap, ``aliased_buffer`` does not; ``independent`` then tells compilers
     before an innermost loop that its iterations touch different elements. ``rest`` is a statement that keeps
     compilers from making vectors of the loop that it begins. ``last`` is the condition, at the
-    end of a solo kernel, that all others are through, and that what they stored is seen: ``{p}`` counts them,
-    ``{count}`` is how many iterations this call had of ``{n}``. ``combined`` are the ops by which a value
-    ``{v}`` is joined with the one at ``{i}`` of a buffer ``{p}`` in one step, for each dtype that has them;
-    ``combined_shared`` are those of arrays that a group shares, where they are written in another way.
+    end of a kernel of tasks, that all others are through, and that what they stored is seen: ``{p}`` counts
+    them, ``{count}`` is how many iterations this call had of ``{n}``. ``combined`` are the ops by which a
+    value ``{v}`` is combined atomically with the one at ``{i}`` of a buffer ``{p}``, for each dtype that has
+    them; ``combined_shared`` are those of arrays that a workgroup shares, where they are written otherwise.
     """
 
     name: str
@@ -99,7 +109,7 @@ class Dialect:
     expressions: Mapping[str, ByKind]
     casts: Mapping[tuple[str, str], Template]
     kernel: str
-    solo: str
+    task: str
     buffer: str
     aliased_buffer: str = ""
     independent: str = ""
@@ -107,7 +117,7 @@ class Dialect:
     param: str = "const {T} {name}"
     inline: str = "static inline "
     constant: str = "const "
-    solo_types: Mapping[DType, TypeRule] = field(default_factory=dict)
+    task_types: Mapping[DType, TypeRule] = field(default_factory=dict)
     parallel: tuple[str, ...] = ()
     strides: tuple[str, ...] = ()
     bounds: tuple[tuple[str, str], ...] = ()
@@ -124,13 +134,13 @@ class Dialect:
     vector_load: Template = ""
     vector_store: Template = ""
     vector_store_some: Template = ""
-    vector_past: Template = ""
+    vector_nontemporal: Template = ""
     fetch: Template = ""
     plus: str = ""
     product: str = "tb_pair_{S}(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x)"
-    packet_array: str = ""
-    packet_read: Template = ""
-    packet_write: Template = ""
+    access_array: str = ""
+    access_read: Template = ""
+    access_write: Template = ""
     splat: str = "({V})({0})"
     report: Template = ""
     last: Template = ""
@@ -144,7 +154,7 @@ class Dialect:
     target: Target = field(default_factory=Target)
 
     def __post_init__(self) -> None:
-        """Take subgroup shuffles by their former names, ``swap_1`` ..., as well."""
+        """Take subgroup shuffles by their former names as well."""
         former = {op: rule for op, rule in self.expressions.items() if op.startswith("swap_")}
         if former:
             named = {op.replace("swap_", "shuffle_xor_"): rule for op, rule in former.items()}

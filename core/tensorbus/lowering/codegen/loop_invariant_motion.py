@@ -16,12 +16,12 @@ from ..ir.loop_ir import (
     If,
     Let,
     Load,
-    Packet,
     Report,
     Select,
     Stmt,
     Store,
     Var,
+    VectorAccess,
 )
 
 
@@ -114,7 +114,7 @@ def _stored(body: Sequence[Stmt]) -> Iterator[str]:
                 yield s.name
             case Store():
                 yield s.buffer
-            case Packet():
+            case VectorAccess():
                 yield from (s.array, s.buffer)
         yield from _stored(getattr(s, "body", ()))
 

@@ -13,25 +13,25 @@ from ..ir.loop_ir import (
     INDEX,
     Apply,
     Array,
-    Arrive,
     Assign,
     Barrier,
     Cast,
     Const,
+    CountWorkgroup,
     Expr,
     Fetch,
     For,
     If,
     Kernel,
-    Last,
+    LastTaskEpilogue,
     Let,
     Load,
-    Packet,
     Report,
     Select,
     Stmt,
     Store,
     Var,
+    VectorAccess,
 )
 from .c_complex import PAIR
 from .dialect import Dialect, Helper, Template, TypeRule
@@ -102,7 +102,7 @@ class _Renderer:
     def __init__(self, kernel: Kernel, dialect: Dialect) -> None:
         self.kernel = kernel
         self.dialect = dialect
-        self.types = {**dialect.types, **dialect.solo_types} if kernel.solo else dialect.types
+        self.types = {**dialect.types, **dialect.task_types} if kernel.task else dialect.types
         self.helpers: dict[str, str] = {}
         self.lines: list[str] = []
         self.depth = 1
@@ -123,7 +123,7 @@ class _Renderer:
             arguments.append(form.format(const=constant, T=self.rule(b.dtype).storage, name=b.name))
         arguments += [d.param.format(T=self.rule(p.dtype).storage, name=p.name) for p in self.kernel.params]
         self.block(self.kernel.body)
-        form = d.solo if self.kernel.solo else d.kernel
+        form = d.task if self.kernel.task else d.kernel
         head = form.format(name=self.kernel.name, arguments=", ".join(arguments), group=self.kernel.group)
         return self.helpers, "\n".join([f"{head} {{", *self.lines, "}", ""])
 
@@ -171,10 +171,10 @@ class _Renderer:
             case Assign():
                 self.line(f"{s.var.name} = {self.assigned(s)};")
             case Array():
-                self.memory[s.name] = (s.dtype, s.space == "packet")
-                if s.space == "packet":
+                self.memory[s.name] = (s.dtype, s.space == "vector")
+                if s.space == "vector":
                     rule = self.rule(s.dtype)
-                    self.line(self.dialect.packet_array.format(T=rule.storage, name=s.name, n=s.size) + ";")
+                    self.line(self.dialect.access_array.format(T=rule.storage, name=s.name, n=s.size) + ";")
                     return
                 shared = f"{self.dialect.shared} " if s.space == "shared" else ""
                 paged = self.dialect.paged if s.size * s.dtype.itemsize >= PAGE else ""
@@ -193,16 +193,16 @@ class _Renderer:
                         {"p": s.buffer, "i": self.expr(s.index), "n": s.count},
                     )
                     self.line(self.template(self.dialect.fetch, dtype, [], **keys))
-            case Packet():
+            case VectorAccess():
                 dtype, at = self.memory[s.buffer][0], f"{s.buffer} + ({self.expr(s.index)})"
                 ends = {"to": at, "from": s.array} if s.writes else {"to": s.array, "from": at}
-                move = self.dialect.packet_write if s.writes else self.dialect.packet_read
+                move = self.dialect.access_write if s.writes else self.dialect.access_read
                 self.line(self.template(move, dtype, [], n=s.lanes * dtype.itemsize, **ends) + ";")
-            case Last():
+            case LastTaskEpilogue():
                 self.last(s)
             case Barrier():
                 self.line(f"{self.dialect.barrier};")
-            case Arrive():
+            case CountWorkgroup():
                 keys = {"p": s.counter, "i": self.expr(s.index), "n": self.expr(s.total)}
                 found = self.template(self.dialect.arrive, INDEX, [], **keys)
                 self.line(f"const {self.type(s.last.dtype)} {s.last.name} = {found};")
@@ -217,7 +217,7 @@ class _Renderer:
             self.block(before)
         start, stop = self.expr(s.start), self.expr(s.stop)
         index = self.dialect.index.register
-        if s.kind == "parallel" and s.axis == 0 and self.kernel.solo and self.dialect.share:
+        if s.kind == "parallel" and s.axis == 0 and self.kernel.task and self.dialect.share:
             self.lines += [
                 "  " * self.depth + text.format(v=s.var.name, n=stop) for text in self.dialect.share
             ]
@@ -241,7 +241,7 @@ class _Renderer:
                 self.lines.append("  " * (self.depth + 1) + self.dialect.rest)
         self.nested(body)
 
-    def last(self, s: Last) -> None:
+    def last(self, s: LastTaskEpilogue) -> None:
         if not self.dialect.last:
             raise TensorbusError(f"{self.dialect.name} does not say which item is the last")
         axes = sum(isinstance(x, For) and x.kind == "parallel" for x in _nested(self.kernel.body))
@@ -265,8 +265,8 @@ class _Renderer:
             keys["B"] = self.rule(dtype).storage
             if s.count is None:
                 rule = self.rule(dtype)
-                given = (s.past and rule.wide_past) or rule.wide_store if outside else ""
-                given = given or (s.past and d.vector_past) or d.vector_store
+                given = (s.nontemporal and rule.wide_nontemporal) or rule.wide_store if outside else ""
+                given = given or (s.nontemporal and d.vector_nontemporal) or d.vector_store
                 self.line(self.template(given, dtype, [], **keys) + ";")
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")

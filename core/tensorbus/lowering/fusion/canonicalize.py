@@ -166,7 +166,7 @@ class _Canonical:
         return inputs[0]  # a broadcast, a permutation, an axis more or less: the same elements
 
     def non_aligned(self, node: Node, at: Access) -> Node:
-        """Return a node that stays as it is, brought into the axes of the domain."""
+        """Return a node that stays as it is, over the axes of the domain."""
         for each in self.dependencies(node):
             if (id(each), None) not in self.done and (each is node or not self.leaf(each, None)):
                 inputs = tuple(self.done[id(x), None] for x in each.inputs)
@@ -233,7 +233,7 @@ def collapsed(fused: DomainKernel) -> DomainKernel:
     if len(groups) == rank:
         return fused
 
-    def joined(shape: Shape) -> Shape:
+    def merged(shape: Shape) -> Shape:
         return tuple(prod(shape[k] for k in g) for g in groups) if len(shape) == rank else shape
 
     over = tuple(k for k, g in enumerate(groups) if g[0] in fused.reduced)
@@ -242,7 +242,7 @@ def collapsed(fused: DomainKernel) -> DomainKernel:
 
     def rule(old: Node, inputs: tuple[Node, ...]) -> Node:
         attrs = {"axis": over, "keepdims": True} if old.op in REDUCTIONS else old.attrs
-        made = replace(old, inputs=inputs, attrs=attrs, spec=Spec(joined(old.spec.shape), old.spec.dtype))
+        made = replace(old, inputs=inputs, attrs=attrs, spec=Spec(merged(old.spec.shape), old.spec.dtype))
         if id(old) in fused.inputs:
             given = fused.inputs[id(old)]
             strides = tuple(given.strides[g[-1]] for g in groups)
@@ -256,6 +256,6 @@ def collapsed(fused: DomainKernel) -> DomainKernel:
         replace(o, node=done[o.node], strides=tuple(o.strides[g[-1]] for g in groups)) for o in fused.outputs
     )
     return replace(
-        fused, domain=joined(domain), reduced=over, nodes=tuple(done[n] for n in fused.nodes),
+        fused, domain=merged(domain), reduced=over, nodes=tuple(done[n] for n in fused.nodes),
         outputs=outputs, inputs=leaves, scalars=scalars,
     )  # fmt: skip

@@ -18,12 +18,12 @@ from .index_expr import ONE, ZERO, const
 from .loop_ir import (
     INDEX,
     Array,
-    Arrive,
     Assign,
     Barrier,
     Buffer,
     Cast,
     Const,
+    CountWorkgroup,
     Expr,
     For,
     If,
@@ -79,7 +79,7 @@ def _is_common(s: Stmt) -> bool:
         case For() | If():
             return any(map(_is_common, s.body))
         case _:
-            return isinstance(s, Barrier | Arrive)
+            return isinstance(s, Barrier | CountWorkgroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Builder:
     def arrive(self, index: Expr, total: Expr) -> Var:
         """Count the group at a counter; return whether it is the last of ``total``."""
         last = Var(self.fresh("last"), bool_)
-        self.emit(Arrive(self.buffer(COUNTS, int32, writes=True), index, total, last))
+        self.emit(CountWorkgroup(self.buffer(COUNTS, int32, writes=True), index, total, last))
         return last
 
     def assign(self, var: Var, value: Expr) -> None:
@@ -176,11 +176,11 @@ class Builder:
         return name
 
     def store(
-        self, buffer: str, index: Expr, value: Expr, count: Expr | None = None, past: bool = False,
+        self, buffer: str, index: Expr, value: Expr, count: Expr | None = None, nontemporal: bool = False,
         combine: str = "",
     ) -> None:  # fmt: skip
         """Store a value."""
-        self.emit(Store(buffer, index, value, count, past, combine))
+        self.emit(Store(buffer, index, value, count, nontemporal, combine))
 
     @contextmanager
     def inner(self) -> Iterator[list[Stmt]]:
@@ -209,19 +209,19 @@ class Builder:
         self.emit(If(condition, tuple(body)))
 
     def finish(
-        self, loops: Sequence[tuple[Var, Expr, int]], solo: bool = False, tiled: bool = False,
+        self, loops: Sequence[tuple[Var, Expr, int]], task: bool = False, tiled: bool = False,
         fills: Mapping[str, int] = MappingProxyType({}),
     ) -> Launch:  # fmt: skip
         """Wrap the body in parallel loops ``(variable, length, value)``, grid axis 0 first.
 
-        ``fills``: see ``Launch``, by the names of buffers; of one loop only. Without loops there is one item,
-        which is ``solo``.
+        ``fills``: see ``Launch``, by the names of buffers; of one loop only. Without loops there is one
+        iteration, which is a ``task``.
         """
         body = tuple(self.block)
         for axis, (var, length, _) in enumerate(loops):
             body = (For(var, ZERO, length, body, 1, "parallel", axis),)
         params = tuple(v for v, _ in self.params.values())
-        kernel = Kernel(self.name, tuple(self.buffers.values()), params, body, solo or not loops)
+        kernel = Kernel(self.name, tuple(self.buffers.values()), params, body, task or not loops)
         values = tuple(value for _, value in self.params.values())
         filled = tuple(fills.get(name, 0) for name in self.buffers) if fills and len(loops) == 1 else ()
         return Launch(

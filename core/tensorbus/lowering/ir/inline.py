@@ -1,6 +1,6 @@
 """Reading a graph element by element: the expression of a node's value at an index.
 
-A node is pulled by whoever needs it: elementwise ops apply to their operands at the same index, movement ops
+A node is inlined where it is needed: elementwise ops apply to their operands at the same index, movement ops
 pull their operand at another index, and leaves are loads. So any chain of them becomes part of the kernel
 that uses it, with no buffer in between.
 """

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...dtypes.definition import DType, Scalar
+from ...system.former_names import former_names
 
 INDEX: Final = DType("index", "int", 8)
 """The type of positions, lengths and strides; wide enough for any buffer."""
@@ -95,30 +96,30 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of its own for each item (``private``), or one for each group of items (``shared``).
+    """An array of its own for each work-item (``private``), or one for each workgroup (``shared``).
 
-    A ``packet`` is one of its own whose elements are as in memory, to be moved at once by a ``Packet``.
+    A ``vector`` is one of its own whose elements are as in memory, to be moved at once by a ``VectorAccess``.
     """
 
     name: str
     dtype: DType
     size: int
-    space: Literal["private", "shared", "packet"] = "private"
+    space: Literal["private", "shared", "vector"] = "private"
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """``buffer[index] = value``; of a vector, only the first ``count`` lanes where that is given.
 
-    ``past``: nobody reads it before the caches have forgotten it, so it may go past them. ``combine`` names
-    an op by which the value is joined with the one that is there, in one step, whatever other items do.
+    ``nontemporal``: nobody reads it before the caches have evicted it, so it may bypass them. ``combine``
+    names an op by which the value is combined with the one that is there, atomically.
     """
 
     buffer: str
     index: Expr
     value: Expr
     count: Expr | None = None
-    past: bool = False
+    nontemporal: bool = False
     combine: str = ""
 
 
@@ -154,7 +155,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All items of a group reach this before any goes on; what they stored is seen by the others."""
+    """All work-items of a workgroup reach this before any goes on; what they stored is seen by the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,8 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
-    """Moves ``lanes`` elements of ``buffer`` from ``index`` on to a packet ``array``, or from it, at once.
+class VectorAccess:
+    """Moves ``lanes`` elements of ``buffer`` from ``index`` on to a vector ``array``, or from it, at once.
 
     The index is a multiple of as many elements as the device's widest access has.
     """
@@ -191,10 +192,10 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
-    """``body`` once, when all items are through: by the last of them, which sees what the others stored.
+class LastTaskEpilogue:
+    """``body`` once, when all tasks are through: by the last of them, which sees what the others stored.
 
-    It stands behind the parallel loops, whose iterations are ``total`` in all. Items count each other in
+    It stands behind the parallel loops, whose iterations are ``total`` in all. Tasks count each other in
     ``counter``, behind what is reported there: 0 before, and again when ``body`` begins.
     """
 
@@ -204,11 +205,11 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrive:
-    """All items of a group reach this, and it is counted at ``counter[index]``.
+class CountWorkgroup:
+    """All work-items of a workgroup reach this, and the workgroup is counted at ``counter[index]``.
 
-    ``last`` is true in the items of the one that makes it ``total``: they see what the other groups stored
-    before they were counted. The count is 0 before, and again when that group goes on.
+    ``last`` is true in the work-items of the one that makes it ``total``: they see what the other workgroups
+    stored before they were counted. The count is 0 before, and again when that workgroup goes on.
     """
 
     counter: str
@@ -217,7 +218,10 @@ class Arrive:
     last: Var
 
 
-Stmt = Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | Packet | Last | Arrive
+Stmt = (
+    Let | Assign | Array | Store | If | For | Barrier | Report | Fetch | VectorAccess | LastTaskEpilogue
+    | CountWorkgroup
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +229,8 @@ class Buffer:
     """A memory argument of a kernel.
 
     An ``aliased`` one may be the same memory as another, from its beginning on: an element of one is then
-    read before that element of the other is written, and never after. Of a ``shared`` one the last item, or
-    group, reads what others have stored.
+    read before that element of the other is written, and never after. Of a ``shared`` one the last task, or
+    workgroup, reads what others have stored.
     """
 
     name: str
@@ -236,19 +240,20 @@ class Buffer:
     shared: bool = False
 
 
+@former_names(solo="task")
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One function for the device. Arguments: ``buffers``, then ``params``, in order.
 
-    ``solo`` says that one item is enough work for a core: items are not gathered into vectors. ``group`` is
-    not 0 where items share arrays: those along axis 0, all of that many, are a group then, alone in it.
+    ``task`` says that one iteration of the grid is enough work for a core: compilers do not vectorize over
+    them. ``group`` is not 0 where work-items share arrays: all along axis 0, so many, are one workgroup then.
     """
 
     name: str
     buffers: tuple[Buffer, ...]
     params: tuple[Var, ...]
     body: tuple[Stmt, ...]
-    solo: bool = False
+    task: bool = False
     group: int = 0
 
     def __str__(self) -> str:

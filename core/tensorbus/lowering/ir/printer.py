@@ -8,25 +8,25 @@ from .loop_ir import (
     INDEX,
     Apply,
     Array,
-    Arrive,
     Assign,
     Barrier,
     Cast,
     Const,
+    CountWorkgroup,
     Expr,
     Fetch,
     For,
     If,
     Kernel,
-    Last,
+    LastTaskEpilogue,
     Let,
     Load,
-    Packet,
     Report,
     Select,
     Stmt,
     Store,
     Var,
+    VectorAccess,
 )
 
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*", "less": "<", "quotient": "//", "modulo": "%"}
@@ -65,7 +65,13 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Array():
                 yield f"{pad}{s.space} {s.name}: {s.dtype}[{s.size}]"
             case Store():
-                count = f" first {expr_text(s.count)}" if s.count is not None else " past" if s.past else ""
+                count = (
+                    f" first {expr_text(s.count)}"
+                    if s.count is not None
+                    else " nontemporal"
+                    if s.nontemporal
+                    else ""
+                )
                 sign = f"{s.combine}=" if s.combine else "="
                 yield f"{pad}{s.buffer}[{expr_text(s.index)}] {sign} {expr_text(s.value)}{count}"
             case If():
@@ -79,18 +85,18 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(s.body, depth + 1)
             case Fetch():
                 yield f"{pad}fetch {s.buffer}[{expr_text(s.index)}]<{s.count}>"
-            case Packet():
+            case VectorAccess():
                 ends = [f"{s.buffer}[{expr_text(s.index)}]<{s.lanes}>", s.array]
-                yield f"{pad}packet {' = '.join(ends if s.writes else reversed(ends))}"
+                yield f"{pad}vector {' = '.join(ends if s.writes else reversed(ends))}"
             case Barrier():
                 yield f"{pad}barrier"
-            case Arrive():
+            case CountWorkgroup():
                 counter = f"{s.counter}[{expr_text(s.index)}]"
                 yield f"{pad}let {s.last.name} = last of {expr_text(s.total)} groups at {counter}"
             case Report():
                 bounds = f"{expr_text(s.value)} not in [0, {expr_text(s.limit)})"
                 yield f"{pad}report {expr_text(s.code)}: {bounds}"
-            case Last():
+            case LastTaskEpilogue():
                 yield f"{pad}last of {expr_text(s.total)}:"
                 yield from _lines(s.body, depth + 1)
 
@@ -103,5 +109,5 @@ def kernel_text(kernel: Kernel) -> str:
         for b in kernel.buffers
     ]
     params = [f"{p.name}: {p.dtype}" for p in kernel.params]
-    head = f"kernel {kernel.name}({', '.join(buffers + params)}){' solo' if kernel.solo else ''}:"
+    head = f"kernel {kernel.name}({', '.join(buffers + params)}){' task' if kernel.task else ''}:"
     return "\n".join([head, *_lines(kernel.body, 1)])

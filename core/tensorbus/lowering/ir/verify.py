@@ -10,25 +10,25 @@ from .loop_ir import (
     INDEX,
     Apply,
     Array,
-    Arrive,
     Assign,
     Barrier,
     Cast,
     Const,
+    CountWorkgroup,
     Expr,
     Fetch,
     For,
     If,
     Kernel,
-    Last,
+    LastTaskEpilogue,
     Let,
     Load,
-    Packet,
     Report,
     Select,
     Stmt,
     Store,
     Var,
+    VectorAccess,
 )
 from .printer import expr_text
 
@@ -109,19 +109,19 @@ class _Checker:
                 case Fetch():
                     self.need(s.buffer in self.memory, f"no buffer {s.buffer!r}")
                     self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
-                case Packet():
+                case VectorAccess():
                     for name in (s.array, s.buffer):
                         self.need(name in self.memory, f"no buffer {name!r}")
                     same = self.memory[s.array][0] is self.memory[s.buffer][0]
                     self.need(same, f"{s.array!r} and {s.buffer!r} have different elements")
                     self.need(not s.writes or self.memory[s.buffer][1], f"buffer {s.buffer!r} is read-only")
                     self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
-                case Last():
+                case LastTaskEpilogue():
                     self.need(s is self.kernel.body[-1], "what the last item does stands at the end")
                     self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")
                     self.same(s.total, scope, INDEX, 1, "count of items")
                     self.block(s.body, scope)
-                case Arrive():
+                case CountWorkgroup():
                     self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")
                     self.same(s.index, scope, INDEX, 1, f"index of {s.counter}")
                     self.same(s.total, scope, INDEX, 1, "count of groups")

@@ -18,21 +18,21 @@ from .loop_ir import (
     INDEX,
     Apply,
     Array,
-    Arrive,
     Assign,
     Cast,
     Const,
+    CountWorkgroup,
     Expr,
     For,
     If,
-    Last,
+    LastTaskEpilogue,
     Let,
     Load,
-    Packet,
     Select,
     Stmt,
     Store,
     Var,
+    VectorAccess,
 )
 from .printer import expr_text
 from .verify import IRError
@@ -96,12 +96,12 @@ class _Checker:
                 self.forget(s.body)
             case For():
                 self.loop(s)
-            case Packet():
+            case VectorAccess():
                 self.loads(s.index)
                 self.within(s.buffer, s.index, Sum((), s.lanes))
-            case Last():
+            case LastTaskEpilogue():
                 self.block(s.body)
-            case Arrive():
+            case CountWorkgroup():
                 self.loads(s.index)
                 self.within(s.counter, s.index, Sum((), 1))
             case _:
@@ -129,7 +129,7 @@ class _Checker:
         for s in body:
             if isinstance(s, Assign) and s.var.name in self.values:
                 self.values[s.var.name] = self.known.of_data(*_limits(s.var.dtype))
-            elif isinstance(s, If | For | Last):
+            elif isinstance(s, If | For | LastTaskEpilogue):
                 self.forget(s.body)
 
     def store(self, s: Store) -> None:

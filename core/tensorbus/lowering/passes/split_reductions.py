@@ -1,8 +1,9 @@
-"""Graphs as they suit light items that share rows.
+"""Split reductions, for work-items that share rows.
 
-Reductions of everything are made in two steps, of each row and then of what rows gave, where groups that
+Reductions of everything are made in two steps, of each row and then of what rows gave, where workgroups that
 share one do not count each other, and so are those of leading and last axes around others that are kept.
-Scatters by indices of several axes go by one: every item would take its position apart for each index again.
+Scatters by indices of several axes use one axis: every work-item would unflatten its position for each index
+again.
 """
 
 from __future__ import annotations

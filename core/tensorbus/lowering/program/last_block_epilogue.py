@@ -15,7 +15,7 @@ from ..ir import index_expr as ix
 from ..ir.index_expr import ONE
 from ..ir.inline import ERRORS
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
-from ..ir.loop_ir import INDEX, Buffer, Expr, For, Kernel, Last, Packet, Stmt, Var
+from ..ir.loop_ir import INDEX, Buffer, Expr, For, Kernel, LastTaskEpilogue, Stmt, Var, VectorAccess
 from .program import Item, slots_of
 
 _BEGINS: Final = "end_"
@@ -59,7 +59,7 @@ def _before(slots: Sequence[tuple[set[int], set[int]]], k: int) -> int:
 def _may_end(first: KernelLaunch, last: KernelLaunch) -> bool:
     """Return whether the items of ``first`` count each other, and what they hand over lies in memory."""
     launch, kernel = first.launch, first.launch.kernel
-    if not kernel.solo or prod(launch.grid) == 1 or isinstance(kernel.body[-1], Last):
+    if not kernel.task or prod(launch.grid) == 1 or isinstance(kernel.body[-1], LastTaskEpilogue):
         return False
     read, _ = slots_of(last)
     filled = {s for s, count in zip(first.slots, launch.fills, strict=False) if count}
@@ -88,10 +88,10 @@ def _joined(first: KernelLaunch, last: KernelLaunch) -> KernelLaunch:
         total = ix.multiply(total, body[-1].stop)
         body = body[-1].body
     params = tuple(replace(p, name=names[p.name]) for p in b.kernel.params)
-    end = Last(ERRORS, total, _renamed(b.kernel.body, names))
+    end = LastTaskEpilogue(ERRORS, total, _renamed(b.kernel.body, names))
     kernel = Kernel(
         f"{a.kernel.name}_{b.kernel.name.removeprefix('tb_')}", tuple(buffers.values()),
-        (*a.kernel.params, *params), (*a.kernel.body, end), a.kernel.solo,
+        (*a.kernel.params, *params), (*a.kernel.body, end), a.kernel.task,
     )  # fmt: skip
     fills = (*a.fills, *(0 for _ in range(len(buffers) - len(a.fills)))) if a.fills else ()
     launch = replace(a, kernel=kernel, values=(*a.values, *b.values), fills=fills)
@@ -116,7 +116,7 @@ def _renamed(node: Any, names: Mapping[str, str]) -> Any:
     given = {f.name: getattr(node, f.name) for f in fields(node)}
     changed: dict[str, Any] = {}
     for name, value in given.items():
-        if name == "buffer" or (name == "array" and isinstance(node, Packet)):
+        if name == "buffer" or (name == "array" and isinstance(node, VectorAccess)):
             changed[name] = names.get(value, value)
         elif isinstance(value, tuple) or (is_dataclass(value) and name != "dtype"):
             changed[name] = _renamed(value, names)

@@ -32,7 +32,7 @@ def arranged(
 ) -> Program:  # fmt: skip
     """Return the program of steps in a good order; with ``whole`` False, in the order given.
 
-    ``begin`` is given the launches when their kernels are settled, and their order is not yet.
+    ``begin`` is given the launches when their kernels are final, and their order is not yet.
     """
     items: list[Item] = list(steps.items)
     replacing = {outputs[k].slot: x for k, x in replaces.items()}

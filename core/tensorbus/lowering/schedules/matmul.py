@@ -246,7 +246,7 @@ def _product(
                 left = None if whole else ix.subtract(n, ix.add(column, shift))
                 b.store("out", ix.add(to, shift), sums[r][v], left)
     steps.add(
-        b.finish(loops, solo=steps.target.row_per_task), {**operand.slots, "right": right.slot, "out": out}
+        b.finish(loops, task=steps.target.row_per_task), {**operand.slots, "right": right.slot, "out": out}
     )
 
 

@@ -83,17 +83,17 @@ class Workgroup:
         begin = ix.multiply(ix.add(bounds[0], self.item), const(lanes))
         first = reducer.first(begin) if ordered else reducer.start()
         state = tuple(b.let(e, "acc", mutable=True) for e in first)
-        joined = reducer.step if ordered else reducer.combine
+        combine = reducer.step if ordered else reducer.combine
 
         def one(place: Expr) -> None:
-            for var, e in zip(state, joined(b, state, element(place)), strict=True):
+            for var, e in zip(state, combine(b, state, element(place)), strict=True):
                 b.assign(var, e)
 
-        def packet(place: Expr) -> None:
+        def vector(place: Expr) -> None:
             start = ix.multiply(place, const(lanes))
             emit_vector(b, lanes, lambda u: one(b.let(ix.add(start, u), "k")))
 
-        self.strided_loop(bounds, packet if lanes > 1 else one, lanes)
+        self.strided_loop(bounds, vector if lanes > 1 else one, lanes)
         return self.reduce_across(reducer, state)
 
     def reduce_across(self, reducer: Reducer | ProductReducer, state: State) -> State:
@@ -232,6 +232,6 @@ class Workgroup:
         return base, read(here, const(self.size - 1))
 
     def _shared_arrays(self, reducer: Reducer | ProductReducer) -> list[str]:
-        names = [self.b.fresh("team") for _ in reducer.dtypes]
+        names = [self.b.fresh("partial") for _ in reducer.dtypes]
         self.shared += list(zip(names, reducer.dtypes, strict=True))
         return names

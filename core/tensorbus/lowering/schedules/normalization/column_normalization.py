@@ -58,14 +58,14 @@ class _ColumnStrips(RowKernel):
             if not fused.spans_domain(o.node):
                 self._across(partial(self._store, o))
         slots = {**self.slots, **{n: s for s, n in self.names.items()}, **self.scratch}
-        self.steps.add(b.finish(loops, solo=True), slots)
+        self.steps.add(b.finish(loops, task=True), slots)
 
     def _begin(self, width: int) -> Loops:
-        """Number the strips; say where the columns of each begin, also in what they have found."""
+        """Number the panels of columns; say where each begins, also in the results."""
         b, domain, lengths = self.b, self.fused.domain, self.lengths
         kept = [k for k in range(len(domain) - 1) if k not in self.fused.reduced]
         count = -(-domain[-1] // width)
-        numbers = [*(lengths[k] for k in kept), b.size("strips", count)]
+        numbers = [*(lengths[k] for k in kept), b.size("panels", count)]
         outer, loops = parallel_loops(b, numbers, [*(domain[k] for k in kept), count])
         wide = b.size("width", width)
         self.base = b.let(ix.multiply(outer[-1], wide), "base")

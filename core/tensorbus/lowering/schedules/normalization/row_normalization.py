@@ -103,7 +103,7 @@ class RowKernel:
             self.names[o.slot]: length for o in fused.outputs
             if fused.spans_domain(o.node) and Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous
         }  # fmt: skip
-        return self.b.finish(loops, solo=self.steps.target.row_per_task, fills=fills)
+        return self.b.finish(loops, task=self.steps.target.row_per_task, fills=fills)
 
     def end(self, row: Index) -> None:
         """Store what a row has one of."""
@@ -234,8 +234,10 @@ class RowKernel:
         for (o, _), e in zip(found, values if len(found) == 1 else self.b.all(values), strict=True):
             # What later walks read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
-            past = not near and is_nontemporal(self.fused.domain, o.node.spec.dtype) and self._is_even()
-            self.b.store(self.names[o.slot], self._place(o, index), e, past=past)
+            nontemporal = (
+                not near and is_nontemporal(self.fused.domain, o.node.spec.dtype) and self._is_even()
+            )
+            self.b.store(self.names[o.slot], self._place(o, index), e, nontemporal=nontemporal)
 
     def _is_even(self) -> bool:
         """Return whether rows are whole vectors, where results of others go past the caches by blocks."""

@@ -46,7 +46,7 @@ class _WorkgroupRows(RowKernel):
             self.steps.target.subgroup_size,
             self.steps.target.work_items_to_fill,
         )
-        self.lanes = self._packet()
+        self.lanes = self._vector_lanes()
         if self.lanes > 1:
             few = 1 << max(length // self.lanes // limits.row_vectors - 1, 0).bit_length()
             self.workgroup_size = max(SHORT, min(limits.workgroup_max, few))
@@ -73,7 +73,7 @@ class _WorkgroupRows(RowKernel):
         count = length // self.lanes
         row = Var("i1", INDEX)
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
-        self.count = self.total if self.lanes == 1 else b.size("packets", count)
+        self.count = self.total if self.lanes == 1 else b.size("vectors", count)
         self.each, self.even = -(-count // self.workgroup_size), count % self.workgroup_size == 0
         self.written_out = self.each * self.lanes <= min(
             limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
@@ -114,7 +114,7 @@ class _WorkgroupRows(RowKernel):
         kept = [Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values()]
         return self.group.finished(self.b.finish(loops), kept)
 
-    def _packet(self) -> int:
+    def _vector_lanes(self) -> int:
         """Return how many elements of a row an item takes at once."""
         fused = self.fused
         stored = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]

@@ -89,7 +89,7 @@ def _packed(
     if small and domain[-1] % (2 * lanes) == 0 and any(calls_function(n.op) for n in graph):
         lanes *= 2  # what one vector waits for, the other computes
     count = domain[-1] // lanes
-    outer, loops = parallel_loops(b, [*lengths[:-1], b.size("packets", count)], [*domain[:-1], count])
+    outer, loops = parallel_loops(b, [*lengths[:-1], b.size("vectors", count)], [*domain[:-1], count])
     first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
 
     def one(u: Expr) -> None:
@@ -117,8 +117,8 @@ def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collectio
     )
     # Rows that are not whole vectors end up past the caches too.
     even = len(shape) == 1 or shape[-1] % max(target.pointwise_vector_lanes, 1) == 0
-    past = even and any(is_nontemporal(shape, d) for d in dtypes)
-    return bool(target.pointwise_vector_ops) and (costly or past)
+    nontemporal = even and any(is_nontemporal(shape, d) for d in dtypes)
+    return bool(target.pointwise_vector_ops) and (costly or nontemporal)
 
 
 def lower_in_vectors(task: KernelTask, steps: LaunchList) -> bool:
@@ -146,14 +146,14 @@ def lower_in_vectors(task: KernelTask, steps: LaunchList) -> bool:
                 out,
                 element_offset(b, "out", index, lengths, layout),
                 value,
-                past=is_nontemporal(shape, dtype),
+                nontemporal=is_nontemporal(shape, dtype),
             )
         return ()
 
     walk = VectorLoop(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
     if not walk.loop(b, start, stop, (), ()):
         return False
-    steps.add(b.finish(loops, solo=True), {**slots, "out": task.out})
+    steps.add(b.finish(loops, task=True), {**slots, "out": task.out})
     return True
 
 
@@ -173,8 +173,8 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
         # All values first: an output may take the place of an operand.
         values = b.all([inliner.at(o.node, index) for o in fused.outputs])
         for name, o, e in zip(names, fused.outputs, values, strict=True):
-            past = is_nontemporal(domain, o.node.spec.dtype)
-            b.store(name, store_offset(b, name, o, index, lengths, fused), e, past=past)
+            nontemporal = is_nontemporal(domain, o.node.spec.dtype)
+            b.store(name, store_offset(b, name, o, index, lengths, fused), e, nontemporal=nontemporal)
 
     named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
     kinds = {o.node.spec.dtype for o in fused.outputs}
@@ -193,7 +193,7 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
 
         walk = VectorLoop(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
         if walk.loop(b, start, stop, (), ()):
-            steps.add(b.finish(loops, solo=True), named, aligned_slots(fused), pointwise=True)
+            steps.add(b.finish(loops, task=True), named, aligned_slots(fused), pointwise=True)
             return
         del b.block[before:]
     dtypes = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]

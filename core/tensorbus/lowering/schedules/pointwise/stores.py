@@ -20,7 +20,7 @@ PAST: Final = 1 << 25
 
 
 def is_nontemporal(shape: Sequence[int], dtype: DType) -> bool:
-    """Return whether a result is best stored past the caches."""
+    """Return whether a result is best stored so that it bypasses the caches."""
     return prod(shape) * dtype.itemsize >= PAST
 
 
@@ -28,7 +28,7 @@ def stored_past(body: Sequence[Stmt]) -> set[str]:
     """Return the buffers that statements store whole vectors to, past the caches."""
     found: set[str] = set()
     for s in body:
-        if isinstance(s, Store) and s.past and s.value.lanes > 1:
+        if isinstance(s, Store) and s.nontemporal and s.value.lanes > 1:
             found.add(s.buffer)
         elif isinstance(s, For | If):
             found |= stored_past(s.body)

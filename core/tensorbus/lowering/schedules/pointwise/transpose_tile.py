@@ -74,7 +74,7 @@ def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turn
         turn(True)
     with b.when(Apply("logical_not", (whole,), bool_)):
         turn(False)
-    steps.add(b.finish(loops, solo=True), {**slots, "out": task.out})
+    steps.add(b.finish(loops, task=True), {**slots, "out": task.out})
 
 
 def transposed_inputs(task: KernelTask) -> tuple[int, list[Node]] | None:

@@ -28,12 +28,12 @@ from ...ir.loop_ir import (
     If,
     Let,
     Load,
-    Packet,
     Report,
     Select,
     Stmt,
     Store,
     Var,
+    VectorAccess,
 )
 from ...target import Target
 
@@ -144,9 +144,9 @@ class _Packing:
         dtype = s.value.dtype
         if found is None or not found[1] or not self.aligned(found[0], dtype):
             return replace(s, value=value)
-        name = self.b.fresh("packet")
-        self.before.append(Array(name, dtype, self.lanes, "packet"))
-        self.after.append(Packet(name, s.buffer, self.once(found[0]), self.lanes, writes=True))
+        name = self.b.fresh("vector")
+        self.before.append(Array(name, dtype, self.lanes, "vector"))
+        self.after.append(VectorAccess(name, s.buffer, self.once(found[0]), self.lanes, writes=True))
         return Store(name, self.u, value)
 
     def rewritten(self, e: Expr) -> Expr:
@@ -199,10 +199,10 @@ class _Packing:
         key = e.buffer, base, guard
         name = self.loaded.get(key)
         if name is None:
-            name = self.loaded[key] = self.b.fresh("packet")
-            self.before.append(Array(name, e.dtype, self.lanes, "packet"))
-            packet = Packet(name, e.buffer, base, self.lanes)
-            self.before.append(packet if guard is None else If(guard, (packet,)))
+            name = self.loaded[key] = self.b.fresh("vector")
+            self.before.append(Array(name, e.dtype, self.lanes, "vector"))
+            access = VectorAccess(name, e.buffer, base, self.lanes)
+            self.before.append(access if guard is None else If(guard, (access,)))
         return Load(name, self.u, e.dtype)
 
     def aligned(self, base: Expr, dtype: DType) -> bool:
@@ -257,12 +257,12 @@ class _Packing:
                 return e, 0
             case Apply(op="add" | "subtract" | "multiply" | "quotient" | "modulo"):
                 left, right = (self.place(a) for a in e.args)
-                return None if left is None or right is None else self.joined(e.op, left, right)
+                return None if left is None or right is None else self.combined(e.op, left, right)
             case _:
                 found = self.uniform(e)
                 return None if found is None else (found, 0)
 
-    def joined(self, op: str, a: tuple[Expr, int], x: tuple[Expr, int]) -> tuple[Expr, int] | None:
+    def combined(self, op: str, a: tuple[Expr, int], x: tuple[Expr, int]) -> tuple[Expr, int] | None:
         if op == "add" and a[1] + x[1] < 2:
             return ix.add(a[0], x[0]), a[1] + x[1]
         if op == "subtract" and not x[1]:

@@ -129,7 +129,7 @@ class _Widener:
             self.vectors[s.var.name] = made
             return Let(made, value)
         if isinstance(s, Store) and s.count is None and not s.combine:
-            return Store(s.buffer, self.place(s.index), self.stored(s.value), past=s.past)
+            return Store(s.buffer, self.place(s.index), self.stored(s.value), nontemporal=s.nontemporal)
         raise _ScalarError
 
     def stays(self, s: Stmt) -> bool:
@@ -317,7 +317,7 @@ def widen(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorLoop:
-    """A walk along a row in ``vectors``, of which ``even`` elements fill whole ones.
+    """A loop over a row in ``vectors``, of which ``even`` elements fill whole ones.
 
     ``combine(b, before, new)`` adds one state to another, scalar or wide; ``emit(k)`` writes what one element
     needs and returns its state. ``ahead(k, lanes)`` writes what each step has done before. Each vector of a

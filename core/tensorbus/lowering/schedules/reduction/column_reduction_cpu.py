@@ -186,5 +186,5 @@ def reduce_in_panels(
     if not direct:
         states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
     scratch = {"rows": steps.temporary(total, counts)} if is_arg_reduction else {}
-    steps.add(b.finish(loops, solo=True), {**slots, **states, **scratch})
+    steps.add(b.finish(loops, task=True), {**slots, **states, **scratch})
     return states, count, direct

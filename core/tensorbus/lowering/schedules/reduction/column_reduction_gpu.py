@@ -49,7 +49,7 @@ class _ColumnTiling:
 
     @classmethod
     def of(
-        cls, rows: int, packets: int, around: int, lanes: int, ahead: int, target: Target, states: int,
+        cls, rows: int, vectors: int, around: int, lanes: int, ahead: int, target: Target, states: int,
         whole: bool = False,
     ) -> _ColumnTiling:  # fmt: skip
         """Return how ``rows`` of so many vectors are shared, ``around`` times.
@@ -60,10 +60,10 @@ class _ColumnTiling:
         size = limits.column_workgroup
         while size > 1 and size * (lanes + 1) * states > target.local_memory:
             size //= 2
-        alone = packets * around >= target.work_items_to_fill // 2 and rows <= limits.column_max_rows
+        alone = vectors * around >= target.work_items_to_fill // 2 and rows <= limits.column_max_rows
         deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), limits.column_max_depth, size)
         wide = size // deep
-        beside = -(-packets // wide) * around
+        beside = -(-vectors // wide) * around
         wanted = target.work_items_to_fill // (size * beside)
         count = (
             max(min(wanted, rows // (deep * ahead)), -(-rows // (deep * limits.column_max_rows)), 1)
@@ -131,7 +131,7 @@ class _ColumnKernel:
         """
         b, cut, item = self.b, self.cut, self.item
         workgroups = -(-self.count // cut.columns)
-        numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("teams", workgroups)]
+        numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("workgroups", workgroups)]
         found = ix.unflatten(self.group, numbers)
         self.below, *outer, self.workgroup = (
             i if isinstance(i, Var | Const) else b.let(i, "i") for i in found
@@ -139,8 +139,8 @@ class _ColumnKernel:
         self.outer = tuple(outer)
         self.beside = b.let(ix.modulo(item, const(cut.wide)), "beside")
         self.walker = b.let(ix.quotient(item, const(cut.wide)), "walker")
-        packet = ix.add(ix.multiply(self.workgroup, const(cut.wide)), self.beside)
-        self.first = b.let(ix.multiply(packet, const(cut.lanes)), "first")
+        vector = ix.add(ix.multiply(self.workgroup, const(cut.wide)), self.beside)
+        self.first = b.let(ix.multiply(vector, const(cut.lanes)), "first")
         self.arrays = [b.array(d, cut.lanes) for d in self.reducer.dtypes]
         self._walk(take)
         if cut.deep == 1:
@@ -205,7 +205,7 @@ class _ColumnKernel:
         b, cut = self.b, self.cut
         # What the items of a column have found lies apart by more than all columns: in other banks.
         apart = cut.columns + (cut.wide if cut.lanes > 1 else 0)
-        self.shared = [Array(b.fresh("team"), d, cut.deep * apart, "shared") for d in self.reducer.dtypes]
+        self.shared = [Array(b.fresh("partial"), d, cut.deep * apart, "shared") for d in self.reducer.dtypes]
         names = [a.name for a in self.shared]
         row = b.let(ix.add(ix.multiply(self.walker, const(apart)), self.beside), "row")
         with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:

@@ -136,8 +136,8 @@ class _ChunkedReductions(MultiReduction):
         wanted = target.tasks_to_fill if rows else target.work_items_to_fill
         alone = single_task_limit(target, fused.graph, rows=rows)
         chunks = plan_chunks(axes, wanted, rows, target, floating=floating, alone=alone)
-        teams = workgroup_chunks(axes, target) if chunks is not None else None
-        chunks = teams or chunks
+        split = workgroup_chunks(axes, target) if chunks is not None else None
+        chunks = split or chunks
 
         def element(index: Index) -> State:
             return self.element(b, inliner, index, lengths)
@@ -150,7 +150,7 @@ class _ChunkedReductions(MultiReduction):
                          lanes=lanes, vectors=vectors,
                          unrolled=is_window(target, [fused.domain[k] for k in fused.reduced]))  # fmt: skip
             ends = aligned_slots(fused, full=False) if not self.full else same
-            self.steps.add(b.finish(loops, solo=rows), {**slots, **self.outs()}, ends)
+            self.steps.add(b.finish(loops, task=rows), {**slots, **self.outs()}, ends)
             return
         parts = self.temporaries(chunks.count)
 
@@ -159,7 +159,7 @@ class _ChunkedReductions(MultiReduction):
             for name, e in zip(parts, state, strict=True):
                 b.store(b.buffer(name, e.dtype, writes=True), at, e)
 
-        if teams is not None and prod(fused.domain[k] for k in self.kept) <= target.workgroup_counters:
+        if split is not None and prod(fused.domain[k] for k in self.kept) <= target.workgroup_counters:
 
             def part(index: Index) -> State:
                 at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
@@ -176,14 +176,14 @@ class _ChunkedReductions(MultiReduction):
             dtypes = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
             lanes = vector_width(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
             made = reduce_by_workgroups(
-                b, target, self.reducer, axes, element, keep, teams, ordered=True, whole=whole, lanes=lanes
+                b, target, self.reducer, axes, element, keep, split, ordered=True, whole=whole, lanes=lanes
             )
             self.steps.add(made, {**slots, **parts, **self.outs()}, same if self.full else frozenset())
             return
-        if teams is not None:
-            made = reduce_by_workgroups(b, target, self.reducer, axes, element, keep, teams, ordered=True)
+        if split is not None:
+            made = reduce_by_workgroups(b, target, self.reducer, axes, element, keep, split, ordered=True)
         else:
-            made = b.finish(fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors), solo=rows)
+            made = b.finish(fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors), task=rows)
         self.steps.add(made, {**slots, **parts, **self.outs()}, same)
         self.join(parts, chunks.count)
 
@@ -261,7 +261,7 @@ class _ColumnPanels(MultiReduction):
 
         nest(over)
         named = {f"full{k}": o.slot for k, o in enumerate(self.full)}
-        self.steps.add(b.finish(loops, solo=True), {**slots, **parts, **named}, aligned_slots(fused))
+        self.steps.add(b.finish(loops, task=True), {**slots, **parts, **named}, aligned_slots(fused))
         self.join(parts, chunks.count)
 
     def _chunks(self, axis: int) -> Chunks:

@@ -197,7 +197,7 @@ def single_task_limit(target: Target, graph: Graph, *, rows: bool) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """How one reduction is cut: ``rows`` are taken by tasks, with ``teams`` workgroups take the chunks."""
+    """How one reduction is cut: ``rows``: a task to each; ``by_workgroups``: workgroups reduce the chunks."""
 
     rows: bool
     chunks: Chunks | None
@@ -258,7 +258,7 @@ class _Reduction:
             lanes=self.target.lanes if plan.rows else 1, vectors=self.vectors,
             unrolled=is_window(self.target, [self.shape[k] for k in self.over]),
         )  # fmt: skip
-        steps.add(self.b.finish(loops, solo=plan.rows), {**self.slots, "out": self.task.out})
+        steps.add(self.b.finish(loops, task=plan.rows), {**self.slots, "out": self.task.out})
 
     def _parts(self, chunks: Chunks, steps: LaunchList) -> tuple[Finish, dict[str, int]]:
         """Return what stores the states of chunks, and the buffers of these."""
@@ -301,7 +301,7 @@ class _Reduction:
         else:
             lanes = self.target.lanes if plan.rows else 1
             loops = fold(b, self.reducer, self.axes, self.element, keep, chunks, lanes, self.vectors)
-            made = b.finish(loops, solo=plan.rows)
+            made = b.finish(loops, task=plan.rows)
         steps.add(made, {**self.slots, **named})
         _second_stage(self.task, steps, self.reducer, chunks.count, self.kept, named, self.layout)
 
@@ -469,7 +469,7 @@ def reduce_by_workgroups(
     over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
     along, total = [axes[k].length for k in over], prod(axes[k].value for k in over)
     stop = along[0] if len(along) == 1 else b.size("row", total)
-    stop = b.size("packets", total // lanes) if lanes > 1 else stop
+    stop = b.size("vectors", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
     workgroup = Workgroup(
         b,

@@ -40,10 +40,10 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
     reducer = Reducer.of(SCANS[root.op], operand.spec.dtype)
     dtype = reducer.dtypes[0]
     rest = tuple(n for k, n in enumerate(shape) if k != axis)
-    solo = steps.target.row_per_task and prod(shape[axis + 1 :]) < steps.target.lanes
-    wanted = steps.target.tasks_to_fill if solo else steps.target.work_items_to_fill
+    per_task = steps.target.row_per_task and prod(shape[axis + 1 :]) < steps.target.lanes
+    wanted = steps.target.tasks_to_fill if per_task else steps.target.work_items_to_fill
     count = min(-(-wanted // prod(rest)), shape[axis] // limits.scan_min_chunk)
-    if not solo and shape[axis] >= 4 * limits.column_chunk:
+    if not per_task and shape[axis] >= 4 * limits.column_chunk:
         count = max(count, shape[axis] // limits.column_chunk)
     chunks, totals = None, 0
     if count > 1:
@@ -71,7 +71,7 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
         slots["totals"] = totals
         first = Load(b.buffer("totals", dtype), ix.flatten(outer, others), dtype)
     total = b.let(first, "acc", mutable=True)
-    if solo and axis == len(shape) - 1 and root.spec.dtype is dtype is float32 and reducer.op == "sum":
+    if per_task and axis == len(shape) - 1 and root.spec.dtype is dtype is float32 and reducer.op == "sum":
 
         def place_at(k: Expr) -> Expr:
             return ix.flatten((*index, k), lengths)
@@ -80,8 +80,8 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
             with inliner.scope():
                 return reducer.element(inliner.value(operand, (*index, k)), ZERO)[0]
 
-        past = is_nontemporal(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
-        start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, past) or start
+        nontemporal = is_nontemporal(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
+        start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, nontemporal) or start
     with b.loop(start, stop) as i, inliner.scope():
         at = (*index[:axis], i, *index[axis:])
         state = reducer.element(inliner.value(operand, at), ZERO)
@@ -91,12 +91,12 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
             out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
         )
     fills = {"out": shape[axis]} if chunks is None and axis == len(shape) - 1 else {}
-    steps.add(b.finish(loops, solo=solo, fills=fills), {**slots, "out": task.out})
+    steps.add(b.finish(loops, task=per_task, fills=fills), {**slots, "out": task.out})
 
 
 def _in_vectors(
     b: Builder, target: Target, total: Var, bounds: tuple[Expr, Expr], element: Callable[[Expr], Expr],
-    place_at: Callable[[Expr], Expr], past: bool,
+    place_at: Callable[[Expr], Expr], nontemporal: bool,
 ) -> Expr | None:  # fmt: skip
     """Emit running sums a vector at a time, each with all before it; return where whole vectors end.
 
@@ -119,7 +119,12 @@ def _in_vectors(
         b.block.extend(made[0])
         sums = b.let(Apply("running_sum", made[1], dtype, lanes), "sums")
         b.store(own, ZERO, sums)
-        b.store(out, place_at(var), Apply("add", (sums, Cast(total, dtype, lanes)), dtype, lanes), past=past)
+        b.store(
+            out,
+            place_at(var),
+            Apply("add", (sums, Cast(total, dtype, lanes)), dtype, lanes),
+            nontemporal=nontemporal,
+        )
         b.assign(total, Apply("add", (Load(own, const(lanes - 1), dtype), total), dtype))
     b.emit(For(var, start, even, tuple(body), step=lanes))
     return even
@@ -144,9 +149,9 @@ def _totals(task: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, re
         lengths = [b.size("chunks", chunks.count), *(a.length for a in axes if not a.reduced)]
         b.store(b.buffer("totals", reducer.dtypes[0], writes=True), ix.flatten(index, lengths), state[0])
 
-    solo = last and steps.target.row_per_task
-    loops = fold(b, reducer, axes, element, keep, chunks, steps.target.lanes if solo else 1)
-    steps.add(b.finish(loops, solo=solo), {**slots, "totals": totals})
+    per_task = last and steps.target.row_per_task
+    loops = fold(b, reducer, axes, element, keep, chunks, steps.target.lanes if per_task else 1)
+    steps.add(b.finish(loops, task=per_task), {**slots, "totals": totals})
 
 
 def _offsets(steps: LaunchList, count: int, width: int, totals: int, reducer: Reducer) -> None:

@@ -117,7 +117,7 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
     limits = steps.target.heuristics
     root, operand = task.root, task.root.inputs[0]
     shape, dtype = operand.spec.shape, reducer.dtypes[0]
-    b = Builder(f"tb_{root.op}_team")
+    b = Builder(f"tb_{root.op}_workgroup")
     inliner, slots = task.inliner(b)
     lengths = [inliner.length(operand, k) for k in range(len(shape))]
     length = chunks.size if chunks is not None else shape[-1]

@@ -1,7 +1,7 @@
 """Scatters: ranges of rows have owners, which go through the indices in order.
 
 So the result never depends on timing: sums add up in the order of the indices, and the last of several
-stores wins. Few indices are walked by every owner; many are first sorted by owner, stably. Work-items have
+stores wins. Few indices are read by every owner; many are first sorted by owner, stably. Work-items have
 schedules of their own for some thousand indices, and for more. Sums and extremes of whole numbers are the
 same in any order: where the language joins them in one step, every element has an item, and the last of
 several stores is the one with the greatest number.
@@ -157,7 +157,7 @@ def _at_once(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}")
     inliner, slots = task.inliner(b)
-    walk, column, loops = _loops(b, count, wide, solo=False)
+    walk, column, loops = _loops(b, count, wide, per_task=False)
     at = ix.unflatten(walk, inliner.lengths(indices[0]))
     row, exists, found, limits = _row(b, inliner, task, at)
     _report(b, inliner, found, limits, exists, None if column is None else ix.less(column, ONE))
@@ -178,7 +178,7 @@ def _by_last(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
         """Append the launch of an item for each index, and column; ``take`` gets the index and its row."""
         b = Builder(f"tb_scatter_{name}")
         inliner, slots = task.inliner(b)
-        walk, column, loops = _loops(b, count, wide, solo=False)
+        walk, column, loops = _loops(b, count, wide, per_task=False)
         number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
         row, exists, found, limits = _row(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])))
         if name == "last":  # one kernel reports
@@ -217,18 +217,18 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     rows = sizes.rows
     x, _, *indices = task.root.inputs
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    solo = steps.target.row_per_task
+    per_task = steps.target.row_per_task
     owners = max(
         1,
         min(
-            limits.scatter_owners if solo else -(-steps.target.work_items_to_fill // wide),
+            limits.scatter_owners if per_task else -(-steps.target.work_items_to_fill // wide),
             limits.scatter_owners,
             rows,
         ),
     )
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}")
     inliner, slots = task.inliner(b)
-    owner, column, loops = _loops(b, owners, wide, solo)
+    owner, column, loops = _loops(b, owners, wide, per_task)
     per = b.size("per", -(-rows // owners))
     low = b.let(ix.multiply(owner, per), "low")
     high = b.let(ix.add(low, per), "high")
@@ -261,7 +261,7 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
             take([b.let(ix.add(walk, const(k)), "walk") for k in range(limits.scatter_read_ahead)])
     with b.loop(even, total) as walk:
         take([walk])
-    steps.add(b.finish(loops, solo=solo), {**slots, "out": task.out})
+    steps.add(b.finish(loops, task=per_task), {**slots, "out": task.out})
 
 
 def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
@@ -272,7 +272,7 @@ def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     per = -(-rows // BUCKETS)
     owners = -(-rows // per)
     wide = max(prod(x.spec.shape[len(indices) :]), 1)
-    solo = steps.target.row_per_task
+    per_task = steps.target.row_per_task
     inliners: list[Inliner] = []
 
     def open_(b: Builder) -> tuple[Read, dict[str, int]]:
@@ -298,7 +298,7 @@ def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     starts = distribute("tb_scatter", source, [target], steps, starts=True)
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}_own")
     inliner, slots = task.inliner(b)
-    owner, column, loops = _loops(b, owners, wide, solo)
+    owner, column, loops = _loops(b, owners, wide, per_task)
     pieces = b.size("chunks", chunks(1, count, steps))
     b.buffer("counts", INDEX)
     start = b.let(Load("counts", ix.multiply(owner, pieces), INDEX), "start")
@@ -313,15 +313,15 @@ def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
         with b.when(exists):
             _write_row(b, inliner, task, at, row, column, wide)
     named = {**slots, "out": task.out, "counts": starts, "order": order}
-    steps.add(b.finish(loops, solo=solo), named)
+    steps.add(b.finish(loops, task=per_task), named)
 
 
 def _loops(
-    b: Builder, owners: int, wide: int, solo: bool
+    b: Builder, owners: int, wide: int, per_task: bool
 ) -> tuple[Expr, Expr | None, list[tuple[Var, Expr, int]]]:
     """Return the owner, the column where items do not walk the whole row, and the loops over both."""
     owner, column = Var("i0", INDEX), Var("i1", INDEX)
-    if solo or wide == 1:
+    if per_task or wide == 1:
         return owner, None, [(owner, b.size("owners", owners), owners)]
     return column, owner, [(owner, b.size("wide", wide), wide), (column, b.size("owners", owners), owners)]
 
@@ -426,7 +426,7 @@ SORTED_SEGMENTS: Final = Schedule(
 )  # fmt: skip
 BUCKET_PER_OWNER: Final = Schedule(
     name="scatter by owners' buckets",
-    about="many indices: each is brought to the owner of its row",
+    about="many indices: each goes to the owner of its row",
     kinds=_SCATTER, applies=_fills_buckets, build=_onto_copy(_by_bucket),
 )  # fmt: skip
 EVERY_OWNER_READS_ALL: Final = Schedule(

@@ -118,7 +118,7 @@ def _whole_rows(name: str, source: Source, targets: Sequence[Destination], steps
         b.emit(Assign(total, ix.add(total, own)))
     with b.loop(ZERO, length) as at:
         _put(b, source, targets, row, read(row, at), counters)
-    steps.add(b.finish(loops, solo=steps.target.row_per_task), {**slots, **_outs(targets)})
+    steps.add(b.finish(loops, task=steps.target.row_per_task), {**slots, **_outs(targets)})
 
 
 def _put(
@@ -170,7 +170,7 @@ def _count(name: str, source: Source, count: int, counts: int, steps: LaunchList
     b.buffer("counts", INDEX, writes=True)
     with b.loop(ZERO, const(BUCKETS)) as k:
         b.store("counts", _slot_of(b, row, k, chunk, count), Load(counters, k, INDEX))
-    steps.add(b.finish(loops, solo=steps.target.row_per_task), {**slots, "counts": counts})
+    steps.add(b.finish(loops, task=steps.target.row_per_task), {**slots, "counts": counts})
 
 
 def _begin(name: str, rows: int, count: int, counts: int, steps: LaunchList) -> None:
@@ -185,7 +185,7 @@ def _begin(name: str, rows: int, count: int, counts: int, steps: LaunchList) -> 
         own = b.let(Load("counts", at, INDEX), "own")
         b.store("counts", at, total)
         b.emit(Assign(total, ix.add(total, own)))
-    steps.add(b.finish(loops, solo=steps.target.row_per_task), {"counts": counts})
+    steps.add(b.finish(loops, task=steps.target.row_per_task), {"counts": counts})
 
 
 def _move(
@@ -201,7 +201,7 @@ def _move(
     with b.loop(start, stop) as at:
         _put(b, source, targets, row, read(row, at), counters)
     named = {**slots, "counts": counts, **_outs(targets)}
-    steps.add(b.finish(loops, solo=steps.target.row_per_task), named)
+    steps.add(b.finish(loops, task=steps.target.row_per_task), named)
 
 
 def digit(key: Expr, shift: Expr, bits: int) -> Expr:
