@@ -158,3 +158,31 @@ class Heuristics:
     """How many values of one row are read before they are added."""
     scatter_segment_piece: int = 256
     """How many sorted indices of one row a work-item adds up."""
+    fusion_max_buffers: int = 28
+    """The most buffers of a kernel that several roots share: a language was seen that allows 31."""
+    fusion_recent_readers: int = 16
+    """How many of the latest groups that read a value are asked whether another reader may join them."""
+    fusion_small_domain: int = 1 << 17
+    """Up to how many elements few tasks or work-items may go over a domain; what is computed of so few does
+    not wait in a group for others."""
+    fusion_few_rows_share: int = 32
+    """Rows are few where they are fewer than ``tasks_to_fill`` by this factor."""
+    busy_share: int = 4
+    """Rows or columns keep a device busy from this part of ``tasks_to_fill`` or ``work_items_to_fill`` on."""
+    row_elements_per_work_item: int = 1 << 7
+    """The most elements of a row for each work-item of its workgroup, where other cores are idle."""
+    row_per_task_max_length: int = 1 << 15
+    """The longest rows, of too few for all cores, that tasks go over several times."""
+    workgroup_row_max_length: int = 1 << 15
+    """The longest row of one workgroup, where others that could share it have nothing to do."""
+    column_panel_min_width: int = 32
+    """The fewest columns of a panel of several passes, some cache lines; its width is a multiple of them."""
+    column_panel_elements: int = 1 << 16
+    """How many elements of each operand such a panel should have, so that it stays in the cache."""
+    column_panel_max_rows: int = 128
+    """The longest columns of a large domain there; eight times that where compilers make the vectors."""
+    recompute_min_elements: int = 1 << 17
+    """From how many elements on a value may leave the caches before it is read: it may be computed again."""
+    recompute_ops_per_byte: int = 16
+    """How many simple ops a processor does while its memory moves a byte: 10 on an H100, 8 on 4 cores of
+    AVX2. A function counts as ``materialize.CALL`` of them."""

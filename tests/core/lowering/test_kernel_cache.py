@@ -63,7 +63,7 @@ def test_what_was_scheduled_once_is_found_again_in_another_program() -> None:
 
 
 def test_few_schedules_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "MOST", 2)
+    monkeypatch.setattr(repeated, "MAX_SCHEDULES", 2)
     for n in range(3, 8):
         launches(lambda a: tb.exp(a) + 1, f(n))
     assert len(repeated._known) <= 2

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import prod
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ...backend_interface.graph import Node
 from ...errors import TensorbusError
@@ -20,26 +20,6 @@ from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
 from .access_map import FREE, Access, Read, own_access, picked, reads, walked
 from .materialize import BODY, is_computed_stack
-
-BUFFERS: Final = 28
-"""How many buffers one kernel may have: a language was seen that allows 31."""
-SHORT: Final = 32
-FIRST: Final = 4
-_NEAR: Final = 16
-_NARROW: Final = 32
-"""The fewest columns of a strip, some cache lines, and what its width is a multiple of."""
-_CACHE: Final = 1 << 16
-"""How many elements of each operand a strip should have."""
-_TALL: Final = 128
-"""How long the columns of a large domain may be; eight times that where compilers make the vectors."""
-ENOUGH: Final = 1 << 7
-"""How many elements of a row each of a group of light items takes at most, where other cores have nothing."""
-ALONE: Final = 1 << 15
-"""The longest row that one group takes where others, which may share it, have nothing to do."""
-_FEWEST: Final = 32
-"""Rows that a group of light items each takes are fewer than the device's groups by this, at most."""
-_LITTLE: Final = 1 << 17
-"""Up to how many elements a domain may be walked by few items."""
 
 
 class StoredValue(NamedTuple):
@@ -159,7 +139,11 @@ class GroupBuilder:
                 other = self._live[self._find(k)]
                 if not self._would_delay(other, group):
                     group = self._join(other, group)
-            near = {self._find(k) for n in given for k in self._readers.get(id(n), ())[-_NEAR:]}
+            near = {
+                self._find(k)
+                for n in given
+                for k in self._readers.get(id(n), ())[-self.target.heuristics.fusion_recent_readers :]
+            }
             for k in sorted(near - {group.number}, reverse=True):
                 other = self._live[k]
                 waits = self._would_delay(other, group) or self._would_delay(group, other)
@@ -174,7 +158,9 @@ class GroupBuilder:
 
         Others that want them as well would then come after that, instead of into one kernel with it.
         """
-        if prod(a.domain) >= _LITTLE or not b.before & ~(a.before | 1 << a.number):
+        if prod(a.domain) >= self.target.heuristics.fusion_small_domain or not b.before & ~(
+            a.before | 1 << a.number
+        ):
             return False
         return all(prod(r.node.spec.shape) == 1 and self._users[r.node] > 1 for r in a.roots.values())
 
@@ -278,7 +264,7 @@ def join(a: FusionGroup, b: FusionGroup, target: Target) -> FusionGroup | None:
             roots[key] = _moved(root, to, joint[0] if near and joint else FREE)
     roots = dict(sorted(roots.items(), key=lambda item: item[1].order))
     made = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
-    return made if _holds(made) and _fits(made, target) else None
+    return made if _holds(made, target) and _fits(made, target) else None
 
 
 def _chooses_in_rows(root: StoredValue, to: Mapping[int, int], reduced: Sequence[int], domain: Shape) -> bool:
@@ -356,7 +342,7 @@ def _moved(root: StoredValue, to: Mapping[int, int], free: int) -> StoredValue:
     return root._replace(access=over(root.access), reads=given)
 
 
-def _holds(group: FusionGroup) -> bool:
+def _holds(group: FusionGroup, target: Target) -> bool:
     """Return whether each root is made once for each element, and read by others at that element."""
     over, outer = set(group.reduced), set(range(len(group.domain))) - set(group.reduced)
     leaves: set[int] = set()
@@ -370,43 +356,52 @@ def _holds(group: FusionGroup) -> bool:
                 leaves.add(id(node))
             elif at != made.access:
                 return False
-    return len(leaves) + len(group.roots) <= BUFFERS
+    return len(leaves) + len(group.roots) <= target.heuristics.fusion_max_buffers
 
 
 def _fits(group: FusionGroup, target: Target) -> bool:
     """Return whether there is a schedule for a group on this device."""
     if not group.reduced:
         return True
-    over = group.reduced
+    over, limits = group.reduced, target.heuristics
     if not group.multi_pass:
         return True
     length = prod(group.domain[k] for k in over)
     count = prod(group.domain) // length
     if len(group.domain) - 1 in over:
-        few = count < target.tasks_to_fill // _FEWEST
-        long = 1 << 15 if target.row_per_task else target.max_workgroup * ENOUGH if few else _LITTLE
-        return count >= target.tasks_to_fill // FIRST or length < long
+        few = count < target.tasks_to_fill // limits.fusion_few_rows_share
+        long = limits.fusion_small_domain
+        if target.row_per_task:
+            long = limits.row_per_task_max_length
+        elif few:
+            long = target.max_workgroup * limits.row_elements_per_work_item
+        return count >= target.tasks_to_fill // limits.busy_share or length < long
     if not target.row_per_task:  # an item to a column
-        return count >= target.work_items_to_fill // FIRST or length < SHORT
+        return count >= target.work_items_to_fill // limits.busy_share or length < limits.row_min_length
     tail = len(group.domain) - 1 - max(over)
     joined = (*group.domain[: max(over) + 1], prod(group.domain[-tail:]))
     return strip_width(joined, over, target) > 0
 
 
 def strip_width(domain: Shape, over: Sequence[int], target: Target) -> int:
-    """Return how wide the strips of columns are that items go down several times; 0 where they do not pay.
+    """Return how wide the panels of columns are that tasks go down several times; 0 where they do not pay.
 
-    Long columns are read with long leaps: several walks by all cores, each from end to end, are faster then.
+    Long columns are read with large strides: several passes by all cores, each from end to end, are then
+    faster.
     """
+    limits, narrow = target.heuristics, target.heuristics.column_panel_min_width
     length, wide = prod(domain[k] for k in over), domain[-1]
     count = prod(domain) // length // wide
-    tall = _TALL if target.vector_ops else 8 * _TALL
-    if wide < _NARROW or (length > tall and prod(domain) > _LITTLE):
+    tall = limits.column_panel_max_rows if target.vector_ops else 8 * limits.column_panel_max_rows
+    if wide < narrow or (length > tall and prod(domain) > limits.fusion_small_domain):
         return 0
-    width = min(wide, max(_NARROW, _CACHE // length // _NARROW * _NARROW))
-    while width > _NARROW and count * -(-wide // width) < target.tasks_to_fill // FIRST:
-        width = max(_NARROW, width // 2 // _NARROW * _NARROW)
-    enough = count * -(-wide // width) >= target.tasks_to_fill // FIRST or prod(domain) <= _LITTLE
+    width = min(wide, max(narrow, limits.column_panel_elements // length // narrow * narrow))
+    while width > narrow and count * -(-wide // width) < target.tasks_to_fill // limits.busy_share:
+        width = max(narrow, width // 2 // narrow * narrow)
+    enough = (
+        count * -(-wide // width) >= target.tasks_to_fill // limits.busy_share
+        or prod(domain) <= limits.fusion_small_domain
+    )
     return width if enough else 0
 
 

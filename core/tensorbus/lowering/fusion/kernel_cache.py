@@ -21,7 +21,7 @@ from ..ir.kernel_task import KernelLaunch, LaunchList
 from ..ir.layout import Layout
 from .fusion_groups import FusionGroup
 
-MOST: Final = 2048
+MAX_SCHEDULES: Final = 2048
 """How many schedules are kept."""
 
 
@@ -148,7 +148,7 @@ def insert(found: KernelKey, steps: LaunchList, before: int, first: int) -> None
     schedule = _Schedule(steps=tuple(known), temporaries=tuple(steps.sizes[s] for s in fresh))
     with _lock:
         _known[found.name] = schedule
-        while len(_known) > MOST:
+        while len(_known) > MAX_SCHEDULES:
             _known.popitem(last=False)
 
 

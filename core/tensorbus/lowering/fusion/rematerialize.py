@@ -18,13 +18,6 @@ from .access_map import FREE, reads
 from .fusion_groups import FusionGroup
 from .materialize import BODY, CALL
 
-OPS_PER_BYTE: Final = 16
-"""How many simple ops a processor does while its memory moves a byte: 10 on an H100, 8 on 4 cores of AVX2.
-
-A function counts as ``plan.CALL`` of them, which is three times what it takes where it is written in vectors.
-"""
-LARGE: Final = 1 << 17
-"""Elements from which on a value may leave the caches before it is read."""
 _MOVED: Final = frozenset({"broadcast_to", "permute_dims", "reshape"})
 _NEVER: Final = 1 << 20
 
@@ -56,7 +49,7 @@ def rematerialized(
     for group in groups:
         for key, root in group.roots.items():
             users, size = readers.get(key, []), prod(root.node.spec.shape)
-            if not users or key in kept or size < LARGE:
+            if not users or key in kept or size < target.heuristics.recompute_min_elements:
                 continue
             stop.discard(root.node)
             cone = reads(root.node, root.access, group.reduced, stop)
@@ -67,7 +60,11 @@ def rematerialized(
             near = near and all(large <= _read_by(u) and u.size + len(body) <= BODY for u in users)
             added = [body - inside.get(user.number, set()) for user in users]
             bytes_kept = root.node.spec.dtype.itemsize * (1 + len(users))
-            if not near or sum(_cost(nodes, target) for nodes in added) > OPS_PER_BYTE * bytes_kept:
+            if (
+                not near
+                or sum(_cost(nodes, target) for nodes in added)
+                > target.heuristics.recompute_ops_per_byte * bytes_kept
+            ):
                 stop.add(root.node)
                 continue
             found.add(key)

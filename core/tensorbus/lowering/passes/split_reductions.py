@@ -23,13 +23,13 @@ from ..target import Target
 
 WHOLE: Final = frozenset({"sum", "prod", "max", "min", "any", "all"})
 """The reductions whose results can be reduced again."""
-LEAST: Final = 1 << 16
-ROWS, LENGTH = 64, 256
+MIN_ELEMENTS: Final = 1 << 16
+MIN_ROWS, MIN_ROW_LENGTH = 64, 256
 """How many rows there are at least, and how long each of them."""
-MOST: Final = 1 << 12
-PACKET: Final = 8
-"""What the length of rows is a multiple of where that can be: items take packets of neighbours then."""
-SHORT: Final = 32
+MAX_ROWS: Final = 1 << 12
+ROW_MULTIPLE: Final = 8
+"""What the length of rows is a multiple of where that can be: work-items take vectors then."""
+MIN_INNER_LENGTH: Final = 32
 """The shortest rows that are reduced before what lies around them."""
 
 
@@ -57,7 +57,7 @@ def _rule(
 
 def _reduced(node: Node) -> Callable[[Node], Node] | None:
     """Return what changes a reduction; None for any other node, too."""
-    if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < LEAST:
+    if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < MIN_ELEMENTS:
         return None
     if node.op in WHOLE and _merged(node):
         return _apart
@@ -79,7 +79,9 @@ def _is_around(node: Node) -> bool:
     """Return whether a reduction goes over last axes that make long enough rows, and over earlier ones."""
     shape, over = node.inputs[0].spec.shape, node.attrs["axis"]
     last = _last(node)
-    return prod(shape[k] for k in last) >= SHORT and prod(shape[k] for k in over if k not in last) > 1
+    return (
+        prod(shape[k] for k in last) >= MIN_INNER_LENGTH and prod(shape[k] for k in over if k not in last) > 1
+    )
 
 
 def _last(node: Node) -> tuple[int, ...]:
@@ -119,10 +121,10 @@ def _cut(x: Node) -> Node | None:
     """Return the operand of a reduction of everything as rows; None where it cannot be cut into any."""
     count = prod(x.spec.shape)
     *outer, length = x.spec.shape
-    if length >= LENGTH and prod(outer) >= ROWS:
+    if length >= MIN_ROW_LENGTH and prod(outer) >= MIN_ROWS:
         return x
-    for multiple in (PACKET, 1):
-        for rows in range(min(count // LENGTH, MOST), ROWS - 1, -1):
+    for multiple in (ROW_MULTIPLE, 1):
+        for rows in range(min(count // MIN_ROW_LENGTH, MAX_ROWS), MIN_ROWS - 1, -1):
             if count % (rows * multiple) == 0:
                 return reshaped(x, (rows, count // rows))
     return None

@@ -10,7 +10,7 @@ from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from .program import slots_of
 
-LEAST = 1 << 18
+MIN_BYTES = 1 << 18
 """Bytes from which on it is worth a kernel of its own."""
 
 
@@ -54,7 +54,7 @@ def _is_free(
 ) -> bool:  # fmt: skip
     if s not in sizes or s in kept or last[s] != k or writers.get(s) != 1:
         return False
-    return sizes[s][0] * sizes[s][1].itemsize >= LEAST
+    return sizes[s][0] * sizes[s][1].itemsize >= MIN_BYTES
 
 
 def _renamed(item: KernelLaunch | LibraryCall, moved: Mapping[int, int]) -> KernelLaunch | LibraryCall:

@@ -12,7 +12,7 @@ from ...backend_interface.graph import Node
 from ...graph.rewrite import rebuild, topological
 from ..fusion.canonicalize import DomainKernel, canonical
 from ..fusion.collapse_dims import collapse
-from ..fusion.fusion_groups import ALONE, ENOUGH, FIRST, SHORT, FusionGroup, reduced_axes_last
+from ..fusion.fusion_groups import FusionGroup, reduced_axes_last
 from ..ir.kernel_task import KernelTask, LaunchList
 from ..ir.layout import Layout, Shape
 from ..op_sets import REDUCTIONS, SCANS, SORTS
@@ -98,10 +98,10 @@ class ScheduleRequest:
             return True
         if (
             self.reduces_columns and self.whole and target.row_per_task and not target.vector_ops
-            and group.domain[-1] >= SHORT
+            and group.domain[-1] >= target.heuristics.row_min_length
         ):  # fmt: skip
             return "columns are reduced by a panel for each task, with whatever else is of them"
-        long = prod(group.domain[k] for k in group.reduced) >= SHORT
+        long = prod(group.domain[k] for k in group.reduced) >= target.heuristics.row_min_length
         if not target.row_per_task and long and rows_fill(group.domain, group.reduced, target):
             return "rows are long enough for a workgroup each"
         return True
@@ -125,13 +125,15 @@ class Schedule:
 
 def rows_fill(domain: Shape, over: tuple[int, ...], target: Target) -> bool:
     """Return whether reductions are over the last axes, and there are rows enough for all cores."""
-    first = len(domain) - len(over)
+    first, limits = len(domain) - len(over), target.heuristics
     rows, length = prod(domain[:first]), prod(domain[first:])
-    short = bool(target.subgroup_size) and length <= target.max_workgroup * ENOUGH
+    short = bool(target.subgroup_size) and length <= target.max_workgroup * limits.row_elements_per_work_item
     few = rows * target.max_workgroup < target.work_items_to_fill // 2
-    if target.workgroup_counters and length > ALONE and few:
+    if target.workgroup_counters and length > limits.workgroup_row_max_length and few:
         short = False  # several workgroups share a row, and the last of them joins their results
-    return over == tuple(range(first, len(domain))) and (short or rows >= target.tasks_to_fill // FIRST)
+    return over == tuple(range(first, len(domain))) and (
+        short or rows >= target.tasks_to_fill // limits.busy_share
+    )
 
 
 def carve(

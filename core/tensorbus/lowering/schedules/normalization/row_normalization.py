@@ -13,7 +13,6 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ...fusion.canonicalize import DomainKernel, Output
-from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ZERO, const
@@ -282,7 +281,7 @@ class RowKernel:
         index = list(row)
         self.walked += 1
         ahead = self._ahead(row) if self.walked == 2 else None
-        if self.fused.domain[-1] < SHORT or not target.row_per_task:
+        if self.fused.domain[-1] < target.heuristics.row_min_length or not target.row_per_task:
             lengths = [self.fused.domain[k] for k in over]
             if is_window(target, lengths):
                 bound = {k: (ZERO, const(n)) for k, n in zip(over, lengths, strict=True)}

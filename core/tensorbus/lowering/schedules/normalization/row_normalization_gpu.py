@@ -13,7 +13,6 @@ from typing import Final
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType, float32
 from ...fusion.canonicalize import DomainKernel, Output
-from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix
 from ...ir.builder import Launch
 from ...ir.index_expr import ONE, ZERO, const
@@ -31,7 +30,7 @@ from .row_normalization import Pass, RowKernel, has_rows
 
 
 def lower_row_per_workgroup(fused: DomainKernel, steps: LaunchList) -> None:
-    """Append the one launch of a group whose reductions are over its last axes, of ``SHORT`` or more."""
+    """Append the one launch of a group whose reductions are over its last axes, if these are long enough."""
     _WorkgroupRows(fused, steps).lower()
 
 
@@ -49,9 +48,11 @@ class _WorkgroupRows(RowKernel):
         self.lanes = self._vector_lanes()
         if self.lanes > 1:
             few = 1 << max(length // self.lanes // limits.row_vectors - 1, 0).bit_length()
-            self.workgroup_size = max(SHORT, min(limits.workgroup_max, few))
+            self.workgroup_size = max(limits.row_min_length, min(limits.workgroup_max, few))
         else:
-            self.workgroup_size = max(SHORT, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
+            self.workgroup_size = max(
+                limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length())
+            )
         rows, most = prod(domain[:first]), self.steps.target.max_workgroup
         # Few rows have more items each, as long as every item has some vectors. So have long ones that are
         # walked again: fewer of them at a time find room in the cache.
@@ -64,7 +65,7 @@ class _WorkgroupRows(RowKernel):
             self.workgroup_size *= 2
         while (
             not subgroup
-            and self.workgroup_size > SHORT
+            and self.workgroup_size > limits.row_min_length
             and self.workgroup_size * self._carried() > self.steps.target.local_memory
         ):
             self.workgroup_size //= 2
@@ -120,7 +121,11 @@ class _WorkgroupRows(RowKernel):
         stored = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
         lanes = vector_width(self.steps.target, fused.domain[-1], [*stored, *read])
-        while lanes > 1 and prod(fused.domain[k] for k in fused.reduced) < SHORT * lanes:
+        while (
+            lanes > 1
+            and prod(fused.domain[k] for k in fused.reduced)
+            < self.steps.target.heuristics.row_min_length * lanes
+        ):
             lanes //= 2  # every item has some
         return lanes
 
@@ -224,8 +229,8 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
     if request.group.multi_pass and request.reduces_columns:
         return "columns are gone over by a work-item each"
     fused = request.rows
-    if prod(fused.domain[k] for k in fused.reduced) < SHORT:
-        return f"rows are shorter than {SHORT}"
+    if prod(fused.domain[k] for k in fused.reduced) < target.heuristics.row_min_length:
+        return f"rows are shorter than {target.heuristics.row_min_length}"
     return has_rows(request, target)
 
 

@@ -11,7 +11,6 @@ from math import prod
 from typing import Final
 
 from ...fusion.canonicalize import DomainKernel
-from ...fusion.fusion_groups import SHORT
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
@@ -131,7 +130,11 @@ class _ChunkedReductions(MultiReduction):
         axes = [
             Axis(length=lengths[k], value=n, reduced=k in fused.reduced) for k, n in enumerate(fused.domain)
         ]
-        rows = target.row_per_task and len(axes) - 1 in fused.reduced and fused.domain[-1] >= SHORT
+        rows = (
+            target.row_per_task
+            and len(axes) - 1 in fused.reduced
+            and fused.domain[-1] >= target.heuristics.row_min_length
+        )
         floating = any(d.is_floating for d in self.reducer.dtypes)
         wanted = target.tasks_to_fill if rows else target.work_items_to_fill
         alone = single_task_limit(target, fused.graph, rows=rows)
@@ -293,8 +296,12 @@ def _reduces_columns(request: ScheduleRequest, target: Target) -> Verdict:
     last = len(fused.domain) - 1
     if not target.row_per_task:
         return "columns are reduced by work-items"
-    wide = last not in fused.reduced and fused.domain[last] >= SHORT
-    return True if wide else f"reductions go over the last axis, or that is shorter than {SHORT}"
+    wide = last not in fused.reduced and fused.domain[last] >= target.heuristics.row_min_length
+    return (
+        True
+        if wide
+        else f"reductions go over the last axis, or that is shorter than {target.heuristics.row_min_length}"
+    )
 
 
 def _build_panels(request: ScheduleRequest, launches: LaunchList) -> None:
