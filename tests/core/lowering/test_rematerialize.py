@@ -10,13 +10,13 @@ import pytest
 import tensorbus as tb
 from fused import CPU, THIN, check, program_of, record, spec
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.fusion.rematerialize import LARGE
+from tensorbus.lowering.heuristics import Heuristics
 from tensorbus.lowering.program.program import Program, steps_of
 
 RNG = np.random.default_rng(0)
 F = tb.nn.functional
 SIDE = 512
-assert SIDE * SIDE >= LARGE
+assert Heuristics().recompute_min_elements <= SIDE * SIDE
 
 
 def f(*shape: int) -> Any:
