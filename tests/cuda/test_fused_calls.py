@@ -54,7 +54,10 @@ def left(first: Node, second: Node) -> int:
 
 def lowered(graph: Graph, orders: Any = order_of) -> Program:
     library = Library(
-        frozenset({"matmul", "affine", ATTENTION, GRADIENTS}), CUDA.types, orders=orders, leaves=left
+        frozenset({"matmul", "affine", ATTENTION, GRADIENTS}),
+        CUDA.types,
+        axis_orders=orders,
+        side_output=left,
     )
     where: list[Layout | None] = [packed(k, x.spec.shape) for k, x in enumerate(graph.inputs)]
     program = lower(graph, where, CUDA.target, library=library)
@@ -194,7 +197,9 @@ def test_rows_apart_are_filled_with_their_gaps() -> None:
     filled = node("broadcast_to", scale, shape=(4096, 2003))
     half = node("multiply", filled, node("constant", shape=(), value=0.5), shape=(4096, 2003))
     graph = Graph(inputs=(w, scale), outputs=(product(half, w),))
-    library = Library(frozenset({"matmul"}), CUDA.types, apart=lambda n, g: 0 if n.op == "matmul" else 2008)
+    library = Library(
+        frozenset({"matmul"}), CUDA.types, row_stride=lambda n, g: 0 if n.op == "matmul" else 2008
+    )
     program = lower(graph, [packed(0, (2003, 64)), packed(1, (1, 1))], CUDA.target, library=library)
     step, _ = program.steps
     assert step.launch.grid == (4096 * 2008 // 8,)  # type: ignore[union-attr]

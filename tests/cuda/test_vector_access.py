@@ -218,7 +218,7 @@ def test_rows_of_odd_products_lie_apart() -> None:
     x, w = given((4096, 64)), given((64, 2003))
     y = made("matmul", x, w, shape=(4096, 2003))
     out = made("add", y, y, shape=(4096, 2003))
-    library = Library(frozenset({"matmul"}), CUDA.types, apart=lambda node, given: 2008)
+    library = Library(frozenset({"matmul"}), CUDA.types, row_stride=lambda node, given: 2008)
     program = lowered(out, x, w, library=library)
     call, step = program.steps
     assert isinstance(call, LibraryCall)

@@ -213,7 +213,8 @@ class _Programs:
         graph = self._graph
         chosen = self._order.chosen
         target = self._dialect.target.tuned(chosen)
-        library = Library(LIBRARY | self._order.calls, self._dialect.types, over=partial(adds_rows, layouts))
+        in_place = partial(adds_rows, layouts)
+        library = Library(LIBRARY | self._order.calls, self._dialect.types, in_place=in_place)
         begun: dict[int, KernelUnit] = {}
         program = lower(
             graph, layouts, target, library=library, replaces=self._order.replaces,

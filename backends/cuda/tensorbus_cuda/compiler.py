@@ -70,25 +70,25 @@ class CudaCompiler:
             Knob(name="tasks_to_fill", usual=usual, values=(usual // 4, usual, usual * 4), what=parts),
         )
 
-    def apart(self, node: Node, given: Sequence[Layout | None]) -> int:
+    def row_stride(self, node: Node, given: Sequence[Layout | None]) -> int:
         """Return how far apart the rows of a matrix are best; 0: packed."""
         from .gemm import kernels_matmul
 
         return kernels_matmul.apart(node, given)
 
-    def orders(self, node: Node, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
+    def axis_orders(self, node: Node, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
         """Return in which order the axes of a call's results are best; None where they must be in C order."""
         from .attention import kernels_attention
 
         return kernels_attention.orders(node.op, given)
 
-    def leaves(self, node: Node, reader: Node) -> int:
+    def side_output(self, node: Node, reader: Node) -> int:
         """Return how many float32 a call can leave for another that reads its result."""
         from .attention import kernels_attention
 
         return kernels_attention.leaves(node, reader)
 
-    def generates(self, node: Node) -> bool:
+    def prefers_generated(self, node: Node) -> bool:
         """Return whether a program's own kernels are better than the eager one: they part booleans in two."""
         return node.op in ("sort", "argsort") and node.inputs[0].spec.dtype is dt.bool_
 

@@ -36,8 +36,10 @@ MAX_KNOWN_PROGRAMS: Final = 64
 Buffers = list[Any]
 Queue = Callable[[Sequence[Any], Buffers], Any]
 """A function that queues a step, of the values and buffers of the run; returns an event, if there are any."""
-_TOLD: Final = ("apart", "orders", "leaves", "generates")
-"""Library calls of a compiler: see ``Library``."""
+_CALL_HOOKS: Final = {
+    "row_stride": "apart", "axis_orders": "orders", "side_output": "leaves", "prefers_generated": "generates",
+}  # fmt: skip
+"""What a compiler may say of library calls, see ``Library``, each with its former name."""
 _HELD: Final = (3, 3)
 """References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 
@@ -49,7 +51,8 @@ class DialectLowering:
     which that holds in programs in which a kernel of the device serves every one. The compiler may have
     ``knobs(index)``, choices for core to measure: fields of the dialect's target by their names, and
     ``most``, the most items of a group in each launch; ``player(script)``, which says of a program how it
-    is run as a whole, or None; and ``apart``, ``orders`` and ``leaves``, those of ``families.Library``.
+    is run as a whole, or None; and ``row_stride``, ``axis_orders``, ``side_output`` and
+    ``prefers_generated``, those of ``Library``.
     """
 
     def __init__(
@@ -205,7 +208,10 @@ class _Bound:
         self._alone = self._single(len(layouts))
 
     def _calls(self, ops: frozenset[str], dtypes: Collection[DType]) -> Library:
-        named = {name: getattr(self.compiler, name, None) for name in _TOLD}
+        named = {
+            name: getattr(self.compiler, name, None) or getattr(self.compiler, former, None)
+            for name, former in _CALL_HOOKS.items()
+        }
         return Library(ops, dtypes, **{name: how for name, how in named.items() if how is not None})
 
     def _overwritten(self, layouts: Sequence[Layout | None]) -> list[tuple[int, int]]:

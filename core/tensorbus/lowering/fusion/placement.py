@@ -169,9 +169,9 @@ def _new_buffer(
         return prod(shape), ordered(slot, shape, order)
     if type(library) is Library and shape:
         if node in asked.calls and not (node.op in table and table[node.op].results):
-            row_stride = library.apart(node, [where.get(id(x)) for x in node.inputs])
+            row_stride = library.row_stride(node, [where.get(id(x)) for x in node.inputs])
         elif id(node) in read and node.op in _ROWS_APART:
-            row_stride = library.apart(node, ())
+            row_stride = library.row_stride(node, ())
     if not row_stride:
         return prod(shape), packed(slot, shape)
     return prod(shape[:-1]) * row_stride, Layout(slot, shape, row_major((*shape[:-1], row_stride)))
@@ -193,7 +193,7 @@ def result_orders(
     library = asked.library
     if type(library) is not Library or call not in asked.calls:
         return None
-    return library.orders(call, [where.get(id(x)) for x in call.inputs])
+    return library.axis_orders(call, [where.get(id(x)) for x in call.inputs])
 
 
 def _order(asked: LoweringInput, node: Node, where: Mapping[int, Layout]) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ def _order(asked: LoweringInput, node: Node, where: Mapping[int, Layout]) -> tup
 def _in_place(asked: LoweringInput, node: Node, buffered: Collection[int]) -> bool:
     """Return whether a call writes its result over its first operand, which nobody else reads."""
     library = asked.library
-    if type(library) is not Library or node not in asked.calls or not library.over(node):
+    if type(library) is not Library or node not in asked.calls or not library.in_place(node):
         return False
     x = node.inputs[0]
     uses = sum(n is x for n in (*asked.graph.outputs, *(i for n in asked.nodes for i in n.inputs)))

@@ -185,8 +185,8 @@ def _side_slots(
     library, left = asked.library, uses.side_outputs
     if type(library) is not Library:
         return None, None
-    length = max([library.leaves(node, reader) for reader in uses.readers.get(node, ())], default=0)
+    length = max([library.side_output(node, reader) for reader in uses.readers.get(node, ())], default=0)
     if length:
         left[node] = launches.temporary(length, float32), length
-    taken = [left[x] for x in node.inputs if x in left and library.leaves(x, node)]
+    taken = [left[x] for x in node.inputs if x in left and library.side_output(x, node)]
     return left.get(node), next(iter(taken), None)
