@@ -21,7 +21,7 @@ MLX    := $(VENV)/.mlx
 OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
 DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev
 DEVICES := cpu opencl refdev
-SOURCE := core backends plugins examples benchmarks tests
+SOURCE := core backends plugins examples benchmarks tests scripts
 
 .PHONY: demo test test-full conformance metal bench lint install clean
 
@@ -62,6 +62,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_imports.py
+	$(BIN)/python scripts/check_words.py
 
 install: $(STAMP)
 

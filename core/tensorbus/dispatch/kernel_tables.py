@@ -92,7 +92,7 @@ def fused_kernels(device_type: str) -> FusedKernels | None:
 
 
 def is_served(device_type: str, op: str) -> bool:
-    """Return whether a device type that is in use has a kernel for ``op``, or the program brought one."""
+    """Return whether a device type that is in use has a kernel for ``op``, or a user kernel."""
     if device_type in program_kernels(op):
         return True
     return device_type in opened() and bool(tables_of(device_type).candidates(op))

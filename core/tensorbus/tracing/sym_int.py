@@ -1,8 +1,8 @@
-"""Lengths that stand for any number: the axes of tensors whose length a captured program leaves open.
+"""``SymInt``: a length that stands for any number, of an axis that a captured program leaves open.
 
-A ``Length`` is an expression over symbols ``s0``, ``s1`` ... with the value that it had at the capture. What
+A ``SymInt`` is an expression over symbols ``s0``, ``s1`` ... with the value that it had at the capture. What
 Python decides by lengths becomes a condition on the symbols, evaluated for the lengths of each later call.
-Where Python needs a plain int, the length is settled: the condition is that it is the same again.
+Where Python needs a plain int, the length is specialized: the condition is that it is the same again.
 """
 
 from __future__ import annotations

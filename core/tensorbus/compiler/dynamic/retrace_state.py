@@ -135,7 +135,7 @@ class _DryRun:
         self._finished = False
 
     def prepare(self, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Put symbolic numbers and recording lists at their locations. Raises ``Uncapturable``."""
+        """Put symbolic numbers and tracked lists at their locations. Raises ``Uncapturable``."""
         for ref, _ in reach.argument_objects:
             if ref.key in self._given and type(ref.value) in NUMBER_TYPES:
                 home: Any = args if isinstance(ref.key, int) else kwargs
@@ -180,7 +180,7 @@ class _DryRun:
             self.prologue.bind(key, held)
 
     def _stand_in(self, reach: ReachableState, owner: Any, ref: ChildRef | GlobalRef, access: str) -> None:
-        """Put a recording list in the place of a list."""
+        """Put a tracked list in the place of a list."""
         grown = self.prologue.appended.get(id(ref.value))
         if grown is None:
             kind = RecordingList if type(ref.value) is list else RecordingDeque
@@ -233,7 +233,7 @@ class _Math:
 
 
 class _RecordsAppends:
-    """Methods of recording lists: anything but appending reads their items."""
+    """Methods of tracked lists: anything but appending reads their items."""
 
     def take(self, items: list[Any], prologue: Any) -> None:
         """Record appended items in ``items``, and any other use as an obstacle of ``prologue``."""
