@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / "suite"))
 
 from cpu_seconds import CpuSecondsPlugin
 from shards import Shard
-from tiers import fast_cases, kit_is_fast
+from tiers import fast_cases, kit_is_fast, most_cases
 
 _QUIET = (
     HealthCheck.too_slow,
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tests[item.nodeid.partition("[")[0]].append(item)
     for name, cases in tests.items():
         if len(cases) > 1:
-            fast = set(fast_cases(name, [_values(item) for item in cases]))
+            fast = set(fast_cases(name, [_values(item) for item in cases], most_cases(name)))
             for place, item in enumerate(cases):
                 if place not in fast:
                     item.add_marker(pytest.mark.full)

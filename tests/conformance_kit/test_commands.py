@@ -127,6 +127,7 @@ def test_the_command_says_which_package_supplies_the_kit() -> None:
     assert "pip install tensorbus-conformance" in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_the_kit_runs_from_its_package_under_pytest(tmp_path: Path, workers: tuple[str, ...]) -> None:
     file = tmp_path / "report.json"

@@ -70,6 +70,7 @@ def npu(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_the_device_passes_the_kit(npu: Path) -> None:
     shown = run("-m", "tensorbus.cli", "conformance", "--device", "npu", "--quick", "-n", "2", path=npu)
     assert "failed" not in shown
@@ -89,6 +90,7 @@ for device in ("cpu", "npu", "refdev"):
     assert run("-c", program, path=npu).splitlines()[-3:] == ["cpu 0.9989", "npu 0.9989", "refdev 0.9989"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
     dialect, schedules, compiler, memory, device, extension = blocks("docs/dialects.md")

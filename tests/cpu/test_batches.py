@@ -124,6 +124,7 @@ def test_rows_are_added_pairwise(n: int, dtype: str) -> None:
             )
 
 
+@pytest.mark.full
 @needs_compiler
 def test_threads_change_nothing() -> None:
     cases = [((1 << 22) + 5, 1), (3, 1_000_003), (700_001, 6), (5000, 900)]

@@ -135,6 +135,7 @@ print(*["no room" for w in told if "No space left" in str(w.message)])
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("late", [False, True])
 def test_a_full_folder_for_temporary_files_ends_no_program(tmp_path: Path, late: bool) -> None:
     for full, said in ((False, ""), (True, "no room")):

@@ -96,6 +96,7 @@ def test_a_second_process_starts_no_compiler(bench: Bench) -> None:
     assert bench.starts == first
 
 
+@pytest.mark.full
 def test_many_kernels_take_few_compiler_runs(bench: Bench) -> None:
     bench.run("check('exp')")
     before = bench.starts
@@ -103,6 +104,7 @@ def test_many_kernels_take_few_compiler_runs(bench: Bench) -> None:
     assert bench.starts - before < len(NAMES[1:])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", [b"", b"\x7fELF", None])
 def test_damaged_files_are_made_anew(bench: Bench, damage: bytes | None) -> None:
     bench.run("check('exp', 'tanh')")
@@ -145,6 +147,7 @@ def test_a_process_killed_while_it_writes_leaves_nothing_wrong(bench: Bench) -> 
     bench.run(f"check{NAMES!r}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("room", [0, 100, 9000])
 def test_a_full_disk_costs_the_cache_only(bench: Bench, room: int) -> None:
     """The cache's files may not grow beyond ``room``; the compiler's own files are elsewhere."""

@@ -44,6 +44,7 @@ def test_a_full_disk_under_the_cache_hides_no_driver(tmp_path: Path, monkeypatch
         drivers._folder({"one.icd": "/lib/one.so"})
 
 
+@pytest.mark.full
 def test_a_damaged_cache_of_pyopencl_is_left_alone(tmp_path: Path) -> None:
     program = "import tensorbus as tb\nprint((tb.ones(3, device='opencl') + 1).tolist())"
 

@@ -96,6 +96,7 @@ def _process(folder: Path, **changes: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.full
 def test_programs_are_kept_on_disk(bench: Bench, tmp_path: Path) -> None:
     assert _process(tmp_path) == "1"
     assert _process(tmp_path) == "0"

@@ -14,7 +14,9 @@ from running import Run, compare, run
 
 QUICK = "refdev"
 """The device of the fast tier: it runs programs kernel by kernel, and nothing waits for a C compiler."""
-FAST_EVERY = 30
+QUICK_EVERY = 2
+"""Of how many programs the fast tier runs one on it."""
+FAST_EVERY = 60
 """Of how many programs the fast tier runs one on the other devices too."""
 READS = ("tolist", "numpy", "__array__", "__repr__")
 """The methods by which Python reads values of tensors."""
@@ -90,13 +92,17 @@ def test_there_are_enough_programs_and_each_is_called_again() -> None:
     assert len({str(p) for p in PROGRAMS}) == len(PROGRAMS)
 
 
+def _fast_every(device: str) -> int:
+    return QUICK_EVERY if device == QUICK else FAST_EVERY
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Hand out programs and devices, most of those that compile kernels to the full tier."""
     if "program" in metafunc.fixturenames:
         cases = [
             pytest.param(
                 program, device, id=f"{program}-{device}",
-                marks=pytest.mark.fast if device == QUICK or place % FAST_EVERY == 0 else pytest.mark.full,
+                marks=pytest.mark.full if place % _fast_every(device) else pytest.mark.fast,
             )
             for device in chosen(metafunc.config)
             for place, program in enumerate(PROGRAMS)

@@ -35,6 +35,14 @@ def test_few_cases_are_enough() -> None:
     assert len(fast_cases("test", GRIDS["with devices"])) == 20
 
 
+def test_where_compilers_work_few_of_them_run_evenly_spread() -> None:
+    cases = GRIDS["three parameters"]
+    every, some = fast_cases("test", cases), fast_cases("test", cases, 8)
+    assert len(some) == 8
+    assert set(some) < set(every)
+    assert every.index(some[-1]) >= len(every) - 3
+
+
 def test_devices_take_turns() -> None:
     cases = GRIDS["with devices"]
     devices = [cases[place]["device"] for place in fast_cases("test", cases)]

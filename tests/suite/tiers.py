@@ -21,6 +21,14 @@ QUICK: Final = frozenset({"cpu", "refdev"})
 """The devices that run small eager programs without a compiler."""
 COMPILING_EACH: Final = 8
 """In how many turns of the devices one that compiles each kernel has one."""
+COMPILED_FOLDERS: Final = tuple(
+    f"tests/{name}/" for name in "conformance conformance_kit core/lowering cpu cuda metal opencl".split()
+)
+"""Where most cases wait for a compiler."""
+COMPILED_CASES: Final = 8
+"""How many cases of one test the fast tier runs there at most."""
+KIT_CPU_EACH: Final = 3
+"""Of how many ops the fast tier has the kit examine one on cpu, which compiles their programs in C."""
 KIT_EACH: Final = 16
 """Of how many ops the fast tier has the conformance kit examine one on devices that compile each kernel."""
 KIT_SLOW: Final = frozenset("min max prod sum any all".split())
@@ -30,8 +38,16 @@ Case = Mapping[str, Hashable]
 """A case: the value of each parameter, or anything that stands for it."""
 
 
-def fast_cases(name: str, cases: Sequence[Case]) -> list[int]:
-    """Return the places of those of a test's cases that the fast tier runs, in ascending order."""
+def most_cases(nodeid: str) -> int | None:
+    """Return how many cases of a test the fast tier runs at most; None: as many as it takes."""
+    return COMPILED_CASES if nodeid.startswith(COMPILED_FOLDERS) else None
+
+
+def fast_cases(name: str, cases: Sequence[Case], most: int | None = None) -> list[int]:
+    """Return the places of those of a test's cases that the fast tier runs, in ascending order.
+
+    Where that takes more than ``most``, so many of them, evenly spread.
+    """
     own: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
     for place, case in enumerate(cases):
         for pair in case.items():
@@ -57,7 +73,10 @@ def fast_cases(name: str, cases: Sequence[Case]) -> list[int]:
             choose(places)
     if not chosen and cases:
         choose(range(len(cases)))
-    return sorted(chosen)
+    places = sorted(chosen)
+    if most is None or len(places) <= most:
+        return places
+    return [places[k * len(places) // most] for k in range(most)]
 
 
 def _weight(device: Hashable) -> int:
@@ -77,6 +96,7 @@ def _first_device(name: str, devices: Sequence[Hashable]) -> Hashable:
 def kit_is_fast(device: str, op: str, dtype: str, first: str, place: int) -> bool:
     """Return whether the fast tier examines an op, the ``place``-th of all, on a device in a dtype.
 
-    On cpu and refdev it does so in the plainest, ``first``, elsewhere so for few ops.
+    In the plainest, ``first``: on refdev all ops, on cpu every third, elsewhere few.
     """
-    return dtype == first and (device in QUICK or (place % KIT_EACH == 0 and op not in KIT_SLOW))
+    each = {"refdev": 1, "cpu": KIT_CPU_EACH}.get(device, KIT_EACH)
+    return dtype == first and place % each == 0 and (device in QUICK or op not in KIT_SLOW)

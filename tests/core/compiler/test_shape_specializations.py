@@ -56,6 +56,7 @@ def test_later_sizes_are_compiled_when_python_has_spent_as_long(family) -> None:
     assert compiled.recompiles == []
 
 
+@pytest.mark.full
 def test_large_sizes_are_compiled_at_once(family) -> None:
     compiled = tb.compile(
         lambda x: tb.broadcast_to(x.sum(), (2, COMPILE_SINGLE_USE_ELEMENTS)).sum() + x.mean(), dynamic=True
@@ -87,6 +88,7 @@ def test_a_run_that_fails_counts(family) -> None:
     assert tb.allclose(compiled(tb.ones((30, 3))), factor(tb.ones((30, 3))), atol=1e-5)
 
 
+@pytest.mark.full
 def test_steps_of_training_go_on_whoever_runs_them(family) -> None:
     def step(model, optimizer, x):
         optimizer.zero_grad()
