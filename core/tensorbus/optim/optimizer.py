@@ -49,6 +49,26 @@ class Optimizer:
     PyTorch's do, where ``state[parameter]`` is an empty dict at first. Raises ``ArgumentError`` for no
     parameters, one given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
 
+    >>> import tensorbus as tb
+    >>> class SignMomentum(tb.optim.Optimizer):
+    ...     def __init__(self, params, lr=0.1, momentum=0.5):
+    ...         super().__init__(params, {"lr": lr, "momentum": momentum})
+    ...
+    ...     def first_state(self, parameter, group):
+    ...         return {"average": tb.zeros_like(parameter)}
+    ...
+    ...     def update(self, parameter, gradient, state, group):
+    ...         if not state:
+    ...             state.update(self.first_state(parameter, group))
+    ...         state["average"] = state["average"] * group["momentum"] + gradient
+    ...         return parameter - tb.sign(state["average"]) * group["lr"]
+    >>> x = tb.asarray([2.0, -1.0]).requires_grad_()
+    >>> optimizer = SignMomentum([x], lr=0.5)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> x.tolist()
+    [1.5, -0.5]
+
     ``foreach``, ``fused`` and ``capturable`` choose an implementation in PyTorch: they change no result here.
     ``differentiable=True`` is refused, as steps record no history.
     """
@@ -119,12 +139,14 @@ class Optimizer:
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter's next value. Subclasses supply it.
 
-        ``group`` is a copy for one step, whose ``"shared"`` is a dict for what its parameters have in common.
+        ``state`` is empty at a parameter's first step, unless ``compile`` made it: an update that has a
+        ``first_state`` puts it there. What it stores in ``state`` is there at the next step. ``group``
+        is a copy for one step, whose ``"shared"`` is a dict for what its parameters have in common.
         """
         raise NotImplementedError(f"{type(self).__name__} has no update(); write how a parameter changes.")
 
     def first_state(self, parameter: Tensor, group: Group) -> State:
-        """Return the state of a parameter before its first step, for ``update`` to begin with.
+        """Return the state of a parameter before its first step; ``update`` calls it for an empty ``state``.
 
         Subclasses that can tell it without a gradient supply it: ``compile`` makes it before it captures the
         first step, so that one program serves all steps. No two entries may be the same tensor.
