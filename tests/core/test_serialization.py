@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import struct
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,25 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path, monkeypatch: py
         tb.save({}, tmp_path / "no" / "folder")
     with pytest.raises(FileNotFoundError):
         tb.load(tmp_path / "nothing")
+
+
+def test_a_save_is_on_the_disk_and_refuses_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr("os.fsync", lambda number: (synced.append(os.fstat(number).st_ino), fsync(number)))
+    path = tmp_path / "x"
+    tb.save({}, path)
+    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
+    with pytest.raises(IsADirectoryError, match="test_a_save_is_on"):
+        tb.save({}, tmp_path)
+    with socket.socket(socket.AF_UNIX) as server, monkeypatch.context() as context:
+        context.chdir(tmp_path)
+        server.bind("socket")
+        with pytest.raises(tb.StateError, match="'socket' is a socket"):
+            tb.save({}, "socket")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"):
+        tb.save({}, tmp_path / "loop")
+    assert sorted(os.listdir(tmp_path)) == ["loop", "socket", "x"]
 
 
 def entry(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:

@@ -7,13 +7,12 @@ Source: the safetensors project's README, section "Format".
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
-import secrets
 import sys
 from collections.abc import Mapping
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +24,7 @@ from ..interchange.transfer import check_dtype, from_bytes, to_bytes
 from ..ops.call_errors import with_form
 from ..tensor.tensor import Tensor
 from ..tracing.host_prologue import note_read, note_write
+from .atomic_file import write_file
 from .pytree_json import pack, unpack
 
 CODES: Final = {
@@ -46,7 +46,9 @@ def save(obj: Any, path: str | os.PathLike[str], *, metadata: Mapping[Any, Any] 
 
     A dict from names to tensors, such as ``model.state_dict()``, becomes a plain safetensors file that any
     library reads; what else an optimizer's ``state_dict()`` holds goes into the file's metadata, as JSON. The
-    file takes the place of an older one only when it is whole. Raises ``StateError`` naming what cannot be
+    file takes the place of an older one only when it is whole, and keeps its mode and owner; a new one is
+    readable to its owner alone. A symbolic link stays one: what it points to is replaced. To a pipe or a
+    character device such as ``/dev/null`` the bytes are written. Raises ``StateError`` naming what cannot be
     saved, ``OSError`` where the file cannot be written.
 
     >>> import tempfile, tensorbus as tb
@@ -80,33 +82,22 @@ def save(obj: Any, path: str | os.PathLike[str], *, metadata: Mapping[Any, Any] 
         place = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    _write(Path(path), text, [tensors[name] for name in names])
+    _write(os.fspath(path), text, [tensors[name] for name in names])
 
 
 def _stored(x: Tensor) -> tuple[dt.DType, tuple[int, ...]]:
     return (dt.float64, (*x.shape, 2)) if x.dtype is dt.complex128 else (x.dtype, x.shape)
 
 
-def _write(path: Path, header: bytes, tensors: list[Tensor]) -> None:
+def _write(path: str, header: bytes, tensors: list[Tensor]) -> None:
     if len(header) > _LARGEST_HEADER:
         raise StateError(
             f"save: the names and shapes take {len(header)} bytes, and the format allows 100 MB."
         )
-    if not path.name:
-        raise StateError(f"save: {str(path)!r} names no file; give the path of one.")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(unfinished, "xb") as file:
-            file.write(len(header).to_bytes(8, "little"))
-            file.write(header)
-            file.writelines(_little_endian(to_bytes(x), x.dtype) for x in tensors)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
+    if not Path(path).name:
+        raise StateError(f"save: {path!r} names no file; give the path of one.")
+    data = (_little_endian(to_bytes(x), x.dtype) for x in tensors)
+    write_file(path, chain((len(header).to_bytes(8, "little"), header), data))
 
 
 def _little_endian(data: memoryview, dtype: dt.DType) -> memoryview:
