@@ -43,8 +43,8 @@ Number = Any
 
 def __getattr__(name: str) -> Any:
     """Say what draws in the place of a class of ``torch.distributions``."""
-    told = f"module {__name__!r} has no attribute {name!r}{torch_names.of_distributions(name)}"
-    raise AttributeError(told, name=name)
+    message = f"module {__name__!r} has no attribute {name!r}{torch_names.of_distributions(name)}"
+    raise AttributeError(message, name=name)
 
 
 def _kind(name: str, dtype: DType | str | None) -> DType:
@@ -191,7 +191,7 @@ def gamma(
     small = less(alpha, 1.0)
     d = where(small, alpha + 1, alpha) - 1 / 3
     c = 1 / sqrt(9 * d)
-    found, done = d * 0, less(d, 0)
+    accepted, done = d * 0, less(d, 0)
     while not bool(all_of(done)):
         x = normal(size, device=device, generator=generator)
         v = (1 + c * x) ** 3
@@ -199,10 +199,10 @@ def gamma(
         inside = greater(v, 0)
         safe = where(inside, v, 1.0)
         good = logical_and(inside, less(log(chance), 0.5 * x * x + d - d * safe + d * log(safe)))
-        found = where(logical_and(good, logical_not(done)), d * safe, found)
+        accepted = where(logical_and(good, logical_not(done)), d * safe, accepted)
         done = logical_or(done, good)
     lift = exp(log(open_unit(size, device, generator)) / where(small, alpha, 1.0))
-    return _as(where(small, found * lift, found) / rate, kind)
+    return _as(where(small, accepted * lift, accepted) / rate, kind)
 
 
 def beta(
@@ -274,7 +274,7 @@ def _many(mean: Any, size: Shape, device: DeviceLike, generator: Generator | Non
     a = -0.059 + 0.02483 * b
     inverse = 1.1239 + 1.1328 / (b - 3.4)
     quick = 0.9277 - 3.6224 / (b - 2)
-    found, done = mean * 0, less(mean, 0)
+    accepted, done = mean * 0, less(mean, 0)
     while not bool(all_of(done)):
         u = open_unit(size, device, generator) - 0.5
         v = open_unit(size, device, generator)
@@ -287,6 +287,6 @@ def _many(mean: Any, size: Shape, device: DeviceLike, generator: Generator | Non
             log(v) + log(inverse) - log(a / (us * us) + b), safe * log(mean) - mean - lgamma(safe + 1)
         )
         good = logical_or(sure, logical_and(possible, likely))
-        found = where(logical_and(good, logical_not(done)), k, found)
+        accepted = where(logical_and(good, logical_not(done)), k, accepted)
         done = logical_or(done, good)
-    return found
+    return accepted

@@ -71,8 +71,8 @@ class autocast(Mode):  # noqa: N801 - a function to its users
         if device_type is not None and (not isinstance(device_type, str) or ":" in device_type):
             raise DeviceError(f"autocast: a type of device is needed, as 'cpu', got {device_type!r}.")
         if device_type is not None and device_type not in known_types():
-            told = suggest(device_type, (*known_types(), "bfloat16", "float16"))
-            raise DeviceError(f"autocast: no device of type {device_type!r} is installed.{told}")
+            suggestion = suggest(device_type, (*known_types(), "bfloat16", "float16"))
+            raise DeviceError(f"autocast: no device of type {device_type!r} is installed.{suggestion}")
         kind = dt.bfloat16 if dtype is None else dt.dtype(dtype)
         if kind not in (dt.float16, dt.bfloat16):
             raise DtypeError(f"autocast: the dtype is float16 or bfloat16, got {kind}.")
@@ -92,19 +92,19 @@ class autocast(Mode):  # noqa: N801 - a function to its users
 
     def rewrite(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
         """Return the operands in the dtypes that this asks for, where no autocast further in asks."""
-        asked = self._given
-        if asked is None or op.autocast is None or asked is not autocast_dtype.get():
+        setting = self._given
+        if setting is None or op.autocast is None or setting is not autocast_dtype.get():
             return operands
         only = None
-        if isinstance(asked, Within):
-            only, asked = asked.device_type, asked.dtype
-        wanted = asked if op.autocast == "narrow" else dt.float32
+        if isinstance(setting, Within):
+            only, setting = setting.device_type, setting.dtype
+        target = setting if op.autocast == "narrow" else dt.float32
         cast = table.function("cast")
 
         def fits(x: Any) -> bool:
-            return not isinstance(x, Tensor) or x.dtype is wanted or x.dtype not in _FLOATS
+            return not isinstance(x, Tensor) or x.dtype is target or x.dtype not in _FLOATS
 
-        return [x if fits(x) or only not in (None, x.device.type) else cast(x, wanted) for x in operands]
+        return [x if fits(x) or only not in (None, x.device.type) else cast(x, target) for x in operands]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""

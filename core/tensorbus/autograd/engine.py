@@ -103,17 +103,17 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     else:
         second, (keep_first, keep_second) = operands[1], plan.keeps
         value = first._value
-        kept = value if keep_first else None
+        first_value = value if keep_first else None
         if type(second) is Tensor:
             other = second._value
             node.shapes = (value.shape, other.shape)
-            node.values = (kept, other if keep_second else None)
+            node.values = (first_value, other if keep_second else None)
             node.parents = (first._node, second._node)
         elif isinstance(second, Tensor):
             _keep(node, operands)
         else:
             node.shapes = (value.shape, ())
-            node.values = (kept, second)
+            node.values = (first_value, second)
             node.parents = (first._node, None)
     out._node = node
 
@@ -218,29 +218,29 @@ def grad(
     [12.0]
     """
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    for place, x in enumerate(wanted):
+    variables = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for place, x in enumerate(variables):
         if x._node is None:
             raise AutogradError(
                 f"grad: input {place} does not require a gradient; call requires_grad_() on it."
             )
-    keep = {id(x._node) for x in wanted}
+    keep = {id(x._node) for x in variables}
     grads = _walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
-    found = [None if g is None else g._alias() for g in (grads.get(x._node) for x in wanted)]
-    if not allow_unused and None in [None if g is None else 0 for g in found]:
-        place = next(k for k, g in enumerate(found) if g is None)
+    gradients = [None if g is None else g._alias() for g in (grads.get(x._node) for x in variables)]
+    if not allow_unused and None in [None if g is None else 0 for g in gradients]:
+        place = next(k for k, g in enumerate(gradients) if g is None)
         raise AutogradError(
             f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None."
         )
-    return tuple(found)
+    return tuple(gradients)
 
 
 def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:
-    given: list[Any] = [None] * count if grads is None else [grads]
-    given = list(grads) if isinstance(grads, (list, tuple)) else given
-    if len(given) != count:
-        raise AutogradError(f"{len(given)} gradient(s) were given for {count} output(s); one each is needed.")
-    return given
+    seeds: list[Any] = [None] * count if grads is None else [grads]
+    seeds = list(grads) if isinstance(grads, (list, tuple)) else seeds
+    if len(seeds) != count:
+        raise AutogradError(f"{len(seeds)} gradient(s) were given for {count} output(s); one each is needed.")
+    return seeds
 
 
 def _seed(out: Tensor, g: Tensor | None) -> Tensor:
@@ -355,14 +355,14 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]
     return add_hook(x._node, next(_order), PostAccumulateHook(x, hook))
 
 
-def _leading_to(wanted: set[int], order: Sequence[Any]) -> set[int]:
-    """Return the nodes of ``order`` (users first) from which a wanted one is reached: no other is walked."""
-    found: set[int] = set()
+def _leading_to(targets: set[int], order: Sequence[Any]) -> set[int]:
+    """Return the nodes of ``order`` (users first) from which a target is reached; no other is visited."""
+    leading: set[int] = set()
     for node in reversed(order):
         behind = () if isinstance(node, Leaf) else node.parents
-        if id(node) in wanted or any(id(parent) in found for parent in behind):
-            found.add(id(node))
-    return found
+        if id(node) in targets or any(id(parent) in leading for parent in behind):
+            leading.add(id(node))
+    return leading
 
 
 def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
@@ -445,23 +445,23 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
         return ()
     with GradMode(True):
         operands: list[Any] = list(node.values)
-        asked: dict[int, Tensor] = {}
-        given = zip(node.values, plan.operands, node.parents, strict=True)
-        for place, (value, kind, parent) in enumerate(given):
+        variables: dict[int, Tensor] = {}
+        saved = zip(node.values, plan.operands, node.parents, strict=True)
+        for place, (value, kind, parent) in enumerate(saved):
             if isinstance(kind, ValueType):
                 x = wrap_settled(value, kind, parent if create else None)
                 if parent is not None:
-                    asked[place] = x = x * 1 if create else x.requires_grad_()
+                    variables[place] = x = x * 1 if create else x.requires_grad_()
                 operands[place] = x
         casts = zip(operands, plan.casts, strict=True)
-        found = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
-    pairs = list(zip(found, g, strict=True)) if op.results else [(found, g)]
+        composed = op.decompose(*[x if dtype is None else cast(x, dtype) for x, dtype in casts], **plan.attrs)
+    pairs = list(zip(composed, g, strict=True)) if op.results else [(composed, g)]
     outs = [(out, back) for out, back in pairs if out._node is not None and back is not None]
     if not outs:
         return (None,) * len(operands)
-    keep = {id(x._node) for x in asked.values()}
+    keep = {id(x._node) for x in variables.values()}
     grads = _walk([out for out, _ in outs], [back for _, back in outs], None, create, keep)
-    return tuple(grads.get(asked[k]._node) if k in asked else None for k in range(len(operands)))
+    return tuple(grads.get(variables[k]._node) if k in variables else None for k in range(len(operands)))
 
 
 def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:

@@ -73,26 +73,26 @@ class _Node(engine.Node):
                 f"{name}: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
             )
-        given = list(g) if plan.op.results else [g]
+        seeds = list(g) if plan.op.results else [g]
         if ctx._fills:
-            given = [
+            seeds = [
                 full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
-                for x, kind, shape in zip(given, plan.outs, plan.shapes, strict=True)
+                for x, kind, shape in zip(seeds, plan.outs, plan.shapes, strict=True)
             ]
         ctx._unpacked = tuple([self._saved(x, create) for x in self.values])
         try:
-            backs = self.function.backward(ctx, *given)
+            backs = self.function.backward(ctx, *seeds)
         finally:
             ctx._unpacked = None
-        found = list(backs) if isinstance(backs, (tuple, list)) else [backs]
+        grads = list(backs) if isinstance(backs, (tuple, list)) else [backs]
         count = len(self.parents)
-        if len(found) < count or any(x is not None for x in found[count:]):
+        if len(grads) < count or any(x is not None for x in grads[count:]):
             raise AutogradError(
-                f"{name}.backward returned {len(found)} gradient(s); one for each of the {count} argument(s)"
+                f"{name}.backward returned {len(grads)} gradient(s); one for each of the {count} argument(s)"
                 " of apply is needed, None where there is none."
             )
         who = f"{name}.backward"
-        pairs = zip(self.parents, found, self.shapes, self.kinds, strict=False)
+        pairs = zip(self.parents, grads, self.shapes, self.kinds, strict=False)
         return [
             None if parent is None or x is None else checked_gradient(x, shape, kind, who, place)
             for place, (parent, x, shape, kind) in enumerate(pairs)
@@ -176,17 +176,17 @@ class Function:
             return output
         several = isinstance(output, (tuple, list))
         results = list(output) if several else [output]
-        made = [x._alias() if isinstance(x, Tensor) else x for x in results]
+        outputs = [x._alias() if isinstance(x, Tensor) else x for x in results]
         carried = [
             k for k, x in enumerate(results)
             if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant
         ]  # fmt: skip
-        for k, x in enumerate(made):
+        for k, x in enumerate(outputs):
             if isinstance(x, Tensor):
-                made[k] = wrap(x._value, x._vtype)
+                outputs[k] = wrap(x._value, x._vtype)
         if carried:
-            _attach(cls, ctx, args, nodes, results, [made[k] for k in carried], carried)
-        return tuple(made) if several else made[0]
+            _attach(cls, ctx, args, nodes, results, [outputs[k] for k in carried], carried)
+        return tuple(outputs) if several else outputs[0]
 
 
 def _attach(
@@ -208,11 +208,11 @@ def _attach(
     node.kinds = tuple([x._vtype.materialized if isinstance(x, Tensor) else None for x in args])
     node.out, node.hooks = None, {_CUSTOM: _as_it_is}
     place = {id(results[k]): n for n, k in enumerate(carried)}
-    given = {id(x) for x in args}
+    argument_ids = {id(x) for x in args}
     node.values = tuple(
         [
             None if x is None
-            else (x._value, x._vtype.materialized, place.get(id(x)) if id(x) not in given else x._node)
+            else (x._value, x._vtype.materialized, place.get(id(x)) if id(x) not in argument_ids else x._node)
             for x in ctx._given
         ]
     )  # fmt: skip

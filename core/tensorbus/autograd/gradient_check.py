@@ -30,27 +30,27 @@ def gradcheck(
     >>> tb.autograd.gradcheck(lambda x: x.exp() * x, x)
     True
     """
-    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    asked = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
-    if not asked:
+    arguments = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    checked = [k for k, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
+    if not checked:
         raise ArgumentError("gradcheck: no input requires a gradient; call requires_grad_() on one.")
-    for k in asked:
-        if given[k].dtype.is_complex:
-            raise ArgumentError(f"gradcheck: input {k} is {given[k].dtype}; it checks real inputs only.")
-    outs = _results(function(*given))
-    told = None
+    for k in checked:
+        if arguments[k].dtype.is_complex:
+            raise ArgumentError(f"gradcheck: input {k} is {arguments[k].dtype}; it checks real inputs only.")
+    outs = _results(function(*arguments))
+    difference = None
     for place, out in enumerate(outs):
-        if told is None and out.requires_grad:
-            slopes = _slopes(out, [given[k] for k in asked])
-            for k, found in zip(asked, slopes, strict=True):
-                told = told or _compared(function, given, place, k, found, eps, atol, rtol)
-    if told is not None and raise_exception:
-        raise AutogradError(told)
-    return told is None
+        if difference is None and out.requires_grad:
+            slopes = _slopes(out, [arguments[k] for k in checked])
+            for k, jacobian in zip(checked, slopes, strict=True):
+                difference = difference or _compared(function, arguments, place, k, jacobian, eps, atol, rtol)
+    if difference is not None and raise_exception:
+        raise AutogradError(difference)
+    return difference is None
 
 
-def _results(made: Any) -> list[Tensor]:
-    every = [made] if isinstance(made, Tensor) else list(made)
+def _results(returned: Any) -> list[Tensor]:
+    every = [returned] if isinstance(returned, Tensor) else list(returned)
     return [x for x in every if isinstance(x, Tensor) and x.dtype.is_floating]
 
 
@@ -63,29 +63,29 @@ def _slopes(out: Tensor, inputs: Sequence[Tensor]) -> list[list[list[float]]]:
     """Return, for each input, the derivative of each element of ``out`` by each of its elements."""
     rows: list[list[list[float]]] = [[] for _ in inputs]
     for place in range(out.size):
-        found = engine.grad(out, inputs, _unit(out, place), retain_graph=True, allow_unused=True)
-        for row, g, x in zip(rows, found, inputs, strict=True):
+        grads = engine.grad(out, inputs, _unit(out, place), retain_graph=True, allow_unused=True)
+        for row, g, x in zip(rows, grads, inputs, strict=True):
             row.append([0.0] * x.size if g is None else g.reshape(-1).tolist())
     return rows
 
 
 def _compared(
-    function: Any, given: Sequence[Any], place: int, k: int, slopes: list[list[float]], eps: float,
+    function: Any, arguments: Sequence[Any], place: int, k: int, slopes: list[list[float]], eps: float,
     atol: float, rtol: float,
 ) -> str | None:  # fmt: skip
     """Return what is wrong with the derivative of result ``place`` by input ``k``, or None."""
-    x = given[k]
+    x = arguments[k]
     for at in range(x.size):
         ends = []
         for step in (eps, -eps):
             other = (x.detach() + _unit(x, at) * step).requires_grad_()
-            made = _results(function(*given[:k], other, *given[k + 1 :]))[place]
-            ends.append(made.reshape(-1).tolist())
+            out = _results(function(*arguments[:k], other, *arguments[k + 1 :]))[place]
+            ends.append(out.reshape(-1).tolist())
         for row, (high, low) in enumerate(zip(*ends, strict=True)):
-            wanted, got = (high - low) / (2 * eps), slopes[row][at]
-            if not abs(got - wanted) <= atol + rtol * abs(wanted):
+            expected, got = (high - low) / (2 * eps), slopes[row][at]
+            if not abs(got - expected) <= atol + rtol * abs(expected):
                 return (
                     f"gradcheck: the derivative of element {row} of result {place} by element {at} of input"
-                    f" {k} is {got:.6g}, where differences give {wanted:.6g}."
+                    f" {k} is {got:.6g}, where differences give {expected:.6g}."
                 )
     return None

@@ -21,12 +21,12 @@ def checked_gradient(back: Any, shape: tuple[int, ...], kind: ValueType, who: st
         raise AutogradError(
             f"{who} returned {type(back).__name__} for argument {place}; a tensor or None is needed."
         )
-    found = back.shape
-    lead = len(found) - len(shape)
-    if lead or found != shape:  # tuples compare items first: of open lengths that is a condition
-        if lead < 0 or any(n not in (1, m) for n, m in zip(shape, found[lead:], strict=True)):
+    got = back.shape
+    lead = len(got) - len(shape)
+    if lead or got != shape:  # tuples compare items first: of open lengths that is a condition
+        if lead < 0 or any(n not in (1, m) for n, m in zip(shape, got[lead:], strict=True)):
             raise AutogradError(
-                f"{who} returned a gradient of shape {found} for argument {place}, which has shape {shape}."
+                f"{who} returned a gradient of shape {got} for argument {place}, which has shape {shape}."
             )
         back = sum_to(back, shape)
     if back.dtype.is_complex and not kind.dtype.is_complex:

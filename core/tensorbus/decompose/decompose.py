@@ -45,26 +45,26 @@ def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
                 part: int = node.attrs["index"]
                 return results[inputs[0]][part]
             own = node.recompute_tag if tag is None else tag
-            found = expanded(node, inputs, own)
-            if found is None:
+            replacements = expanded(node, inputs, own)
+            if replacements is None:
                 return copied(node, inputs, own)
             if table[node.op].results:
-                results[found[0]] = found
-            return found[0]
+                results[replacements[0]] = replacements
+            return replacements[0]
 
         return step
 
     values = evaluate(graph, graph.inputs, stepper(None))
-    made = Graph(inputs=graph.inputs, outputs=tuple([values[x] for x in graph.outputs]))
-    return verify(made) if verifying() else made
+    rewritten = Graph(inputs=graph.inputs, outputs=tuple([values[x] for x in graph.outputs]))
+    return verify(rewritten) if verifying() else rewritten
 
 
 def _body(op: str, specs: tuple[Spec, ...], attrs: Mapping[str, Any], known: dict[Any, Graph]) -> Graph:
     try:
         key = op, specs, frozen(attrs)
-        found = known.get(key)
+        graph = known.get(key)
     except TypeError:
         return trace(op, specs, attrs)
-    if found is None:
-        found = known[key] = trace(op, specs, attrs)
-    return found
+    if graph is None:
+        graph = known[key] = trace(op, specs, attrs)
+    return graph

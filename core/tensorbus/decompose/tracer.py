@@ -60,9 +60,9 @@ class GraphTracer:
         self, op: Op[...], operands: Sequence[Any], attrs: Mapping[str, Any]
     ) -> tuple[Node, ...]:
         """Return the results of a composite's decomposition, of tensors that hold nodes and of scalars."""
-        given = {"device": self.device, **attrs} if op.family == "creation" else attrs
+        arguments = {"device": self.device, **attrs} if op.family == "creation" else attrs
         assert op.decompose is not None
-        result = self.run(op.decompose, *([] if op.family == "creation" else operands), **given)
+        result = self.run(op.decompose, *([] if op.family == "creation" else operands), **arguments)
         return tuple([x._value for x in (result if op.results else (result,))])
 
     def trace(self, function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[tuple[Node, ...], Any]:
@@ -100,10 +100,10 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
 
     ``operands`` have the dtypes that the op computes in, ``attrs`` are as kernels see them.
     """
-    found = table[op]
+    definition = table[op]
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(operands))
-    if found.decompose is None:
-        made = _apply(found, inputs, attrs)
-        return Graph(inputs=inputs, outputs=made if found.results else (made,))
-    outputs = PRIMS.run_decomposition(found, [*map(PRIMS.wrap, inputs)], attrs)
+    if definition.decompose is None:
+        results = _apply(definition, inputs, attrs)
+        return Graph(inputs=inputs, outputs=results if definition.results else (results,))
+    outputs = PRIMS.run_decomposition(definition, [*map(PRIMS.wrap, inputs)], attrs)
     return Graph(inputs=inputs, outputs=outputs)

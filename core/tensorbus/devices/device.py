@@ -124,9 +124,9 @@ def device(spec: DeviceLike = None) -> Device:
     """
     if spec is None:
         return get_default_device()
-    found = parse(spec)
-    _ = found.runtime
-    return found
+    parsed = parse(spec)
+    _ = parsed.runtime
+    return parsed
 
 
 def parse(spec: str | Device) -> Device:
@@ -184,7 +184,7 @@ def _find_initial() -> Device:
     name = env.default_device()
     if name is not None:
         try:
-            found = device(name)
+            initial = device(name)
         except (DeviceError, PluginError) as error:
             kinds = (DeviceUnavailableError, DeviceError, PluginError)
             kind = next(kind for kind in kinds if isinstance(error, kind))
@@ -199,9 +199,9 @@ def _find_initial() -> Device:
                 f" tensorbus.set_default_device(...) or TENSORBUS_DEFAULT_DEVICE, or"
                 f" {'change that variable' if plugins.hidden() else 'install one: pip install tensorbus'}."
             )
-        found = device(only)
-    _initial = found
-    return found
+        initial = device(only)
+    _initial = initial
+    return initial
 
 
 def _forget_initial() -> None:
@@ -214,14 +214,14 @@ plugins.on_change(_forget_initial)
 
 def devices() -> list[Device]:
     """Return every unit of every installed device type that can be used here. Opens all backends."""
-    found = []
+    usable = []
     for name in plugins.known_types():
         try:
             backend = plugins.backend(name)
         except (DeviceError, PluginError):
             continue
-        found += [Device(name, index) for index in range(backend.device_count)]
-    return found
+        usable += [Device(name, index) for index in range(backend.device_count)]
+    return usable
 
 
 class ValueType:
@@ -247,20 +247,22 @@ class ValueType:
     @staticmethod
     def of(dtype: DType, device: Device) -> ValueType:
         """Return the one object for this dtype and device. Safe in many threads."""
-        found = _value_types.get((dtype, device))
+        cached = _value_types.get((dtype, device))
         # setdefault is atomic: of two threads that get here, both return the first one's object.
         return (
-            found if found is not None else _value_types.setdefault((dtype, device), ValueType(dtype, device))
+            cached
+            if cached is not None
+            else _value_types.setdefault((dtype, device), ValueType(dtype, device))
         )
 
     def lazy(self) -> ValueType:
         """Return the one object for lazy values of this type: another key of dispatch."""
-        found = _lazy_types.get(self)
-        if found is None:
-            made = ValueType(self.dtype, self.device)
-            made.materialized = self
-            found = _lazy_types.setdefault(self, made)
-        return found
+        lazy_type = _lazy_types.get(self)
+        if lazy_type is None:
+            new_type = ValueType(self.dtype, self.device)
+            new_type.materialized = self
+            lazy_type = _lazy_types.setdefault(self, new_type)
+        return lazy_type
 
     def __repr__(self) -> str:
         return f"{self.dtype} on {self.device}"

@@ -27,14 +27,14 @@ def set_num_threads(count: int, device: DeviceLike = None) -> None:
         raise ArgumentError(
             f"set_num_threads: a number of threads from 1 to {MAX_THREADS} is needed, got {count!r}."
         )
-    found = _host(device)
-    _threads(found).set_num_threads(count, found.index)
+    host = _host(device)
+    _threads(host).set_num_threads(count, host.index)
 
 
 def get_num_threads(device: DeviceLike = None) -> int:
     """Return how many threads ``device`` computes with; None: the device that lives in host memory."""
-    found = _host(device)
-    return _threads(found).num_threads(found.index)
+    host = _host(device)
+    return _threads(host).num_threads(host.index)
 
 
 def empty_cache(device: DeviceLike = None) -> None:
@@ -42,10 +42,10 @@ def empty_cache(device: DeviceLike = None) -> None:
 
     Values are untouched. A device that keeps none has nothing to do.
     """
-    found = find_device(device)
-    runtime = found.runtime
+    target = find_device(device)
+    runtime = target.runtime
     if isinstance(runtime, SupportsCache):
-        runtime.empty_cache(found.index)
+        runtime.empty_cache(target.index)
 
 
 def _host(device: DeviceLike) -> Device:

@@ -108,14 +108,14 @@ def dtype(name: str | DType | type) -> DType:
     """
     if isinstance(name, DType):
         return name
-    found = BY_NAME.get(name) if isinstance(name, str) else None
+    known = BY_NAME.get(name) if isinstance(name, str) else None
     if isinstance(name, type):
-        found = _PYTHON.get(name)
-    if found is None:
+        known = _PYTHON.get(name)
+    if known is None:
         other = getattr(name, "name", getattr(name, "__name__", None))  # another library's dtype
         hint = f" Write {other!r} for it." if other in BY_NAME else suggest(str(name), BY_NAME)
         raise DtypeError(f"no dtype is called {name!r}.{hint} There are: {', '.join(BY_NAME)}.")
-    return found
+    return known
 
 
 _NUMBERS: Final[tuple[type, ...]] = (int, float, complex)
@@ -205,10 +205,10 @@ def largest(a: DType) -> float:
 
 def complex_of(a: DType) -> DType:
     """Return the complex dtype whose parts are of dtype ``a``. Raises ``DtypeError`` where there is none."""
-    found = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}.get(a)
-    if found is None:
+    pair = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}.get(a)
+    if pair is None:
         raise DtypeError(f"no complex dtype has parts of {a}; cast them to float32 or float64.")
-    return found
+    return pair
 
 
 def integer_range(a: DType) -> tuple[int, int]:

@@ -61,10 +61,10 @@ class IntegerInfo:
 
 
 def _dtype_of(name: str, x: Any) -> DType:
-    found = x if isinstance(x, (DType, str)) else getattr(x, "dtype", None)
-    if found is None:
+    dtype = x if isinstance(x, (DType, str)) else getattr(x, "dtype", None)
+    if dtype is None:
         raise DtypeError(f"{name}: a dtype or a tensor is needed, got {x!r}.")
-    return dt.dtype(found)
+    return dt.dtype(dtype)
 
 
 def finfo(type: Any, /) -> FloatInfo:
@@ -76,13 +76,13 @@ def finfo(type: Any, /) -> FloatInfo:
     >>> tb.finfo(tb.float16).max
     65504.0
     """
-    found = dt.real_of(_dtype_of("finfo", type))
-    if found not in _PRECISION:
-        raise DtypeError(f"finfo: a floating-point dtype is needed, got {found}; see iinfo for integers.")
-    bits, exponent = _PRECISION[found]
-    top = dt.largest(found)
+    dtype = dt.real_of(_dtype_of("finfo", type))
+    if dtype not in _PRECISION:
+        raise DtypeError(f"finfo: a floating-point dtype is needed, got {dtype}; see iinfo for integers.")
+    bits, exponent = _PRECISION[dtype]
+    top = dt.largest(dtype)
     return FloatInfo(
-        bits=8 * found.itemsize, eps=2.0**-bits, max=top, min=-top, smallest_normal=2.0**exponent, dtype=found
+        bits=8 * dtype.itemsize, eps=2.0**-bits, max=top, min=-top, smallest_normal=2.0**exponent, dtype=dtype
     )
 
 
@@ -93,11 +93,11 @@ def iinfo(type: Any, /) -> IntegerInfo:
     >>> tb.iinfo(tb.int8).max
     127
     """
-    found = _dtype_of("iinfo", type)
-    if not found.is_integer:
-        raise DtypeError(f"iinfo: an integer dtype is needed, got {found}; see finfo for floats.")
-    low, high = dt.integer_range(found)
-    return IntegerInfo(bits=8 * found.itemsize, max=high, min=low, dtype=found)
+    dtype = _dtype_of("iinfo", type)
+    if not dtype.is_integer:
+        raise DtypeError(f"iinfo: an integer dtype is needed, got {dtype}; see finfo for floats.")
+    low, high = dt.integer_range(dtype)
+    return IntegerInfo(bits=8 * dtype.itemsize, max=high, min=low, dtype=dtype)
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
@@ -149,8 +149,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     (tensorbus.int16, tensorbus.float16)
     """
     weak = (bool, int, float, complex)
-    given = [dt.plain(x) for x in arrays_and_dtypes]
-    kinds = [type(x) if type(x) in weak else _dtype_of("result_type", x) for x in given]
+    operands = [dt.plain(x) for x in arrays_and_dtypes]
+    kinds = [type(x) if type(x) in weak else _dtype_of("result_type", x) for x in operands]
     if not any(isinstance(k, DType) for k in kinds):
         raise ArgumentError("result_type: at least one tensor or dtype is needed beside Python scalars.")
     return common_dtype(kinds)

@@ -40,10 +40,10 @@ def promote(a: DType, b: DType) -> DType:
     >>> promote(int8, uint8), promote(int32, float16), promote(float16, bfloat16)
     (tensorbus.int16, tensorbus.float16, tensorbus.float32)
     """
-    found = _promotions.get((a, b))
-    if found is None:
-        found = _promotions[a, b] = _promote(a, b)
-    return found
+    promoted = _promotions.get((a, b))
+    if promoted is None:
+        promoted = _promotions[a, b] = _promote(a, b)
+    return promoted
 
 
 def _promote(a: DType, b: DType) -> DType:

@@ -407,15 +407,15 @@ def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
     """Say in the op's own name what its signature could not take; other errors stay as they are."""
     if isinstance(error, AttributeError):
         return _not_tensors(op, args, error)
-    told = call_errors.misfit(op.arguments, op.name, error)
-    if told is None:
+    message = call_errors.misfit(op.arguments, op.name, error)
+    if message is None:
         return error
     # So numpy.sum and numpy.mean call the method of what is no array of theirs.
     if str(error).endswith(("'out'", "'dtype'")) and op.operands:
         return TypeError(
-            f"{told} NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
+            f"{message} NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
         )
-    return TypeError(f"{told}{torch_names.of_form(op.name, len(args))}")
+    return TypeError(f"{message}{torch_names.of_form(op.name, len(args))}")
 
 
 def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:

@@ -76,15 +76,15 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
     """
     name = op if isinstance(op, str) else op.name if isinstance(op, Op) else _name(op)
     if name is not None:
-        found = _explain_op(table[name], args, kwargs)
+        explanation = _explain_op(table[name], args, kwargs)
     else:
         assert callable(op)
         with listening() as heard:
             invalidate()
             op(*args, **kwargs)
-        found = Explanation(decisions=tuple(heard))
-    print(found)
-    return found
+        explanation = Explanation(decisions=tuple(heard))
+    print(explanation)
+    return explanation
 
 
 def _name(function: Callable[..., Any]) -> str | None:
@@ -108,8 +108,8 @@ def _explain_op(op: Op[...], args: Sequence[Any], kwargs: dict[str, Any]) -> Exp
     into: tuple[str, ...] = ()
     if own and own[-1].chosen is None and op.decompose is not None:
         call = own[-1].call
-        given = call.shapes or [getattr(x, "shape", ()) for x in operands]
-        specs = [Spec(s, d) for s, d in zip(given, call.dtypes, strict=True)]
+        operand_shapes = call.shapes or [getattr(x, "shape", ()) for x in operands]
+        specs = [Spec(s, d) for s, d in zip(operand_shapes, call.dtypes, strict=True)]
         try:
             into = tuple(dict.fromkeys(n.op for n in trace(op.name, specs, call.attrs) if n.op in table))
         except TensorbusError:  # a decomposition that looks at values has no graph

@@ -57,7 +57,7 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     value, kind = x._value, x._vtype
     key = (kind, value.shape, size, step)
     try:
-        found, run = _cuts[key]
+        cut, run = _cuts[key]
     except KeyError:
         return _first_cut(x, key, start)
     if run is None:
@@ -67,18 +67,18 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     out._vtype = kind
     out._node = None
     if x._node is not None and grad_enabled.get():
-        engine.record(replace(found, attrs={**found.attrs, "start": start}), (x,), out)
+        engine.record(replace(cut, attrs={**cut.attrs, "start": start}), (x,), out)
     return out
 
 
 def _first_cut(x: Tensor, key: tuple[Any, ...], start: Shape) -> Any:
     kind, shape, size, step = key
     if kind.materialized is kind:
-        found = plan(table["slice"], (kind,), (shape,), {"start": start, "size": size, "step": step})
-        late = None if found.source is None or found.run is None else found.source[0].runtime_attrs
+        cut = plan(table["slice"], (kind,), (shape,), {"start": start, "size": size, "step": step})
+        late = None if cut.source is None or cut.run is None else cut.source[0].runtime_attrs
         if len(_cuts) >= _MANY:
             _cuts.clear()
-        _cuts[key] = (found, None if late is None or found.source is None else late(found.source[1]))
+        _cuts[key] = (cut, None if late is None or cut.source is None else late(cut.source[1]))
     return table.function("slice")(x, start, size, step)  # whose first result is examined
 
 
@@ -113,16 +113,16 @@ def run_in_place(what: InPlaceCall) -> bool:
     late = op.late
     fixed = tuple([repr(v) if type(v) is float else v for k, v in attrs.items() if k not in late])
     key = (name, place, fixed, *kinds, *shapes)
-    found = _ways.get(key)
-    if found is None:
-        found = _plan_in_place(what, kinds, shapes)
+    entry = _ways.get(key)
+    if entry is None:
+        entry = _plan_in_place(what, kinds, shapes)
         if len(_ways) >= _MANY:
             _ways.clear()
-        _ways[key] = found
-    made, over = found
-    if made is None or over is None or (tracked and made.keeps[place]) or _references(x) != _ALONE:
+        _ways[key] = entry
+    planned, over = entry
+    if planned is None or over is None or (tracked and planned.keeps[place]) or _references(x) != _ALONE:
         return False
-    for kind, value, computed in zip(kinds, operands, made.computed, strict=True):
+    for kind, value, computed in zip(kinds, operands, planned.computed, strict=True):
         if kind is int:
             check_scalar(name, value, computed)
     try:
@@ -132,12 +132,12 @@ def run_in_place(what: InPlaceCall) -> bool:
     except TensorbusError:
         raise
     except Exception as error:
-        which = f"{name}: {made.kernel}, changing a tensor of shape {x.shape} on {x.device}"
+        which = f"{name}: {planned.kernel}, changing a tensor of shape {x.shape} on {x.device}"
         raise DeviceError(f"{which} in place, failed with {type(error).__name__}: {error}") from error
     if tracked:
         out = x.detach()
-        told = {**made.attrs, **{k: attrs[k] for k in late}}
-        engine.record(replace(made, attrs=told) if late else made, operands, out)
+        all_attrs = {**planned.attrs, **{k: attrs[k] for k in late}}
+        engine.record(replace(planned, attrs=all_attrs) if late else planned, operands, out)
         x._node = out._node
     return True
 
@@ -153,11 +153,11 @@ def _plan_in_place(
     try:
         if op.broadcasts and broadcast_shapes(*shapes) != shapes[place]:
             return nothing
-        found = plan(op, kinds, None if op.broadcasts else shapes, attrs)
+        planned = plan(op, kinds, None if op.broadcasts else shapes, attrs)
     except TensorbusError:
         return nothing  # which is told where the op is run
-    if found.source is None or found.run is None or any(found.casts) or found.out is not kinds[place]:
+    if planned.source is None or planned.run is None or any(planned.casts) or planned.out is not kinds[place]:
         return nothing
-    kernel, call = found.source
+    kernel, call = planned.source
     over = None if kernel.inplace is None else kernel.inplace(call, place)
-    return (found, over) if over is not None else nothing
+    return (planned, over) if over is not None else nothing

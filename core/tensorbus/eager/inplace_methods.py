@@ -37,9 +37,9 @@ def _copy(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 def _fill(x: Tensor, value: Any) -> Tensor:
     """Hold a value everywhere."""
-    given = value if isinstance(value, Tensor) else as_assigned_value(value, x)
-    what = indexing.assignment(x, ..., given)
-    return x if what is not None and table.run_in_place(what) else indexing.setitem(x, ..., given)
+    assigned = value if isinstance(value, Tensor) else as_assigned_value(value, x)
+    what = indexing.assignment(x, ..., assigned)
+    return x if what is not None and table.run_in_place(what) else indexing.setitem(x, ..., assigned)
 
 
 def _zero(x: Tensor) -> Tensor:
@@ -91,24 +91,24 @@ def _limited(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 def _plus_product(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
     """Add ``value * tensor1 * tensor2``."""
-    made: Tensor = addcmul(x, tensor1, tensor2, value=value)
-    return made
+    out: Tensor = addcmul(x, tensor1, tensor2, value=value)
+    return out
 
 
 def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
     """Add ``value * tensor1 / tensor2``."""
-    made: Tensor = addcdiv(x, tensor1, tensor2, value=value)
-    return made
+    out: Tensor = addcdiv(x, tensor1, tensor2, value=value)
+    return out
 
 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Hold ``value`` where ``mask`` is true."""
     if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= INPLACE_MIN_SIZE:
-        given = value if isinstance(value, Tensor) else as_assigned_value(value, x)
-        if table.run_in_place(InPlaceCall("where", (mask, given, x), {}, 2)):
+        assigned = value if isinstance(value, Tensor) else as_assigned_value(value, x)
+        if table.run_in_place(InPlaceCall("where", (mask, assigned, x), {}, 2)):
             return x
-    made: Tensor = _masked_fill(x, mask, value)
-    return made
+    out: Tensor = _masked_fill(x, mask, value)
+    return out
 
 
 def _normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -133,12 +133,12 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
         large = len(args) == 1 and not kwargs and prod(self._value.shape) >= INPLACE_MIN_SIZE
         if op and large and table.run_in_place(InPlaceCall(op, (self, *args), {})):
             return self
-        made = function(self, *args, **kwargs)
-        if made is self:
+        out = function(self, *args, **kwargs)
+        if out is self:
             return self
-        if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
-            made = cast(made, self.dtype)  # as an assignment to x[...] does
-        self.rebind(made)
+        if out.dtype is not self.dtype and out.dtype.kind == self.dtype.kind:
+            out = cast(out, self.dtype)  # as an assignment to x[...] does
+        self.rebind(out)
         return self
 
     change.__name__, change.__qualname__ = name, f"Tensor.{name}"

@@ -73,8 +73,8 @@ class _LazyMethod:
 
     def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
         part = importlib.import_module(f"tensorbus.{self.module}")
-        found = part.METHODS[self.name] if self.name.endswith("_") else getattr(part, self.name)
-        function = found.function if isinstance(found, Op) else found
+        entry = part.METHODS[self.name] if self.name.endswith("_") else getattr(part, self.name)
+        function = entry.function if isinstance(entry, Op) else entry
         setattr(Tensor, self.name, function)
         return function.__get__(instance, owner)
 
@@ -89,8 +89,8 @@ class _MissingMethod:
         self.name = name
 
     def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
-        told = f"{owner.__name__!r} object has no attribute {self.name!r}"
-        raise AttributeError(told + torch_names.hint(self.name, method=True), name=self.name)
+        message = f"{owner.__name__!r} object has no attribute {self.name!r}"
+        raise AttributeError(message + torch_names.hint(self.name, method=True), name=self.name)
 
     def __set__(self, instance: Tensor, value: Any) -> None:
         self.__get__(instance, type(instance))
@@ -132,12 +132,12 @@ def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callabl
         large = name and prod(self._value.shape) >= INPLACE_MIN_SIZE
         if large and table.run_in_place(InPlaceCall(name, (self, other), {})):
             return self
-        made = function(self, other)
-        if not isinstance(made, Tensor):  # the other operand's answer
-            return made
-        if made.dtype is not self.dtype and made.dtype.kind == self.dtype.kind:
-            made = cast(made, self.dtype)  # as an assignment to x[...] does
-        self.rebind(made)
+        out = function(self, other)
+        if not isinstance(out, Tensor):  # the other operand's answer
+            return out
+        if out.dtype is not self.dtype and out.dtype.kind == self.dtype.kind:
+            out = cast(out, self.dtype)  # as an assignment to x[...] does
+        self.rebind(out)
         return self
 
     return change

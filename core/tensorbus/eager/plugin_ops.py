@@ -44,9 +44,9 @@ def find(name: str) -> Callable[..., Any] | None:
     if _stale or name not in _added:
         refresh()
     if name in _added:
-        found = table.function(name)
-        setattr(sys.modules["tensorbus"], name, found)
-        return found
+        function = table.function(name)
+        setattr(sys.modules["tensorbus"], name, function)
+        return function
     _check(name)
     return None
 

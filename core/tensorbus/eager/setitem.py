@@ -24,36 +24,36 @@ _storing = fork_safe_locks.reentrant()
 
 def assign(self: Tensor, key: Any, value: Any) -> None:
     """Replace what ``key`` selects by ``value``, which broadcasts."""
-    what = given = None
+    what = assigned = None
     if isinstance(value, Tensor):
-        given = value
+        assigned = value
     elif type(value) in _NUMBERS and not active_modes and inner_device(self._vtype.device) is None:
         what = _of_number(self, key, value)
     if what is None:
-        given = as_assigned_value(value, self) if given is None else given
-        what = indexing.assignment(self, key, given)
+        assigned = as_assigned_value(value, self) if assigned is None else assigned
+        what = indexing.assignment(self, key, assigned)
     while True:  # anew, where another thread has assigned to another part since: neither may be lost
         with _storing:
             if what is not None and table.run_in_place(what):
                 return
             seen = self._value
-        made = indexing.setitem(self, key, given) if what is None else table.run(*what[:3])
+        out = indexing.setitem(self, key, assigned) if what is None else table.run(*what[:3])
         with _storing:
             if self._value is seen:
-                self.rebind(made)
+                self.rebind(out)
                 return
 
 
 def _of_number(x: Tensor, key: Any, number: Any) -> InPlaceCall | None:
     """Return the op that assigns a number to a box; None for other keys."""
-    found = indexing.basic(x, key)
-    if found is None:
+    selection = indexing.basic(x, key)
+    if selection is None:
         return None
-    start, size, step = found[0].start, found[0].size, found[0].step
+    start, size, step = selection[0].start, selection[0].size, selection[0].step
     memo = (repr(number), x._vtype, size)
-    given = _constants.get(memo)
-    if given is None:
+    constant = _constants.get(memo)
+    if constant is None:
         if len(_constants) >= _MAX_CONSTANTS:
             _constants.clear()
-        given = _constants[memo] = broadcast_to(as_assigned_value(number, x), size)
-    return InPlaceCall("slice_update", (x, given), {"start": start, "step": step})
+        constant = _constants[memo] = broadcast_to(as_assigned_value(number, x), size)
+    return InPlaceCall("slice_update", (x, constant), {"start": start, "step": step})

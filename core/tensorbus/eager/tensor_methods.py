@@ -157,8 +157,8 @@ def _iter(self: Tensor) -> Iterator[Tensor]:
 
 
 def _contains(self: Tensor, value: Any) -> bool:
-    found = self == value
-    return isinstance(found, Tensor) and bool(table.function("any")(found))
+    matches = self == value
+    return isinstance(matches, Tensor) and bool(table.function("any")(matches))
 
 
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:

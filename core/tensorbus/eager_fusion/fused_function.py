@@ -80,23 +80,23 @@ def call_fused(
     if kernel_preference.active():
         return function(*args, **kwargs)
     key = tuple(kinds), tuple(numbers)
-    found = known.get(key)
-    if found is None:
-        found = memoize(known, key, lambda: build_program(function, tensors, args, kwargs))
-    if found is False:
+    program = known.get(key)
+    if program is None:
+        program = memoize(known, key, lambda: build_program(function, tensors, args, kwargs))
+    if program is False:
         return function(*args, **kwargs)
     try:
-        values = found.run([x._value for x in tensors])
+        values = program.run([x._value for x in tensors])
     except Exception as error:
-        raise explain(found.plan, tensors, {}, error) from error
-    outs = [wrap(value, kind) for value, kind in zip(values, found.kinds, strict=True)]
+        raise explain(program.plan, tensors, {}, error) from error
+    outs = [wrap(value, kind) for value, kind in zip(values, program.kinds, strict=True)]
     tracked = any(x._node is not None for x in tensors)
-    if not found.plan.op.results:
+    if not program.plan.op.results:
         if tracked:
-            engine.record(found.plan, tensors, outs[0])
+            engine.record(program.plan, tensors, outs[0])
         return outs[0]
     if tracked:
-        engine.record_several(found.plan, tensors, outs)
+        engine.record_several(program.plan, tensors, outs)
     return tuple(outs)
 
 
@@ -111,8 +111,8 @@ def memoize(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], Fuse
     count = known[kinds] = known.get(kinds, 0) + 1
     if count > _MAX_FLOATS:
         return False
-    found = known[key] = make() or False
-    return found
+    program = known[key] = make() or False
+    return program
 
 
 def _is_constant(x: Any) -> bool:
@@ -136,11 +136,11 @@ def build_program(
 
     specs = [Spec(x.shape, x.dtype) for x in tensors]
     try:
-        inputs, made = OPS.trace(inner, specs)
+        inputs, traced = OPS.trace(inner, specs)
     except TensorbusError:
         return None  # the function says it in the words of the device
-    several = isinstance(made, tuple)
-    results = list(made) if several else [made]
+    several = isinstance(traced, tuple)
+    results = list(traced) if several else [traced]
     nodes = [x._value for x in results]
     if any(node in inputs for node in nodes):
         return None

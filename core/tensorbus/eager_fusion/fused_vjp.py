@@ -33,10 +33,10 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     if plan.op.late or node.values is engine._FREED or kernel_preference.active():
         return None  # what is told late would have a program for each place: one op, which is no less
     device = plan.out.device
-    given = list(g) if plan.op.results else [g]
+    seeds = list(g) if plan.op.results else [g]
     values: list[Any] = []
     kinds: list[Any] = [node.shapes, *[parent is not None for parent in node.parents]]
-    for x in given:
+    for x in seeds:
         if x is None:
             kinds.append(None)
         elif x.device != device:
@@ -55,30 +55,30 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     if any(type(value) is LazyValue for value in values):
         return None
     key = tuple(kinds), tuple(numbers)
-    found = plan.backward_programs.get(key)
-    if found is None:
-        found = memoize(plan.backward_programs, key, lambda: _derived(node, given))
-    if found is False:
+    program = plan.backward_programs.get(key)
+    if program is None:
+        program = memoize(plan.backward_programs, key, lambda: _derived(node, seeds))
+    if program is False:
         return None
     try:
-        made = found.run(values)
+        grads = program.run(values)
     except Exception as error:
-        raise explain(plan, [x for x in given if x is not None], {}, error) from error
+        raise explain(plan, [x for x in seeds if x is not None], {}, error) from error
     return [
-        None if place is None else wrap(values[~place] if place < 0 else made[place], kind)
-        for place, kind in zip(found.places, found.kinds, strict=True)
+        None if place is None else wrap(values[~place] if place < 0 else grads[place], kind)
+        for place, kind in zip(program.places, program.kinds, strict=True)
     ]
 
 
-def _derived(node: engine.Node, given: Sequence[Tensor | None]) -> FusedProgram | None:
+def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgram | None:
     """Return the program of the derivative of what ``node`` recorded."""
     plan, device = node.plan, node.plan.out.device
     op, where = plan.op, OPS.device
     pairs: list[tuple[Any, Any]] = list(zip(node.values, plan.operands, strict=True))
-    kept = [value is not None and isinstance(kind, ValueType) for value, kind in pairs]
-    specs = [Spec(x.shape, x.dtype) for x in given if x is not None]
+    is_tensor = [value is not None and isinstance(kind, ValueType) for value, kind in pairs]
+    specs = [Spec(x.shape, x.dtype) for x in grads_in if x is not None]
     seeds = len(specs)
-    specs += [Spec(v.shape, k.dtype) for (v, k), keep in zip(pairs, kept, strict=True) if keep]
+    specs += [Spec(v.shape, k.dtype) for (v, k), keep in zip(pairs, is_tensor, strict=True) if keep]
     if plan.keeps_out and op.results:
         specs += [Spec(v.shape, k.dtype) for v, k in zip(node.out, plan.outs, strict=True)]
     elif plan.keeps_out:
@@ -89,20 +89,20 @@ def _derived(node: engine.Node, given: Sequence[Tensor | None]) -> FusedProgram 
 
     def inner(*xs: Any) -> Any:
         left = iter(xs[:seeds])
-        seed = [None if x is None else next(left) for x in given]
+        seed = [None if x is None else next(left) for x in grads_in]
         left = iter(xs[seeds:])
-        made = engine.Node()
-        made.plan = replace(
+        traced_node = engine.Node()
+        traced_node.plan = replace(
             plan, operands=tuple(map(there, plan.operands)), out=there(plan.out),
             outs=tuple(map(there, plan.outs)), programs=None,
         )  # fmt: skip
-        made.order, made.parents, made.shapes = node.order, node.parents, node.shapes
-        made.values = tuple(
-            [next(left)._value if keep else v for keep, v in zip(kept, node.values, strict=True)]
+        traced_node.order, traced_node.parents, traced_node.shapes = node.order, node.parents, node.shapes
+        traced_node.values = tuple(
+            [next(left)._value if keep else v for keep, v in zip(is_tensor, node.values, strict=True)]
         )
         rest = tuple([x._value for x in left])
-        made.out = None if not plan.keeps_out else rest if op.results else rest[0]
-        return engine._pull(made, seed if op.results else seed[0], False)
+        traced_node.out = None if not plan.keeps_out else rest if op.results else rest[0]
+        return engine._pull(traced_node, seed if op.results else seed[0], False)
 
     try:
         inputs, backs = OPS.trace(inner, specs)

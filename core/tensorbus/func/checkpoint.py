@@ -39,8 +39,8 @@ class _Block(engine.Node):
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
         keep = {id(parent) for parent in self.parents}
-        outputs, given = [x for x, _ in pairs], [seed for _, seed in pairs]
-        grads = engine._walk(outputs, given, None, create, keep, within=True)
+        outputs, grads_out = [x for x, _ in pairs], [seed for _, seed in pairs]
+        grads = engine._walk(outputs, grads_out, None, create, keep, within=True)
         return [grads.get(parent) for parent in self.parents]
 
     def release(self) -> None:
@@ -64,9 +64,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not is_grad_enabled():
         return function(*args, **kwargs)
     start, tape = next(engine._order), Tape()
-    given = tree_map(_same, (args, kwargs))
+    arguments = tree_map(_same, (args, kwargs))
     with tape:
-        result = function(*given[0], **given[1])
+        result = function(*arguments[0], **arguments[1])
     results = _made(result, start)
     outer = _outer([x._node for x in results], start)
     if not outer:
@@ -75,7 +75,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     def again() -> Any:
         played = Tape([*tape.states], playing=True)
         with played:
-            return function(*given[0], **given[1])
+            return function(*arguments[0], **arguments[1])
 
     _attach(results, outer, again)
     return result
@@ -91,16 +91,16 @@ def _made(result: Any, start: int) -> list[Tensor]:
 
     Arguments and parameters that a block returns keep their own.
     """
-    found: dict[int, Tensor] = {}
+    tensors: dict[int, Tensor] = {}
     for x in leaves(result):
         if isinstance(x, Tensor) and x._node is not None and x._node.order > start:
-            found.setdefault(id(x), x)
-    return list(found.values())
+            tensors.setdefault(id(x), x)
+    return list(tensors.values())
 
 
 def _outer(nodes: Sequence[Any], start: int) -> list[Any]:
     """Return the histories from before number ``start`` that ``nodes`` lead to."""
-    found: list[Any] = []
+    nodes_before: list[Any] = []
     seen: set[int] = set()
     stack = list(nodes)
     while stack:
@@ -109,10 +109,10 @@ def _outer(nodes: Sequence[Any], start: int) -> list[Any]:
             continue
         seen.add(id(node))
         if isinstance(node, Leaf) or node.order < start:
-            found.append(node)
+            nodes_before.append(node)
         else:
             stack.extend(node.parents)
-    return found
+    return nodes_before
 
 
 def _attach(results: Sequence[Tensor], outer: Sequence[Any], again: Callable[[], Any]) -> None:

@@ -14,8 +14,8 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if isinstance(tree, Mapping):
         return {k: tree_map(function, v, *[_at(o, k) for o in others]) for k, v in tree.items()}
     if isinstance(tree, (tuple, list)):
-        made = [tree_map(function, v, *[_at(o, k) for o in others]) for k, v in enumerate(tree)]
-        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+        items = [tree_map(function, v, *[_at(o, k) for o in others]) for k, v in enumerate(tree)]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
     return function(tree, *others)
 
 
@@ -25,6 +25,6 @@ def _at(tree: Any, key: Any) -> Any:
 
 def leaves(tree: Any) -> list[Any]:
     """Return the leaves in order."""
-    found: list[Any] = []
-    tree_map(found.append, tree)
-    return found
+    items: list[Any] = []
+    tree_map(items.append, tree)
+    return items

@@ -51,8 +51,8 @@ class Vmap(Mode):
     def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Run an op of values of this level or of those above."""
         devices = [x._vtype.device for x in operands if isinstance(x, Tensor)]
-        if isinstance(asked := attrs.get("device"), Device):
-            devices.append(asked)
+        if isinstance(device := attrs.get("device"), Device):
+            devices.append(device)
         if not any(d.type == VMAP and d.index >= self.device.index for d in devices):
             return NotImplemented
         return table.run(op.name, lift_lazy(operands), attrs, below=True)
@@ -74,16 +74,16 @@ class _Rules:
             return None
 
         def run(*values: Any) -> Any:
-            given = [v.tensor if type(v) is Batched else v for v in values]
+            tensors = [v.tensor if type(v) is Batched else v for v in values]
             varies = tuple([type(v) is Batched and v.varies for v in values])
             with _below(call.index):
                 if not any(varies):
-                    return _hold(op, table.run(op.name, given, call.attrs), False)
+                    return _hold(op, table.run(op.name, tensors, call.attrs), False)
                 if rule is None:
                     raise UnsupportedOpError(
                         f"{op.name}: this op has no batching rule, so vmap cannot run it."
                     )
-                return _hold(op, rule(given, varies, **call.attrs), True)
+                return _hold(op, rule(tensors, varies, **call.attrs), True)
 
         return run
 
@@ -149,8 +149,8 @@ def vmap(
                 f"vmap: in_dims {in_dims!r} has {len(in_dims)} entries for {len(args)} arguments."
             )
         dims = tuple(in_dims) if isinstance(in_dims, (tuple, list)) else in_dims
-        given = (tree_map(_front, args, dims), tree_map(_front, kwargs, 0))
-        counts = {x.tensor.shape[0] for x in leaves(given) if isinstance(x, Batched) and x.varies}
+        batched = (tree_map(_front, args, dims), tree_map(_front, kwargs, 0))
+        counts = {x.tensor.shape[0] for x in leaves(batched) if isinstance(x, Batched) and x.varies}
         if len(counts) != 1:
             raise ShapeError(
                 "vmap: no argument has an axis of examples; in_dims must name one."
@@ -161,7 +161,7 @@ def vmap(
         step = chunk_size or max(count, 1)
         runs = []
         for start in range(0, max(count, 1), step):
-            part = given if step >= count else tree_map(lambda x, s=start: _part(x, s, step), given)
+            part = batched if step >= count else tree_map(lambda x, s=start: _part(x, s, step), batched)
             runs.append(_run(function, part[0], part[1], min(step, count - start)))
         whole = runs[0] if len(runs) == 1 else tree_map(_concatenated, *runs)
         return tree_map(_place, whole, out_dims)

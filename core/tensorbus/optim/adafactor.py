@@ -179,8 +179,8 @@ def _real(name: str, group: Group) -> None:
 
 def _size(x: Tensor) -> Tensor:
     """Return the root of the mean of squares, of shape ``()``."""
-    found: Tensor = sqrt(mean(x * x))
-    return found
+    size: Tensor = sqrt(mean(x * x))
+    return size
 
 
 def _orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
@@ -188,10 +188,10 @@ def _orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int,
     a, b, c = coefficients
     small = bfloat16 if bfloat16 in x.device.properties.dtypes else float32
     tall = x.shape[0] > x.shape[1]
-    made = (matrix_transpose(x) if tall else x).to(small)
-    made = made / maximum(sqrt(sum(made * made)), eps)
+    factor = (matrix_transpose(x) if tall else x).to(small)
+    factor = factor / maximum(sqrt(sum(factor * factor)), eps)
     for _ in range(steps):
-        gram = matmul(made, matrix_transpose(made))
-        made = made * a + matmul(gram * b + matmul(gram, gram) * c, made)
-    made = matrix_transpose(made) if tall else made
-    return made.to(x.dtype)
+        gram = matmul(factor, matrix_transpose(factor))
+        factor = factor * a + matmul(gram * b + matmul(gram, gram) * c, factor)
+    factor = matrix_transpose(factor) if tall else factor
+    return factor.to(x.dtype)

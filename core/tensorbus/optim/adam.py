@@ -75,13 +75,13 @@ class Adam(Optimizer):
         if decay and decoupled:
             parameter = parameter * (1 - group["lr"] * decay)
         numbers = beta1, 1 - beta1, beta2, 1 - beta2, floor, rate
-        given = parameter, gradient, state["exp_avg"], state["exp_avg_sq"]
+        operands = parameter, gradient, state["exp_avg"], state["exp_avg_sq"]
         if group["amsgrad"]:
             moved, state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] = amsgrad(
-                *given, state["max_exp_avg_sq"], *numbers
+                *operands, state["max_exp_avg_sq"], *numbers
             )
         else:
-            moved, state["exp_avg"], state["exp_avg_sq"] = adam(*given, *numbers)
+            moved, state["exp_avg"], state["exp_avg_sq"] = adam(*operands, *numbers)
         return moved
 
 

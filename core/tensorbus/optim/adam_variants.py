@@ -162,16 +162,17 @@ class RAdam(Optimizer):
             parameter = parameter * (1 - lr * decay)
         elif decay:
             gradient = gradient + parameter * decay
-        given = parameter, gradient, state["exp_avg"], state["exp_avg_sq"], beta1, 1 - beta1, beta2, 1 - beta2
+        tensors = parameter, gradient, state["exp_avg"], state["exp_avg_sq"]
+        betas = beta1, 1 - beta1, beta2, 1 - beta2
         rate, gathered = lr / (1 - beta1**step), 1 - beta2**step
         limit = 2 / (1 - beta2) - 1
         length = limit - 2 * step * beta2**step / gathered
         if length <= 5:
-            moved, state["exp_avg"], state["exp_avg_sq"] = averaged(*given, rate)
+            moved, state["exp_avg"], state["exp_avg_sq"] = averaged(*tensors, *betas, rate)
             return moved
         share = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
         moved, state["exp_avg"], state["exp_avg_sq"] = rectified(
-            *given, group["eps"], rate * (share * gathered) ** 0.5
+            *tensors, *betas, group["eps"], rate * (share * gathered) ** 0.5
         )
         return moved
 

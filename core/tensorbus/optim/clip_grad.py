@@ -34,8 +34,8 @@ def clip_grad_norm_(
     """
     if not norm_type > 0:
         raise ArgumentError(f"clip_grad_norm_: norm_type must be > 0, or inf, got {norm_type!r}.")
-    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    pairs = [(p, p.grad) for p in given if p.grad is not None]
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(p, p.grad) for p in tensors if p.grad is not None]
     if not pairs:
         return zeros(())
     with no_grad():
@@ -50,8 +50,8 @@ def clip_grad_norm_(
         factor = minimum(max_norm / (total + 1e-6), 1.0)
         for parameter, gradient in pairs:
             parameter.grad = gradient * factor.to(gradient.device, real_of(gradient.dtype))
-        found: Tensor = narrowed(total, home.dtype)
-        return found
+        norm: Tensor = narrowed(total, home.dtype)
+        return norm
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
@@ -61,8 +61,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     """
     if not clip_value >= 0:
         raise ArgumentError(f"clip_grad_value_: clip_value must be >= 0, got {clip_value!r}.")
-    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    pairs = [(p, p.grad) for p in given if p.grad is not None]
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(p, p.grad) for p in tensors if p.grad is not None]
     for _, gradient in pairs:
         if gradient.dtype.is_complex:
             raise DtypeError(

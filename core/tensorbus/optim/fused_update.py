@@ -33,9 +33,9 @@ def fused_update(*results: str) -> Callable[[Update], Update]:
         @wraps(function)
         def call(*operands: Any) -> tuple[Tensor, ...]:
             if active_modes and active_tracer() is not None and _is_even(op, operands):
-                _, made = apply_modes(op, operands, {})
-                if made is not NotImplemented:
-                    return tuple(made)
+                _, results = apply_modes(op, operands, {})
+                if results is not NotImplemented:
+                    return tuple(results)
             return function(*operands)
 
         return call

@@ -127,8 +127,8 @@ class LBFGS(Optimizer):
 
                     def along(t: float, values: Any = values, direction: Any = direction) -> Any:
                         self._move(values, t, direction)
-                        found = float(evaluate())
-                        return found, self._gradient()
+                        loss_there = float(evaluate())
+                        return loss_there, self._gradient()
 
                     loss, gradient, size, used = strong_wolfe(
                         along,
@@ -188,5 +188,5 @@ class LBFGS(Optimizer):
 
 def _real(x: Tensor) -> Tensor:
     """Return a tensor's numbers, the parts of complex ones along a last axis."""
-    found: Tensor = view_as_real(x) if x.dtype.is_complex else x
-    return found
+    parts: Tensor = view_as_real(x) if x.dtype.is_complex else x
+    return parts

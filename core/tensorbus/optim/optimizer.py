@@ -85,10 +85,10 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, State] = self._no_state()
         self.param_groups: list[Group] = []
-        given: list[Any] = list(params)
-        if not given:
+        entries: list[Any] = list(params)
+        if not entries:
             raise ArgumentError(f"{type(self).__name__}: no parameters to optimize were given.")
-        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+        for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Any) -> None:
@@ -97,11 +97,11 @@ class Optimizer:
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError(f"{name}: a parameter group is a dict with 'params', got {param_group!r}.")
         self._refuse(param_group.get("differentiable"))
-        given = param_group["params"]
-        listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
+        params = param_group["params"]
+        listed: list[Any] = [params] if isinstance(params, Tensor) else list(params)
         named = bool(listed) and isinstance(listed[0], tuple)
         tensors = [pair[1] for pair in listed] if named else listed
-        taken = {id(p) for group in self.param_groups for p in group["params"]}
+        known = {id(p) for group in self.param_groups for p in group["params"]}
         for place, parameter in enumerate(tensors):
             if not isinstance(parameter, Tensor):
                 raise TypeError(
@@ -111,11 +111,11 @@ class Optimizer:
                 raise ArgumentError(
                     f"{name}: parameter {place} is the result of an op; only leaves are optimized."
                 )
-            if id(parameter) in taken:
+            if id(parameter) in known:
                 raise ArgumentError(
                     f"{name}: parameter {place} of shape {parameter.shape} was already given."
                 )
-            taken.add(id(parameter))
+            known.add(id(parameter))
         group = {**self.defaults, **param_group, "params": tensors}
         if named:
             group["param_names"] = [pair[0] for pair in listed]
@@ -306,9 +306,9 @@ class Optimizer:
         first = self.begin(parameter, group)
         for name, shape in shapes.items():
             known = first.get(name)
-            wanted = known.shape if isinstance(known, Tensor) else parameter.shape
-            if shape != wanted:
-                own = "" if wanted == parameter.shape else f", which asks for {wanted}"
+            expected = known.shape if isinstance(known, Tensor) else parameter.shape
+            if shape != expected:
+                own = "" if expected == parameter.shape else f", which asks for {expected}"
                 raise StateError(
                     f"{type(self).__name__}: {name!r} of parameter {number} has shape {shape}, and the"
                     f" parameter {parameter.shape}{own}."

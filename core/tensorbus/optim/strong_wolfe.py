@@ -106,14 +106,14 @@ def _zoom(
                 stuck = True
         else:
             stuck = False
-        found: Any = at(place)
+        trial: Any = at(place)
         rounds += 1
-        if too_high(found) or found.loss >= least.loss:
-            least, other = sorted((least, found), key=lambda point: point.loss)
+        if too_high(trial) or trial.loss >= least.loss:
+            least, other = sorted((least, trial), key=lambda point: point.loss)
             continue
-        if abs(found.slope) <= -CURVATURE * slope:
-            return found  # type: ignore[no-any-return]
-        if found.slope * (other.step - least.step) >= 0:
+        if abs(trial.slope) <= -CURVATURE * slope:
+            return trial  # type: ignore[no-any-return]
+        if trial.slope * (other.step - least.step) >= 0:
             other = least
-        least = found
+        least = trial
     return least

@@ -92,8 +92,8 @@ def manual_seed(seed: int) -> Generator:
 def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
     """Return the state from which ``random_bits`` draws words of ``shape``, and step over them."""
     source, words = generator or default_generator, prod(check_shape("random", shape))
-    asked = resolve(device)
-    where = base_device(asked)
+    target = resolve(device)
+    where = base_device(target)
 
     def state(words: int) -> Tensor:
         check_dtype("random", dt.uint64, where)
@@ -107,8 +107,8 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
         host_prologue.value_each_run, source, fresh, words
     )  # each run draws what the tape around it says
     drawn = fresh(words) if active_tracer() is None else _taped(_tape.get(), captured)
-    found: Tensor = lift_to(drawn, asked)
-    return found
+    lifted: Tensor = lift_to(drawn, target)
+    return lifted
 
 
 def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:

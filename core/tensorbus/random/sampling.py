@@ -106,9 +106,9 @@ def multinomial(
         return argsort(race, axis=-1)[..., :num_samples]
     steps = sum_scan(weights, axis=-1)
     chance = cast(open_unit((*input.shape[:-1], num_samples), input.device, generator), weights.dtype)
-    found = searchsorted(steps, chance * steps[..., -1:], side="left")
+    categories = searchsorted(steps, chance * steps[..., -1:], side="left")
     last = sum(cast(less(steps, steps[..., -1:]), dt.int64), axis=-1, keepdims=True)
-    out: Tensor = where(less(found, last), found, broadcast_to(last, found.shape))
+    out: Tensor = where(less(categories, last), categories, broadcast_to(last, categories.shape))
     return out
 
 
@@ -124,10 +124,10 @@ def _unless(wrong: Any, x: Tensor, error: ArgumentError) -> Tensor:
             raise error
         return x
     try:
-        found: Tensor = gather(expand_dims(x, axis=0), cast(wrong, dt.int64))
+        checked: Tensor = gather(expand_dims(x, axis=0), cast(wrong, dt.int64))
     except IndexingError:
         raise error from None
-    return found
+    return checked
 
 
 def rand_like(

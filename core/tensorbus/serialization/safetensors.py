@@ -160,10 +160,10 @@ def _json(name: str, text: str | bytes) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a name stands twice")
-    return found
+    return entries
 
 
 def _header(name: str, lead: bytes, file: Any, size: int) -> tuple[dict[str, Any], int]:

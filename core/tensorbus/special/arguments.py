@@ -40,10 +40,10 @@ def real(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(x: Any) -> DType | type:
-    found = getattr(x, "dtype", None)
-    if not isinstance(found, DType):
+    dtype = getattr(x, "dtype", None)
+    if not isinstance(dtype, DType):
         return float
-    return dt.default_float if found.is_integer or found is dt.bool_ else found
+    return dt.default_float if dtype.is_integer or dtype is dt.bool_ else dtype
 
 
 def _operand(name: str, x: Any, dtype: DType, like: Any) -> Any:

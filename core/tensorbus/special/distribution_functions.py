@@ -48,5 +48,5 @@ def stdtr(df: Any, t: Any, /) -> Any:
     freedom, square = where(inner, df, 1.0), where(inner, t * t, 1.0)
     half = 0.5 + 0 * freedom
     tail = 0.5 * beta_share(0.5 * freedom, half, 1 / (1 + square / freedom), 1 / (1 + freedom / square))
-    found = where(inner, where(less(t, 0), tail, 1 - tail), where(less(1, df), ndtr(t), 0.5))
-    return where(less(0, df) & equal(t, t), found, math.nan)
+    share = where(inner, where(less(t, 0), tail, 1 - tail), where(less(1, df), ndtr(t), 0.5))
+    return where(less(0, df) & equal(t, t), share, math.nan)

@@ -49,9 +49,9 @@ def rel_entr(x: Any, y: Any, /) -> Any:
     change = (x_inside - y_inside) / y_inside
     near = less(abs(change), 0.5)
     apart = log(where(near, 1.0, x_inside)) - log(where(near, 1.0, y_inside))
-    found = x_inside * where(near, log1p(where(near, change, 0.0)), apart)
-    found = where(equal(x, 0) & less_equal(0, y), 0.0, where(inner, found, math.inf))
-    return where(equal(x, x) & equal(y, y), found, math.nan)
+    divergence = x_inside * where(near, log1p(where(near, change, 0.0)), apart)
+    divergence = where(equal(x, 0) & less_equal(0, y), 0.0, where(inner, divergence, math.inf))
+    return where(equal(x, x) & equal(y, y), divergence, math.nan)
 
 
 @real

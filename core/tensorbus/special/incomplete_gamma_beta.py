@@ -32,7 +32,7 @@ _FEW_TERMS_BELOW: Final = 4.0
 @cache
 def _rule() -> tuple[tuple[float, float], ...]:
     """Return the points and weights of Gauss and Legendre's rule on [0, 1], by Newton's method."""
-    found = []
+    nodes = []
     for k in range(_POINTS):
         x = math.cos(math.pi * (k + 0.75) / (_POINTS + 0.5))
         for _ in range(8):
@@ -41,8 +41,8 @@ def _rule() -> tuple[tuple[float, float], ...]:
                 below, here = here, ((2 * n - 1) * x * here - (n - 1) * below) / n
             slope = _POINTS * (x * here - below) / (x * x - 1)
             x -= here / slope
-        found.append(((1 + x) / 2, 1 / ((1 - x * x) * slope * slope)))
-    return tuple(found)
+        nodes.append(((1 + x) / 2, 1 / ((1 - x * x) * slope * slope)))
+    return tuple(nodes)
 
 
 def _integral(exponent: Callable[[Any], Any], length: Any) -> Any:
@@ -116,13 +116,13 @@ def _gamma_tails(a: Any, x: Any) -> tuple[Any, Any]:
 def _gamma(a: Any, x: Any, which: int, at_zero: float) -> Any:
     """Return one tail, with its limits; ``at_zero`` is its value where ``x`` is 0."""
     inner = less(0, a) & less(a, math.inf) & less(0, x) & less(x, math.inf)
-    found = _gamma_tails(where(inner, a, 1.0), where(inner, x, 1.0))[which]
+    share = _gamma_tails(where(inner, a, 1.0), where(inner, x, 1.0))[which]
     # Beside the limits: all of the mass lies at 0 where a is 0, and at infinity where a is infinite.
     low = equal(x, 0) | (equal(a, math.inf) & less(x, math.inf))
     high = equal(a, 0) | (equal(x, math.inf) & less(a, math.inf))
     fine = less_equal(0, a) & less_equal(0, x) & ~(equal(a, 0) & equal(x, 0))
-    found = where(fine & high, 1 - at_zero, where(inner, found, math.nan))
-    return where(fine & low & ~high, at_zero, found)
+    share = where(fine & high, 1 - at_zero, where(inner, share, math.nan))
+    return where(fine & low & ~high, at_zero, share)
 
 
 @real
@@ -203,7 +203,7 @@ def betainc(a: Any, b: Any, x: Any, /) -> Any:
     fine = less_equal(0, a) & less_equal(0, b) & ~both & less_equal(0, x) & less_equal(x, 1)
     inner = fine & less(0, a) & less(0, b) & less(a + b, math.inf) & less(0, x) & less(x, 1)
     a_inside, b_inside, share = where(inner, a, 1.0), where(inner, b, 1.0), where(inner, x, 0.5)
-    found = where(inner, beta_share(a_inside, b_inside, share, 1 - share), math.nan)
+    value = where(inner, beta_share(a_inside, b_inside, share, 1 - share), math.nan)
     # All of the mass lies at 0 where a is 0 or b infinite, and at 1 the other way round.
     below = equal(x, 1) | (less(0, x) & (equal(a, 0) | equal(b, math.inf)))
-    return where(fine & ~inner & below, 1.0, where(fine & ~inner & ~below, 0.0, found))
+    return where(fine & ~inner & below, 1.0, where(fine & ~inner & ~below, 0.0, value))

@@ -69,5 +69,5 @@ def ndtri(p: Any, /) -> Any:
     far = chebyshev(INVERSE_FAR, minimum(root, 6.2), 2.5, 6.2)
     farthest = root * chebyshev(_INVERSE_FARTHEST, 1 / maximum(root, 6.2), 1 / 27.5, 1 / 6.2)
     size = math.sqrt(2) * rest * where(less(w, 6.25), near, where(less(root, 6.2), far, farthest))
-    found = where(inside, where(low, -size, size), math.nan)
-    return where(equal(p, 0), -math.inf, where(equal(p, 1), math.inf, found))
+    quantile = where(inside, where(low, -size, size), math.nan)
+    return where(equal(p, 0), -math.inf, where(equal(p, 1), math.inf, quantile))

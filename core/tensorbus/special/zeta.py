@@ -45,14 +45,14 @@ def _hurwitz(s: Any, q: Any) -> Any:
     whole = floor(where(below, q, 0.0))
     place = where(below, q - whole, where(equal(q, 0), 1.0, q))
     pole = less_equal(q, 0) & equal(q, floor(q))
-    found = _sum(s, where(equal(place, 0), 1.0, place))
+    total = _sum(s, where(equal(place, 0), 1.0, place))
     # The terms below zero are those of a sum above it, from 1 - place on, as far as there are any.
     odd = not_equal(s - 2 * floor(0.5 * s), 0)
     mirrored = where(below & ~pole, 1 - place, 1.0)
     passed = _sum(s, mirrored) - _sum(s, mirrored - whole)
-    found = where(below, found + where(odd, -passed, passed), found)
-    found = where(pole, math.inf, where(below & not_equal(s, floor(s)), math.nan, found))
-    return where(fine, found, math.nan)
+    total = where(below, total + where(odd, -passed, passed), total)
+    total = where(pole, math.inf, where(below & not_equal(s, floor(s)), math.nan, total))
+    return where(fine, total, math.nan)
 
 
 def _riemann(s: Any) -> Any:
@@ -70,8 +70,8 @@ def _riemann(s: Any) -> Any:
 
 @real
 def _zeta(s: Any, *q: Any) -> Any:
-    found = where(not_equal(q[0], q[0]), q[0], _hurwitz(s, q[0])) if q else _riemann(s)
-    return where(not_equal(s, s), s, where(equal(s, 1), math.inf, found))
+    value = where(not_equal(q[0], q[0]), q[0], _hurwitz(s, q[0])) if q else _riemann(s)
+    return where(not_equal(s, s), s, where(equal(s, 1), math.inf, value))
 
 
 def zeta(s: Any, q: Any = None, /) -> Any:

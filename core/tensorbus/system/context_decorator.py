@@ -42,7 +42,7 @@ def _generator(
             except StopIteration as end:
                 return end.value
             try:
-                given = yield item
+                sent = yield item
             except GeneratorExit:
                 with make():
                     steps.close()
@@ -50,6 +50,6 @@ def _generator(
             except BaseException as error:
                 resume = partial(steps.throw, error)
             else:
-                resume = partial(steps.send, given)
+                resume = partial(steps.send, sent)
 
     return wrapped

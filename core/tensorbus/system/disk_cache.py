@@ -80,8 +80,8 @@ def code_stamp(folder: Path) -> str:
                     files.append(entry)
                 elif entry.name not in skipped and entry.name != "__pycache__" and entry.is_dir():
                     stack.append(entry.path)
-    found = sorted([(e.path, s.st_size, s.st_mtime_ns) for e in files for s in (e.stat(),)])
-    return sha256(repr(found).encode()).hexdigest()
+    states = sorted([(e.path, s.st_size, s.st_mtime_ns) for e in files for s in (e.stat(),)])
+    return sha256(repr(states).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Kind:
 
 def kinds() -> list[Kind]:
     """Return what the cache holds, by device and kind. Files that come or go meanwhile may be missed."""
-    found = []
+    present = []
     for folder in _folders():
         sizes = []
         for path in folder.iterdir():
@@ -104,8 +104,8 @@ def kinds() -> list[Kind]:
                 sizes.append(path.stat().st_size)
             except OSError:
                 continue
-        found.append(Kind(owner=folder.parent.name, name=folder.name, files=len(sizes), nbytes=sum(sizes)))
-    return found
+        present.append(Kind(owner=folder.parent.name, name=folder.name, files=len(sizes), nbytes=sum(sizes)))
+    return present
 
 
 def clear(owner: str | None = None) -> int:
@@ -139,23 +139,23 @@ def _folders() -> list[Path]:
 
 def _looked_at() -> list[tuple[Path, str]]:
     """Return each device's folders, with what speaks against one; empty where nothing does."""
-    found: list[tuple[Path, str]] = []
+    folders: list[tuple[Path, str]] = []
     base = cache_dir()
-    for owner in _inside(base, found) if base is not None else ():
-        found += [(folder, _objection(folder)) for folder in _inside(owner, found)]
-    return found
+    for owner in _inside(base, folders) if base is not None else ():
+        folders += [(folder, _objection(folder)) for folder in _inside(owner, folders)]
+    return folders
 
 
-def _inside(folder: Path, found: list[tuple[Path, str]]) -> list[Path]:
-    """Return the folders in a folder; links, and a folder that cannot be read, are noted in ``found``."""
+def _inside(folder: Path, problems: list[tuple[Path, str]]) -> list[Path]:
+    """Return the folders in a folder; links, and a folder that cannot be read, are noted in ``problems``."""
     try:
         inner = sorted(p for p in folder.iterdir() if p.is_dir())
-        found += [(p, "is a link, which is not followed") for p in inner if p.is_symlink()]
+        problems += [(p, "is a link, which is not followed") for p in inner if p.is_symlink()]
         return [p for p in inner if not p.is_symlink()]
     except FileNotFoundError:
         return []
     except OSError as error:
-        found.append((folder, f"cannot be read: {error.strerror}"))
+        problems.append((folder, f"cannot be read: {error.strerror}"))
         return []
 
 
@@ -166,14 +166,14 @@ def _is_private(folder: Path) -> bool:
 def _objection(folder: Path) -> str:
     """Return why others could have written what lies in a folder; empty where they could not."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if not hasattr(os, "getuid"):
         return ""
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         return "belongs to another user"
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         return "is open to other users; remove it, and a private one takes its place"
     return ""
 

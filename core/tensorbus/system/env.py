@@ -91,9 +91,9 @@ def cache_dir() -> Path | None:
     """
     from pathlib import Path  # imports a tenth of what all of tensorbus does
 
-    given = os.environ.get("TENSORBUS_CACHE_DIR")
-    if given:
-        return Path(given)
+    setting = os.environ.get("TENSORBUS_CACHE_DIR")
+    if setting:
+        return Path(setting)
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "tensorbus"
@@ -126,8 +126,8 @@ def dump_dir() -> Path | None:
     """``TENSORBUS_DUMP=dir``: where every stage of each compiled program is written. None: nowhere."""
     from pathlib import Path
 
-    given = os.environ.get("TENSORBUS_DUMP", "").strip()
-    return Path(given) if given else None
+    setting = os.environ.get("TENSORBUS_DUMP", "").strip()
+    return Path(setting) if setting else None
 
 
 def metal_host() -> bool:

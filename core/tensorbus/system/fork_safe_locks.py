@@ -18,16 +18,16 @@ _made: Final[WeakSet[Any]] = WeakSet()
 
 def simple() -> threading.Lock:
     """Return a lock that one thread holds, once."""
-    made = threading.Lock()
-    _made.add(made)
-    return made
+    lock = threading.Lock()
+    _made.add(lock)
+    return lock
 
 
 def reentrant() -> RLock:
     """Return a lock that one thread holds, as often as it likes."""
-    made = threading.RLock()
-    _made.add(made)
-    return made
+    lock = threading.RLock()
+    _made.add(lock)
+    return lock
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801

@@ -60,8 +60,8 @@ def survey(device: Device, *, own: bool = False) -> Coverage:
     dtypes = tuple(d for d in ALL if d in device.properties.dtypes)
     tensors = _Tensors(device)
     owner = plugins.backend(device.type).extension.owner if own else None
-    found = {op.name: _routes(op, tensors, owner) for op in table if op.family != TRANSFER}
-    return Coverage(device=device, dtypes=dtypes, routes=found)
+    routes = {op.name: _routes(op, tensors, owner) for op in table if op.family != TRANSFER}
+    return Coverage(device=device, dtypes=dtypes, routes=routes)
 
 
 def routes_of(op: Op[...], device: Device, *, own: bool = False) -> Mapping[DType, Route]:
@@ -74,13 +74,13 @@ def routes_of(op: Op[...], device: Device, *, own: bool = False) -> Mapping[DTyp
 
 def _routes(op: Op[...], tensors: _Tensors, owner: str | None) -> dict[DType, Route]:
     here = tensors.device.properties.dtypes
-    return {d: found for d in op.dtypes if d in here and (found := _route(op, d, tensors, owner)) is not None}
+    return {d: route for d in op.dtypes if d in here and (route := _route(op, d, tensors, owner)) is not None}
 
 
 def _route(op: Op[...], dtype: DType, tensors: _Tensors, owner: str | None) -> Route | None:
     good = [sample for sample in samples_of(op) if is_good(sample, dtype)]
-    found = {_of_sample(op, dtype, sample, tensors, owner) for sample in good}
-    return next((r for r in reversed(ROUTES) if r in found), None)
+    routes = {_of_sample(op, dtype, sample, tensors, owner) for sample in good}
+    return next((r for r in reversed(ROUTES) if r in routes), None)
 
 
 def is_good(sample: Sample, dtype: DType) -> bool:
@@ -135,10 +135,10 @@ class _Tensors:
 
     def __call__(self, fill: Fill, dtype: DType) -> Tensor:
         key = (fill.shape, fill.dtype or dtype)
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = table.function("full")(key[0], 0, dtype=key[1], device=self.device)
-        return found
+        tensor = self._made.get(key)
+        if tensor is None:
+            tensor = self._made[key] = table.function("full")(key[0], 0, dtype=key[1], device=self.device)
+        return tensor
 
 
 def _filled(tree: Any, dtype: DType, tensors: _Tensors) -> Any:

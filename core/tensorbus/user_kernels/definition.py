@@ -36,11 +36,11 @@ class Definition:
     grid: Rule | None
     sizes: Rule | None
 
-    def arguments(self, *given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, *values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Split the arguments of a call into operands and attributes."""
         count = len(self.tensors)
-        pairs = zip(self.scalars.items(), given[count:], strict=True)
-        return given[:count], {key: self._scalar(key, dtype, value) for (key, dtype), value in pairs}
+        pairs = zip(self.scalars.items(), values[count:], strict=True)
+        return values[:count], {key: self._scalar(key, dtype, value) for (key, dtype), value in pairs}
 
     def _scalar(self, key: str, dtype: DType, value: Any) -> Scalar:
         if hasattr(value, "shape"):
@@ -71,10 +71,10 @@ class Definition:
                 raise DtypeError(
                     f"{self.name}: {key} is {spec.dtype}, and the kernel takes {names}; cast with .to(dtype)."
                 )
-        found = self._asked("out", self.out, operands, attrs)
-        specs = tuple(found) if self.several and isinstance(found, (tuple, list)) else (found,)
-        made = tuple(Spec(*x) if isinstance(x, tuple) and len(x) == 2 else x for x in specs)
-        for x in made:
+        returned = self._asked("out", self.out, operands, attrs)
+        specs = tuple(returned) if self.several and isinstance(returned, (tuple, list)) else (returned,)
+        outs = tuple(Spec(*x) if isinstance(x, tuple) and len(x) == 2 else x for x in specs)
+        for x in outs:
             if not isinstance(x, Spec) or not isinstance(x.shape, tuple) or not isinstance(x.dtype, DType):
                 raise ArgumentError(
                     f"{self.name}: the shape rule `out` must return a (shape, dtype) pair"
@@ -84,12 +84,12 @@ class Definition:
                 raise ArgumentError(
                     f"{self.name}: the shape rule `out` returned the shape {x.shape}; no length is negative."
                 )
-        if len(made) != len(self.results):
+        if len(outs) != len(self.results):
             raise ArgumentError(
-                f"{self.name}: the shape rule `out` returned {len(made)} result(s); the kernel has"
+                f"{self.name}: the shape rule `out` returned {len(outs)} result(s); the kernel has"
                 f" {len(self.results)}: {', '.join(self.results)}."
             )
-        return made if self.several else made[0]
+        return outs if self.several else outs[0]
 
     def _asked(self, what: str, rule: Rule, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Any:
         try:
@@ -97,26 +97,26 @@ class Definition:
         except TensorbusError:
             raise
         except Exception as error:
-            given = [f"{key}={x}" for key, x in zip(self.tensors, operands, strict=True)]
-            given += [f"{key}={attrs[key]!r}" for key in self.scalars]
+            values = [f"{key}={x}" for key, x in zip(self.tensors, operands, strict=True)]
+            values += [f"{key}={attrs[key]!r}" for key in self.scalars]
             raise ShapeError(
                 f"{self.name}: the rule `{what}` raised {type(error).__name__}: {error},"
-                f" for {', '.join(given)}."
+                f" for {', '.join(values)}."
             ) from error
 
     def lengths(
         self, what: str, rule: Rule, operands: Sequence[Spec], attrs: Mapping[str, Any]
     ) -> tuple[int, ...]:
         """Return the non-negative integers that a rule gives."""
-        found = self._asked(what, rule, operands, attrs)
-        many = found if isinstance(found, (tuple, list)) else (found,)
+        returned = self._asked(what, rule, operands, attrs)
+        many = returned if isinstance(returned, (tuple, list)) else (returned,)
         try:
             lengths = tuple(index(n) for n in many)
         except TypeError:
             lengths = (-1,)
         if min(lengths, default=0) < 0 or (what == "grid" and not 1 <= len(lengths) <= 3):
-            wanted = "one to three non-negative integers" if what == "grid" else "non-negative integers"
-            raise ArgumentError(f"{self.name}: the rule `{what}` must return {wanted}, got {found!r}.")
+            needed = "one to three non-negative integers" if what == "grid" else "non-negative integers"
+            raise ArgumentError(f"{self.name}: the rule `{what}` must return {needed}, got {returned!r}.")
         return lengths
 
 
@@ -140,10 +140,10 @@ def defined(
     if len(results) == 1:
         raise ArgumentError(f"kernel {name!r}: `results` names several; leave it out for one result, `out`.")
     allowed = {}
-    for key, given in tensors.items():
-        allowed[key] = frozenset((given,) if isinstance(given, DType) else given)
+    for key, choice in tensors.items():
+        allowed[key] = frozenset((choice,) if isinstance(choice, DType) else choice)
         if not allowed[key] or not all(isinstance(d, DType) for d in allowed[key]):
-            raise ArgumentError(f"kernel {name!r}: tensor {key!r} needs a dtype or several, got {given!r}.")
+            raise ArgumentError(f"kernel {name!r}: tensor {key!r} needs a dtype or several, got {choice!r}.")
     for key, dtype in scalars.items():
         if dtype not in _SCALARS:
             known = ", ".join(sorted(d.name for d in _SCALARS))
@@ -164,53 +164,54 @@ def defined(
 def named(name: str, parameters: Sequence[str], target: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``target``, which takes its arguments in order, as a function with these parameters."""
     text = ", ".join(parameters)
-    made: dict[str, Any] = {"_target": target}
+    scope: dict[str, Any] = {"_target": target}
     # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
-    exec(compile(f"def {name}({text}): return _target({text})", __file__, "exec"), made)
-    function: Callable[..., Any] = made[name]
+    exec(compile(f"def {name}({text}): return _target({text})", __file__, "exec"), scope)
+    function: Callable[..., Any] = scope[name]
     return function
 
 
-def checked_vjp(made: Definition, vjp: Callable[..., Any]) -> Callable[..., Any]:
+def checked_vjp(kernel: Definition, vjp: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``vjp``, with the same parameters, held to a gradient or None for each operand."""
     code = getattr(vjp, "__code__", None)
     if code is None:
-        raise ArgumentError(f"kernel {made.name!r}: vjp must be a Python function, got {vjp!r}.")
+        raise ArgumentError(f"kernel {kernel.name!r}: vjp must be a Python function, got {vjp!r}.")
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    known = ["g", "out", "wanted", *made.tensors, *(f"{key}_shape" for key in made.tensors), *made.scalars]
+    shapes = [f"{key}_shape" for key in kernel.tensors]
+    known = ["g", "out", "wanted", *kernel.tensors, *shapes, *kernel.scalars]
     for key in names:
         if key not in known:
             raise ArgumentError(
-                f"kernel {made.name!r}: the vjp asks for {key!r}; it may ask for {', '.join(known)}."
+                f"kernel {kernel.name!r}: the vjp asks for {key!r}; it may ask for {', '.join(known)}."
                 f"{suggest(key, known)}"
             )
 
-    def checked(*given: Any) -> tuple[Any, ...]:
-        backs = vjp(**dict(zip(names, given, strict=True)))
-        count = len(made.tensors)
+    def checked(*arguments: Any) -> tuple[Any, ...]:
+        backs = vjp(**dict(zip(names, arguments, strict=True)))
+        count = len(kernel.tensors)
         if not isinstance(backs, (tuple, list)) or len(backs) != count:
             got = f"{len(backs)} of them" if isinstance(backs, (tuple, list)) else type(backs).__name__
             raise ArgumentError(
-                f"{made.name}: the vjp must return a tuple with a gradient or None for each of"
-                f" {', '.join(made.tensors)}; got {got}."
+                f"{kernel.name}: the vjp must return a tuple with a gradient or None for each of"
+                f" {', '.join(kernel.tensors)}; got {got}."
             )
         return tuple(backs)
 
     return named("vjp", names, checked)
 
 
-def checked_default(made: Definition, default: Callable[..., Any]) -> Callable[..., Any]:
+def checked_default(kernel: Definition, default: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``default`` as a decomposition, held to what the shape rule says."""
 
     def decompose(*operands: Any, **attrs: Any) -> Any:
-        found = default(*operands, *made.values(attrs))
-        wanted = made.infer([Spec(x.shape, x.dtype) for x in operands], **attrs)
-        pairs = zip(found, wanted, strict=True) if made.several else ((found, wanted),)
+        outs = default(*operands, *kernel.values(attrs))
+        specs = kernel.infer([Spec(x.shape, x.dtype) for x in operands], **attrs)
+        pairs = zip(outs, specs, strict=True) if kernel.several else ((outs, specs),)
         for x, spec in pairs:
             if (tuple(x.shape), x.dtype) != (spec.shape, spec.dtype):
                 raise ShapeError(
-                    f"{made.name}: the default returned {Spec(tuple(x.shape), x.dtype)}; `out` says {spec}."
+                    f"{kernel.name}: the default returned {Spec(tuple(x.shape), x.dtype)}; `out` says {spec}."
                 )
-        return found
+        return outs
 
     return decompose

@@ -111,14 +111,14 @@ def kernel(
     >>> scale(tb.asarray([1.0, 2.0], device="cpu"), 3.0).tolist()
     [3.0, 6.0]
     """
-    made = defined(name, tensors, scalars or {}, tuple(results), out, grid, sizes)
+    definition = defined(name, tensors, scalars or {}, tuple(results), out, grid, sizes)
     sources = _sources(name, source, default)
     kernels: dict[str, OwnedKernel] = {
-        kind: ("the program", Kernel(name="source", prepare=_preparing(made, kind, given)))
-        for kind, given in sources.items()
+        kind: ("the program", Kernel(name="source", prepare=_preparing(definition, kind, kernel_source)))
+        for kind, kernel_source in sources.items()
     }
     with _lock:
-        op = _op(made, vjp, default, doc)
+        op = _op(definition, vjp, default, doc)
         register_program_kernels(op.name, kernels)
         function = table.add_unlisted(op).function
         vars(function)[DEFERRED_CODE] = tuple(f for f in (vjp, default) if f is not None)
@@ -129,21 +129,21 @@ _lock = fork_safe_locks.simple()
 _names: Final = itertools.count(2)
 
 
-def _op(made: Definition, vjp: Any, default: Any, doc: str) -> Op[...]:
-    name, own = made.name, f"kernel_{made.name}"
+def _op(definition: Definition, vjp: Any, default: Any, doc: str) -> Op[...]:
+    name, own = definition.name, f"kernel_{definition.name}"
     while own in table:
         own = f"kernel_{name}_{next(_names)}"
     return Op(
         name=own,
         family=USER,
-        operands=tuple(made.tensors),
-        arguments=named(name, (*made.tensors, *made.scalars), made.arguments),
-        infer=made.infer,
-        results=made.results if made.several else (),
-        decompose=None if default is None else checked_default(made, default),
-        vjp=None if vjp is None else checked_vjp(made, vjp),
+        operands=tuple(definition.tensors),
+        arguments=named(name, (*definition.tensors, *definition.scalars), definition.arguments),
+        infer=definition.infer,
+        results=definition.results if definition.several else (),
+        decompose=None if default is None else checked_default(definition, default),
+        vjp=None if vjp is None else checked_vjp(definition, vjp),
         batch=looped(own) if default is None else None,
-        dtypes=tuple(dict.fromkeys(d for allowed in made.tensors.values() for d in allowed)),
+        dtypes=tuple(dict.fromkeys(d for allowed in definition.tensors.values() for d in allowed)),
         doc=doc or f"The kernel {name!r} of this program.",
     )
 
@@ -170,12 +170,12 @@ def _sources(name: str, source: Any, default: Any) -> dict[str, KernelSource]:
     if not source and default is None:
         raise ArgumentError(f"kernel {name!r}: give source for a device, or a default.")
     return {
-        kind: given if isinstance(given, KernelSource) else KernelSource(code=given)
-        for kind, given in source.items()
+        kind: code if isinstance(code, KernelSource) else KernelSource(code=code)
+        for kind, code in source.items()
     }
 
 
-def _preparing(made: Definition, device_type: str, source: KernelSource) -> Callable[[Call], Any]:
+def _preparing(definition: Definition, device_type: str, source: KernelSource) -> Callable[[Call], Any]:
     """Return what makes the source ready for a call, on a device of this type."""
 
     def prepare(call: Call) -> Callable[..., Any]:
@@ -184,27 +184,27 @@ def _preparing(made: Definition, device_type: str, source: KernelSource) -> Call
         runtime = plugins.backend(device_type).runtime
         if not isinstance(runtime, SupportsUserKernels):
             raise UnsupportedOpError(
-                f"{made.name}: there is source for {device_type!r}, but this device compiles no kernels of"
-                f" users. Leave it out and give a default, which runs on every device."
+                f"{definition.name}: there is source for {device_type!r}, but this device compiles no kernels"
+                f" of users. Leave it out and give a default, which runs on every device."
             )
         assert call.shapes is not None  # only plans of elementwise ops leave them open
         specs = [Spec(s, d) for s, d in zip(call.shapes, call.dtypes, strict=True)]
-        found = made.infer(specs, **call.attrs)
-        outs: tuple[Spec, ...] = found if made.several else (found,)
+        inferred = definition.infer(specs, **call.attrs)
+        outs: tuple[Spec, ...] = inferred if definition.several else (inferred,)
         grid: tuple[int, ...] = (prod(outs[0].shape),)
-        if made.grid is not None:
-            grid = made.lengths("grid", made.grid, specs, call.attrs)
-        rule = source.sizes or made.sizes
-        sizes = made.lengths("sizes", rule, specs, call.attrs) if rule else grid
+        if definition.grid is not None:
+            grid = definition.lengths("grid", definition.grid, specs, call.attrs)
+        rule = source.sizes or definition.sizes
+        sizes = definition.lengths("sizes", rule, specs, call.attrs) if rule else grid
         if source.grid is not None:
-            grid = made.lengths("grid", source.grid, specs, call.attrs)
+            grid = definition.lengths("grid", source.grid, specs, call.attrs)
         run = runtime.compile_kernel(
             SourceCall(
-                name=made.name,
+                name=definition.name,
                 code=source.code,
-                operands=tuple((k, s.dtype, s.shape) for k, s in zip(made.tensors, specs, strict=True)),
-                results=tuple((k, s.dtype, s.shape) for k, s in zip(made.results, outs, strict=True)),
-                scalars=tuple((k, d, call.attrs[k]) for k, d in made.scalars.items()),
+                operands=tuple((k, s.dtype, s.shape) for k, s in zip(definition.tensors, specs, strict=True)),
+                results=tuple((k, s.dtype, s.shape) for k, s in zip(definition.results, outs, strict=True)),
+                scalars=tuple((k, d, call.attrs[k]) for k, d in definition.scalars.items()),
                 sizes=sizes,
                 grid=grid,
                 group=source.group,
@@ -212,7 +212,7 @@ def _preparing(made: Definition, device_type: str, source: KernelSource) -> Call
             ),
             call.index,
         )
-        if made.several:
+        if definition.several:
             return lambda *values: run(values)
         return lambda *values: run(values)[0]
 

@@ -59,8 +59,8 @@ class LRScheduler:
 
     def _goes_on(self) -> bool:
         """Return whether the class that says what rates are says how they go on."""
-        told = {"rate", "rates", "next_rates"}
-        return "next_rates" in next(vars(c) for c in type(self).__mro__ if told & vars(c).keys())
+        methods = {"rate", "rates", "next_rates"}
+        return "next_rates" in next(vars(c) for c in type(self).__mro__ if methods & vars(c).keys())
 
     def _touched(self) -> list[tuple[Group, str]]:
         """Return what a schedule may change: the rates of groups, and their momentum."""

@@ -133,18 +133,18 @@ _LINES: tuple[tuple[Shape, int], ...] = (
 )  # fmt: skip
 
 
-def _transform(back: bool = False, **given: Any) -> Iterator[Sample]:
+def _transform(back: bool = False, **attrs: Any) -> Iterator[Sample]:
     """Yield the samples of a transform; ``back`` is for the one that takes half a spectrum and a length."""
     for shape, axis in _LINES:
         for norm in ("backward", "ortho", "forward"):
             lengths = [n for n in (2 * shape[axis] - 2, 2 * shape[axis] - 1) if n > 0] if back else [None]
             for n in lengths:
-                kwargs = {"axis": axis, "norm": norm, **given, **({} if n is None else {"n": n})}
+                kwargs = {"axis": axis, "norm": norm, **attrs, **({} if n is None else {"n": n})}
                 yield Sample(args=(Fill(shape=shape, low=-2, high=2),), kwargs=kwargs)
-    given |= {"n": 4} if back else {}
-    yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"axis": 2, **given}, raises=ShapeError)
-    given["axis"] = 1
-    yield Sample(args=(Fill(shape=(2, 0)),), kwargs=given, raises=ShapeError, note="of nothing")
+    attrs |= {"n": 4} if back else {}
+    yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"axis": 2, **attrs}, raises=ShapeError)
+    attrs["axis"] = 1
+    yield Sample(args=(Fill(shape=(2, 0)),), kwargs=attrs, raises=ShapeError, note="of nothing")
 
 
 def _both_ways() -> Iterator[Sample]:

@@ -110,8 +110,8 @@ def _attention_gradients() -> Iterator[Sample]:
         ((0, 3, 4), ((0, 3, 4), (0, 5, 4), (0, 5, 4)), {}),
     ):  # fmt: skip
         yield Sample(args=fills(out, out, *shapes), kwargs=kwargs)
-    given = fills((2, 3, 2), (2, 3, 2), (2, 3, 4), (2, 5, 4), (2, 5, 2))
-    yield Sample(args=(*given, Fill(shape=(3, 5), dtype=dt.bool_, values=(True, True, False))))
+    operands = fills((2, 3, 2), (2, 3, 2), (2, 3, 4), (2, 5, 4), (2, 5, 2))
+    yield Sample(args=(*operands, Fill(shape=(3, 5), dtype=dt.bool_, values=(True, True, False))))
     yield Sample(args=fills((3, 4), (3, 2), (3, 4), (5, 4), (5, 2)), raises=ShapeError)
 
 
