@@ -7,7 +7,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,9 +138,10 @@ def test_processes_fill_one_cache_at_once(bench: Bench) -> None:
 
 @pytest.mark.full
 def test_a_process_killed_while_it_writes_leaves_nothing_wrong(bench: Bench) -> None:
-    for delay in (0.3, 0.6, 0.9, 1.2):
-        process = bench.start(f"check{NAMES!r}")
-        time.sleep(delay)
+    for fresh in (1, 1, 2, 3):
+        process, before = bench.start(f"check{NAMES!r}"), len(bench.files())
+        while process.poll() is None and len(bench.files()) < before + fresh:
+            os.sched_yield()
         process.kill()
         process.communicate()
     bench.run(f"check{NAMES!r}")

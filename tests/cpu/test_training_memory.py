@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from typing import Any
 
 import numpy as np
@@ -137,16 +136,22 @@ def test_blocks_that_lie_idle_go_back() -> None:
 
     compiler = NATIVE.compiler()
     assert compiler is not None
-    reserved = compiler.runtime.tb_reserved
-    reserved.restype = ctypes.c_size_t
+    reserved, set_idle = compiler.runtime.tb_reserved, compiler.runtime.tb_set_idle
+    reserved.restype, set_idle.argtypes, set_idle.restype = ctypes.c_size_t, (ctypes.c_int64,), None
     x = tb.ones((1 << 22,))
-    del x
-    before = reserved()
-    assert before >= 1 << 24
-    time.sleep(1.2)
-    y = tb.ones((1 << 21,))
+    set_idle(1 << 60)
+    try:
+        del x
+        before = reserved()
+        assert before >= 1 << 24
+        y = tb.ones((1 << 21,))
+        assert reserved() >= 1 << 24, "nobody has waited yet"
+        set_idle(-1)  # whatever lies there has done so for long enough
+        z = tb.ones((1 << 20,))
+    finally:
+        set_idle(10**9)
     assert reserved() <= before - (1 << 24)
-    assert float(y[-1]) == 1
+    assert float(y[-1]) == float(z[-1]) == 1
 
 
 def test_indices_that_lie_backwards() -> None:

@@ -40,12 +40,13 @@ def test_a_device_that_cannot_describe_itself(site: Site) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_fork_waits_for_a_device_that_is_being_opened(site: Site) -> None:
     """A child made in the middle of an import would inherit locks that nobody there releases."""
-    slow = "import builtins, time\nbuiltins.started.set()\ntime.sleep(0.5)\n"
+    slow = "import builtins\nbuiltins.started.set()\nbuiltins.forking.wait(60)\n"
     site.install("slow", extension=slow + EXTENSION)
     site.install("other")
     site.run(
         """
-        builtins.started = threading.Event()
+        builtins.started, builtins.forking = threading.Event(), threading.Event()
+        os.register_at_fork(before=builtins.forking.set)  # the last one that is registered is called first
         opener = threading.Thread(target=device, args=("slow",))
         opener.start()
         builtins.started.wait()

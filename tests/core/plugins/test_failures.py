@@ -258,20 +258,28 @@ if not hasattr(builtins, "second"):
     raise KeyboardInterrupt
 """
     site.install("imported", extension=once + EXTENSION)
-    site.install(
-        "probed", runtime=RUNTIME.replace("return self.units", "import time; time.sleep(1); return 1")
-    )
+    waits = "return builtins.interrupted.wait(60) * 1"
+    site.install("probed", runtime="import builtins\n" + RUNTIME.replace("return self.units", waits))
     site.run(
         """
-        import _thread, signal
+        import signal, traceback
+        builtins.interrupted = threading.Event()
+        def waits():
+            frame = sys._current_frames()[threading.main_thread().ident]
+            return any(caller.f_code.co_qualname == "Probe.wait" for caller, _ in traceback.walk_stack(frame))
+        def interrupt():
+            while not waits():
+                builtins.interrupted.wait(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt, daemon=True).start()
         for name in ("imported", "probed"):
-            if name == "probed":
-                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
                 device(name)
                 check(False)
             except KeyboardInterrupt:
                 pass
+            if name == "probed":
+                builtins.interrupted.set()
             check(device(name).is_available())
         check(log.count(("device", "probed")) == 1, log)
         """

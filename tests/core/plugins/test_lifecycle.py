@@ -131,18 +131,17 @@ check(plugins.ops() == [("tb-bring 1.0", "an op")] == plugins.ops())
 
 
 def test_many_threads_open_a_device_once(site: Site) -> None:
-    slow = "\nimport time; time.sleep(0.3)\n"
+    slow = "\nimport builtins\nbuiltins.all_ask.wait(60)\n"
     site.install("npu", extension=EXTENSION + slow)
-    site.install(
-        "broken",
-        extension="import builtins, time\nbuiltins.plugin_log.append('broken')\ntime.sleep(0.2)\n1/0\n",
-    )
+    site.install("broken", extension=f"import builtins\nbuiltins.plugin_log.append('broken')\n{slow}1/0\n")
     site.run(
         """
         def gather(function, count=16):
-            results, barrier = [], threading.Barrier(count)
+            results, asking, builtins.all_ask = [], [], threading.Event()
             def run():
-                barrier.wait()
+                asking.append(1)
+                if len(asking) == count:
+                    builtins.all_ask.set()
                 try:
                     results.append(function())
                 except Exception as error:
@@ -189,7 +188,10 @@ def test_a_forked_child(site: Site) -> None:
     site.install(
         "slow",
         device="fork_safe = false",
-        runtime=RUNTIME.replace("self.units", "__import__('time').sleep(1) or 1"),
+        runtime="import builtins\n"
+        + RUNTIME.replace(
+            "return self.units", "builtins.probing.set(); return builtins.forking.wait(60) * 1"
+        ),
     )
     site.run(
         """
@@ -208,6 +210,8 @@ def test_a_forked_child(site: Site) -> None:
                     os._exit(1)
             check(os.waitpid(pid, 0)[1] == 0)
 
+        builtins.probing, builtins.forking = threading.Event(), threading.Event()
+        os.register_at_fork(before=builtins.forking.set)  # the last one that is registered is called first
         device("safe"), device("unsafe")
         changes = []
         plugins.on_change(lambda: changes.append(1))
@@ -225,9 +229,10 @@ def test_a_forked_child(site: Site) -> None:
         check(not changes and device("unsafe").is_available())
 
         # Forked by one thread while another one holds the locks and probes.
+        builtins.probing.clear(), builtins.forking.clear()
         thread = threading.Thread(target=device, args=("slow",))
         thread.start()
-        time.sleep(0.3)
+        builtins.probing.wait()
         in_child(lambda: check("spawn" in str(error_of(device, "slow")) and device("safe").is_available()))
         thread.join()
         check(device("slow").is_available())

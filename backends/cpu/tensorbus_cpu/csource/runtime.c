@@ -310,6 +310,7 @@ typedef struct { size_t size, capacity; } header;  // before each block; capacit
 static pthread_mutex_t memory = PTHREAD_MUTEX_INITIALIZER;
 static block *kept[CLASSES];
 static size_t reserved, limit = (size_t)1 << 30;
+static int64_t idle = 1000000000;  // nanoseconds that a block is kept for
 
 static int class_of(size_t n) {
   const int top = 63 - __builtin_clzl(n);
@@ -333,10 +334,10 @@ static void trim(void) {
   reserved = 0;
 }
 
-// Blocks that nobody asks for go after a second or two: what ran then had other sizes.
+// Blocks that nobody asks for go after once or twice that time: what ran then had other sizes.
 static void trim_idle(void) {
   static int64_t looked;
-  const int64_t time = now(), before = time - 1000000000;
+  const int64_t time = now(), before = time - idle;
   if (looked > before) return;
   looked = time;
   for (int k = 0; k < CLASSES; ++k)
@@ -430,6 +431,7 @@ void tb_empty_cache(void) {
 
 size_t tb_reserved(void) { return reserved; }
 void tb_set_limit(size_t bytes) { limit = bytes; }
+void tb_set_idle(int64_t nanoseconds) { idle = nanoseconds; }
 
 // What NumPy's PyDataMem_SetHandler takes (NEP 49).
 struct {
